@@ -1,0 +1,72 @@
+"""Ring allreduce."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.spec import Bandwidth, Count, Seconds, Sourced
+
+
+@dataclass(frozen=True)
+class RingFlows:
+    """The flows of one allreduce: every rank to its successor, on every ring.
+
+    Attributes:
+        src, dst: (flows,) ranks.
+        nbytes: (flows,) bytes.
+        rail: (flows,) the ring's number, which is the HCA it uses.
+        cap: (flows,) bytes/s at most.
+        latency: s, of the whole allreduce.
+    """
+
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    nbytes: NDArray[np.float64]
+    rail: NDArray[np.int32]
+    cap: NDArray[np.float64]
+    latency: float
+
+
+class Ring(Sourced):
+    """Reduce-scatter and all-gather around a ring (Patarasuk & Yuan, JPDC 2009): 2 (M-1) steps of n/M bytes.
+
+    ``rings`` rings share the bytes, each on an HCA of its own. A step costs ``inter_host_latency`` where the ring leaves the host and
+    ``intra_host_latency`` elsewhere. The bus bandwidths cap what the library reaches over all rings together, whatever the links offer.
+    """
+
+    kind: Literal["ring"]
+    rings: Count
+    intra_host_latency: Seconds
+    inter_host_latency: Seconds
+    intra_host_bus_bandwidth: Bandwidth
+    inter_host_bus_bandwidth: Bandwidth
+
+    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> RingFlows | None:
+        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None for a single rank.
+
+        Every rank sends 2 (M-1)/M n bytes. Latency: 2 (M-1) alpha, each step at the slowest hop it has, which is the sum over one turn
+        of the ring, twice, less one step: NCCL counts 2 (nodes - 1) network steps and the rest inside hosts (its tuning model, v2.7).
+        """
+        world_size = len(host_of)
+        if world_size == 1:
+            return None
+        rings = self.rings
+        src = np.tile(np.arange(world_size, dtype=np.int32), rings)
+        dst = np.tile(np.roll(np.arange(world_size, dtype=np.int32), -1), rings)
+        hosts = len(np.unique(host_of))
+        each = 2 * (world_size - 1) / world_size * nbytes / rings
+        bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
+        inter = 2 * (hosts - 1)
+        intra = 2 * (world_size - 1) - inter
+        return RingFlows(
+            src=src,
+            dst=dst,
+            nbytes=np.full(len(src), each),
+            rail=np.repeat(np.arange(rings, dtype=np.int32), world_size),
+            cap=np.full(len(src), bus / rings),
+            latency=inter * self.inter_host_latency + intra * self.intra_host_latency,
+        )

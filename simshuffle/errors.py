@@ -1,0 +1,77 @@
+"""The exceptions of simshuffle. Every text names a path, the rule, the value that was given and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with an input.
+
+    Attributes:
+        path: where, as a dotted key of the file ('' for the file itself).
+        rule: what must hold.
+        value: what was given, as text.
+        remedy: what to do about it.
+    """
+
+    path: str
+    rule: str
+    value: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        got = f"; got {self.value}" if self.value else ""
+        fix = f". {self.remedy}" if self.remedy else ""
+        return f"{self.path or '(file)'}: {self.rule}{got}{fix}"
+
+
+class SimshuffleError(Exception):
+    """Whatever simshuffle refuses, with a text for the user."""
+
+
+class InputError(SimshuffleError, ValueError):
+    """An input that breaks one rule or more.
+
+    Attributes:
+        problems: all of them.
+        source: the file or object they are in.
+    """
+
+    noun = "input"
+
+    def __init__(self, problems: Sequence[Problem] | Problem | str, source: str = "") -> None:
+        if isinstance(problems, str):
+            problems = [Problem("", problems)]
+        self.problems = [problems] if isinstance(problems, Problem) else list(problems)
+        self.source = source
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        count = len(self.problems)
+        head = f"{self.source or self.noun}: {count} problem{'s' if count != 1 else ''}"
+        return "\n".join([head, *(f"  - {problem}" for problem in self.problems)])
+
+
+class ScenarioError(InputError):
+    """A scenario that cannot be simulated as written."""
+
+    noun = "scenario"
+
+
+class TopologyError(InputError):
+    """A topology that is not a usable network."""
+
+    noun = "topology"
+
+
+class PlanError(InputError):
+    """An exchange that cannot be planned."""
+
+    noun = "plan"
+
+
+class SimulationError(SimshuffleError, RuntimeError):
+    """A simulation that could not go on."""

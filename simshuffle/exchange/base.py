@@ -1,0 +1,50 @@
+"""What every exchange strategy answers."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.exchange.plan import ExchangePlan, Shards
+from simshuffle.exchange.schedule import ExchangeSchedule
+
+Source = Literal["pfs", "ssd"]
+
+
+class Strategy(Protocol):
+    """A shuffling strategy.
+
+    Attributes:
+        kind: its name.
+        source: the tier that holds the samples: 'pfs', or 'ssd' after staging.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def fraction(self) -> float | None:
+        """Q; None where samples are not exchanged but drawn anew."""
+
+    @property
+    def carried_out(self) -> ExchangeSchedule | None:
+        """How samples are exchanged; None if they are not."""
+
+    def stored_share(self, world_size: int, ranks_on_host: int) -> float:
+        """Largest part of the data set that a host with that many ranks keeps on its SSD, from 0 to 1."""
+
+    def shards(self, owner: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Shards:
+        """Who trains on what in an epoch, given the owner (N,) of each sample."""
+
+    def plan(
+        self, shards: Shards, *, batch_size: int, iterations: int, epoch: int, importance: NDArray[np.float64] | None, rng: np.random.Generator
+    ) -> ExchangePlan:
+        """The exchange of an epoch (from 1).
+
+        ``importance`` is (N,) or None for strategies that need none; ``rng`` yields the same on every rank.
+        """

@@ -1,0 +1,45 @@
+"""Global shuffle: every epoch a new random partition of the whole data set."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.exchange.base import Source
+from simshuffle.exchange.plan import ExchangePlan, Shards, empty_plan
+from simshuffle.exchange.schedule import ExchangeSchedule
+from simshuffle.spec import Spec
+
+
+class GlobalShuffle(Spec):
+    """Each rank reads a random 1/M of all samples in every epoch: from the 'pfs', or from an 'ssd' that holds the whole set."""
+
+    kind: Literal["global_shuffle"]
+    source: Source = "pfs"
+
+    @property
+    def fraction(self) -> float | None:
+        """None: nothing is exchanged between ranks."""
+        return None
+
+    @property
+    def carried_out(self) -> ExchangeSchedule | None:
+        """None: nothing is exchanged between ranks."""
+        return None
+
+    def stored_share(self, world_size: int, ranks_on_host: int) -> float:
+        """1 on the SSD, 0 from the PFS."""
+        return 1.0 if self.source == "ssd" else 0.0
+
+    def shards(self, owner: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Shards:
+        """A random permutation of all samples, cut into M parts."""
+        order = rng.permutation(len(owner))
+        return Shards(order, np.arange(world_size + 1) * len(owner) // world_size)
+
+    def plan(
+        self, shards: Shards, *, batch_size: int, iterations: int, epoch: int, importance: NDArray[np.float64] | None, rng: np.random.Generator
+    ) -> ExchangePlan:
+        """Nothing moves between ranks."""
+        return empty_plan(len(shards.sizes))

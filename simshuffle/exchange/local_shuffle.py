@@ -1,0 +1,44 @@
+"""Local shuffle: every rank keeps its shard and shuffles it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.exchange.base import Source
+from simshuffle.exchange.plan import ExchangePlan, Shards, empty_plan, shuffled_shards
+from simshuffle.exchange.schedule import ExchangeSchedule
+from simshuffle.spec import Spec
+
+
+class LocalShuffle(Spec):
+    """Each rank trains on its own N/M samples, in a new order every epoch; kept on the SSD, or read from the PFS each time."""
+
+    kind: Literal["local_shuffle"]
+    source: Source = "ssd"
+
+    @property
+    def fraction(self) -> float | None:
+        """0."""
+        return 0.0
+
+    @property
+    def carried_out(self) -> ExchangeSchedule | None:
+        """None: nothing is exchanged."""
+        return None
+
+    def stored_share(self, world_size: int, ranks_on_host: int) -> float:
+        """The host's ranks times 1/M."""
+        return ranks_on_host / world_size if self.source == "ssd" else 0.0
+
+    def shards(self, owner: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Shards:
+        """Each rank's own samples in a new order."""
+        return shuffled_shards(owner, world_size, rng)
+
+    def plan(
+        self, shards: Shards, *, batch_size: int, iterations: int, epoch: int, importance: NDArray[np.float64] | None, rng: np.random.Generator
+    ) -> ExchangePlan:
+        """Nothing moves."""
+        return empty_plan(len(shards.sizes))

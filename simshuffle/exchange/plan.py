@@ -1,0 +1,93 @@
+"""ExchangePlan: which sample goes from whom to whom, and when. One plan, two readers: the simulator and the trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ExchangePlan:
+    """The exchange of one epoch, in steps. In every step each rank sends one sample and receives one.
+
+    Attributes:
+        sample: (steps, M) int64, the sample that each rank sends.
+        target: (steps, M) int64, the rank it goes to; a permutation in every step. A rank that is its own target keeps its sample.
+        iteration: (steps,) int64, the iteration (from 0) after which the step is taken; not decreasing.
+        message: (steps,) int64, number of the message that carries the step's samples; the samples of a message share target and
+            iteration.
+    """
+
+    sample: Ints
+    target: Ints
+    iteration: Ints
+    message: Ints
+
+    @property
+    def world_size(self) -> int:
+        """M."""
+        return int(self.sample.shape[1])
+
+    @property
+    def moving(self) -> NDArray[np.bool_]:
+        """(steps, M): True where the sample leaves its rank."""
+        return np.asarray(self.target != np.arange(self.world_size))
+
+    @property
+    def samples_moved(self) -> int:
+        """Samples that leave their rank, over all ranks."""
+        return int(self.moving.sum())
+
+    def apply(self, owner: Ints) -> Ints:
+        """``owner`` (N,) after the exchange: a new (N,) array."""
+        after = owner.copy()
+        after[self.sample.ravel()] = self.target.ravel()
+        return after
+
+
+def empty_plan(world_size: int) -> ExchangePlan:
+    """A plan that moves nothing."""
+    none = np.zeros((0, world_size), np.int64)
+    return ExchangePlan(none, none, np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Who trains on what in one epoch, in which order.
+
+    Attributes:
+        order: (N,) int64, sample numbers: those of rank 0 in its order of the epoch, then those of rank 1, ...
+        start: (M + 1,) int64, where each rank's part begins.
+    """
+
+    order: Ints
+    start: Ints
+
+    @property
+    def sizes(self) -> Ints:
+        """(M,) samples of each rank."""
+        return np.diff(self.start)
+
+    def first(self, count: int) -> Ints:
+        """The first ``count`` samples of every rank: (count, M)."""
+        return np.asarray(self.order[self.start[:-1][None, :] + np.arange(count)[:, None]])
+
+
+def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
+    """Every rank's samples in a fresh random order; ``owner`` (N,) is the rank of each sample."""
+    order = rng.permutation(len(owner))
+    key = owner[order].astype(np.uint16 if world_size <= 1 << 16 else np.int64)
+    order = order[np.argsort(key, kind="stable")]
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
+    return Shards(order, start)
+
+
+def initial_owner(num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
+    """A random partition into shards whose sizes differ by one at most: the rank of each sample, (N,) int64."""
+    owner = np.empty(num_samples, np.int64)
+    owner[rng.permutation(num_samples)] = np.arange(num_samples) * world_size // num_samples
+    return owner

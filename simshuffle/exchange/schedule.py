@@ -1,0 +1,95 @@
+"""How an exchange is carried out: everything that decides its cost, as data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
+from simshuffle.spec import Count, Seconds, Sourced
+
+Ints = NDArray[np.int64]
+
+
+class ExchangeSchedule(Sourced):
+    """The carrying out of an exchange. The defaults are those of the authors' code (PartialScheduler).
+
+    Attributes:
+        partner_rule: 'random': in every step one random permutation of all ranks, drawn from a seed that all share.
+        partner_lifetime: how long a permutation serves: one 'sample', one 'iteration' or the whole 'epoch'.
+        samples_per_message: samples that travel together; 'iteration' for all of an iteration.
+        barriers: 'message': all ranks meet before every message and after the receipt; 'iteration': before the first message of an
+            iteration and after the receipt; 'none'.
+        payload: 'decoded' sends the pickled raw image, 'encoded' the file's bytes (nothing is decoded or encoded then).
+        overlap: True waits for the messages of an iteration after the next iteration's backward pass, False at once.
+        read: s a sample of the sender's main thread, beside the device's time (open, system calls).
+        decode: s for a sample of mean size; None takes the data set's.
+        pickle: s for a sample of mean size.
+        zero_buffer: s to zero the receive buffer of one sample.
+        draw: s for each rank of the permutation, to draw it.
+        write: s of the receiver's main thread for a sample of mean size, beside the device's time; None takes the data set's encode.
+        remove: s a sample to remove what was sent, at the end of the epoch.
+    """
+
+    partner_rule: Literal["random"] = "random"
+    partner_lifetime: Literal["sample", "iteration", "epoch"] = "sample"
+    samples_per_message: Count | Literal["iteration"] = 1
+    barriers: Literal["message", "iteration", "none"] = "message"
+    payload: Literal["decoded", "encoded"] = "decoded"
+    overlap: bool = True
+    read: Seconds = 30e-6
+    decode: Seconds | None = None
+    pickle: Seconds = 90e-6
+    zero_buffer: Seconds = 60e-6
+    draw: Seconds = 15e-9
+    write: Seconds | None = None
+    remove: Seconds = 20e-6
+
+    @model_validator(mode="after")
+    def _partner_outlives_message(self) -> ExchangeSchedule:
+        if self.partner_lifetime == "sample" and self.samples_per_message != 1:
+            raise PydanticCustomError(
+                "lifetime", "partner_lifetime must be 'iteration' or 'epoch' when a message carries several samples"
+            )
+        return self
+
+    def messages(self, iteration: Ints) -> Ints:
+        """Message number of each step, given the iteration (steps,) of each step."""
+        if not len(iteration):
+            return np.zeros(0, np.int64)
+        first = np.searchsorted(iteration, iteration)
+        within = np.arange(len(iteration)) - first
+        size = len(iteration) if self.samples_per_message == "iteration" else self.samples_per_message
+        starts = within % size == 0
+        return np.asarray(np.cumsum(starts) - 1)
+
+    def targets(self, iteration: Ints, world_size: int, rng: np.random.Generator) -> Ints:
+        """Partners of every step: (steps, M) int64, a permutation in each row."""
+        steps = len(iteration)
+        if self.partner_lifetime == "sample":
+            life = np.arange(steps)
+        else:
+            life = iteration if self.partner_lifetime == "iteration" else np.zeros(steps, np.int64)
+        drawn, which = np.unique(life, return_inverse=True)
+        permutations = np.array([rng.permutation(world_size) for _ in drawn], np.int64).reshape(len(drawn), world_size)
+        return permutations[which]
+
+
+def paced_steps(quota: int, per_iteration: float, iterations: int) -> Ints:
+    """Iteration of every step: floor-with-carry of ``per_iteration`` samples an iteration until ``quota`` is used up.
+
+    What the floor leaves over is sent after the last iteration, so that the quota is met. Returns (quota,) int64.
+    """
+    carried = np.minimum(np.floor(per_iteration * np.arange(1, iterations + 1) + 1e-9), quota).astype(np.int64)
+    carried[-1] = quota
+    return np.asarray(np.repeat(np.arange(iterations), np.diff(carried, prepend=0)))
+
+
+def epoch_quota(exchange_fraction: float, num_samples: int, world_size: int, epoch: int) -> int:
+    """Samples that each rank exchanges in epoch ``epoch`` (from 1): Q N / M, made whole so that the sum over epochs never strays."""
+    exact = exchange_fraction * num_samples / world_size
+    smallest_shard = num_samples // world_size
+    return min(round(exact * epoch) - round(exact * (epoch - 1)), smallest_shard)

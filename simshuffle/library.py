@@ -1,0 +1,112 @@
+"""The files that simshuffle brings along: scenarios, topologies, and the catalog of models and data sets; and safe reading of YAML."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simshuffle.errors import Problem, ScenarioError
+
+_PACKAGE = Path(__file__).parent
+CATALOG = _PACKAGE / "catalog"
+
+
+def shipped(folder: str) -> Path:
+    """The folder of that name in the installed package, or in the checkout when simshuffle runs from one."""
+    installed = _PACKAGE / "_shipped" / folder
+    return installed if installed.is_dir() else _PACKAGE.parent / folder
+
+
+def shipped_names(folder: str) -> list[str]:
+    """Names of the files in a shipped folder, such as 'paper/strategies', sorted."""
+    root = shipped(folder)
+    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
+
+
+def find(reference: str, folder: str, beside: Path | None = None) -> Path:
+    """The file that ``reference`` names: a path (from ``beside``, or the working directory), or a shipped file's name.
+
+    Raises:
+        ScenarioError: there is none.
+    """
+    given = Path(reference).expanduser()
+    looks_like_path = given.suffix in {".yaml", ".yml", ".json"} or reference.startswith((".", "/", "~"))
+    candidates = [given] if beside is None else [beside / given, given]
+    if looks_like_path:
+        for candidate in candidates:
+            if candidate.is_file():
+                return candidate
+    elif (named := shipped(folder) / f"{reference}.yaml").is_file():
+        return named
+    kind = folder.rstrip("s").replace("topologie", "topology")
+    raise ScenarioError(Problem("", f"no such {kind} file or name", repr(reference), nearest(reference, shipped_names(folder))))
+
+
+def nearest(word: str, words: list[str]) -> str:
+    """A remedy that names the closest of ``words`` and then all of them."""
+    close = difflib.get_close_matches(word, words, 1)
+    hint = f"Did you mean '{close[0]}'? " if close else ""
+    return f"{hint}Known: {', '.join(words)}."
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key written twice."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
+    seen: dict[Any, int] = {}
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if isinstance(key, Hashable) and key in seen and key != "<<":
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key '{key}' is written twice (line {seen[key]} and here)", key_node.start_mark
+            )
+        if isinstance(key, Hashable):
+            seen[key] = key_node.start_mark.line + 1
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_yaml(path: Path) -> list[Any]:
+    """The documents of a YAML file, as plain Python values.
+
+    Raises:
+        ScenarioError: the file cannot be read, is not YAML, writes a key twice, or tries to construct objects.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return list(yaml.load_all(text, _Loader))
+    except UnicodeDecodeError:
+        raise ScenarioError(Problem("", "must be a text file in UTF-8", "other bytes", "Save it as UTF-8."), str(path)) from None
+    except OSError as error:
+        raise ScenarioError(Problem("", f"cannot be read: {error.strerror}", remedy="Check the path."), str(path)) from None
+    except yaml.constructor.ConstructorError as error:
+        raise ScenarioError(_yaml_problem(error, "may hold only plain values; nothing is constructed from a file"), str(path)) from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ScenarioError(_yaml_problem(error, "must be YAML"), str(path)) from None
+
+
+def _yaml_problem(error: Exception, rule: str) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    what = getattr(error, "problem", None) or str(error)
+    return Problem(where, rule, what, "Correct that line.")
+
+
+def catalog_entry(kind: str, name: str) -> dict[str, Any]:
+    """The entry ``name`` of the catalog ``kind`` ('models' or 'datasets'), with its name in it.
+
+    Raises:
+        ScenarioError: there is no such entry.
+    """
+    entries = read_yaml(CATALOG / f"{kind}.yaml")[0]
+    if name not in entries:
+        raise ScenarioError(Problem("", f"no such entry among the {kind}", repr(name), nearest(name, sorted(entries))))
+    return {"name": name, **entries[name]}

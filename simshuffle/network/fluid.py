@@ -1,0 +1,228 @@
+"""The fluid network: flow-level, max-min fair, work-conserving, static routes, latency then bandwidth. Exact.
+
+`FluidNetwork` runs without SimPy: post batches of transfers, ask for the next moment at which a group of them is complete. `finish_times`
+is the whole of it for explicit flows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simshuffle.errors import SimulationError
+from simshuffle.network import kernel
+from simshuffle.traffic import NONE, TransferBatch, as_floats, pad_routes, tasks
+
+PAIR_BUCKETS = 1 << 14
+
+
+class FluidNetwork:
+    """A set of links and the transfers on them.
+
+    Args:
+        capacities: (links,) capacity of each directed link, in its own units per second; greater than 0.
+        width: the longest route, in links.
+        accounts: number of time accounts (see `TASK.account`).
+        tags: number of end times to note (see `TASK.tag`).
+
+    Raises:
+        ValueError: a capacity is not a positive finite number.
+    """
+
+    def __init__(self, capacities: ArrayLike, *, width: int = 8, accounts: int = 0, tags: int = 0) -> None:
+        values = as_floats(capacities)
+        if not np.all(np.isfinite(values) & (values > 0)):
+            raise ValueError("every link needs a capacity that is finite and greater than 0")
+        self.links = np.zeros(len(values), kernel.LINK)
+        self.links["capacity"] = values
+        self.links["head"] = -1
+        self.clock = np.zeros(1, kernel.CLOCK)
+        self.clock["stamp"] = 1
+        self.clock["free_node"] = self.clock["free_edge"] = -1
+        self._n_done, self._n_alive, self._seq = (self.clock[name] for name in ("n_done", "n_alive", "seq"))
+        self._last_slot = NONE
+        self.accounts = np.zeros(max(accounts, 1))
+        self.finish = np.full(max(tags, 1), np.nan)
+        self._width = max(width, 1)
+        self._buckets = np.full(PAIR_BUCKETS, -1, np.int32)
+        self._groups = np.zeros(0, kernel.GROUP)
+        self._free_groups: list[int] = []
+        self._nodes = np.zeros(0, kernel.NODE)
+        self._edges = np.zeros(0, kernel.EDGE)
+        self._edges_alive_bound = 0
+        self._grow_nodes(256)
+        self._grow_edges(256)
+        self._grow_groups(64)
+
+    @property
+    def now(self) -> float:
+        """Simulated time reached (s)."""
+        return float(self.clock["now"][0])
+
+    @property
+    def alive(self) -> int:
+        """Transfers posted and not yet ended."""
+        return int(self.clock["n_alive"][0])
+
+    def open_group(self, expected: int) -> int:
+        """The number of a new group, which is complete when ``expected`` (at least 1) of its transfers have ended."""
+        if not self._free_groups:
+            self._grow_groups(2 * len(self._groups))
+        group = self._free_groups.pop()
+        self._remaining[group] = expected
+        self._watched[group] = 0
+        return group
+
+    def watch(self, group: int) -> bool:
+        """Have `advance` report the completion of a group; False if it is complete already."""
+        if self._remaining[group] == 0:
+            return False
+        self._watched[group] = 1
+        return True
+
+    def close_group(self, group: int) -> tuple[float, float]:
+        """Give the number of a complete group back: when its marked transfer ended, and its last one (s)."""
+        self._free_groups.append(group)
+        return float(self._t_mark[group]), float(self._t_done[group])
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The last transfer of the batch posted last, for the columns 'after' and 'after_seq' of another."""
+        return self._last_slot, int(self._seq[0]) - 1
+
+    def post(self, now: float, batch: TransferBatch) -> float:
+        """Post transfers at time ``now`` (s); returns the time of the next event (s).
+
+        All events before ``now`` must have been run by `advance`.
+        """
+        self._make_room(batch)
+        upcoming = kernel.post(
+            self._nodes, self._hops, self._heap, self._edges, self.clock, now, batch.tasks, batch.routes, batch.edge_from,
+            batch.edge_to, self._slots,
+        )  # fmt: skip
+        self._last_slot = int(self._slots[len(batch.tasks) - 1])
+        return upcoming
+
+    def advance(self, horizon: float) -> tuple[float, list[int]]:
+        """Run events up to ``horizon`` (s), stopping after the first instant that completes a watched group.
+
+        Returns the time of the next event (s, inf if there is none) and those groups; `now` is the instant reached.
+        """
+        upcoming = kernel.advance(
+            self._nodes, self.links, self._hops, self._heap, self._edges, self._groups, self.clock, self._buckets, self._done,
+            self._flows, self._touched, self._keys, self._ids, self._queue, self.accounts, self.finish, horizon,
+        )  # fmt: skip
+        n_done = self._n_done[0]
+        return upcoming, self._done[:n_done].tolist() if n_done else []
+
+    def settle(self) -> None:
+        """Bring the statistics of every link up to `now`."""
+        kernel.settle_all(self.links, self.now)
+
+    # -------------------------------------------------------------------------------------------------- room for more transfers
+
+    def _make_room(self, batch: TransferBatch) -> None:
+        if batch.routes.shape[1] > self._width:
+            raise ValueError(f"a route of {batch.routes.shape[1]} links does not fit the width of {self._width}")
+        needed = int(self._n_alive[0]) + len(batch.tasks)
+        if needed > len(self._nodes):
+            self._grow_nodes(max(2 * len(self._nodes), needed))
+        more_edges = len(batch.edge_from) + len(batch.tasks)
+        if more_edges:
+            self._edges_alive_bound += more_edges
+            if self._edges_alive_bound > len(self._edges):
+                self._edges_alive_bound = self._count_live_edges() + more_edges
+                if self._edges_alive_bound > len(self._edges):
+                    self._grow_edges(max(2 * len(self._edges), self._edges_alive_bound))
+
+    def _count_live_edges(self) -> int:
+        return len(self._edges) - int(kernel.count_free_edges(self._edges, self.clock))
+
+    def _grow_nodes(self, count: int) -> None:
+        old = len(self._nodes)
+        width = self._width
+        nodes = np.zeros(count, kernel.NODE)
+        nodes[:old] = self._nodes
+        hops = np.zeros(count * width, kernel.HOP)
+        heap = np.zeros(count, np.int32)
+        if old:
+            hops[: old * width] = self._hops
+            heap[:old] = self._heap
+        self._nodes, self._hops, self._heap = nodes, hops, heap
+        kernel.fresh_free_lists(nodes, old, self._edges, len(self._edges), self.clock)
+        self._slots = np.empty(count, np.int32)
+        self._flows = np.concatenate([self._flows, np.empty(count - old, np.int32)]) if old else np.empty(count, np.int32)
+        self._queue = np.empty(2 * count, np.int32)
+        self._touched = np.empty(len(self.links), np.int32)
+        self._keys = np.empty(len(self.links) + count)
+        self._ids = np.empty(len(self.links) + count, np.int32)
+
+    def _grow_edges(self, count: int) -> None:
+        old = len(self._edges)
+        edges = np.zeros(count, kernel.EDGE)
+        edges[:old] = self._edges
+        self._edges = edges
+        kernel.fresh_free_lists(self._nodes, len(self._nodes), edges, old, self.clock)
+
+    def _grow_groups(self, count: int) -> None:
+        old = len(self._groups)
+        groups = np.zeros(count, kernel.GROUP)
+        groups[:old] = self._groups
+        self._groups = groups
+        self._remaining, self._watched = groups["remaining"], groups["watched"]
+        self._t_mark, self._t_done = groups["t_mark"], groups["t_done"]
+        self._done = np.empty(count, np.int32)
+        self._free_groups[:0] = range(count - 1, old - 1, -1)
+
+
+def finish_times(
+    capacities: ArrayLike,
+    latencies: ArrayLike,
+    routes: Sequence[Sequence[int]],
+    nbytes: ArrayLike,
+    start: ArrayLike,
+    after: Sequence[Sequence[int]] | None = None,
+) -> NDArray[np.float64]:
+    """When explicit flows over explicit links end.
+
+    A flow is posted at its ``start``, or at the latest end of its ``after``; it then waits the sum of its links' latencies and drains its
+    bytes at its max-min fair rate.
+
+    Args:
+        capacities: (links,) bytes/s.
+        latencies: (links,) s.
+        routes: for each flow the indices of its links.
+        nbytes: (flows,) bytes.
+        start: (flows,) s.
+        after: for each flow the indices of the flows it waits for; None if no flow waits.
+
+    Returns:
+        (flows,) s.
+
+    Raises:
+        ValueError: a capacity is not positive and finite.
+        SimulationError: flows wait for each other in a circle.
+    """
+    delays = as_floats(latencies)
+    table = pad_routes(routes)
+    padded = np.where(table >= 0, delays[np.maximum(table, 0)] if len(delays) else 0.0, 0.0)
+    waits = after if after is not None else [[] for _ in routes]
+    edges = np.array([(i, j) for j, before in enumerate(waits) for i in before], np.int32).reshape(-1, 2)
+    posted = np.where([len(before) > 0 for before in waits], 0.0, as_floats(start))
+    sizes = as_floats(nbytes)
+    columns: dict[str, Any] = {"work": sizes, "nbytes": sizes, "delay": padded.sum(axis=1), "start": posted}
+    batch = TransferBatch(
+        tasks(len(routes), tag=np.arange(len(routes)), **columns),
+        table,
+        np.ascontiguousarray(edges[:, 0]),
+        np.ascontiguousarray(edges[:, 1]),
+    )
+    network = FluidNetwork(capacities, width=table.shape[1], tags=len(routes))
+    network.post(0.0, batch)
+    network.advance(np.inf)
+    if network.alive:
+        raise SimulationError(f"{network.alive} flows wait for each other in a circle and never start")
+    return network.finish[: len(routes)]

@@ -1,0 +1,39 @@
+"""Points at which ranks meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import simpy
+
+
+class Meeting:
+    """All ``size`` ranks arrive; ``action`` is then called once, and gets the event that lets them go on.
+
+    Attributes:
+        complete_at: when the last rank arrived at the latest meeting (s).
+    """
+
+    def __init__(self, env: simpy.Environment, size: int, action: Callable[[simpy.Event], None]) -> None:
+        self._env = env
+        self._size = size
+        self._action = action
+        self._event = env.event()
+        self._missing = size
+        self.complete_at = 0.0
+
+    def arrive(self) -> simpy.Event:
+        """The event of this meeting."""
+        event = self._event
+        self._missing -= 1
+        if self._missing == 0:
+            self.complete_at = self._env.now
+            self._missing = self._size
+            self._event = self._env.event()
+            self._action(event)
+        return event
+
+
+def succeed_after(env: simpy.Environment, delay: float, event: simpy.Event) -> None:
+    """Let ``event`` happen ``delay`` s from now."""
+    env.timeout(delay).callbacks.append(lambda _: event.succeed())

@@ -1,0 +1,297 @@
+"""The exchange of samples on the cluster: host work, barriers and messages of an iteration as one batch of dependent transfers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simshuffle.exchange import ExchangeSchedule
+from simshuffle.plan import EpochPlan
+from simshuffle.resources import Resources
+from simshuffle.scenario import Scenario
+from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.collectives import Meeting, succeed_after
+from simshuffle.traffic import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class Message:
+    """One message of every rank: (M,) arrays.
+
+    Attributes:
+        target: rank it goes to; its own rank keeps the samples.
+        stored: bytes in storage that the sender reads.
+        read: s of SSD device time to read them, and ``cached`` bytes that come from the page cache instead.
+        work: s of the sender's main thread.
+        nbytes: bytes on the wire.
+    """
+
+    target: Ints
+    read: Floats
+    cached: Floats
+    files: Ints
+    work: Floats
+    nbytes: Floats
+
+
+class Exchange:
+    """The exchange of one epoch.
+
+    Args:
+        scenario, resources, clock: what is simulated, on what.
+        plan: the epoch's plan.
+        nbytes: (N,) bytes of every sample in storage.
+
+    Attributes:
+        sent: (iterations, M) bytes that leave each rank.
+        received_work: (iterations, M) s of the receiver's main thread, and ``received_write`` s of its SSD.
+        read_ssd, read_memory: bytes read from each source by the senders.
+    """
+
+    def __init__(self, scenario: Scenario, resources: Resources, clock: NetworkClock, plan: EpochPlan, nbytes: Floats) -> None:
+        schedule = scenario.workload.exchange.carried_out
+        if schedule is None:
+            raise TypeError(f"{scenario.workload.exchange.kind} exchanges nothing")
+        self._scenario, self._resources, self._clock = scenario, resources, clock
+        self._schedule: ExchangeSchedule = schedule
+        self._plan = plan
+        self.world_size = scenario.world_size
+        depth = math.ceil(math.log2(max(self.world_size, 2)))
+        self.barrier_latency = depth * scenario.cluster.message_passing.latency
+        self._price(nbytes)
+        self._host_groups: list[int] = []
+        self._delivery_groups: list[int] = []
+        self._prepared = -1
+        self.opening = Meeting(clock.env, self.world_size, self._open)
+        self._closing = -1
+        self._closed = clock.env.event()
+        self._store = self._store_batches()
+        self._iteration = 0
+
+    def _price(self, nbytes: Floats) -> None:
+        """Bytes and seconds of every step, (steps, M)."""
+        plan, dataset, schedule = self._plan.exchange, self._scenario.workload.dataset, self._schedule
+        stored = nbytes[plan.sample] * plan.moving
+        ratio = stored / dataset.sample_size.mean
+        decoded = schedule.payload == "decoded"
+        decode = (dataset.decode if schedule.decode is None else schedule.decode) if decoded else 0.0
+        write = (dataset.encode if schedule.write is None else schedule.write) if decoded else (schedule.write or 0.0)
+        self._stored = stored
+        self._wire = ratio * dataset.decoded_size.mean if decoded else stored
+        self._work = plan.moving * (schedule.read + schedule.zero_buffer) + ratio * (decode + schedule.pickle)
+        rng = self._scenario.rng("exchange_cache", self._plan.epoch)
+        cached = self._plan.cached
+        self._hit = plan.moving if cached >= 1 else (rng.random(plan.sample.shape) < cached) & plan.moving
+        self.read_memory = float((stored * self._hit).sum())
+        self.read_ssd = float(stored.sum()) - self.read_memory
+        iterations = self._plan.iterations
+        self.sent = np.zeros((iterations, self.world_size))
+        np.add.at(self.sent, plan.iteration, self._wire)
+        arriving = np.zeros_like(stored)
+        np.put_along_axis(arriving, plan.target, stored, axis=1)
+        arrived = np.zeros((iterations, self.world_size))
+        np.add.at(arrived, plan.iteration, arriving)
+        ssd = self._scenario.cluster.ssd
+        self.received_write = arrived / ssd.write_bandwidth
+        self.received_work = arrived / dataset.sample_size.mean * write
+        self.written = float(arrived.sum())
+        self.remove_seconds = schedule.remove * plan.moving.sum(axis=0)
+
+    @property
+    def overlap(self) -> bool:
+        """Whether messages are waited for only after the next backward pass."""
+        return self._schedule.overlap
+
+    @property
+    def _meets(self) -> bool:
+        """Whether all ranks meet after the receipt."""
+        return self._schedule.barriers != "none"
+
+    def sends(self, iteration: int) -> bool:
+        """Whether anything is exchanged after ``iteration`` (from 0)."""
+        low, high = np.searchsorted(self._plan.exchange.iteration, [iteration, iteration + 1])
+        return bool(high > low)
+
+    def start(self, rank: int, iteration: int) -> int:
+        """Rank ``rank`` begins to exchange after ``iteration``; the group is complete when its main thread is free again."""
+        self._prepare(iteration)
+        self._iteration = iteration
+        if self._schedule.barriers == "none":
+            self._post(np.array([rank]))
+        else:
+            self.opening.arrive()
+        return self._host_groups[rank]
+
+    def delivery(self, rank: int) -> int:
+        """The group of the messages that the rank sent and receives in the iteration started last; NONE if there are none."""
+        return self._delivery_groups[rank]
+
+    def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
+        """Re-encode what the rank received and write it to the SSD, then meet the other ranks if barriers are scheduled.
+
+        Returns the group that is complete when the rank has written, and the event that lets all ranks go on, if they meet.
+        """
+        group = self._clock.open(1)
+        batch = self._store[rank]
+        write = self.received_write[iteration, rank]
+        batch.tasks["delay"][0] = self.received_work[iteration, rank]
+        batch.tasks["work"][1] = write
+        batch.tasks["nbytes"][1] = write * self._scenario.cluster.ssd.write_bandwidth
+        batch.tasks["group"][1] = group
+        if not self._meets:
+            self._clock.post(batch)
+            return group, None
+        if self._closing < 0:
+            self._open_closing()
+        batch.tasks["group2"][1] = self._closing
+        closed = self._closed
+        self._closing_missing -= 1
+        if self._closing_missing == 0:
+            self._closing = -1
+        self._clock.post(batch)
+        return group, closed
+
+    def _open_closing(self) -> None:
+        """The barrier after the receipt: a group of all ranks' writes, then the latency of the barrier."""
+        group = self._closing = self._clock.open(self.world_size)
+        closed = self._closed = self._clock.env.event()
+        self._closing_missing = self.world_size
+        complete = self._clock.completion(group)
+        if complete is None:
+            raise AssertionError("a new group is not complete")
+
+        def release(_: simpy.Event) -> None:
+            self._clock.close(group)
+            succeed_after(self._clock.env, self.barrier_latency, closed)
+
+        complete.callbacks.append(release)
+
+    def _store_batches(self) -> list[TransferBatch]:
+        """For every rank the chain 're-encode, write to the SSD'."""
+        edge_from, edge_to = chain(2)
+        ssd = self._resources.ssd[self._resources.host_of].tolist()
+        return [TransferBatch(tasks(2), pad_routes([[], [link]]), edge_from, edge_to) for link in ssd]
+
+    def _open(self, event: simpy.Event) -> None:
+        event.succeed()
+        self._post(np.arange(self.world_size))
+
+    def _prepare(self, iteration: int) -> None:
+        """Open the groups of an iteration when its first rank arrives."""
+        if self._prepared == iteration:
+            return
+        self._prepared = iteration
+        self._messages = self._messages_of(iteration)
+        self._host_groups = [self._clock.open(1) for _ in range(self.world_size)]
+        count = np.zeros(self.world_size, np.int64)
+        for message in self._messages:
+            away = np.flatnonzero(message.target != np.arange(self.world_size))
+            np.add.at(count, away, 1)
+            np.add.at(count, message.target[away], 1)
+        self._delivery_groups = [self._clock.open(n) if n else NONE for n in count.tolist()]
+
+    def _messages_of(self, iteration: int) -> list[Message]:
+        plan = self._plan.exchange
+        low, high = np.searchsorted(plan.iteration, [iteration, iteration + 1])
+        ssd = self._scenario.cluster.ssd
+        out = []
+        steps = np.arange(low, high)
+        for number in np.unique(plan.message[low:high]):
+            part = steps[plan.message[low:high] == number]
+            missed = self._stored[part] * ~self._hit[part]
+            drawn = self._schedule.draw * self.world_size * (1 if self._new_partner(part[0]) else 0)
+            out.append(
+                Message(
+                    target=plan.target[part[0]],
+                    read=missed.sum(axis=0) / ssd.read_bandwidth,
+                    cached=(self._stored[part] * self._hit[part]).sum(axis=0),
+                    files=(missed > 0).sum(axis=0),
+                    work=self._work[part].sum(axis=0) + drawn,
+                    nbytes=self._wire[part].sum(axis=0),
+                )
+            )
+        return out
+
+    def _new_partner(self, step: int) -> bool:
+        life = self._schedule.partner_lifetime
+        iteration = self._plan.exchange.iteration
+        return life == "sample" or step == 0 or (life == "iteration" and iteration[step] != iteration[step - 1])
+
+    def _post(self, ranks: Ints) -> None:
+        """Post the messages of ``ranks``: for each a read, the host's work, and the wire; barriers between as scheduled."""
+        n, count = len(ranks), len(self._messages)
+        barriers = self._schedule.barriers
+        gates = 0 if barriers == "none" else (count if barriers == "message" else 1)
+        # layout: gates | reads (count x n) | works (count x n) | wires (count x n)
+        total = gates + 3 * count * n
+        batch_tasks = tasks(total)
+        routes = np.full((total, self._resources.width), NONE, np.int32)
+        batch_tasks["delay"][:gates] = self.barrier_latency
+        edges_from: list[Ints] = []
+        edges_to: list[Ints] = []
+        for k, message in enumerate(self._messages):
+            reads = gates + k * n + np.arange(n)
+            works = gates + (count + k) * n + np.arange(n)
+            wires = gates + (2 * count + k) * n + np.arange(n)
+            self._fill_message(batch_tasks, routes, ranks, message, reads, works, wires)
+            last = works - n if k else None
+            if k < gates:
+                if last is not None:
+                    edges_from.append(last)
+                    edges_to.append(np.full(n, k))
+                edges_from.append(np.full(n, k))
+                edges_to.append(reads)
+            elif last is not None:
+                edges_from.append(last)
+                edges_to.append(reads)
+            edges_from += [reads, works]
+            edges_to += [works, wires]
+        batch_tasks["group"][gates + (2 * count - 1) * n : gates + 2 * count * n] = np.asarray(self._host_groups)[ranks]
+        away = np.ones(total, bool)
+        for k, message in enumerate(self._messages):
+            away[gates + (2 * count + k) * n + np.arange(n)] = message.target[ranks] != ranks
+        self._clock.post(_compact(batch_tasks, routes, np.concatenate(edges_from), np.concatenate(edges_to), away))
+
+    def _fill_message(
+        self, batch: NDArray[np.void], routes: NDArray[np.int32], ranks: Ints, message: Message, reads: Ints, works: Ints, wires: Ints
+    ) -> None:
+        resources, cluster = self._resources, self._scenario.cluster
+        hosts = resources.host_of[ranks]
+        from_ssd = message.files[ranks] > 0
+        batch["work"][reads] = np.where(from_ssd, message.read[ranks], message.cached[ranks])
+        batch["nbytes"][reads] = np.where(from_ssd, message.read[ranks] * cluster.ssd.read_bandwidth, message.cached[ranks])
+        batch["delay"][reads] = message.files[ranks] * cluster.ssd.latency
+        routes[reads, 0] = np.where(from_ssd, resources.ssd[hosts], resources.memory[hosts])
+        batch["delay"][works] = message.work[ranks]
+        batch["account"][reads] = batch["account"][works] = ranks
+        target = message.target[ranks]
+        routes[wires], latency = resources.message(ranks, target)
+        batch["work"][wires] = batch["nbytes"][wires] = message.nbytes[ranks]
+        batch["delay"][wires] = latency + cluster.message_passing.latency
+        batch["cap"][wires] = cluster.message_passing.stream_bandwidth or np.inf
+        per_pair = self._scenario.network.fair_share == "pair"
+        batch["pair"][wires] = ranks * self.world_size + target if per_pair else NO_PAIR
+        groups = np.asarray(self._delivery_groups)
+        batch["group"][wires] = groups[ranks]
+        batch["group2"][wires] = groups[target]
+
+
+def _compact(
+    batch: NDArray[np.void], routes: NDArray[np.int32], edges_from: Ints, edges_to: Ints, keep: NDArray[np.bool_]
+) -> TransferBatch:
+    """The batch without the transfers that are not kept, and without their edges."""
+    number = np.cumsum(keep) - 1
+    alive = keep[edges_from] & keep[edges_to]
+    return TransferBatch(
+        np.ascontiguousarray(batch[keep]),
+        np.ascontiguousarray(routes[keep]),
+        number[edges_from[alive]].astype(np.int32),
+        number[edges_to[alive]].astype(np.int32),
+    )

@@ -1,0 +1,54 @@
+"""What every record of a scenario is made of: frozen pydantic models without unknown keys, and quantities with units."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticCustomError
+
+from simshuffle.units import Dimension, UnitError, format_quantity, parse_quantity
+
+
+class Spec(BaseModel):
+    """A record: immutable, no unknown keys, no silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Sourced(Spec):
+    """A record of numbers that says where each comes from."""
+
+    source: str | dict[str, str] = Field(default="", description="Where the numbers come from: one text, or one for each key.")
+
+
+def _quantity(dimension: Dimension) -> Any:
+    def read(value: object) -> object:
+        try:
+            return parse_quantity(value, dimension)
+        except UnitError as error:
+            raise PydanticCustomError("unit", "{text}", {"text": str(error)}) from None
+
+    return BeforeValidator(read), PlainSerializer(lambda value: format_quantity(value, dimension), return_type=str)
+
+
+_nbytes, _seconds, _bandwidth, _frequency = (_quantity(d) for d in Dimension)
+
+NBytes = Annotated[float, *_nbytes, Field(ge=0)]
+"""Bytes, not negative; written with a unit ('110 kB')."""
+PositiveNBytes = Annotated[float, *_nbytes, Field(gt=0)]
+"""Bytes, greater than 0."""
+Seconds = Annotated[float, *_seconds, Field(ge=0)]
+"""Seconds, not negative; written with a unit ('90 ns')."""
+PositiveSeconds = Annotated[float, *_seconds, Field(gt=0)]
+"""Seconds, greater than 0."""
+Bandwidth = Annotated[float, *_bandwidth, Field(gt=0)]
+"""Bytes per second, greater than 0; written with a unit ('12.5 GB/s', '100 Gbit/s')."""
+Frequency = Annotated[float, *_frequency, Field(gt=0)]
+"""Operations per second, greater than 0; written with a unit ('45 k/s')."""
+Fraction = Annotated[float, BeforeValidator(lambda v: float(v) if type(v) is int else v), Field(ge=0, le=1)]
+"""A number from 0 to 1."""
+NonNegative = Annotated[float, BeforeValidator(lambda v: float(v) if type(v) is int else v), Field(ge=0)]
+"""A number without unit, not negative."""
+Count = Annotated[int, Field(ge=1)]
+"""A whole number, at least 1."""

@@ -1,0 +1,123 @@
+"""The results: who did what when, what crossed every link, and where every epoch's bytes came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+PHASES = (
+    "io",  # the training loop waits for a batch that is still being read
+    "decode",  # it waits for one that is being decoded or copied to the GPU
+    "forward",
+    "backward",
+    "importance",
+    "allreduce",
+    "update",
+    "exchange",  # the training loop works for the exchange, or waits for its own messages
+    "wait_allreduce",  # it waits for other ranks before the allreduce
+    "wait_exchange",  # it waits for other ranks at a barrier of the exchange
+    "exchange_hidden",  # messages in flight while the loop does something else: overlaps the phases above
+)
+EXCLUSIVE = PHASES[:-1]
+
+PHASE_COLUMNS = {
+    "run": "name of the run",
+    "epoch": "from 1",
+    "iteration": "from 1; 0 for what follows the last one",
+    "rank": "from 0",
+    "phase": "one of PHASES",
+    "start_s": "s of simulated time since the first epoch began",
+    "end_s": "s",
+    "nbytes": "bytes that the phase moved for this rank; 0 where none",
+}
+LINK_COLUMNS = {
+    "run": "name of the run",
+    "epoch": "from 1",
+    "link": "unique name; 'a>b' for a cable from a to b",
+    "tier": "kind of link",
+    "capacity": "units a second",
+    "unit": "'B', 's' of device or core time, or 'ops'",
+    "nbytes": "bytes of the transfers that ended on it in the epoch",
+    "mean_utilisation": "share of the capacity used, on average over the epoch",
+    "peak_utilisation": "highest share of the capacity used at any moment of the epoch",
+    "busy_s": "s of the epoch with any traffic",
+}
+SOURCE_COLUMNS = {
+    "run": "name of the run",
+    "strategy": "exchange strategy",
+    "world_size": "ranks",
+    "exchange_fraction": "Q; empty under global shuffle",
+    "epoch": "from 1",
+    "iterations": "iterations of the epoch",
+    "samples": "samples trained on, over all ranks",
+    "samples_moved": "samples that changed their rank",
+    "nbytes_peer": "bytes received from other ranks by sample exchange",
+    "nbytes_pfs": "bytes read from the parallel file system",
+    "nbytes_ssd": "bytes read from SSDs",
+    "nbytes_memory": "bytes read from page caches",
+    "nbytes_ssd_written": "bytes of received samples written to SSDs",
+}
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The tables of one or more runs.
+
+    Attributes:
+        phases: columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another without a gap from the start of an epoch
+            to its end.
+        links: columns `LINK_COLUMNS`; links that carried nothing are left out.
+        sources: columns `SOURCE_COLUMNS`, a row for every epoch.
+    """
+
+    phases: pd.DataFrame
+    links: pd.DataFrame
+    sources: pd.DataFrame
+
+
+def concatenate(timelines: list[Timeline]) -> Timeline:
+    """The tables of several timelines below one another."""
+    names = [run for t in timelines for run in t.phases["run"].cat.categories]
+
+    def join(frames: list[pd.DataFrame]) -> pd.DataFrame:
+        if len(frames) == 1:
+            return frames[0]
+        return pd.concat([f.assign(run=pd.Categorical(f["run"], names)) for f in frames], ignore_index=True)
+
+    return Timeline(join([t.phases for t in timelines]), join([t.links for t in timelines]), join([t.sources for t in timelines]))
+
+
+def phase_rows(
+    run: str, epoch: int, phases: list[str], bounds: NDArray[np.float64], nbytes: NDArray[np.float64], final: bool = False
+) -> dict[str, NDArray[np.generic]]:
+    """Rows of exclusive phases, one epoch.
+
+    Args:
+        phases: (k,) names.
+        bounds: (iterations, M, k + 1) s; phase j lasts from bound j to bound j + 1. Phases of no length give no row.
+        nbytes: (iterations, M, k) bytes.
+        final: the rows are what follows the last iteration.
+    """
+    start, end = bounds[..., :-1], bounds[..., 1:]
+    iteration, rank, phase = np.nonzero(end > start)
+    code = np.array([PHASES.index(name) for name in phases], np.int8)
+    return {
+        "epoch": np.full(len(rank), epoch, np.int16),
+        "iteration": np.zeros(len(rank), np.int32) if final else (iteration + 1).astype(np.int32),
+        "rank": rank.astype(np.int32),
+        "phase": code[phase],
+        "start_s": start[iteration, rank, phase],
+        "end_s": end[iteration, rank, phase],
+        "nbytes": nbytes[iteration, rank, phase],
+    }
+
+
+def phase_table(run: str, parts: list[dict[str, NDArray[np.generic]]]) -> pd.DataFrame:
+    """The phases table of one run, from `phase_rows`."""
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns["phase"] = pd.Categorical.from_codes(columns["phase"], list(PHASES))
+    label = pd.Categorical.from_codes(np.zeros(len(columns["rank"]), np.int8), [run])
+    return pd.DataFrame({"run": label, **columns}, copy=False)

@@ -1,0 +1,54 @@
+"""The interconnect of ABCI (2018-2024) at switch level: racks of leaf and full-bisection switches under two spine directors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simshuffle.spec import Bandwidth, Count, Seconds, Sourced
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect
+
+
+class Abci(Sourced):
+    """Racks with leaf switches and, above them, full-bisection (FBB) switches; few links from those to the spine.
+
+    Hosts stand in pairs: the even host of a pair has its HCAs on the first leaf switches of the rack, the odd one on the next ones.
+    """
+
+    kind: Literal["abci"]
+    racks: Count
+    hosts_per_rack: Count
+    hcas_per_host: Count
+    leaf_switches_per_rack: Count
+    fbb_switches_per_rack: Count
+    spine_switches: Count
+    leaf_fbb_links: Count
+    fbb_spine_links: Count
+    link_bandwidth: Bandwidth
+    cable_latency: Seconds
+    leaf_latency: Seconds
+    fbb_latency: Seconds
+    spine_latency: Seconds
+
+    def graph(self) -> Graph:
+        """The network: hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""
+        graph = Graph()
+        cable = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
+        for s in range(self.spine_switches):
+            add_switch(graph, f"spine{s}", "spine", self.spine_latency)
+        for r in range(self.racks):
+            leaves = [f"r{r:02d}.leaf{i}" for i in range(self.leaf_switches_per_rack)]
+            fbbs = [f"r{r:02d}.fbb{i}" for i in range(self.fbb_switches_per_rack)]
+            for name in leaves:
+                add_switch(graph, name, "leaf", self.leaf_latency)
+            for name in fbbs:
+                add_switch(graph, name, "fbb", self.fbb_latency)
+                for s in range(self.spine_switches):
+                    connect(graph, name, f"spine{s}", links=self.fbb_spine_links, **cable)
+                for leaf in leaves:
+                    connect(graph, leaf, name, links=self.leaf_fbb_links, **cable)
+            for i in range(self.hosts_per_rack):
+                host = f"h{r * self.hosts_per_rack + i:04d}"
+                add_host(graph, host)
+                for k in range(self.hcas_per_host):
+                    connect(graph, host, leaves[(i * self.hcas_per_host + k) % len(leaves)], **cable)
+        return graph

@@ -1,0 +1,197 @@
+"""Static destination routing: linear forwarding tables filled by D-mod-K.
+
+On the way up, a switch at height l sends traffic for endpoint j through its up-link number ``(j // (w_1 ... w_l)) mod K``, where ``w`` are
+the numbers of parents at the levels below and K counts its up-links, numbered round robin over the parents (Zahavi, JPDC 2012: D-Mod-K).
+On the way down the parallel links are chosen by the same digits, so that every endpoint has one chain of links of its own and links of
+a level carry equal shares of uniform traffic. Endpoints are the HCAs, numbered leaf switch by leaf switch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.topology.graph import Graph, switch_depths
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class DirectedLinks:
+    """The cables of a network, each in both directions: link 2k and link 2k + 1.
+
+    Attributes:
+        names: 'from>to', with '#k' for the k-th of several parallel ones.
+        tiers: 'leaf>fbb' and so on.
+        capacity: (links,) bytes/s.
+        latency: (links,) s, of the cable and of the switch that it enters.
+        target: for each link the name of the node it enters.
+    """
+
+    names: list[str]
+    tiers: list[str]
+    capacity: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    target: list[str]
+
+
+def directed_links(graph: Graph) -> tuple[DirectedLinks, dict[tuple[str, str], list[int]]]:
+    """All directed links of ``graph`` in its order, and their indices by (from, to)."""
+    names: list[str] = []
+    tiers: list[str] = []
+    target: list[str] = []
+    capacity: list[float] = []
+    latency: list[float] = []
+    between: dict[tuple[str, str], list[int]] = {}
+    for a, b, data in graph.edges(data=True):
+        for src, dst in ((a, b), (b, a)):
+            parallel = between.setdefault((src, dst), [])
+            several = graph.number_of_edges(a, b) > 1
+            parallel.append(len(names))
+            names.append(f"{src}>{dst}" + (f"#{len(parallel) - 1}" if several else ""))
+            tiers.append(f"{graph.nodes[src]['tier']}>{graph.nodes[dst]['tier']}")
+            target.append(dst)
+            capacity.append(data["bandwidth"])
+            latency.append(data["latency"] + graph.nodes[dst]["latency"])
+    return DirectedLinks(names, tiers, np.array(capacity), np.array(latency), target), between
+
+
+class ForwardingTable:
+    """Routes between the endpoints (HCAs and storage ports) of a network.
+
+    Args:
+        graph: the network, without `graph_problems`.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.links, self._between = directed_links(graph)
+        self._depth = switch_depths(graph)
+        self._switches = list(self._depth)
+        self._switch_number = {name: i for i, name in enumerate(self._switches)}
+        self._entered = np.array([self._switch_number.get(name, -1) for name in self.links.target], np.int32)
+        self._switch_graph = nx.Graph(graph.subgraph(self._switches))
+        self._neighbours = [[n for n in graph.neighbors(s) if n in self._depth] for s in self._switches]
+        self._number_endpoints()
+        self._columns = np.full(len(self._at), -1, np.int32)  # endpoint -> its row of the table, -1 if not yet filled
+        self._table = np.empty((0, len(self._switches)), np.int32)  # row of an endpoint: next link, by switch
+        self._cable_cache: dict[tuple[str, ...], Ints] = {}
+
+    def _number_endpoints(self) -> None:
+        leaf_order = {name: i for i, name in enumerate(self._switches)}
+        ports: list[tuple[int, int, str, str, int]] = []
+        for order, (node, kind) in enumerate(self._graph.nodes(data="kind")):
+            if kind == "switch":
+                continue
+            port = 0
+            for switch in self._graph.neighbors(node):
+                for cable in range(self._graph.number_of_edges(node, switch)):
+                    if switch in leaf_order:
+                        ports.append((leaf_order[switch], order, node, switch, cable))
+                        port += 1
+        ports.sort(key=lambda p: (self._graph.nodes[p[2]]["kind"] == "storage", p[0], p[1], p[4]))
+        self._endpoints: dict[str, list[int]] = {}
+        inject, eject, at = [], [], []
+        for number, (_, _, node, switch, cable) in enumerate(ports):
+            self._endpoints.setdefault(node, []).append(number)
+            inject.append(self._between[node, switch][cable])
+            eject.append(self._between[switch, node][cable])
+            at.append(self._switch_number[switch])
+        self._inject, self._eject, self._at = (np.array(x, np.int32) for x in (inject, eject, at))
+
+    def endpoints(self, node: str) -> list[int]:
+        """Numbers of the ports of a host or storage system, in the order of its links to leaf switches."""
+        return self._endpoints[node]
+
+    @cached_property
+    def diameter(self) -> int:
+        """Links of the longest route, the injecting and ejecting ones included."""
+        if self._is_tree():
+            return 2 * max(h for s, h in self._depth.items() if self._is_transit(s)) + 2
+        distances = nx.all_pairs_shortest_path_length(nx.Graph(self._graph.subgraph(self._switches)))
+        return max(max(reach.values()) for _, reach in distances) + 2
+
+    def _is_tree(self) -> bool:
+        return all(abs(self._depth[a] - self._depth[b]) == 1 for a, b in self._graph.subgraph(self._switches).edges())
+
+    @cached_property
+    def _strides(self) -> dict[int, int]:
+        """Product of the numbers of parents below each height."""
+        parents: dict[int, int] = {}
+        for switch in self._switches:
+            height = self._depth[switch]
+            above = sum(1 for n in self._graph.neighbors(switch) if self._depth.get(n, -1) == height + 1 and self._is_transit(n))
+            parents[height] = max(parents.get(height, 1), above)
+        strides = {0: 1}
+        for height in range(max(self._depth.values()) + 1):
+            strides[height + 1] = strides[height] * parents.get(height, 1)
+        return strides
+
+    def _is_transit(self, switch: str) -> bool:
+        return str(self._graph.nodes[switch]["tier"]) != "storage"
+
+    def _fill(self, leaf: int) -> None:
+        """Enter, in the table of every switch, the endpoints attached to switch number ``leaf``."""
+        name = self._switches[leaf]
+        endpoints = np.flatnonzero(self._at == leaf).astype(np.int32)
+        self._columns[endpoints] = len(self._table) + np.arange(len(endpoints))
+        block = np.full((len(endpoints), len(self._switches)), -1, np.int32)
+        distance = nx.single_source_shortest_path_length(self._switch_graph, name)
+        for number, switch in enumerate(self._switches):
+            if switch != name and switch in distance:
+                nearer = [n for n in self._neighbours[number] if distance[n] == distance[switch] - 1]
+                block[:, number] = self._choose(switch, nearer, endpoints)
+        self._table = np.concatenate([self._table, block])
+
+    def _choose(self, switch: str, nearer: list[str], endpoints: Ints) -> Ints:
+        """The link of ``switch`` for each endpoint, among those to its ``nearer`` neighbours."""
+        height = self._depth[switch]
+        if all(self._depth[n] < height for n in nearer):  # down: the digits that lead up there
+            stride = self._strides[height - 1]
+            width = self._strides[height] // stride
+            cables = self._cables(switch, nearer)
+            side = (endpoints // self._strides[max(height - 2, 0)]) % len(nearer)
+            return np.asarray(cables[side, (endpoints // stride // width) % cables.shape[1]])
+        cables = self._cables(switch, nearer).T.ravel()  # up: round robin over the parents, then over parallel links
+        return np.asarray(cables[(endpoints // self._strides[height]) % len(cables)])
+
+    def _cables(self, switch: str, nearer: list[str]) -> Ints:
+        """Links from ``switch`` to each of ``nearer``, (neighbours, parallel links); cut to the fewest parallel ones."""
+        key = (switch, *nearer)
+        if key not in self._cable_cache:
+            parallel = [self._between[switch, n] for n in nearer]
+            fewest = min(len(links) for links in parallel)
+            self._cable_cache[key] = np.array([links[:fewest] for links in parallel], np.int32)
+        return self._cable_cache[key]
+
+    def routes(self, src: Ints, dst: Ints) -> Ints:
+        """Links from endpoint ``src[i]`` to ``dst[i]``: (n, `diameter`) int32, padded with -1."""
+        out = np.full((len(src), self.diameter), -1, np.int32)
+        if not len(src):
+            return out
+        for leaf in np.unique(self._at[dst[self._columns[dst] < 0]]).tolist():
+            self._fill(leaf)
+        column = self._columns[dst]
+        out[:, 0] = self._inject[src]
+        here = self._at[src]
+        goal = self._at[dst]
+        rows = np.arange(len(src))
+        hop = 1
+        while len(rows):
+            there = here[rows] == goal[rows]
+            out[rows[there], hop] = self._eject[dst[rows[there]]]
+            rows = rows[~there]
+            following = self._table[column[rows], here[rows]]
+            out[rows, hop] = following
+            here[rows] = self._entered[following]
+            hop += 1
+        return out
+
+    def latencies(self, routes: Ints) -> NDArray[np.float64]:
+        """(n,) sum of the link latencies of each route (s)."""
+        padded = np.append(self.links.latency, 0.0)
+        return np.asarray(padded[routes].sum(axis=1))

@@ -1,0 +1,30 @@
+"""All hosts on one switch: the network without any contention but at the hosts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simshuffle.spec import Bandwidth, Count, Seconds, Sourced
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect
+
+
+class Star(Sourced):
+    """``hosts`` hosts on one ideal switch."""
+
+    kind: Literal["star"]
+    hosts: Count
+    hcas_per_host: Count = 1
+    link_bandwidth: Bandwidth
+    cable_latency: Seconds
+    switch_latency: Seconds
+
+    def graph(self) -> Graph:
+        """The network: hosts ``h0000`` and one switch ``switch``."""
+        graph = Graph()
+        add_switch(graph, "switch", "leaf", self.switch_latency)
+        for host in range(self.hosts):
+            add_host(graph, f"h{host:04d}")
+            connect(
+                graph, f"h{host:04d}", "switch", bandwidth=self.link_bandwidth, latency=self.cable_latency, links=self.hcas_per_host
+            )
+        return graph

@@ -1,0 +1,87 @@
+"""TransferBatch: transfers that are posted together. The currency of exchange, allreduce and storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+NO_PAIR = -1
+NONE = -1
+
+# One transfer, as the compiled kernel reads it. Units: work in units of the links it crosses (bytes on a cable, seconds on a device).
+TASK = np.dtype(
+    [
+        ("work", "f8"),  # units to drain through every link of the route; 0 for a pure delay
+        ("cap", "f8"),  # units/s at most, inf for no cap of its own
+        ("nbytes", "f8"),  # bytes, booked on every link of the route
+        ("delay", "f8"),  # s after it is ready and before it uses a link
+        ("start", "f8"),  # s of simulated time, not ready before
+        ("pair", "i8"),  # transfers of one pair go one after the other; NO_PAIR for none
+        ("after_seq", "i8"),  # with "after": a transfer posted before, which ends before this one is ready (see FluidNetwork.last)
+        ("after", "i4"),  # NONE for none
+        ("group", "i4"),  # groups count their transfers down; NONE for none
+        ("group2", "i4"),
+        ("account", "i4"),  # where the elapsed time (s) is added up; NONE for nowhere
+        ("tag", "i4"),  # where the time of its end (s) is noted; NONE for nowhere
+        ("mark", "i4"),  # 1: its end is noted in its group as well
+        ("spare", "i4"),
+    ],
+    align=True,
+)
+
+
+def tasks(count: int, **columns: Any) -> NDArray[Any]:
+    """``count`` transfers with the given columns of `TASK` (scalars or arrays of that length), all others neutral."""
+    out = np.zeros(count, TASK)
+    out["cap"] = np.inf
+    for name in ("pair", "after", "group", "group2", "account", "tag"):
+        out[name] = NONE
+    for name, value in columns.items():
+        out[name] = value
+    return out
+
+
+def pad_routes(routes: Sequence[Sequence[int]]) -> NDArray[np.int32]:
+    """Routes of different lengths as one (count, longest) int32 array, padded with -1."""
+    width = max((len(route) for route in routes), default=0)
+    out = np.full((len(routes), max(width, 1)), -1, np.int32)
+    for i, route in enumerate(routes):
+        out[i, : len(route)] = route
+    return out
+
+
+def _no_edges() -> NDArray[np.int32]:
+    return np.empty(0, np.int32)
+
+
+@dataclass
+class TransferBatch:
+    """Transfers posted at one moment, with their routes and the order among them.
+
+    Attributes:
+        tasks: (n,) records of dtype `TASK`.
+        routes: (n, hops) int32 link indices, padded with -1 at the end; a transfer without any link is a pure delay.
+        edge_from, edge_to: (m,) int32; transfer ``edge_to[k]`` is ready when ``edge_from[k]`` has ended (and all its others).
+    """
+
+    tasks: NDArray[Any]
+    routes: NDArray[np.int32]
+    edge_from: NDArray[np.int32] = field(default_factory=_no_edges)
+    edge_to: NDArray[np.int32] = field(default_factory=_no_edges)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+
+def chain(count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Edges that put ``count`` transfers one after the other: two (count - 1,) int32 arrays."""
+    steps = np.arange(max(count, 1), dtype=np.int32)
+    return steps[:-1].copy(), steps[1:].copy()
+
+
+def as_floats(values: ArrayLike) -> NDArray[np.float64]:
+    return np.ascontiguousarray(values, np.float64)

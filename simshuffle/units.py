@@ -1,0 +1,113 @@
+"""Quantities at the edge: strings with a unit outside, SI floats inside (bytes, seconds, bytes/s, 1/s).
+
+Decimal arithmetic keeps `format_quantity` and `parse_quantity` exact inverses of each other. Decimal prefixes are powers of ten, binary
+ones (Ki, Mi, Gi, Ti) powers of two; ``bit`` is an eighth of a byte and is spelled out.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from enum import Enum
+
+_DECIMAL = {"": 0, "n": -9, "u": -6, "µ": -6, "μ": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
+_NUMBER = re.compile(r"^\s*([+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s].*?)?\s*$")
+
+
+class Dimension(Enum):
+    """What a quantity measures: its SI unit, and examples of how to write it."""
+
+    NBYTES = ("B", "'110 kB', '4 MiB', '1.6 TB'")
+    SECONDS = ("s", "'90 ns', '1.5 ms', '2 s'")
+    BANDWIDTH = ("B/s", "'12.5 GB/s', '100 Gbit/s'")
+    FREQUENCY = ("1/s", "'45000 1/s', '45 k/s'")
+
+    @property
+    def unit(self) -> str:
+        """The SI unit."""
+        return self.value[0]
+
+    @property
+    def examples(self) -> str:
+        """Two or three valid spellings."""
+        return self.value[1]
+
+
+class UnitError(ValueError):
+    """A quantity that cannot be read; the text says what was expected."""
+
+
+def _scale_of(prefix: str) -> Decimal | None:
+    if prefix in _DECIMAL:
+        return Decimal(10) ** _DECIMAL[prefix]
+    if prefix in _BINARY:
+        return Decimal(1024) ** _BINARY[prefix]
+    return None
+
+
+def _unit_scale(unit: str, dimension: Dimension) -> Decimal | None:
+    """Factor from ``unit`` to the SI unit of ``dimension``, or None if it is not a unit of it."""
+    if dimension is Dimension.FREQUENCY:
+        return _scale_of(unit[:-2].rstrip("1")) if unit.endswith("/s") else None
+    body = unit
+    if dimension is Dimension.BANDWIDTH:
+        if not unit.endswith("/s"):
+            return None
+        body = unit[:-2]
+    if dimension is Dimension.SECONDS:
+        return _scale_of(body[:-1]) if body.endswith("s") and body[:-1] in _DECIMAL and _DECIMAL[body[:-1]] <= 0 else None
+    for symbol, factor in (("bit", Decimal(1) / 8), ("B", Decimal(1))):
+        if body.endswith(symbol):
+            prefix = body[: -len(symbol)]
+            scale = _scale_of(prefix)
+            small = prefix in _DECIMAL and _DECIMAL[prefix] < 0
+            return None if scale is None or small else scale * factor
+    return None
+
+
+def parse_quantity(text: object, dimension: Dimension) -> float:
+    """The SI value (float) of a quantity such as ``'12.5 GB/s'``.
+
+    Raises:
+        UnitError: ``text`` is not a string, has no unit, or has a unit of another kind.
+    """
+    expected = f"expected a quantity in {dimension.unit} such as {dimension.examples}"
+    if isinstance(text, bool) or not isinstance(text, str):
+        raise UnitError(f"has no unit; {expected}")
+    match = _NUMBER.match(text)
+    if match is None:
+        raise UnitError(f"is not a number with a unit; {expected}")
+    if match[2] is None:
+        raise UnitError(f"has no unit; {expected}")
+    scale = _unit_scale(match[2].replace(" ", ""), dimension)
+    if scale is None:
+        raise UnitError(f"has the unit '{match[2]}', which is of another kind or unknown; {expected}")
+    return float(Decimal(match[1].replace("_", "")) * scale)
+
+
+def format_quantity(value: float, dimension: Dimension) -> str:
+    """``value`` (SI) as a string that `parse_quantity` reads back to the last bit."""
+    exact = Decimal(repr(float(value)))
+    if exact == 0:
+        return f"0 {dimension.unit}"
+    steps = [("n", -9), ("u", -6), ("m", -3), ("", 0)]
+    if dimension is not Dimension.SECONDS:
+        steps = [("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15)]
+    prefix, power = steps[0]
+    for name, exponent in steps:
+        if abs(exact) >= Decimal(10) ** exponent:
+            prefix, power = name, exponent
+    number = (exact / Decimal(10) ** power).normalize()
+    return f"{number:f} {_with_prefix(prefix, dimension)}"
+
+
+def _with_prefix(prefix: str, dimension: Dimension) -> str:
+    if dimension is Dimension.FREQUENCY:
+        return f"{prefix}/s" if prefix else "1/s"
+    return f"{prefix}{dimension.unit}"
+
+
+def readable(value: float, dimension: Dimension, digits: int = 4) -> str:
+    """``value`` (SI) for people: rounded to ``digits`` significant digits."""
+    return format_quantity(float(f"{value:.{digits}g}"), dimension)
