@@ -1,0 +1,40 @@
+"""simshuffle: what does shuffling the data cost in distributed deep learning, and what does not shuffling cost?
+
+from simshuffle import load_scenario, run
+
+result = run(load_scenario("abci-imagenet1k", {"world_size": 512}))
+result.breakdown
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from simshuffle.version import __version__
+
+if TYPE_CHECKING:
+    from simshuffle.errors import ScenarioError, SimshuffleError
+    from simshuffle.results import Result
+    from simshuffle.run import run
+    from simshuffle.scenario import Scenario, load_scenario
+
+__all__ = ["Result", "Scenario", "ScenarioError", "SimshuffleError", "__version__", "load_scenario", "run"]
+
+_HOMES = {
+    "Result": "results",
+    "Scenario": "scenario",
+    "ScenarioError": "errors",
+    "SimshuffleError": "errors",
+    "load_scenario": "scenario",
+    "run": "run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that ``simshuffle --help`` answers at once."""
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"simshuffle.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'simshuffle' has no attribute '{name}'")

@@ -60,7 +60,7 @@ class _Loader(yaml.SafeLoader):
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     seen: dict[Any, int] = {}
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        key = loader.construct_object(key_node, deep=True)
         if isinstance(key, Hashable) and key in seen and key != "<<":
             raise yaml.constructor.ConstructorError(
                 None, None, f"the key '{key}' is written twice (line {seen[key]} and here)", key_node.start_mark

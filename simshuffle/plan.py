@@ -93,7 +93,8 @@ def cached_share(scenario: Scenario, epoch: int) -> float:
 def staging_seconds(scenario: Scenario) -> float:
     """Least time (s) to copy the shards, or the whole set, from the PFS to the SSDs before the first epoch; 0 if nothing is staged.
 
-    The slowest of: opening every file, the bytes through the file system, and one host's share through its HCAs or into its SSD.
+    The slower of the bytes through the file system and one host's share into its SSD. Data sets are staged as archives, so that the
+    opening of their files does not count, and every host reads its own copy.
     """
     share = scenario.workload.exchange.stored_share(scenario.world_size, min(scenario.world_size, scenario.cluster.host.gpus))
     if share == 0.0:
@@ -102,8 +103,4 @@ def staging_seconds(scenario: Scenario) -> float:
     pfs = cluster.parallel_file_system
     copies = scenario.hosts if scenario.workload.exchange.kind == "global_shuffle" else 1
     per_host = dataset.nbytes * copies / scenario.hosts
-    return max(
-        copies * dataset.num_samples / pfs.open_rate,
-        copies * dataset.nbytes / pfs.read_bandwidth,
-        per_host / cluster.ssd.write_bandwidth,
-    )
+    return max(copies * dataset.nbytes / pfs.read_bandwidth, per_host / cluster.ssd.write_bandwidth)

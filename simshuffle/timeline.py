@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -92,7 +93,7 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
 
 def phase_rows(
     run: str, epoch: int, phases: list[str], bounds: NDArray[np.float64], nbytes: NDArray[np.float64], final: bool = False
-) -> dict[str, NDArray[np.generic]]:
+) -> dict[str, NDArray[Any]]:
     """Rows of exclusive phases, one epoch.
 
     Args:
@@ -115,9 +116,10 @@ def phase_rows(
     }
 
 
-def phase_table(run: str, parts: list[dict[str, NDArray[np.generic]]]) -> pd.DataFrame:
+def phase_table(run: str, parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
     """The phases table of one run, from `phase_rows`."""
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    columns["phase"] = pd.Categorical.from_codes(columns["phase"], list(PHASES))
-    label = pd.Categorical.from_codes(np.zeros(len(columns["rank"]), np.int8), [run])
-    return pd.DataFrame({"run": label, **columns}, copy=False)
+    label = pd.Categorical.from_codes(np.zeros(len(columns["rank"]), np.int8), pd.Index([run]))
+    phase = pd.Categorical.from_codes(columns.pop("phase"), pd.Index(PHASES))
+    table = pd.DataFrame({"run": label, **columns, "phase": phase}, copy=False)
+    return table[list(PHASE_COLUMNS)]

@@ -84,4 +84,5 @@ def chain(count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def as_floats(values: ArrayLike) -> NDArray[np.float64]:
+    """``values`` as a contiguous array of floats."""
     return np.ascontiguousarray(values, np.float64)

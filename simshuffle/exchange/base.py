@@ -14,18 +14,15 @@ Source = Literal["pfs", "ssd"]
 
 
 class Strategy(Protocol):
-    """A shuffling strategy.
-
-    Attributes:
-        kind: its name.
-        source: the tier that holds the samples: 'pfs', or 'ssd' after staging.
-    """
+    """A shuffling strategy. Its samples are held by the 'pfs', or by the 'ssd' after staging."""
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """Its name."""
 
     @property
-    def source(self) -> Source: ...
+    def source(self) -> Source:
+        """The tier that holds the samples."""
 
     @property
     def fraction(self) -> float | None:
@@ -42,7 +39,14 @@ class Strategy(Protocol):
         """Who trains on what in an epoch, given the owner (N,) of each sample."""
 
     def plan(
-        self, shards: Shards, *, batch_size: int, iterations: int, epoch: int, importance: NDArray[np.float64] | None, rng: np.random.Generator
+        self,
+        shards: Shards,
+        *,
+        batch_size: int,
+        iterations: int,
+        epoch: int,
+        importance: NDArray[np.float64] | None,
+        rng: np.random.Generator,
     ) -> ExchangePlan:
         """The exchange of an epoch (from 1).
 

@@ -39,7 +39,14 @@ class GlobalShuffle(Spec):
         return Shards(order, np.arange(world_size + 1) * len(owner) // world_size)
 
     def plan(
-        self, shards: Shards, *, batch_size: int, iterations: int, epoch: int, importance: NDArray[np.float64] | None, rng: np.random.Generator
+        self,
+        shards: Shards,
+        *,
+        batch_size: int,
+        iterations: int,
+        epoch: int,
+        importance: NDArray[np.float64] | None,
+        rng: np.random.Generator,
     ) -> ExchangePlan:
         """Nothing moves between ranks."""
         return empty_plan(len(shards.sizes))

@@ -38,7 +38,14 @@ class LocalShuffle(Spec):
         return shuffled_shards(owner, world_size, rng)
 
     def plan(
-        self, shards: Shards, *, batch_size: int, iterations: int, epoch: int, importance: NDArray[np.float64] | None, rng: np.random.Generator
+        self,
+        shards: Shards,
+        *,
+        batch_size: int,
+        iterations: int,
+        epoch: int,
+        importance: NDArray[np.float64] | None,
+        rng: np.random.Generator,
     ) -> ExchangePlan:
         """Nothing moves."""
         return empty_plan(len(shards.sizes))

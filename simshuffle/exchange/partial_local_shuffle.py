@@ -47,7 +47,14 @@ class PartialLocalShuffle(Spec):
         return shuffled_shards(owner, world_size, rng)
 
     def plan(
-        self, shards: Shards, *, batch_size: int, iterations: int, epoch: int, importance: NDArray[np.float64] | None, rng: np.random.Generator
+        self,
+        shards: Shards,
+        *,
+        batch_size: int,
+        iterations: int,
+        epoch: int,
+        importance: NDArray[np.float64] | None,
+        rng: np.random.Generator,
     ) -> ExchangePlan:
         """Q b samples an iteration by floor-with-carry, Q N/M an epoch."""
         world_size = len(shards.sizes)

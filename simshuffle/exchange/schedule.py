@@ -51,9 +51,7 @@ class ExchangeSchedule(Sourced):
     @model_validator(mode="after")
     def _partner_outlives_message(self) -> ExchangeSchedule:
         if self.partner_lifetime == "sample" and self.samples_per_message != 1:
-            raise PydanticCustomError(
-                "lifetime", "partner_lifetime must be 'iteration' or 'epoch' when a message carries several samples"
-            )
+            raise PydanticCustomError("lifetime", "partner_lifetime must be 'iteration' or 'epoch' when a message carries several samples")
         return self
 
     def messages(self, iteration: Ints) -> Ints:

@@ -1,0 +1,1 @@
+"""Network models: compiled kernels and their Python face, without SimPy."""

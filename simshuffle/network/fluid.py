@@ -51,6 +51,8 @@ class FluidNetwork:
         self._groups = np.zeros(0, kernel.GROUP)
         self._free_groups: list[int] = []
         self._nodes = np.zeros(0, kernel.NODE)
+        self._hops = np.zeros(0, kernel.HOP)
+        self._heap = self._flows = np.zeros(0, np.int32)
         self._edges = np.zeros(0, kernel.EDGE)
         self._edges_alive_bound = 0
         self._grow_nodes(256)
@@ -148,13 +150,12 @@ class FluidNetwork:
         nodes[:old] = self._nodes
         hops = np.zeros(count * width, kernel.HOP)
         heap = np.zeros(count, np.int32)
-        if old:
-            hops[: old * width] = self._hops
-            heap[:old] = self._heap
+        hops[: old * width] = self._hops
+        heap[:old] = self._heap
         self._nodes, self._hops, self._heap = nodes, hops, heap
         kernel.fresh_free_lists(nodes, old, self._edges, len(self._edges), self.clock)
         self._slots = np.empty(count, np.int32)
-        self._flows = np.concatenate([self._flows, np.empty(count - old, np.int32)]) if old else np.empty(count, np.int32)
+        self._flows = np.concatenate([self._flows, np.empty(count - old, np.int32)])
         self._queue = np.empty(2 * count, np.int32)
         self._touched = np.empty(len(self.links), np.int32)
         self._keys = np.empty(len(self.links) + count)

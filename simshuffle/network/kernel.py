@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 F = TypeVar("F", bound=Callable[..., Any])
-Records = NDArray[Any]
+Records = Any  # a record array; its fields are those of the dtypes below
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
@@ -133,7 +133,7 @@ CLOCK = np.dtype(
 def _before(nodes: Records, a: int, b: int) -> bool:
     x = nodes[a].t_event
     y = nodes[b].t_event
-    return x < y or (x == y and nodes[a].seq < nodes[b].seq)
+    return bool(x < y or (x == y and nodes[a].seq < nodes[b].seq))
 
 
 @compiled
@@ -230,9 +230,7 @@ def _fill_sift_down(keys: Floats, ids: Ints, n: int, pos: int) -> None:
         child = 2 * pos + 1
         if child >= n:
             break
-        if child + 1 < n and (
-            keys[child + 1] < keys[child] or (keys[child + 1] == keys[child] and ids[child + 1] < ids[child])
-        ):
+        if child + 1 < n and (keys[child + 1] < keys[child] or (keys[child + 1] == keys[child] and ids[child + 1] < ids[child])):
             child += 1
         if keys[child] > key or (keys[child] == key and ids[child] >= ident):
             break
@@ -257,9 +255,7 @@ def _freeze(nodes: Records, links: Records, hops: Records, width: int, flow: int
 
 
 @compiled
-def _collect_links(
-    nodes: Records, links: Records, hops: Records, width: int, stamp: int, flows: Ints, n_flows: int, touched: Ints
-) -> int:
+def _collect_links(nodes: Records, links: Records, hops: Records, width: int, stamp: int, flows: Ints, n_flows: int, touched: Ints) -> int:
     """List the links of the set and what the flows outside the set leave of them."""
     n_links = 0
     for i in range(n_flows):

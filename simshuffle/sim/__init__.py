@@ -1,0 +1,1 @@
+"""The SimPy processes; the only room that imports simpy."""

@@ -14,8 +14,8 @@ from simshuffle.traffic import TransferBatch
 class NetworkClock:
     """Couples a `FluidNetwork` to a SimPy environment.
 
-    SimPy is woken only when a group of transfers is complete for which somebody waits. Between two SimPy events the network advances on its own: nothing can be
-    posted before the next of them, whose time SimPy tells (``Environment.peek``).
+    SimPy is woken only when a group of transfers is complete for which somebody waits. Between two SimPy events the network advances
+    on its own: nothing can be posted before the next of them, whose time SimPy tells (``Environment.peek``).
     """
 
     def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:

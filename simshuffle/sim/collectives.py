@@ -36,4 +36,8 @@ class Meeting:
 
 def succeed_after(env: simpy.Environment, delay: float, event: simpy.Event) -> None:
     """Let ``event`` happen ``delay`` s from now."""
-    env.timeout(delay).callbacks.append(lambda _: event.succeed())
+
+    def succeed(_: simpy.Event) -> None:
+        event.succeed()
+
+    env.timeout(delay).callbacks.append(succeed)

@@ -65,6 +65,7 @@ class Exchange:
         self.world_size = scenario.world_size
         depth = math.ceil(math.log2(max(self.world_size, 2)))
         self.barrier_latency = depth * scenario.cluster.message_passing.latency
+        self._sending = frozenset(plan.exchange.iteration.tolist())
         self._price(nbytes)
         self._host_groups: list[int] = []
         self._delivery_groups: list[int] = []
@@ -116,8 +117,7 @@ class Exchange:
 
     def sends(self, iteration: int) -> bool:
         """Whether anything is exchanged after ``iteration`` (from 0)."""
-        low, high = np.searchsorted(self._plan.exchange.iteration, [iteration, iteration + 1])
-        return bool(high > low)
+        return iteration in self._sending
 
     def start(self, rank: int, iteration: int) -> int:
         """Rank ``rank`` begins to exchange after ``iteration``; the group is complete when its main thread is free again."""

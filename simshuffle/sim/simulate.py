@@ -101,7 +101,7 @@ class LinkStatistics:
         self._frames.append(
             pd.DataFrame(
                 {
-                    "run": pd.Categorical.from_codes(np.zeros(len(used), np.int8), [self._run]),
+                    "run": pd.Categorical.from_codes(np.zeros(len(used), np.int8), pd.Index([self._run])),
                     "epoch": np.full(len(used), epoch, np.int16),
                     "link": np.array(table.names, object)[used],
                     "tier": pd.Categorical(np.array(table.tiers, object)[used]),

@@ -22,7 +22,19 @@ from simshuffle.traffic import TransferBatch, tasks
 Steps = Generator[simpy.Event, Any, None]
 
 # An iteration in the order of the authors' training loop: synchronise with the last exchange after backward, begin the next after update.
-PHASES = ["io", "decode", "forward", "backward", "exchange", "wait_exchange", "wait_allreduce", "allreduce", "update", "exchange", "wait_exchange"]  # fmt: skip
+PHASES = [
+    "io",
+    "decode",
+    "forward",
+    "backward",
+    "exchange",
+    "wait_exchange",
+    "wait_allreduce",
+    "allreduce",
+    "update",
+    "exchange",
+    "wait_exchange",
+]
 FINAL = ["exchange", "wait_exchange", "exchange", "wait_allreduce"]
 
 
@@ -60,12 +72,12 @@ class Epoch:
         self.exchange = Exchange(scenario, resources, clock, plan, nbytes) if exchanges else None
         times = workload.model.accelerators[scenario.cluster.host.accelerator]
         jitter = lognormal_factor(scenario.rng("compute_jitter", plan.epoch), workload.jitter.compute, plan.batch_samples.shape)
-        self._forward = plan.batch_samples * times.forward * jitter
-        self._backward = plan.batch_samples * times.backward * jitter
+        self._forward = (plan.batch_samples * times.forward * jitter).T.tolist()
+        self._backward = (plan.batch_samples * times.backward * jitter).T.tolist()
         self._update = times.update
         self._ring = self._ring_batch()
         self._gradients = Meeting(self._env, world_size, self._allreduce)
-        self._finish = Meeting(self._env, world_size, lambda event: event.succeed())
+        self._finish = Meeting(self._env, world_size, _succeed)
         self._progress = progress
         self._iterations_done = 0
         shape = (plan.iterations, world_size)
@@ -111,8 +123,8 @@ class Epoch:
                 yield awaited
             read_at = loaders.take(rank)
             loaded = env.now
-            forward, backward = float(self._forward[iteration, rank]), float(self._backward[iteration, rank])
-            yield env.timeout(forward + backward)
+            forward = self._forward[rank][iteration]
+            yield env.timeout(forward + self._backward[rank][iteration])
             computed = env.now
             bounds = [begin, min(max(read_at, begin), loaded), loaded, min(loaded + forward, computed), computed]
             if exchange is not None and pending >= 0:
@@ -219,9 +231,17 @@ class Epoch:
         done = self._clock.completion(group)
         if done is None:
             raise AssertionError("flows that were just posted have not ended")
-        done.callbacks.append(lambda _: self._clock.close(group))
-        done.callbacks.append(lambda _: self._reduced(event))
+
+        def finish(_: simpy.Event) -> None:
+            self._clock.close(group)
+            self._reduced(event)
+
+        done.callbacks.append(finish)
 
     def _reduced(self, event: simpy.Event) -> None:
         self._reduced_at = self._env.now
         succeed_after(self._env, self._update, event)
+
+
+def _succeed(event: simpy.Event) -> None:
+    event.succeed()

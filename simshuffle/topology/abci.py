@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from simshuffle.spec import Bandwidth, Count, Seconds, Sourced
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
@@ -32,7 +32,7 @@ class Abci(Sourced):
     def graph(self) -> Graph:
         """The network: hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""
         graph = Graph()
-        cable = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
+        cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         for s in range(self.spine_switches):
             add_switch(graph, f"spine{s}", "spine", self.spine_latency)
         for r in range(self.racks):

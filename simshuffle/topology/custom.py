@@ -14,6 +14,9 @@ from simshuffle.spec import Spec
 from simshuffle.topology.graph import Graph
 from simshuffle.units import Dimension, UnitError, parse_quantity
 
+# the parsers of the two formats raise many types; each means the same to the user
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, SyntaxError, nx.NetworkXException)
+
 
 class Custom(Spec):
     """A graph read from ``path``: node-link JSON (``.json``) or GraphML (``.graphml``, ``.xml``).
@@ -70,7 +73,7 @@ class Custom(Spec):
             raise
         except OSError as error:
             raise TopologyError(f"cannot be read: {error.strerror}. Give the path relative to the scenario's folder.", self.path) from None
-        except Exception as error:  # the parsers of two formats raise many types; each means the same to the user
+        except _UNREADABLE as error:
             raise TopologyError(
                 f"is not networkx node-link JSON or GraphML ({type(error).__name__}: {error}). Write it with networkx.node_link_data.",
                 self.path,

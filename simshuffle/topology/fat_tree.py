@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -61,7 +61,7 @@ class FatTree(Sourced):
         graph = Graph()
         children = self._children()
         parents = [1, self.uplinks, *[self.arity] * (self.levels - 2)][: self.levels]
-        cable = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
+        cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         if self.levels == 1:
             parents = [1]
         for level in range(1, self.levels + 1):
@@ -78,7 +78,7 @@ class FatTree(Sourced):
         self._add_hosts(graph, children, cable)
         return graph
 
-    def _add_hosts(self, graph: Graph, children: list[int], cable: dict[str, float]) -> None:
+    def _add_hosts(self, graph: Graph, children: list[int], cable: dict[str, Any]) -> None:
         leaves = list(itertools.product(*(range(c) for c in reversed(children[1:]))))
         for host in range(self.num_hosts):
             name = f"h{host:04d}"

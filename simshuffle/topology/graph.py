@@ -7,12 +7,13 @@ Edge attributes: ``bandwidth`` (bytes/s in each direction), ``latency`` (s, the 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import networkx as nx
 
 from simshuffle.errors import Problem
 
-Graph = nx.MultiGraph
+Graph: Any = nx.MultiGraph
 
 
 def add_host(graph: Graph, name: str) -> None:
@@ -63,7 +64,9 @@ def graph_problems(graph: Graph, path: str) -> list[Problem]:
     for node, data in graph.nodes(data=True):
         if data.get("kind") not in {"host", "switch", "storage"}:
             problems.append(
-                Problem(f"{path}.nodes.{node}.kind", "must be 'host', 'switch' or 'storage'", repr(data.get("kind")), "Set the node's kind.")
+                Problem(
+                    f"{path}.nodes.{node}.kind", "must be 'host', 'switch' or 'storage'", repr(data.get("kind")), "Set the node's kind."
+                )
             )
     for a, b, data in graph.edges(data=True):
         for key, allow_zero in (("bandwidth", False), ("latency", True)):

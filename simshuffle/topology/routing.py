@@ -111,9 +111,9 @@ class ForwardingTable:
     def diameter(self) -> int:
         """Links of the longest route, the injecting and ejecting ones included."""
         if self._is_tree():
-            return 2 * max(h for s, h in self._depth.items() if self._is_transit(s)) + 2
+            return 2 * int(max(h for s, h in self._depth.items() if self._is_transit(s))) + 2
         distances = nx.all_pairs_shortest_path_length(nx.Graph(self._graph.subgraph(self._switches)))
-        return max(max(reach.values()) for _, reach in distances) + 2
+        return 2 + max(int(max(reach.values())) for _, reach in distances)
 
     def _is_tree(self) -> bool:
         return all(abs(self._depth[a] - self._depth[b]) == 1 for a, b in self._graph.subgraph(self._switches).edges())

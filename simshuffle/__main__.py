@@ -1,0 +1,5 @@
+"""``python -m simshuffle``."""
+
+from simshuffle.cli import entry_point
+
+entry_point()

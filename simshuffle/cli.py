@@ -1,0 +1,247 @@
+"""The command line: verbs only. The one place that prints or exits; a verb imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simshuffle.results import Result
+    from simshuffle.scenario import Scenario
+
+# what typer raises for a wrong command line, whichever package it has it from
+_UsageError: Any = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="simshuffle",
+    help="Simulate what shuffling the data costs in distributed deep learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set a value of the scenario; may be given several times.")
+]
+ScenarioArgument = Annotated[list[str], typer.Argument(metavar="SCENARIO...", help="Scenario files, or names below scenarios/.")]
+
+
+@app.command()
+def run(
+    scenario: ScenarioArgument,
+    set_: SetOption = None,
+    out: Annotated[Path | None, typer.Option(help="Result folder; the default is results/NAME-FINGERPRINT.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the epochs table as JSON on standard output, and nothing else.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is in the result folder.")] = False,
+) -> None:
+    """Simulate SCENARIO... and write tables and the breakdown figure into a result folder."""
+    from simshuffle.results import epochs_as_json, existing, fingerprint
+    from simshuffle.run import resolved_yaml
+    from simshuffle.run import run as run_scenarios
+
+    scenarios = _load(scenario, set_)
+    mark = fingerprint(resolved_yaml(scenarios))
+    folder = out if out is not None else Path("results") / f"{scenarios[0].name.replace('/', '-')}-{mark}"
+    result = None if force else existing(folder, mark)
+    if result is None:
+        _refuse_taken(folder, force)
+        with _progress() as progress:
+            result = run_scenarios(scenarios, progress)
+        result.save(folder, replace=force)
+    else:
+        _say(f"{folder} already holds this result; nothing was simulated.")
+    if json:
+        typer.echo(epochs_as_json(result.epochs))
+        return
+    _print_result(result)
+    typer.echo(f"Tables: {folder}\nFigure: {folder / 'breakdown.png'} and {folder / 'breakdown.pdf'}")
+
+
+@app.command()
+def check(scenario: ScenarioArgument, set_: SetOption = None) -> None:
+    """Print the resolved scenario with its units, and what follows from it. Simulates nothing."""
+    from simshuffle.derived import derived
+    from simshuffle.run import all_runs
+
+    scenarios = _load(scenario, set_)
+    for number, single in enumerate(scenarios):
+        typer.echo(("---\n" if number else "") + single.to_yaml().rstrip())
+    for name, single in all_runs(scenarios).items():
+        typer.echo(f"# {name}")
+        for key, value in derived(single).items():
+            typer.echo(f"#   {key}: {value}")
+
+
+@app.command()
+def plot(
+    folder: Annotated[Path, typer.Argument(help="A result folder.")],
+    out: Annotated[Path | None, typer.Option(help="Path of the figure without suffix; the default is FOLDER/breakdown.")] = None,
+) -> None:
+    """Draw the breakdown figure of a result folder again, from its tables."""
+    from simshuffle import plots, report
+    from simshuffle.results import read
+
+    result = read(folder)
+    figure = plots.breakdown_figure(result.breakdown, report.waiting(result.timeline), result.epochs)
+    stem = out if out is not None else folder / "breakdown"
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    for path in plots.save(figure, stem):
+        typer.echo(f"Figure: {path}")
+
+
+@app.command("list")
+def list_() -> None:
+    """List the scenarios, topologies, models and data sets that come with simshuffle."""
+    from simshuffle.library import CATALOG, read_yaml, shipped_names
+
+    for folder in ("scenarios", "topologies"):
+        typer.echo(f"{folder}: {', '.join(shipped_names(folder))}")
+    for kind in ("models", "datasets"):
+        typer.echo(f"{kind}: {', '.join(sorted(read_yaml(CATALOG / f'{kind}.yaml')[0]))}")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"simshuffle {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+def _load(references: Sequence[str], assignments: Sequence[str] | None) -> list[Scenario]:
+    """The scenarios of all files; every problem of every file in one error."""
+    from simshuffle.scenario import load_scenarios
+
+    values = _values(assignments or [])
+    scenarios: list[Scenario] = []
+    failures: list[InputError] = []
+    for reference in references:
+        try:
+            loaded = load_scenarios(reference, values)
+            for single in loaded:
+                single.runs()
+            scenarios += loaded
+        except InputError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise InputError([problem for error in failures for problem in error.problems], ", ".join(f.source for f in failures))
+    return scenarios
+
+
+def _values(assignments: Sequence[str]) -> dict[str, Any]:
+    """``KEY.PATH=VALUE`` texts as a mapping; values are read as YAML."""
+    import yaml
+
+    values: dict[str, Any] = {}
+    problems = []
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            problems.append(Problem("--set", "is written KEY.PATH=VALUE", repr(text), "For example --set world_size=512."))
+            continue
+        try:
+            values[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            problems.append(Problem(f"--set {key}", "the value must be plain YAML", repr(value), "Quote it."))
+    if problems:
+        raise InputError(problems, "command line")
+    return values
+
+
+def _refuse_taken(folder: Path, force: bool) -> None:
+    """Say before a long simulation that its result would have no place."""
+    if force or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    rule = "holds something else than this result" if folder.is_dir() else "is not a folder"
+    raise InputError(Problem("--out", rule, str(folder), "Name another folder, or use --force to replace it."), "command line")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float], None] | None]:
+    """A progress bar with an estimate of the time left; none where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(name: str, share: float) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=1.0)
+            bars.update(tasks[name], completed=share)
+
+        yield report
+
+
+def _print_result(result: Result) -> None:
+    from rich.console import Console
+
+    from simshuffle.summary import epoch_table, notes
+
+    console = Console()
+    console.print(epoch_table(result))
+    for line in notes(result):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0, 1 a failure, 2 bad input, 130 interrupted."""
+    try:
+        app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except InputError as error:
+        _say(str(error))
+        return 2
+    except SimshuffleError as error:
+        _say(str(error))
+        return 1
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    except typer.Abort:
+        return 130
+    except KeyboardInterrupt:
+        _say("Interrupted; nothing was written.")
+        return 130
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        _say(f"{name}{error.strerror or error}. Nothing was written; free some space or choose another --out.")
+        return 1
+    except _UsageError as error:
+        error.show()
+        return int(error.exit_code)
+    return 0
+
+
+def entry_point() -> None:
+    """The ``simshuffle`` command."""
+    sys.exit(main())

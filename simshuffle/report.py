@@ -1,0 +1,106 @@
+"""Tables for people, from the timeline alone: epochs, the papers' breakdown, waiting, and who decided."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from simshuffle.timeline import EXCLUSIVE, Timeline
+
+LABELS = {
+    "I/O": ("io", "decode"),
+    "FW+BW": ("forward", "backward"),
+    "IMPT": ("importance",),
+    "GE+WU": ("allreduce", "update", "wait_allreduce"),
+    "EXCHANGE": ("exchange", "wait_exchange"),
+}
+"""The papers' labels and the phases in each. As in the authors' timers, waiting for other ranks counts where it happens."""
+
+EPOCH_COLUMNS = {
+    "run": "name of the run",
+    "strategy": "exchange strategy",
+    "world_size": "ranks",
+    "exchange_fraction": "Q; empty under global shuffle",
+    "epoch": "from 1; the first is cold",
+    "epoch_s": "s from its start to its end, which all ranks share",
+    "exchange_total_s": "s of exchange of a rank, on average: what it shows and what other phases hide",
+    "exchange_exposed_s": "s of exchange that a rank does nothing else in, on average",
+    "samples_moved": "samples that changed their rank",
+    "nbytes_peer": "bytes received from other ranks by sample exchange",
+    "nbytes_pfs": "bytes read from the parallel file system",
+    "nbytes_ssd": "bytes read from SSDs",
+    "nbytes_memory": "bytes read from page caches",
+}
+
+
+def phase_seconds(timeline: Timeline) -> pd.DataFrame:
+    """Mean over ranks of the seconds in each phase: columns run, epoch, and one for every phase."""
+    phases = timeline.phases
+    lasting = phases.assign(seconds=phases["end_s"] - phases["start_s"])
+    totals = lasting.groupby(["run", "epoch", "phase"], observed=False)["seconds"].sum().unstack("phase")
+    ranks = phases.groupby(["run", "epoch"], observed=True)["rank"].max() + 1
+    table = totals.loc[ranks.index].div(ranks, axis=0)
+    table.columns = table.columns.astype(str)
+    return table.reset_index()
+
+
+def epochs(timeline: Timeline) -> pd.DataFrame:
+    """One row for each epoch of each run: columns `EPOCH_COLUMNS`."""
+    seconds = phase_seconds(timeline).set_index(["run", "epoch"])
+    phases = timeline.phases
+    exclusive = phases[phases["phase"] != "exchange_hidden"]
+    spans = exclusive.groupby(["run", "epoch"], observed=True)
+    table = timeline.sources.set_index(["run", "epoch"])
+    table["epoch_s"] = spans["end_s"].max() - spans["start_s"].min()
+    table["exchange_exposed_s"] = seconds["exchange"] + seconds["wait_exchange"]
+    table["exchange_total_s"] = table["exchange_exposed_s"] + seconds["exchange_hidden"]
+    return table.reset_index()[list(EPOCH_COLUMNS)]
+
+
+def breakdown(timeline: Timeline) -> pd.DataFrame:
+    """Seconds of an epoch under each of the papers' labels, mean over ranks: columns run, epoch, label, seconds.
+
+    The labels of an epoch add up to its duration. IMPT is listed only where it occurs.
+    """
+    seconds = phase_seconds(timeline)
+    rows = []
+    for label, phases in LABELS.items():
+        values = seconds[list(phases)].sum(axis=1)
+        if label == "IMPT" and not values.any():
+            continue
+        rows.append(seconds[["run", "epoch"]].assign(label=label, seconds=values))
+    table = pd.concat(rows)
+    order = {label: i for i, label in enumerate(LABELS)}
+    table["order"] = table["label"].map(order)
+    runs = {run: i for i, run in enumerate(timeline.sources["run"].unique())}
+    table["run_order"] = table["run"].astype(str).map(runs)
+    return table.sort_values(["run_order", "epoch", "order"], ignore_index=True)[["run", "epoch", "label", "seconds"]]
+
+
+def waiting(timeline: Timeline) -> pd.DataFrame:
+    """The part of the breakdown that is waiting for other ranks: columns run, epoch, label, seconds."""
+    seconds = phase_seconds(timeline)
+    parts = [("GE+WU", "wait_allreduce"), ("EXCHANGE", "wait_exchange")]
+    return pd.concat([seconds[["run", "epoch"]].assign(label=label, seconds=seconds[phase]) for label, phase in parts], ignore_index=True)
+
+
+def critical_path(timeline: Timeline) -> pd.DataFrame:
+    """The breakdown of the rank that was last at each allreduce, summed over an epoch's iterations: run, epoch, label, seconds.
+
+    Where ranks wait for one another, this says what for: the last rank does not wait, and its own phases are what took so long.
+    """
+    phases = timeline.phases
+    inside = phases[(phases["iteration"] > 0) & (phases["phase"] != "exchange_hidden")]
+    reached = inside[inside["phase"] == "allreduce"].groupby(["run", "epoch", "iteration"], observed=True)["start_s"].max()
+    before = inside[~inside["phase"].isin(["allreduce", "update", "wait_allreduce"])]
+    before = before.join(reached.rename("reached"), on=["run", "epoch", "iteration"])
+    before = before[before["end_s"] <= before["reached"]]
+    arrivals = before.groupby(["run", "epoch", "iteration", "rank"], observed=True)["end_s"].max().reset_index()
+    last = arrivals.sort_values("end_s", kind="stable").drop_duplicates(["run", "epoch", "iteration"], keep="last")
+    keys = ["run", "epoch", "iteration", "rank"]
+    own = inside.merge(last[keys], on=keys, how="inner")
+    own = own.assign(seconds=own["end_s"] - own["start_s"], label=own["phase"].astype(str).map(_label_of()))
+    return own.groupby(["run", "epoch", "label"], observed=True)["seconds"].sum().reset_index()
+
+
+def _label_of() -> dict[str, str]:
+    return {phase: label for label, phases in LABELS.items() for phase in phases if phase in EXCLUSIVE}

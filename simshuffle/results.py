@@ -1,0 +1,153 @@
+"""The result folder: written whole or not at all, named after what was simulated, and read back for redrawing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from simshuffle import plots, report
+from simshuffle.errors import InputError, Problem
+from simshuffle.timeline import Timeline
+from simshuffle.version import __version__
+
+FILES = ("scenario.yaml", "meta.json", "timeline.parquet", "links.parquet", "sources.csv", "epochs.csv", "breakdown.csv")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves behind.
+
+    Attributes:
+        timeline: all tables (see `simshuffle.timeline`).
+        epochs: columns `simshuffle.report.EPOCH_COLUMNS`.
+        breakdown: run, epoch, label, seconds.
+        meta: versions, fingerprint, and for each run its hosts, storage per host, staging time and samples/s.
+        scenario_yaml: the resolved scenarios.
+    """
+
+    timeline: Timeline
+    epochs: pd.DataFrame
+    breakdown: pd.DataFrame
+    meta: dict[str, Any]
+    scenario_yaml: str
+
+    def save(self, folder: str | Path, *, replace: bool = False) -> Path:
+        """Write the result folder; nothing is left half-written, whatever happens. Returns the folder.
+
+        Raises:
+            InputError: the folder exists and is not empty, and ``replace`` is False.
+        """
+        return write(self, Path(folder), replace=replace)
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 over the sources of the package, so that results of changed code are never taken for those of another."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def fingerprint(scenario_yaml: str) -> str:
+    """Twelve hexadecimal digits that stand for the resolved scenarios and the code that simulates them."""
+    return hashlib.sha256(f"{scenario_yaml}\n{code_digest()}".encode()).hexdigest()[:12]
+
+
+def versions() -> dict[str, str]:
+    """Versions of simshuffle, Python and the packages that compute."""
+    names = ("numpy", "numba", "simpy", "networkx", "pandas")
+    return {"simshuffle": __version__, "python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def existing(folder: Path, wanted: str) -> Result | None:
+    """The result that lies in ``folder`` if it has the fingerprint ``wanted``; None otherwise."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+    except (OSError, ValueError):
+        return None
+    complete = all((folder / name).is_file() for name in FILES)
+    return read(folder) if complete and meta.get("fingerprint") == wanted else None
+
+
+def read(folder: Path) -> Result:
+    """The result in ``folder``.
+
+    Raises:
+        InputError: a file is missing or cannot be read.
+    """
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if missing:
+        problem = Problem("", "must be a result folder", f"no {', '.join(missing)}", "Give a folder that 'simshuffle run' wrote.")
+        raise InputError(problem, str(folder))
+    try:
+        timeline = Timeline(
+            pd.read_parquet(folder / "timeline.parquet"), pd.read_parquet(folder / "links.parquet"), pd.read_csv(folder / "sources.csv")
+        )
+        return Result(
+            timeline,
+            pd.read_csv(folder / "epochs.csv"),
+            pd.read_csv(folder / "breakdown.csv"),
+            json.loads((folder / "meta.json").read_text()),
+            (folder / "scenario.yaml").read_text(),
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(Problem("", "cannot be read", str(error), "Simulate again."), str(folder)) from None
+
+
+def write(result: Result, folder: Path, *, replace: bool = False) -> Path:
+    """Write ``result`` into a temporary folder beside ``folder`` and rename it."""
+    if folder.exists() and not replace and (not folder.is_dir() or any(folder.iterdir())):
+        problem = Problem("--out", "must be a new or empty folder, or hold this same result", str(folder), "Name another or use --force.")
+        raise InputError(problem, "result folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(folder) as draft:
+        _write_files(result, draft)
+        if folder.exists():
+            old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old-"))
+            folder.rename(old / folder.name)
+            draft.rename(folder)
+            shutil.rmtree(old)
+        else:
+            draft.rename(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.part-"))
+    draft.chmod(0o755)
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _write_files(result: Result, folder: Path) -> None:
+    (folder / "scenario.yaml").write_text(result.scenario_yaml)
+    (folder / "meta.json").write_text(json.dumps(result.meta, indent=1, sort_keys=True) + "\n")
+    result.timeline.phases.to_parquet(folder / "timeline.parquet", index=False, compression="zstd")
+    result.timeline.links.to_parquet(folder / "links.parquet", index=False, compression="zstd")
+    result.timeline.sources.to_csv(folder / "sources.csv", index=False)
+    result.epochs.to_csv(folder / "epochs.csv", index=False)
+    result.breakdown.to_csv(folder / "breakdown.csv", index=False)
+    plots.save(plots.breakdown_figure(result.breakdown, report.waiting(result.timeline), result.epochs), folder / "breakdown")
+
+
+def epochs_as_json(epochs: pd.DataFrame) -> str:
+    """The rows of the epochs table as a JSON list of objects; what is empty becomes null."""
+    return json.dumps(json.loads(epochs.to_json(orient="records", double_precision=15)), indent=1)

@@ -1,0 +1,86 @@
+"""START HERE. run(scenario): every run of a scenario's sweep is planned, simulated, and reported.
+
+A scenario names a cluster and a workload; every epoch is planned as traffic (`plan`); the plan is simulated into a timeline (`sim`); the
+tables and the figure read only the timeline (`report`, `plots`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from simshuffle import report, results
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.plan import staging_seconds
+from simshuffle.results import Result
+from simshuffle.scenario import Scenario
+from simshuffle.sim.simulate import simulate
+from simshuffle.timeline import Timeline, concatenate
+
+Progress = Callable[[str, float], None]
+"""Called with the name of the run and the share of it that is done, from 0 to 1."""
+
+
+def run(scenario: Scenario | Sequence[Scenario], progress: Progress | None = None) -> Result:
+    """Simulate one or more scenarios, each with all runs of its sweep.
+
+    Args:
+        scenario: from `simshuffle.load_scenario`.
+        progress: told of the progress, if given.
+
+    Returns:
+        All tables; call `Result.save` to write them to a folder.
+
+    Raises:
+        ScenarioError: two runs have the same name, or a value of a sweep is not valid.
+    """
+    scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
+    runs = all_runs(scenarios)
+    timelines = []
+    for name, single in runs.items():
+        tell = (lambda share, name=name: progress(name, share)) if progress else None
+        timelines.append(simulate(single, name, tell))
+    timeline = concatenate(timelines)
+    epochs = report.epochs(timeline)
+    text = resolved_yaml(scenarios)
+    return Result(timeline, epochs, report.breakdown(timeline), _meta(runs, timeline, text), text)
+
+
+def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
+    """Every run of every scenario by its name; the scenario's name goes in front where it is needed to tell them apart."""
+    expanded = [(s.name, s.runs()) for s in scenarios]
+    names = [name for _, runs in expanded for name in runs]
+    out: dict[str, Scenario] = {}
+    for scenario_name, runs in expanded:
+        for name, single in runs.items():
+            full = name if names.count(name) == 1 else f"{scenario_name} {name}"
+            if full in out:
+                raise ScenarioError(Problem("name", "two runs must not be the same", repr(full), "Give the scenarios different names."))
+            out[full] = single
+    return out
+
+
+def resolved_yaml(scenarios: Sequence[Scenario]) -> str:
+    """The resolved scenarios, one YAML document each."""
+    return "---\n".join(scenario.to_yaml() for scenario in scenarios)
+
+
+def _meta(runs: dict[str, Scenario], timeline: Timeline, text: str) -> dict[str, Any]:
+    return {
+        "fingerprint": results.fingerprint(text),
+        "versions": results.versions(),
+        "runs": {name: _run_meta(name, single, timeline) for name, single in runs.items()},
+    }
+
+
+def _run_meta(name: str, scenario: Scenario, timeline: Timeline) -> dict[str, Any]:
+    table = report.epochs(Timeline(*(t[t["run"] == name] for t in (timeline.phases, timeline.links, timeline.sources))))
+    samples = timeline.sources.loc[timeline.sources["run"] == name, "samples"].to_numpy()
+    return {
+        "seed": scenario.seed,
+        "hosts": scenario.hosts,
+        "iterations": scenario.workload.iterations(scenario.world_size),
+        "storage_per_host_nbytes": scenario.storage_per_host,
+        "staging_s": staging_seconds(scenario),
+        "samples_per_s": (samples / table["epoch_s"].to_numpy()).tolist(),
+    }
