@@ -203,10 +203,11 @@ def _progress() -> Iterator[Callable[[str, float], None] | None]:
 def _print_result(result: Result) -> None:
     from rich.console import Console
 
-    from simshuffle.summary import epoch_table, notes
+    from simshuffle.summary import notes, tables
 
     console = Console()
-    console.print(epoch_table(result))
+    for table in tables(result):
+        console.print(table)
     for line in notes(result):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 COLUMN_INCHES = 3.4
+WIDTH = 0.62
+DASHED = (0, (2, 1.5))
 COLOURS = {"I/O": "#4477AA", "FW+BW": "#228833", "IMPT": "#AA3377", "GE+WU": "#CCBB44", "EXCHANGE": "#EE6677"}
 STYLE: dict[Any, Any] = {
     "font.size": 7,
@@ -25,7 +27,7 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "simshuffle",
 }
-CUT_RATIO = 3.0
+TALL = 3.0  # bars that many times as high as the highest of the others get a panel of their own
 
 
 def breakdown(table: pd.DataFrame, ax: Axes, waiting: pd.DataFrame, epochs: pd.DataFrame) -> Axes:
@@ -34,64 +36,75 @@ def breakdown(table: pd.DataFrame, ax: Axes, waiting: pd.DataFrame, epochs: pd.D
     Args:
         table: run, label, seconds of one epoch.
         ax: where to draw.
-        waiting: run, label, seconds: the part spent waiting for other ranks, drawn hatched.
-        epochs: run, exchange_total_s, exchange_exposed_s: what of the exchange was hidden is drawn as a dashed outline beside the bar.
+        waiting: run, label, cause, seconds: the part spent waiting for other ranks, drawn hatched in the colour of its cause.
+        epochs: run, exchange_total_s, exchange_exposed_s: what of the exchange was hidden is outlined at the top of the bar.
 
     Returns:
-        ``ax``. A bar over three times as high as the next is cut, and says so by its number.
+        ``ax``.
     """
-    runs = list(dict.fromkeys(table["run"].astype(str)))
-    heights = table.assign(run=table["run"].astype(str)).groupby("run")["seconds"].sum()
-    limit = _limit([float(heights[run]) for run in runs])
-    solid = table.assign(run=table["run"].astype(str)).set_index(["run", "label"])["seconds"]
-    idle = waiting.assign(run=waiting["run"].astype(str)).set_index(["run", "label"])["seconds"]
+    solid = _seconds_of(table, "label")
+    idle = _seconds_of(waiting, "label", "cause")
+    runs = list(_heights(table))
+    highest = max(_heights(table).values())
     for x, run in enumerate(runs):
         bottom = 0.0
         for label, colour in COLOURS.items():
-            if (run, label) not in solid.index:
-                continue
-            total = float(solid.loc[(run, label)])
-            wait = float(idle.loc[(run, label)]) if (run, label) in idle.index else 0.0
-            ax.bar(x, total - wait, 0.62, bottom, color=colour, linewidth=0)
-            ax.bar(x, wait, 0.62, bottom + total - wait, facecolor=colour, hatch="/////", edgecolor="white", linewidth=0, alpha=0.75)
-            bottom += total
+            waits = {cause: idle.get((run, label, cause), 0.0) for cause in COLOURS}
+            bottom = _bar(ax, x, bottom, solid.get((run, label), 0.0) - sum(waits.values()), color=colour)
+            for cause, wait in waits.items():
+                bottom = _bar(ax, x, bottom, wait, facecolor=COLOURS[cause], hatch="/////", edgecolor="white", alpha=0.75)
         _hidden(ax, x, bottom, epochs[epochs["run"].astype(str) == run])
-        cut = bottom > limit
-        ax.text(x, min(bottom, limit) + limit * 0.015, f"{_seconds(bottom)} (cut)" if cut else _seconds(bottom), ha="center", va="bottom")
-    ax.set_ylim(0, limit * 1.12)
+        ax.text(x, bottom + highest * 0.015, _seconds(bottom), ha="center", va="bottom")
+    ax.set_ylim(0, highest * 1.1 or 1.0)
     ax.set_xlim(-0.6, len(runs) - 0.4)
-    ax.set_xticks(range(len(runs)), [_wrapped(run, len(runs)) for run in runs])
-    ax.set_ylabel("time per epoch (s)")
+    ax.set_xticks(range(len(runs)), [run.replace(" @", "\n@") for run in runs])
     ax.spines[["top", "right"]].set_visible(False)
-    _legend(ax, set(table["label"]), bool((epochs["exchange_total_s"] > epochs["exchange_exposed_s"]).any()), bool((idle > 0).any()))
     return ax
 
 
-def _limit(heights: list[float]) -> float:
-    ordered = sorted(heights)
-    top = ordered[-1] if ordered else 1.0
-    if len(ordered) > 1 and ordered[-1] > CUT_RATIO * ordered[-2]:
-        top = ordered[-2] * 1.35
-    return top if top > 0 else 1.0
+def _seconds_of(table: pd.DataFrame, *keys: str) -> dict[Any, float]:
+    """Seconds by run and ``keys``."""
+    named = table.assign(run=table["run"].astype(str))
+    return dict(named.groupby(["run", *keys], observed=True)["seconds"].sum().items())
+
+
+def _bar(ax: Axes, x: float, bottom: float, height: float, **style: Any) -> float:
+    """One piece of a stacked bar; returns its upper end."""
+    if height > 0:
+        ax.bar(x, height, WIDTH, bottom, linewidth=0, **style)
+    return bottom + max(height, 0.0)
+
+
+def _heights(table: pd.DataFrame) -> dict[str, float]:
+    """Seconds of each run's bar, in the order of the table."""
+    runs = table["run"].astype(str)
+    return {run: float(table.loc[runs == run, "seconds"].sum()) for run in dict.fromkeys(runs)}
+
+
+def panels(heights: dict[str, float]) -> list[list[str]]:
+    """Runs that can share an axis: those over `TALL` times as high as the highest of the others stand apart, in a panel before them."""
+    ordered = sorted(heights, key=lambda run: heights[run])
+    for cut in range(len(ordered) - 1, 0, -1):
+        if heights[ordered[cut]] > TALL * heights[ordered[cut - 1]]:
+            tall = set(ordered[cut:])
+            return [[run for run in heights if run in tall], [run for run in heights if run not in tall]]
+    return [list(heights)]
 
 
 def _hidden(ax: Axes, x: float, top: float, epoch: pd.DataFrame) -> None:
     for _, row in epoch.iterrows():
         hidden = float(row["exchange_total_s"] - row["exchange_exposed_s"])
         if hidden > 0:
-            ax.bar(x, hidden, 0.62, top - hidden, facecolor="none", edgecolor="black", linestyle=(0, (2, 1.5)), linewidth=0.7)
+            ax.bar(x, hidden, WIDTH, top - hidden, facecolor="none", edgecolor="black", linestyle=DASHED, linewidth=0.7)
 
 
-def _legend(ax: Axes, labels: set[str], hidden: bool, idle: bool) -> None:
+def _legend(figure: Figure, labels: set[str], hidden: bool, idle: bool) -> None:
     handles = [Patch(facecolor=colour, label=label) for label, colour in COLOURS.items() if label in labels]
     if idle:
-        handles.append(Patch(facecolor="#999999", hatch="/////", edgecolor="white", label="waiting for others"))
+        handles.append(Patch(facecolor="#999999", hatch="/////", edgecolor="white", label="waiting for others\n(colour: for what)"))
     if hidden:
-        handles.append(Patch(facecolor="none", edgecolor="black", linestyle=(0, (2, 1.5)), linewidth=0.7, label="hidden exchange"))
-    ax.legend(
-        handles=handles, ncols=3, loc="lower center", bbox_to_anchor=(0.45, 1.0), frameon=False, handlelength=1.4, columnspacing=1.0,
-        borderaxespad=0.2,
-    )  # fmt: skip
+        handles.append(Patch(facecolor="none", edgecolor="black", linestyle=DASHED, linewidth=0.7, label="hidden exchange"))
+    figure.legend(handles=handles, ncols=3, loc="outside upper center", frameon=False, handlelength=1.4, columnspacing=1.0)
 
 
 def _seconds(value: float) -> str:
@@ -99,23 +112,25 @@ def _seconds(value: float) -> str:
     return f"{value:.{min(digits, 4)}f}"
 
 
-def _wrapped(run: str, count: int) -> str:
-    text = run.replace(" @", "\n@")
-    return text if count <= 6 else text.replace("-", "-\n", 1)
-
-
 def breakdown_figure(table: pd.DataFrame, waiting: pd.DataFrame, epochs: pd.DataFrame) -> Figure:
-    """The breakdown of each run's last epoch, as a figure of one paper column."""
+    """The breakdown of each run's last epoch, as a figure of one paper column; see `breakdown` for the tables."""
+    last: dict[Any, Any] = table.groupby(table["run"].astype(str))["epoch"].max().to_dict()
+
+    def of(frame: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
+        names = frame["run"].astype(str)
+        return frame[names.isin(runs) & (frame["epoch"] == names.map(last))]
+
+    groups = panels(_heights(of(table, list(last))))
     with matplotlib.rc_context(STYLE):
-        runs = table["run"].astype(str).nunique()
-        figure = Figure(figsize=(COLUMN_INCHES, 2.4 if runs <= 6 else 2.8), layout="constrained")
+        figure = Figure(figsize=(max(COLUMN_INCHES, 0.62 * len(last) + 0.6), 2.4), layout="constrained")
         FigureCanvasAgg(figure)
-        last = table.groupby(table["run"].astype(str))["epoch"].max().to_dict()
-
-        def steady(frame: pd.DataFrame) -> pd.DataFrame:
-            return frame[frame["epoch"] == frame["run"].astype(str).map(last)]
-
-        breakdown(steady(table), figure.add_subplot(), steady(waiting), steady(epochs))
+        axes = figure.subplots(1, len(groups), width_ratios=[len(runs) for runs in groups], squeeze=False)[0]
+        for ax, runs in zip(axes, groups, strict=True):
+            breakdown(of(table, runs), ax, of(waiting, runs), of(epochs, runs))
+        axes[0].set_ylabel("time per epoch (s)")
+        shown = of(epochs, list(last))
+        hidden = bool((shown["exchange_total_s"] > shown["exchange_exposed_s"]).any())
+        _legend(figure, set(table["label"]), hidden, bool((of(waiting, list(last))["seconds"] > 0).any()))
         return figure
 
 

@@ -77,10 +77,23 @@ def breakdown(timeline: Timeline) -> pd.DataFrame:
 
 
 def waiting(timeline: Timeline) -> pd.DataFrame:
-    """The part of the breakdown that is waiting for other ranks: columns run, epoch, label, seconds."""
+    """The part of the breakdown that is waiting for other ranks, and for what: columns run, epoch, label, cause, seconds.
+
+    All ranks leave an allreduce together, so what one waits at the next is what the last rank there spent more than it did, phase by
+    phase. Mean over ranks: the critical path less the breakdown; that is the cause of the waiting in GE+WU, by label. Waiting at the
+    barriers of the exchange counts as caused by the exchange.
+    """
     seconds = phase_seconds(timeline)
-    parts = [("GE+WU", "wait_allreduce"), ("EXCHANGE", "wait_exchange")]
-    return pd.concat([seconds[["run", "epoch"]].assign(label=label, seconds=seconds[phase]) for label, phase in parts], ignore_index=True)
+    keys = ["run", "epoch"]
+    own = breakdown(timeline)
+    gathered = seconds[keys].assign(total=seconds["wait_allreduce"])
+    table = own.merge(critical_path(timeline), on=[*keys, "label"], how="left", suffixes=("", "_last")).merge(gathered, on=keys)
+    table = table[table["label"] != "GE+WU"]
+    excess = (table["seconds_last"].fillna(0.0) - table["seconds"]).clip(lower=0.0)
+    share = (excess / excess.groupby([table["run"], table["epoch"]], observed=True).transform("sum")).fillna(0.0)
+    reduced = table[keys].assign(label="GE+WU", cause=table["label"], seconds=share * table["total"])
+    exchanged = seconds[keys].assign(label="EXCHANGE", cause="EXCHANGE", seconds=seconds["wait_exchange"])
+    return pd.concat([reduced, exchanged], ignore_index=True)
 
 
 def critical_path(timeline: Timeline) -> pd.DataFrame:
@@ -99,7 +112,8 @@ def critical_path(timeline: Timeline) -> pd.DataFrame:
     keys = ["run", "epoch", "iteration", "rank"]
     own = inside.merge(last[keys], on=keys, how="inner")
     own = own.assign(seconds=own["end_s"] - own["start_s"], label=own["phase"].astype(str).map(_label_of()))
-    return own.groupby(["run", "epoch", "label"], observed=True)["seconds"].sum().reset_index()
+    table = own.groupby(["run", "epoch", "label"], observed=True)["seconds"].sum().reset_index()
+    return table.assign(run=table["run"].astype(str))
 
 
 def _label_of() -> dict[str, str]:

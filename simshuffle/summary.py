@@ -1,7 +1,8 @@
-"""The result on a terminal: one table, and the sentences beside it."""
+"""The result on a terminal: two tables, and the sentences beside them."""
 
 from __future__ import annotations
 
+from rich import box
 from rich.table import Table
 
 from simshuffle import report
@@ -9,46 +10,63 @@ from simshuffle.results import Result
 from simshuffle.units import Dimension, readable
 
 
-def epoch_table(result: Result) -> Table:
-    """A row for every epoch: its duration, the papers' labels, hidden exchange, throughput and bytes by source."""
-    table = Table(title="Seconds per epoch, mean over ranks")
-    labels = list(dict.fromkeys(result.breakdown["label"]))
+def tables(result: Result) -> list[Table]:
+    """Seconds under the papers' labels, and bytes by source; a row for every epoch. Both fit 80 columns."""
+    return [_seconds_table(result), _bytes_table(result)]
+
+
+def _new(title: str, columns: list[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("run", no_wrap=True)
-    for name in ("epoch", "total", *labels, "hidden\nexchange", "samples/s", "PFS", "SSD", "memory", "peers"):
-        table.add_column(name, justify="right")
+    for name in ("epoch", *columns):
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _epoch(number: int) -> str:
+    return "1 cold" if number == 1 else str(number)
+
+
+def _seconds_table(result: Result) -> Table:
+    labels = list(dict.fromkeys(result.breakdown["label"]))
+    table = _new("Seconds per epoch, mean over ranks", ["total", *labels, "hidden"])
     seconds = result.breakdown.assign(run=result.breakdown["run"].astype(str)).set_index(["run", "epoch", "label"])["seconds"]
     for row in result.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
-        rate = result.meta["runs"][run]["samples_per_s"][epoch - 1]
         hidden = row["exchange_total_s"] - row["exchange_exposed_s"]
-        table.add_row(
-            run,
-            f"{epoch} (cold)" if epoch == 1 else str(epoch),
-            f"{row['epoch_s']:.3f}",
-            *(f"{seconds[run, epoch, label]:.3f}" for label in labels),
-            f"{hidden:.3f}",
-            f"{rate:,.0f}",
-            *(_bytes(row[f"nbytes_{source}"]) for source in ("pfs", "ssd", "memory", "peer")),
-        )
+        parts = (f"{seconds[run, epoch, label]:.3f}" for label in labels)
+        table.add_row(run, _epoch(epoch), f"{row['epoch_s']:.3f}", *parts, f"{hidden:.3f}")
+    return table
+
+
+def _bytes_table(result: Result) -> Table:
+    table = _new("Throughput, and bytes read by source", ["samples/s", "PFS", "SSD", "memory", "peers"])
+    for row in result.epochs.to_dict("records"):
+        run, epoch = str(row["run"]), int(row["epoch"])
+        rate = result.meta["runs"][run]["samples_per_s"][epoch - 1]
+        sources = (_bytes(row[f"nbytes_{source}"]) for source in ("pfs", "ssd", "memory", "peer"))
+        table.add_row(run, _epoch(epoch), f"{rate:,.0f}", *sources)
     return table
 
 
 def notes(result: Result) -> list[str]:
-    """Waiting and what it was for, staging and storage: one line a run."""
+    """Storage and staging, waiting and what it was for: two lines a run."""
     idle = report.waiting(result.timeline)
-    critical = report.critical_path(result.timeline)
     lines = []
     for run, meta in result.meta["runs"].items():
         epoch = int(result.epochs.loc[result.epochs["run"] == run, "epoch"].max())
-        waited = idle[(idle["run"] == run) & (idle["epoch"] == epoch)].groupby("label", observed=True)["seconds"].sum()
-        parts = ", ".join(f"{seconds:.3f} s of {label}" for label, seconds in waited.items() if seconds > 0)
-        own = critical[(critical["run"] == run) & (critical["epoch"] == epoch)].set_index("label")["seconds"]
-        last = ", ".join(f"{label} {seconds:.3f} s" for label, seconds in own.items() if seconds > 0)
+        waited = idle[(idle["run"] == run) & (idle["epoch"] == epoch)].groupby("cause", observed=True)["seconds"].sum()
         storage = readable(meta["storage_per_host_nbytes"], Dimension.NBYTES)
-        staging = f"staging takes at least {readable(meta['staging_s'], Dimension.SECONDS)}" if meta["staging_s"] else "nothing to stage"
-        lines.append(f"{run}: {storage} per host on SSD, {staging}. Waiting for other ranks in epoch {epoch}: {parts or 'none'};")
-        lines.append(f"  the ranks that were waited for at the allreduce spent {last}.")
+        staging = f"staged in at least {readable(meta['staging_s'], Dimension.SECONDS, 3)}" if meta["staging_s"] else "nothing to stage"
+        lines += [
+            f"{run}: {storage} on the SSD of a host, {staging}.",
+            f"  Waiting for other ranks in epoch {epoch}, by what they were busy with: {_listed(waited.to_dict())}.",
+        ]
     return lines
+
+
+def _listed(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{label} {value:.3f} s" for label, value in seconds.items() if value > 0) or "nothing"
 
 
 def _bytes(value: float) -> str:

@@ -38,7 +38,7 @@ class FluidNetwork:
             raise ValueError("every link needs a capacity that is finite and greater than 0")
         self.links = np.zeros(len(values), kernel.LINK)
         self.links["capacity"] = values
-        self.links["head"] = -1
+        self.links["head"] = self.links["crowd"] = -1
         self.clock = np.zeros(1, kernel.CLOCK)
         self.clock["stamp"] = 1
         self.clock["free_node"] = self.clock["free_edge"] = -1
@@ -129,7 +129,7 @@ class FluidNetwork:
     def _make_room(self, batch: TransferBatch) -> None:
         if batch.routes.shape[1] > self._width:
             raise ValueError(f"a route of {batch.routes.shape[1]} links does not fit the width of {self._width}")
-        needed = int(self._n_alive[0]) + len(batch.tasks)
+        needed = 2 * (int(self._n_alive[0]) + len(batch.tasks))  # every transfer might open a crowd
         if needed > len(self._nodes):
             self._grow_nodes(max(2 * len(self._nodes), needed))
         more_edges = len(batch.edge_from) + len(batch.tasks)
