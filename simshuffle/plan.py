@@ -68,7 +68,8 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
 
 def _batches(shards: Shards, nbytes: Floats, batch_size: int, iterations: int) -> tuple[NDArray[np.int64], Floats]:
     """Samples and bytes of every batch, (iterations, M) each."""
-    total = np.concatenate([[0.0], np.cumsum(nbytes[shards.order])])
+    total = np.zeros(len(nbytes) + 1)
+    np.cumsum(nbytes[shards.order], out=total[1:])
     edges = shards.start[:-1][None, :] + np.arange(iterations + 1)[:, None] * batch_size
     edges = np.minimum(edges, shards.start[1:][None, :])
     return np.diff(edges, axis=0), np.diff(total[edges], axis=0)

@@ -15,6 +15,9 @@ LABELS = {
 }
 """The papers' labels and the phases in each. As in the authors' timers, waiting for other ranks counts where it happens."""
 
+ARRIVAL = ("backward", "exchange", "wait_exchange")
+"""Phases after which a rank may reach the allreduce."""
+
 EPOCH_COLUMNS = {
     "run": "name of the run",
     "strategy": "exchange strategy",
@@ -35,7 +38,7 @@ EPOCH_COLUMNS = {
 def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     """Mean over ranks of the seconds in each phase: columns run, epoch, and one for every phase."""
     phases = timeline.phases
-    lasting = phases.assign(seconds=phases["end_s"] - phases["start_s"])
+    lasting = phases[["run", "epoch", "phase"]].assign(seconds=phases["end_s"] - phases["start_s"])
     totals = lasting.groupby(["run", "epoch", "phase"], observed=False)["seconds"].sum().unstack("phase")
     ranks = phases.groupby(["run", "epoch"], observed=True)["rank"].max() + 1
     table = totals.loc[ranks.index].div(ranks, axis=0)
@@ -46,8 +49,8 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
 def epochs(timeline: Timeline) -> pd.DataFrame:
     """One row for each epoch of each run: columns `EPOCH_COLUMNS`."""
     seconds = phase_seconds(timeline).set_index(["run", "epoch"])
-    phases = timeline.phases
-    exclusive = phases[phases["phase"] != "exchange_hidden"]
+    phases = timeline.phases[["run", "epoch", "start_s", "end_s"]]
+    exclusive = phases[timeline.phases["phase"] != "exchange_hidden"]
     spans = exclusive.groupby(["run", "epoch"], observed=True)
     table = timeline.sources.set_index(["run", "epoch"])
     table["epoch_s"] = spans["end_s"].max() - spans["start_s"].min()
@@ -101,16 +104,15 @@ def critical_path(timeline: Timeline) -> pd.DataFrame:
 
     Where ranks wait for one another, this says what for: the last rank does not wait, and its own phases are what took so long.
     """
-    phases = timeline.phases
+    phases = timeline.phases[["run", "epoch", "iteration", "rank", "phase", "start_s", "end_s"]]
     inside = phases[(phases["iteration"] > 0) & (phases["phase"] != "exchange_hidden")]
-    reached = inside[inside["phase"] == "allreduce"].groupby(["run", "epoch", "iteration"], observed=True)["start_s"].max()
-    before = inside[~inside["phase"].isin(["allreduce", "update", "wait_allreduce"])]
-    before = before.join(reached.rename("reached"), on=["run", "epoch", "iteration"])
-    before = before[before["end_s"] <= before["reached"]]
-    arrivals = before.groupby(["run", "epoch", "iteration", "rank"], observed=True)["end_s"].max().reset_index()
-    last = arrivals.sort_values("end_s", kind="stable").drop_duplicates(["run", "epoch", "iteration"], keep="last")
-    keys = ["run", "epoch", "iteration", "rank"]
-    own = inside.merge(last[keys], on=keys, how="inner")
+    step = ["run", "epoch", "iteration"]
+    reached = inside.loc[inside["phase"] == "allreduce", [*step, "rank", "start_s"]].rename(columns={"start_s": "reached"})
+    computed = inside.loc[inside["phase"].isin(ARRIVAL), [*step, "rank", "end_s"]]
+    arrivals = computed.merge(reached, on=[*step, "rank"])
+    arrivals = arrivals[arrivals["end_s"] <= arrivals["reached"]].sort_values("end_s", kind="stable")
+    last = arrivals.drop_duplicates(step, keep="last")[[*step, "rank"]]
+    own = inside.merge(last, on=[*step, "rank"])
     own = own.assign(seconds=own["end_s"] - own["start_s"], label=own["phase"].astype(str).map(_label_of()))
     table = own.groupby(["run", "epoch", "label"], observed=True)["seconds"].sum().reset_index()
     return table.assign(run=table["run"].astype(str))

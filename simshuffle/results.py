@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from simshuffle import plots, report
 from simshuffle.errors import InputError, Problem
 from simshuffle.timeline import Timeline
 from simshuffle.version import __version__
 
+ROWS_AT_ONCE = 1 << 17
 FILES = ("scenario.yaml", "meta.json", "timeline.parquet", "links.parquet", "sources.csv", "epochs.csv", "breakdown.csv")
 
 
@@ -140,12 +143,21 @@ def _temporary(folder: Path) -> Iterator[Path]:
 def _write_files(result: Result, folder: Path) -> None:
     (folder / "scenario.yaml").write_text(result.scenario_yaml)
     (folder / "meta.json").write_text(json.dumps(result.meta, indent=1, sort_keys=True) + "\n")
-    result.timeline.phases.to_parquet(folder / "timeline.parquet", index=False, compression="zstd")
-    result.timeline.links.to_parquet(folder / "links.parquet", index=False, compression="zstd")
+    _write_parquet(result.timeline.phases, folder / "timeline.parquet")
+    _write_parquet(result.timeline.links, folder / "links.parquet")
     result.timeline.sources.to_csv(folder / "sources.csv", index=False)
     result.epochs.to_csv(folder / "epochs.csv", index=False)
     result.breakdown.to_csv(folder / "breakdown.csv", index=False)
     plots.save(plots.breakdown_figure(result.breakdown, report.waiting(result.timeline), result.epochs), folder / "breakdown")
+
+
+def _write_parquet(table: pd.DataFrame, path: Path) -> None:
+    """Write a table in pieces, so that no second copy of a long one is in memory."""
+    schema = pa.Schema.from_pandas(table.head(0), preserve_index=False)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for first in range(0, max(len(table), 1), ROWS_AT_ONCE):
+            piece = table.iloc[first : first + ROWS_AT_ONCE]
+            writer.write_table(pa.Table.from_pandas(piece, schema, preserve_index=False))
 
 
 def epochs_as_json(epochs: pd.DataFrame) -> str:

@@ -117,9 +117,9 @@ def phase_rows(
 
 
 def phase_table(run: str, parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
-    """The phases table of one run, from `phase_rows`."""
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """The phases table of one run, from `phase_rows`, which are used up."""
+    columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
     label = pd.Categorical.from_codes(np.zeros(len(columns["rank"]), np.int8), pd.Index([run]))
     phase = pd.Categorical.from_codes(columns.pop("phase"), pd.Index(PHASES))
-    table = pd.DataFrame({"run": label, **columns, "phase": phase}, copy=False)
-    return table[list(PHASE_COLUMNS)]
+    table = {"run": label, **columns, "phase": phase}
+    return pd.DataFrame({name: table[name] for name in PHASE_COLUMNS}, copy=False)

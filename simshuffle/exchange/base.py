@@ -35,7 +35,7 @@ class Strategy(Protocol):
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """Largest part of the data set that a host with that many ranks keeps on its SSD, from 0 to 1."""
 
-    def shards(self, owner: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Shards:
+    def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
         """Who trains on what in an epoch, given the owner (N,) of each sample."""
 
     def plan(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange.base import Source
-from simshuffle.exchange.plan import ExchangePlan, Shards, empty_plan
+from simshuffle.exchange.plan import ExchangePlan, Shards, empty_plan, random_order
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.spec import Spec
 
@@ -33,9 +33,9 @@ class GlobalShuffle(Spec):
         """1 on the SSD, 0 from the PFS."""
         return 1.0 if self.source == "ssd" else 0.0
 
-    def shards(self, owner: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Shards:
+    def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
         """A random permutation of all samples, cut into M parts."""
-        order = rng.permutation(len(owner))
+        order = random_order(len(owner), rng)
         return Shards(order, np.arange(world_size + 1) * len(owner) // world_size)
 
     def plan(

@@ -33,7 +33,7 @@ class LocalShuffle(Spec):
         """The host's ranks times 1/M."""
         return ranks_on_host / world_size if self.source == "ssd" else 0.0
 
-    def shards(self, owner: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Shards:
+    def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
         """Each rank's own samples in a new order."""
         return shuffled_shards(owner, world_size, rng)
 

@@ -42,7 +42,7 @@ class PartialLocalShuffle(Spec):
         """(1 + Q)/M for each of the host's ranks: sent samples are removed only at the end of the epoch."""
         return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
 
-    def shards(self, owner: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Shards:
+    def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
         """Each rank's own samples in a new order."""
         return shuffled_shards(owner, world_size, rng)
 

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec import Count, Seconds, Sourced
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer]
 
 
 class ExchangeSchedule(Sourced):
@@ -68,7 +68,7 @@ class ExchangeSchedule(Sourced):
         """Partners of every step: (steps, M) int64, a permutation in each row."""
         steps = len(iteration)
         if self.partner_lifetime == "sample":
-            life = np.arange(steps)
+            life: Ints = np.arange(steps)
         else:
             life = iteration if self.partner_lifetime == "iteration" else np.zeros(steps, np.int64)
         drawn, which = np.unique(life, return_inverse=True)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.errors import SimulationError
 from simshuffle.network import kernel
-from simshuffle.traffic import NONE, TransferBatch, as_floats, pad_routes, tasks
+from simshuffle.traffic import TransferBatch, as_floats, pad_routes, tasks
 
 PAIR_BUCKETS = 1 << 14
 
@@ -43,7 +43,7 @@ class FluidNetwork:
         self.clock["stamp"] = 1
         self.clock["free_node"] = self.clock["free_edge"] = -1
         self._n_done, self._n_alive, self._seq = (self.clock[name] for name in ("n_done", "n_alive", "seq"))
-        self._last_slot = NONE
+        self._last_size = 0
         self.accounts = np.zeros(max(accounts, 1))
         self.finish = np.full(max(tags, 1), np.nan)
         self._width = max(width, 1)
@@ -93,7 +93,7 @@ class FluidNetwork:
     @property
     def last(self) -> tuple[int, int]:
         """The last transfer of the batch posted last, for the columns 'after' and 'after_seq' of another."""
-        return self._last_slot, int(self._seq[0]) - 1
+        return int(self._slots[self._last_size - 1]), int(self._seq[0]) - 1
 
     def post(self, now: float, batch: TransferBatch) -> float:
         """Post transfers at time ``now`` (s); returns the time of the next event (s).
@@ -105,8 +105,8 @@ class FluidNetwork:
             self._nodes, self._hops, self._heap, self._edges, self.clock, now, batch.tasks, batch.routes, batch.edge_from,
             batch.edge_to, self._slots,
         )  # fmt: skip
-        self._last_slot = int(self._slots[len(batch.tasks) - 1])
-        return upcoming
+        self._last_size = len(batch.tasks)
+        return float(upcoming)
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
         """Run events up to ``horizon`` (s), stopping after the first instant that completes a watched group.
@@ -118,7 +118,7 @@ class FluidNetwork:
             self._flows, self._touched, self._keys, self._ids, self._queue, self.accounts, self.finish, horizon,
         )  # fmt: skip
         n_done = self._n_done[0]
-        return upcoming, self._done[:n_done].tolist() if n_done else []
+        return float(upcoming), self._done[:n_done].tolist() if n_done else []
 
     def settle(self) -> None:
         """Bring the statistics of every link up to `now`."""
@@ -129,9 +129,10 @@ class FluidNetwork:
     def _make_room(self, batch: TransferBatch) -> None:
         if batch.routes.shape[1] > self._width:
             raise ValueError(f"a route of {batch.routes.shape[1]} links does not fit the width of {self._width}")
-        needed = 2 * (int(self._n_alive[0]) + len(batch.tasks))  # every transfer might open a crowd
+        transfers = int(self._n_alive[0]) + len(batch.tasks)
+        needed = transfers + min(transfers, len(self.links))  # a link has one crowd at most, and a crowd one member at least
         if needed > len(self._nodes):
-            self._grow_nodes(max(2 * len(self._nodes), needed))
+            self._grow_nodes(max(len(self._nodes) * 3 // 2, needed))
         more_edges = len(batch.edge_from) + len(batch.tasks)
         if more_edges:
             self._edges_alive_bound += more_edges

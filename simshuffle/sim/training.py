@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
@@ -81,7 +82,7 @@ class Epoch:
         self._progress = progress
         self._iterations_done = 0
         shape = (plan.iterations, world_size)
-        self._bounds = np.zeros((*shape, len(PHASES) + 1))
+        self._bounds = [array("d") for _ in range(world_size)]  # of every rank, its iterations one after the other
         self._final = np.zeros((1, world_size, len(FINAL) + 1))
         self._sent_until = np.zeros(shape)
         self._awaited_from = np.zeros(shape)
@@ -95,13 +96,15 @@ class Epoch:
     def record(self) -> EpochRecord:
         """The rows of the epoch, when it is over."""
         plan, name = self._plan, ""
-        nbytes = np.zeros((*self._bounds.shape[:2], len(PHASES)))
+        ranks = np.stack([np.frombuffer(times) for times in self._bounds])
+        bounds = ranks.reshape(len(ranks), plan.iterations, -1).swapaxes(0, 1)
+        nbytes = np.zeros((*bounds.shape[:2], len(PHASES)))
         nbytes[..., 0] = plan.batch_nbytes
         nbytes[..., 7] = self._scenario.workload.model.gradient_size if self._scenario.world_size > 1 else 0.0
         if self.exchange:
             nbytes[..., 9] = self.exchange.sent
         rows = [
-            phase_rows(name, plan.epoch, PHASES, self._bounds, nbytes),
+            phase_rows(name, plan.epoch, PHASES, bounds, nbytes),
             phase_rows(name, plan.epoch, FINAL, self._final, np.zeros((1, self._scenario.world_size, len(FINAL))), final=True),
         ]
         if self.exchange:
@@ -143,7 +146,7 @@ class Epoch:
                     pending = -1
             else:
                 bounds += [env.now, env.now]
-            self._bounds[iteration, rank] = bounds
+            self._bounds[rank].extend(bounds)
             self._count(rank)
         yield from self._wind_up(rank, pending)
 
