@@ -175,7 +175,7 @@ def _set(raw: dict[str, Any], key: str, value: Any, folder: Path | None, problem
         if not isinstance(at, dict):
             problems.append(Problem(key, f"cannot be set: '{prefix}' holds a plain value", repr(at), f"Set {prefix} itself."))
             return
-    at[parts[-1]] = value
+    at[parts[-1]] = copy.deepcopy(value)  # the caller keeps his
     raw.setdefault("sweep", {})
     if isinstance(raw["sweep"], dict):
         raw["sweep"].pop(key, None)

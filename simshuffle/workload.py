@@ -70,7 +70,10 @@ class ModelProfile(Sourced):
 
 
 class Loader(Spec):
-    """The data loader of a rank: ``workers`` processes, one core each, and ``prefetch`` batches loaded ahead of the training loop."""
+    """The data loader of a rank: ``workers`` processes of one core, each loading whole batches, ``prefetch`` of them ahead at most.
+
+    The defaults are the authors' 4 workers and PyTorch's 2 batches for each.
+    """
 
     workers: Count = 4
     prefetch: Count = 8

@@ -570,7 +570,6 @@ def _join_crowd(nodes: Records, links: Records, hops: Records, clock: Records, f
         new.members = -1
         new.n_hops = 1
         new.heap_pos = -1
-        new.stamp = 0
         new.bottleneck = NO_BOTTLENECK
         new.seq = clock[0].seq
         clock[0].seq += 1
@@ -625,7 +624,6 @@ def _leave_crowd(
     link.crowd = -1
     _detach(nodes, links, hops, clock, flows, width, crowd)
     host.state = UNUSED
-    host.stamp = 0
     host.next_free = clock[0].free_node
     clock[0].free_node = crowd
     return tail
@@ -726,8 +724,7 @@ def _end(
         if nodes[successor].n_deps == 0:
             _make_ready(nodes, heap, clock, successor, now)
         edge = after
-    node.state = UNUSED
-    node.stamp = 0
+    node.state = UNUSED  # its stamp stays: the slot may be listed in the set, and may be used again at this very instant
     node.next_free = clock[0].free_node
     clock[0].free_node = flow
     clock[0].n_alive -= 1

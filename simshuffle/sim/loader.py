@@ -13,14 +13,15 @@ from simshuffle.plan import EpochPlan
 from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.traffic import TransferBatch, chain, pad_routes, tasks
+from simshuffle.traffic import NONE, TransferBatch, chain, pad_routes, tasks
 
 
 class Loaders:
     """The loaders of all ranks for one epoch.
 
-    A batch's files are read by ``loader.workers`` workers at once, then decoded by them on as many cores, then copied to the GPU over
-    its PCIe slot. Attributes ``read_pfs``, ``read_ssd``, ``read_memory``: bytes by source.
+    As in PyTorch, each worker loads a whole batch by itself, on one core: it opens and reads the files one by one, then decodes them;
+    the workers take the batches in turn. A loaded batch is copied to the GPU over its PCIe slot. At most ``loader.prefetch`` batches
+    are ahead of the training loop. Attributes ``read_pfs``, ``read_ssd``, ``read_memory``: bytes by source.
     """
 
     def __init__(self, scenario: Scenario, resources: Resources, clock: NetworkClock, plan: EpochPlan) -> None:
@@ -37,6 +38,7 @@ class Loaders:
         self._price(plan, missed, hit)
         self._templates = self._chains()
         self._loaded = [0] * scenario.world_size
+        self._turns = [[(NONE, 0)] * scenario.workload.loader.workers for _ in range(scenario.world_size)]
         self._groups: list[deque[int]] = [deque() for _ in range(scenario.world_size)]
 
     def _price(self, plan: EpochPlan, missed: Any, hit: Any) -> None:
@@ -44,9 +46,7 @@ class Loaders:
         scenario, cluster, workload = self._scenario, self._scenario.cluster, self._scenario.workload
         shape = plan.batch_nbytes.shape
         jitter = lognormal_factor(scenario.rng("read_jitter", plan.epoch), workload.jitter.read, shape)
-        workers = workload.loader.workers
         files = plan.batch_samples * (1.0 - plan.cached)
-        in_turn = np.ceil(files / workers)
         work, delay, nbytes = [], [], []
         if plan.cached < 1:
             if self._source == "pfs":
@@ -56,7 +56,7 @@ class Loaders:
                 nbytes += [np.zeros(shape), missed]
             else:
                 work.append(missed / cluster.ssd.read_bandwidth * jitter)
-                delay.append(in_turn * cluster.ssd.latency)
+                delay.append(files * cluster.ssd.latency)
                 nbytes.append(missed)
         if plan.cached > 0:
             work.append(hit)
@@ -73,8 +73,7 @@ class Loaders:
 
     def _chains(self) -> list[TransferBatch]:
         """For every rank the batch that is posted again and again with new numbers."""
-        resources, cluster, workload = self._resources, self._scenario.cluster, self._scenario.workload
-        workers = float(workload.loader.workers)
+        resources, cluster = self._resources, self._scenario.cluster
         pfs_routes = resources.pfs_read()[0].tolist() if self._source == "pfs" and self._cached < 1 else None
         stages = self._work.shape[2]
         edge_from, edge_to = chain(stages)
@@ -84,13 +83,13 @@ class Loaders:
             routes: list[list[int]] = []
             cap = [np.inf] * stages
             if pfs_routes is not None:
-                cap[0] = workers / cluster.parallel_file_system.latency if cluster.parallel_file_system.latency > 0 else np.inf
+                cap[0] = 1.0 / cluster.parallel_file_system.latency if cluster.parallel_file_system.latency > 0 else np.inf
                 routes += [[resources.pfs_open], [link for link in pfs_routes[rank] if link >= 0]]
             elif self._cached < 1:
                 routes.append([int(resources.ssd[host])])
             if self._cached > 0:
                 routes.append([int(resources.memory[host])])
-            cap[len(routes)] = workers
+            cap[len(routes)] = 1.0
             routes += [[int(resources.cores[host])], [int(resources.pcie_in[host, resources.slot_of(rank)])]]
             batch = tasks(stages, cap=np.array(cap))
             batch["mark"][self._read_stages - 1] = 1
@@ -103,7 +102,7 @@ class Loaders:
             self._load(rank)
 
     def _load(self, rank: int) -> None:
-        """Load the rank's next batch, after the one before it."""
+        """Let the rank's next batch be loaded, once the worker whose turn it is has done with its last one."""
         iteration = self._loaded[rank]
         self._loaded[rank] = iteration + 1
         group = self._clock.open(2)
@@ -115,8 +114,11 @@ class Loaders:
         records["nbytes"] = self._nbytes[rank, iteration]
         records["group"][self._read_stages - 1] = group
         records["group"][-1] = group
+        turns = self._turns[rank]
+        worker = iteration % len(turns)
+        records["after"][0], records["after_seq"][0] = turns[worker]
         self._clock.post(batch)
-        records["after"][0], records["after_seq"][0] = self._clock.network.last
+        turns[worker] = self._clock.network.last
 
     def awaited(self, rank: int) -> simpy.Event | None:
         """The event of the rank's next batch being ready; None if it is."""

@@ -171,7 +171,8 @@ class Epoch:
 
     def _synchronise(self, exchange: Exchange, rank: int, iteration: int, bounds: list[float]) -> Steps:
         """Wait for the own messages, store what came, then meet the others."""
-        self._awaited_from[iteration, rank] = delivered = self._env.now
+        self._awaited_from[iteration, rank] = self._env.now
+        delivered = self._sent_until[iteration, rank]  # a rank that neither sends nor receives has nothing in flight
         group = exchange.delivery(rank)
         if group >= 0:
             event = self._clock.completion(group)

@@ -111,7 +111,8 @@ class ForwardingTable:
     def diameter(self) -> int:
         """Links of the longest route, the injecting and ejecting ones included."""
         if self._is_tree():
-            return 2 * int(max(h for s, h in self._depth.items() if self._is_transit(s))) + 2
+            height = max(h for s, h in self._depth.items() if self._is_transit(s))
+            return max(2 * height + 2, height + 3)  # between hosts; from a storage system at the top
         distances = nx.all_pairs_shortest_path_length(nx.Graph(self._graph.subgraph(self._switches)))
         return 2 + max(int(max(reach.values())) for _, reach in distances)
 

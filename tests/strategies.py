@@ -1,0 +1,129 @@
+"""Hypothesis strategies for small valid inputs, and the members of a union of records."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from hypothesis import strategies as st
+
+from simshuffle.exchange import ExchangeSchedule, GlobalShuffle, LocalShuffle, PartialLocalShuffle
+from simshuffle.topology import Abci, FatTree, Star
+
+LINKS: dict[str, Any] = {"link_bandwidth": "12.5 GB/s", "cable_latency": "26 ns"}
+ABCI_LATENCIES: dict[str, Any] = {"leaf_latency": "90 ns", "fbb_latency": "90 ns", "spine_latency": "400 ns"}
+
+
+def members(union: Any) -> tuple[type, ...]:
+    """The records of an annotated union such as ``Topology``, or the single one."""
+    inner = get_args(union)[0]
+    return get_args(inner) or (inner,)
+
+
+def fat_tree(levels: int, arity: int, **more: Any) -> FatTree:
+    """A fat tree with EDR links."""
+    return FatTree.model_validate({"kind": "fat_tree", "levels": levels, "arity": arity, "switch_latency": "90 ns", **LINKS, **more})
+
+
+def star(hosts: int, **more: Any) -> Star:
+    """A star with EDR links."""
+    return Star.model_validate({"kind": "star", "hosts": hosts, "switch_latency": "90 ns", **LINKS, **more})
+
+
+def abci(**changes: Any) -> Abci:
+    """ABCI, with other counts where given."""
+    counts = {
+        "racks": 32,
+        "hosts_per_rack": 34,
+        "hcas_per_host": 2,
+        "leaf_switches_per_rack": 4,
+        "fbb_switches_per_rack": 3,
+        "spine_switches": 2,
+        "leaf_fbb_links": 6,
+        "fbb_spine_links": 4,
+    }
+    return Abci.model_validate({"kind": "abci", **counts, **LINKS, **ABCI_LATENCIES, **changes})
+
+
+def fat_trees(min_levels: int = 1, max_levels: int = 3, cut: bool = True) -> st.SearchStrategy[FatTree]:
+    """Fat trees of 2 to 64 hosts, of any taper and, with ``cut``, of any number of hosts that leaves no leaf switch empty."""
+
+    @st.composite
+    def draw_tree(draw: Any) -> FatTree:
+        levels = draw(st.integers(min_levels, max_levels))
+        arity = draw(st.integers(2, 4))
+        uplinks = draw(st.integers(1, arity))
+        more: dict[str, Any] = {"taper": arity / uplinks}
+        if cut and draw(st.booleans()):
+            below = arity ** (levels - 1)
+            subtrees = draw(st.integers(1, arity))
+            missing = draw(st.integers(0, arity - 1)) if levels > 1 else 0  # from the last leaf switch only
+            more["hosts"] = max(below * subtrees - missing, 1)
+        return fat_tree(levels, arity, **more)
+
+    return draw_tree()
+
+
+def stars() -> st.SearchStrategy[Star]:
+    """Stars of 1 to 8 hosts with 1 or 2 HCAs."""
+    return st.builds(lambda hosts, hcas: star(hosts, hcas_per_host=hcas), st.integers(1, 8), st.integers(1, 2))
+
+
+def abcis() -> st.SearchStrategy[Abci]:
+    """Machines built like ABCI with at most 3 racks; every leaf switch has hosts."""
+    return st.builds(
+        abci,
+        racks=st.integers(1, 3),
+        hosts_per_rack=st.integers(4, 8),
+        hcas_per_host=st.integers(1, 2),
+        leaf_switches_per_rack=st.sampled_from([2, 4]),
+        fbb_switches_per_rack=st.integers(1, 3),
+        spine_switches=st.integers(1, 2),
+        leaf_fbb_links=st.integers(1, 4),
+        fbb_spine_links=st.integers(1, 4),
+    )
+
+
+def trees() -> st.SearchStrategy[Any]:
+    """Any topology that is a tree of switches."""
+    return st.one_of(fat_trees(), stars(), abcis())
+
+
+def fractions() -> st.SearchStrategy[float]:
+    """Q in whole percent, with 0 and 1."""
+    return st.integers(0, 100).map(lambda percent: percent / 100)
+
+
+def schedules() -> st.SearchStrategy[ExchangeSchedule]:
+    """Schedules that differ in partners and messages."""
+    single = st.builds(ExchangeSchedule, partner_lifetime=st.sampled_from(["sample", "iteration", "epoch"]))
+    several = st.builds(
+        ExchangeSchedule,
+        partner_lifetime=st.sampled_from(["iteration", "epoch"]),
+        samples_per_message=st.one_of(st.integers(1, 5), st.just("iteration")),
+    )
+    return st.one_of(single, several)
+
+
+def partial_local_shuffles() -> st.SearchStrategy[PartialLocalShuffle]:
+    """Partial local shuffles with any Q and schedule."""
+    return st.builds(PartialLocalShuffle, kind=st.just("partial_local_shuffle"), exchange_fraction=fractions(), schedule=schedules())
+
+
+def exchanges() -> st.SearchStrategy[Any]:
+    """Any exchange strategy."""
+    source = st.sampled_from(["pfs", "ssd"])
+    return st.one_of(
+        st.builds(GlobalShuffle, kind=st.just("global_shuffle"), source=source),
+        st.builds(LocalShuffle, kind=st.just("local_shuffle"), source=source),
+        partial_local_shuffles(),
+    )
+
+
+def world_sizes(largest: int = 12) -> st.SearchStrategy[int]:
+    """M."""
+    return st.integers(1, largest)
+
+
+def batch_sizes(largest: int = 9) -> st.SearchStrategy[int]:
+    """b."""
+    return st.integers(1, largest)
