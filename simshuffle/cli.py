@@ -205,7 +205,7 @@ def _print_result(result: Result) -> None:
 
     from simshuffle.summary import notes, tables
 
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     for table in tables(result):
         console.print(table)
     for line in notes(result):

@@ -99,17 +99,22 @@ def read(folder: Path) -> Result:
         raise InputError(problem, str(folder))
     try:
         timeline = Timeline(
-            pd.read_parquet(folder / "timeline.parquet"), pd.read_parquet(folder / "links.parquet"), pd.read_csv(folder / "sources.csv")
+            pd.read_parquet(folder / "timeline.parquet"), pd.read_parquet(folder / "links.parquet"), _read_csv(folder / "sources.csv")
         )
         return Result(
             timeline,
-            pd.read_csv(folder / "epochs.csv"),
-            pd.read_csv(folder / "breakdown.csv"),
+            _read_csv(folder / "epochs.csv"),
+            _read_csv(folder / "breakdown.csv"),
             json.loads((folder / "meta.json").read_text()),
             (folder / "scenario.yaml").read_text(),
         )
     except (OSError, ValueError) as error:
         raise InputError(Problem("", "cannot be read", str(error), "Simulate again."), str(folder)) from None
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """A table with its numbers to the last bit."""
+    return pd.read_csv(path, float_precision="round_trip")
 
 
 def write(result: Result, folder: Path, *, replace: bool = False) -> Path:

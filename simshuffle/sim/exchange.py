@@ -63,7 +63,7 @@ class Exchange:
         self._schedule: ExchangeSchedule = schedule
         self._plan = plan
         self.world_size = scenario.world_size
-        depth = math.ceil(math.log2(max(self.world_size, 2)))
+        depth = math.ceil(math.log2(self.world_size))
         self.barrier_latency = depth * scenario.cluster.message_passing.latency
         self._sending = frozenset(plan.exchange.iteration.tolist())
         self._price(nbytes)

@@ -47,7 +47,9 @@ class Loaders:
         shape = plan.batch_nbytes.shape
         jitter = lognormal_factor(scenario.rng("read_jitter", plan.epoch), workload.jitter.read, shape)
         files = plan.batch_samples * (1.0 - plan.cached)
-        work, delay, nbytes = [], [], []
+        work: list[Any] = []
+        delay: list[Any] = []
+        nbytes: list[Any] = []
         if plan.cached < 1:
             if self._source == "pfs":
                 self._link_latency = self._resources.pfs_read()[1]

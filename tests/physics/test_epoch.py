@@ -1,4 +1,6 @@
-"""The epoch, worked out by hand on a cluster without randomness: 8 hosts with one GPU on one switch of 10 GB/s, 10 iterations of 10 samples.
+"""The epoch, worked out by hand on a cluster without randomness.
+
+8 hosts with one GPU on one switch of 10 GB/s; 10 iterations of 10 samples.
 
 Laws and sources: docs/model.md.
 """

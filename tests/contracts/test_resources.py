@@ -1,0 +1,317 @@
+"""Which links a message, a gradient and a read cross, and the latency on the way."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simshuffle.cluster import Cluster
+from simshuffle.errors import TopologyError
+from simshuffle.resources import Resources, network_graph
+from simshuffle.scenario import load_scenario
+from tests.strategies import abci, fat_tree, star, trees
+
+ABCI = load_scenario("quickstart").cluster
+NS = 1e-9
+
+
+def cluster(topology: Any, *, gpus: int = 1, hcas: int = 1, slots: int = 1, **changes: Any) -> Cluster:
+    """ABCI with another network and other hosts."""
+    host = ABCI.host.model_copy(update={"gpus": gpus, "hcas": hcas, "pcie_slots": slots})
+    return Cluster.model_validate(ABCI.model_copy(update={"topology": topology, "host": host, **changes}).model_dump(mode="json"))
+
+
+CLUSTERS = {
+    "abci": (ABCI, 160),
+    "abci of 2 racks": (cluster(abci(racks=2, hosts_per_rack=6), gpus=4, hcas=2, slots=2), 45),
+    "fat tree": (cluster(fat_tree(2, 3)), 9),
+    "fat tree, shared HCA": (cluster(fat_tree(3, 2), gpus=4, slots=2), 30),
+    "fat tree of 1 level": (cluster(fat_tree(1, 5), gpus=2), 10),
+    "star": (cluster(star(6, hcas_per_host=2), gpus=2, hcas=2), 11),
+    "star with a slot a GPU": (cluster(star(4, hcas_per_host=2), gpus=4, hcas=2, slots=4), 16),
+    "scattered": (cluster(fat_tree(2, 4), gpus=2, placement="scattered"), 13),
+}
+
+
+class Machine:
+    """Resources with what their links are called."""
+
+    def __init__(self, machine: Cluster, world_size: int, seed: int = 0) -> None:
+        self.res = Resources(machine, world_size, np.random.default_rng(seed))
+        self.host = machine.host
+        self.names = self.res.links.names
+        self.ranks = np.arange(world_size)
+
+    def route(self, row: Any) -> list[str]:
+        used = [self.names[link] for link in row if link >= 0]
+        assert all(link == -1 for link in row[len(used) :])
+        return used
+
+    def host_of(self, rank: int) -> str:
+        return self.res.hosts[rank // self.host.gpus]
+
+    def hca_of(self, rank: int) -> int:
+        return (rank % self.host.gpus) // (self.host.gpus // self.host.hcas)
+
+    def slot_of(self, rank: int) -> int:
+        return (rank % self.host.gpus) // (self.host.gpus // self.host.pcie_slots)
+
+    def cables(self, host: str) -> list[str]:
+        """The links out of a host, in the order of its HCAs."""
+        return [name for name, tier in zip(self.names, self.res.links.tiers, strict=True) if name.startswith(f"{host}>") and ">" in tier]
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        count = len(self.ranks)
+        return np.repeat(self.ranks, count), np.tile(self.ranks, count)
+
+
+def path(cables: list[str]) -> list[str]:
+    """The nodes on joined cables."""
+    ends = [name.split("#")[0].split(">") for name in cables]
+    assert all(a[1] == b[0] for a, b in pairwise(ends))
+    return [ends[0][0], *(b for _, b in ends)]
+
+
+def reverse(cable: str) -> str:
+    ends, _, number = cable.partition("#")
+    a, b = ends.split(">")
+    return f"{b}>{a}" + (f"#{number}" if number else "")
+
+
+def several(name: str, count: int, number: int) -> str:
+    return f"{name}{number}" if count > 1 else name
+
+
+@pytest.fixture(params=list(CLUSTERS))
+def machine(request: pytest.FixtureRequest) -> Machine:
+    return Machine(*CLUSTERS[request.param])
+
+
+# ------------------------------------------------------------------------------------------------------------- the table
+
+
+def check_table(machine: Machine) -> None:
+    links = machine.res.links
+    count = len(links.names)
+    assert len(set(links.names)) == count == len(links.tiers) == len(links.units)
+    assert links.capacity.shape == (count,)
+    assert np.isfinite(links.capacity).all() and (links.capacity > 0).all()
+    unit = {"ssd": "s", "cores": "s", "pfs.open": "ops"}
+    assert [unit.get(tier, "B") for tier in links.tiers] == links.units
+
+
+def test_links_have_unique_names_and_positive_capacities(machine: Machine) -> None:
+    check_table(machine)
+
+
+@settings(max_examples=30, deadline=None)
+@given(trees(), st.data())
+def test_links_have_unique_names_on_any_tree(topology: Any, data: st.DataObject) -> None:
+    hcas = getattr(topology, "hcas_per_host", 1)
+    gpus = hcas * data.draw(st.integers(1, 2))
+    made = cluster(topology, gpus=gpus, hcas=hcas, slots=data.draw(st.sampled_from([1, gpus])))
+    hosts = sum(1 for _, kind in topology.graph().nodes(data="kind") if kind == "host")
+    machine = Machine(made, data.draw(st.integers(1, hosts * gpus)))
+    check_table(machine)
+    reads, latencies = machine.res.pfs_read()
+    assert reads.shape == (len(machine.ranks), machine.res.width)
+    assert (latencies >= 0).all()
+
+
+def test_capacities_are_those_of_the_cluster() -> None:
+    machine = Machine(ABCI, 8)
+    capacity = dict(zip(machine.names, machine.res.links.capacity.tolist(), strict=True))
+    for host in ("h0000", "h0001"):
+        assert {capacity[f"{host}.pcie_{way}{slot}"] for way in ("in", "out") for slot in range(2)} == {16e9}
+        assert {capacity[f"{host}.nvlink{gpu}"] for gpu in range(4)} == {50e9}
+        assert capacity[f"{host}.memory"] == 256e9
+        assert capacity[f"{host}.ssd"] == 1.0
+        assert capacity[f"{host}.cores"] == 40.0
+    assert "h0002.ssd" not in capacity
+    assert capacity["pfs.bandwidth"] == 77e9
+    assert capacity["pfs.open"] == 43e3
+    assert {capacity[name] for name, tier in zip(machine.names, machine.res.links.tiers, strict=True) if tier == "leaf>fbb"} == {12.5e9}
+
+
+# ------------------------------------------------------------------------------------------------------------- ranks
+
+
+def test_ranks_fill_hosts_one_after_the_other(machine: Machine) -> None:
+    res, gpus = machine.res, machine.host.gpus
+    assert res.num_hosts == len(res.hosts) == len(set(res.hosts)) == -(-len(machine.ranks) // gpus)
+    assert res.host_of.tolist() == [rank // gpus for rank in machine.ranks]
+    assert res.gpu_of.tolist() == [rank % gpus for rank in machine.ranks]
+    assert res.rail_of.tolist() == [machine.hca_of(rank) for rank in machine.ranks.tolist()]
+    assert [res.slot_of(rank) for rank in machine.ranks.tolist()] == [machine.slot_of(rank) for rank in machine.ranks.tolist()]
+
+
+def test_gpus_of_abci_share_hcas_in_pairs() -> None:
+    assert Machine(ABCI, 8).res.rail_of.tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+def test_compact_placement_takes_the_first_hosts() -> None:
+    assert Machine(ABCI, 10).res.hosts == ["h0000", "h0001", "h0002"]
+
+
+def test_scattered_placement_draws_hosts() -> None:
+    scattered = ABCI.model_copy(update={"placement": "scattered"})
+    drawn = [Machine(scattered, 64, seed).res.hosts for seed in range(40)]
+    assert all(len(set(hosts)) == 16 and hosts == sorted(hosts) for hosts in drawn)
+    assert drawn[0] == Machine(scattered, 64, 0).res.hosts
+    assert len({tuple(hosts) for hosts in drawn}) == 40
+    numbers = [int(host[1:]) for hosts in drawn for host in hosts]
+    assert np.mean(numbers) == pytest.approx(1087 / 2, abs=5 * 1088 / np.sqrt(12 * len(numbers)))
+
+
+# ------------------------------------------------------------------------------------------------------------- messages
+
+
+def test_message_inside_a_host_uses_its_memory_only(machine: Machine) -> None:
+    src, dst = machine.pairs()
+    inside = src // machine.host.gpus == dst // machine.host.gpus
+    routes, latency = machine.res.message(src[inside], dst[inside])
+    assert (latency == 0).all()
+    for rank, row in zip(src[inside].tolist(), routes, strict=True):
+        assert machine.route(row) == [f"{machine.host_of(rank)}.memory"]
+
+
+def test_message_between_hosts_uses_the_hcas_of_both_ranks(machine: Machine) -> None:
+    src, dst = machine.pairs()
+    far = np.flatnonzero(src // machine.host.gpus != dst // machine.host.gpus)[::3]
+    routes, _ = machine.res.message(src[far], dst[far])
+    assert routes.shape[1] == machine.res.width
+    assert len(far)
+    for a, b, row in zip(src[far].tolist(), dst[far].tolist(), routes, strict=True):
+        used = machine.route(row)
+        nodes = path(used)
+        assert (nodes[0], nodes[-1]) == (machine.host_of(a), machine.host_of(b))
+        assert used[0] == machine.cables(machine.host_of(a))[machine.hca_of(a)]
+        assert used[-1] == reverse(machine.cables(machine.host_of(b))[machine.hca_of(b)])
+
+
+def test_leaf_switches_of_abci_ranks() -> None:
+    """Even hosts: GPUs 0, 1 through HCA 0 on leaf 0, GPUs 2, 3 through HCA 1 on leaf 1; odd hosts: leaves 2 and 3."""
+    machine = Machine(ABCI, 4 * 36)
+    routes, _ = machine.res.message(np.arange(8), np.full(8, 4 * 35))
+    assert [path(machine.route(row))[1] for row in routes] == [f"r00.leaf{leaf}" for leaf in (0, 0, 1, 1, 2, 2, 3, 3)]
+    routes, _ = machine.res.message(np.full(8, 0), np.arange(4 * 34, 4 * 36))
+    assert [path(machine.route(row))[-2] for row in routes] == [f"r01.leaf{leaf}" for leaf in (0, 0, 1, 1, 2, 2, 3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "links", "latency"),
+    [
+        pytest.param(0, 8, 2, (26 + 90 + 26) * NS, id="same leaf switch"),
+        pytest.param(2, 67 * 2 - 4, 2, (26 + 90 + 26) * NS, id="same leaf switch, HCA 1"),
+        pytest.param(0, 4, 4, (4 * 26 + 3 * 90) * NS, id="same rack"),
+        pytest.param(0, 10, 4, (4 * 26 + 3 * 90) * NS, id="same rack, other HCA"),
+        pytest.param(0, 4 * 34, 6, (6 * 26 + 4 * 90 + 400) * NS, id="next rack"),
+        pytest.param(3, 4 * 1087 + 1, 6, (6 * 26 + 4 * 90 + 400) * NS, id="last rack"),
+    ],
+)
+def test_latencies_on_abci(src: int, dst: int, links: int, latency: float) -> None:
+    machine = Machine(ABCI, 4352)
+    for a, b in ((src, dst), (dst, src)):
+        routes, latencies = machine.res.message(np.array([a]), np.array([b]))
+        assert len(machine.route(routes[0])) == links
+        assert latencies.tolist() == pytest.approx([latency], rel=1e-12)
+
+
+def test_latencies_on_a_fat_tree() -> None:
+    """Cables of 26 ns and switches of 90 ns: 2 + 1, 4 + 3 and 6 + 5 of them."""
+    machine = Machine(cluster(fat_tree(3, 2)), 8)
+    _, latencies = machine.res.message(np.zeros(3, int), np.array([1, 2, 4]))
+    assert latencies == pytest.approx(np.array([2 * 26 + 90, 4 * 26 + 3 * 90, 6 * 26 + 5 * 90]) * NS, rel=1e-12)
+
+
+def test_no_messages() -> None:
+    none = np.zeros(0, np.int64)
+    routes, latency = Machine(ABCI, 8).res.message(none, none)
+    assert routes.shape[0] == latency.shape[0] == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- gradients
+
+
+def test_gradient_inside_a_host_uses_nvlink_only(machine: Machine) -> None:
+    src, dst = (a.astype(np.int32) for a in machine.pairs())
+    inside = (src // machine.host.gpus == dst // machine.host.gpus) & (src != dst)
+    routes = machine.res.gradient(src[inside], dst[inside], np.zeros(inside.sum(), np.int32))
+    for rank, row in zip(src[inside].tolist(), routes, strict=True):
+        gpu = rank % machine.host.gpus
+        assert machine.route(row) == [several(f"{machine.host_of(rank)}.nvlink", machine.host.gpus, gpu)]
+
+
+def test_gradient_between_hosts_starts_and_ends_with_pcie(machine: Machine) -> None:
+    src, dst = (a.astype(np.int32) for a in machine.pairs())
+    far = np.flatnonzero(src // machine.host.gpus != dst // machine.host.gpus)[::3]
+    assert len(far)
+    for rail in range(machine.host.hcas):
+        slot = rail // (machine.host.hcas / machine.host.pcie_slots)
+        routes = machine.res.gradient(src[far], dst[far], np.full(len(far), rail, np.int32))
+        assert routes.shape[1] == machine.res.width
+        for a, b, row in zip(src[far].tolist(), dst[far].tolist(), routes, strict=True):
+            used = machine.route(row)
+            here, there = machine.host_of(a), machine.host_of(b)
+            assert used[0] == several(f"{here}.pcie_out", machine.host.pcie_slots, int(slot))
+            assert used[-1] == several(f"{there}.pcie_in", machine.host.pcie_slots, int(slot))
+            assert used[1] == machine.cables(here)[rail]
+            assert used[-2] == reverse(machine.cables(there)[rail])
+            nodes = path(used[1:-1])
+            assert (nodes[0], nodes[-1]) == (here, there)
+
+
+# ------------------------------------------------------------------------------------------------------------- reads
+
+
+def test_reads_come_from_the_file_system_to_the_hca_of_the_rank(machine: Machine) -> None:
+    routes, latencies = machine.res.pfs_read()
+    assert routes.shape == (len(machine.ranks), machine.res.width)
+    assert latencies.shape == (len(machine.ranks),)
+    for rank, row in enumerate(routes):
+        used = machine.route(row)
+        host = machine.host_of(rank)
+        assert used[0] == "pfs.bandwidth"
+        assert used[-1] == reverse(machine.cables(host)[machine.hca_of(rank)])
+        nodes = path(used[1:])
+        assert (nodes[0], nodes[1], nodes[-1]) == ("pfs", "pfs.switch", host)
+
+
+def test_latency_of_reads_on_abci() -> None:
+    """From a spine down: 4 cables of 26 ns, one spine, an FBB and a leaf switch."""
+    _, latencies = Machine(ABCI, 160).res.pfs_read()
+    assert latencies == pytest.approx(np.full(160, (4 * 26 + 400 + 90 + 90) * NS), rel=1e-12)
+
+
+def test_reads_reach_a_single_switch() -> None:
+    machine = Machine(cluster(star(3)), 3)
+    routes, latencies = machine.res.pfs_read()
+    assert [path(machine.route(row)[1:]) for row in routes] == [["pfs", "pfs.switch", "switch", f"h000{i}"] for i in range(3)]
+    assert latencies == pytest.approx(np.full(3, (2 * 26 + 90) * NS), rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_storage_of_a_custom_network_is_kept() -> None:
+    graph = network_graph(ABCI)
+    assert [n for n, kind in graph.nodes(data="kind") if kind == "storage"] == ["pfs"]
+    assert "pfs" not in ABCI.topology.graph()
+
+
+def test_host_with_too_few_links_is_refused() -> None:
+    with pytest.raises(TopologyError, match="hcas"):
+        network_graph(cluster(star(3), gpus=2, hcas=2))
+
+
+def test_same_routes_every_time(machine: Machine) -> None:
+    again = Resources(machine.res.cluster, len(machine.ranks), np.random.default_rng(0))
+    assert again.links.names == machine.names
+    src, dst = machine.pairs()
+    assert np.array_equal(again.message(src[::-1], dst[::-1])[0][::-1], machine.res.message(src, dst)[0])
+    assert np.array_equal(again.pfs_read()[0], machine.res.pfs_read()[0])

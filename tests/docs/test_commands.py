@@ -1,0 +1,62 @@
+"""Every command and every piece of Python in README.md and docs/ is executed; links lead somewhere; named tests exist."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language):
+    out = []
+    for page in PAGES:
+        for number, match in enumerate(m for m in FENCE.finditer(page.read_text()) if m[1] == language):
+            out.append(pytest.param(match[2], id=f"{page.relative_to(ROOT)}-{number}"))
+    return out
+
+
+def run(arguments, folder):
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"}
+    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("block", blocks("console"))
+def test_console(block, tmp_path):
+    commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+    assert commands
+    for command in commands:
+        run(shlex.split(command, comments=True), tmp_path)
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python(block, tmp_path):
+    run([sys.executable, "-W", "error", "-c", block], tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), target
+
+
+def test_tests_that_the_model_card_names_exist():
+    names = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "model.md").read_text())
+    assert len(names) > 20
+    for file, function in names:
+        assert f"def {function}(" in (ROOT / file).read_text(), f"{file}::{function}"
+
+
+def test_the_version_is_the_same_everywhere():
+    version = re.search(r'__version__ = "([^"]+)"', (ROOT / "simshuffle" / "version.py").read_text())[1]
+    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"version: {version}" in (ROOT / "CITATION.cff").read_text()
+    assert f"[{version}]" in (ROOT / "CHANGELOG.md").read_text()

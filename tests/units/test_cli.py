@@ -1,0 +1,452 @@
+"""The command line: what it prints, what it writes, and when it simulates."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+import simshuffle
+from simshuffle.cli import main
+from simshuffle.library import shipped_names
+from simshuffle.scenario import load_scenario
+from simshuffle.units import Dimension, parse_quantity
+
+FILES = {
+    "scenario.yaml",
+    "meta.json",
+    "timeline.parquet",
+    "links.parquet",
+    "sources.csv",
+    "epochs.csv",
+    "breakdown.csv",
+    "breakdown.png",
+    "breakdown.pdf",
+}
+EPOCH_COLUMNS = (
+    "run,strategy,world_size,exchange_fraction,epoch,epoch_s,exchange_total_s,exchange_exposed_s,"
+    "samples_moved,nbytes_peer,nbytes_pfs,nbytes_ssd,nbytes_memory"
+)
+SMALL = ["--set", "world_size=8", "--set", "epochs=1"]
+LOCAL = [*SMALL, "--set", "workload.exchange=local_shuffle"]
+RUNS = ["global-pfs @8", "local @8", "partial-0.1 @8"]
+
+
+def command(*arguments, cwd, **environment):
+    """The command line in a process of its own; its stderr is not a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "simshuffle", *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A result folder of three runs, made by the command line: (folder, stdout, stderr)."""
+    cwd = tmp_path_factory.mktemp("finished")
+    done = command("run", "quickstart", *SMALL, "--out", "out", "--json", cwd=cwd)
+    assert done.returncode == 0, done.stderr.decode()
+    return cwd / "out", done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.fixture
+def result(finished, tmp_path, monkeypatch):
+    """A copy of that result folder, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(finished[0], tmp_path / "out"))
+
+
+@pytest.fixture
+def simulating_is_a_failure(monkeypatch):
+    monkeypatch.setattr("simshuffle.run.run", lambda *_: pytest.fail("it was simulated"))
+    monkeypatch.setattr("simshuffle.run.simulate", lambda *_: pytest.fail("it was simulated"))
+
+
+# ----------------------------------------------------------------------------------------------------------------------------- check
+
+
+def derived_values(output):
+    """Of the comment lines: run -> name -> text."""
+    runs = {}
+    run = ""
+    for line in output.splitlines():
+        if match := re.fullmatch(r"#   ([^:]+): (.*)", line):
+            runs[run][match[1]] = match[2]
+        elif line.startswith("# "):
+            run = line[2:]
+            runs[run] = {}
+    return runs
+
+
+def test_check_prints_yaml_that_is_the_same_scenario(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "quickstart", "--set", "seed=5"]) == 0
+    printed = capsys.readouterr().out
+    assert yaml.safe_load(printed)["seed"] == 5
+    (tmp_path / "printed.yaml").write_text(printed, encoding="utf-8")
+    assert load_scenario("printed.yaml") == load_scenario("quickstart", {"seed": 5})
+    assert list(derived_values(printed)) == ["global-pfs @64", "local @64", "partial-0.1 @64"]
+    assert [path.name for path in tmp_path.iterdir()] == ["printed.yaml"]
+
+
+def test_check_of_several_scenarios_prints_a_document_each(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "quickstart", "abci-imagenet1k"]) == 0
+    printed = capsys.readouterr().out
+    assert [document["name"] for document in yaml.safe_load_all(printed)] == ["quickstart", "abci-imagenet1k"]
+    assert list(derived_values(printed)) == ["global-pfs @64", "local @64", "partial-0.1 @64", "partial-0.1 @2048"]
+
+
+@pytest.mark.parametrize("name", shipped_names("scenarios"))
+def test_check_accepts_every_shipped_scenario(name, capsys):
+    assert main(["check", name]) == 0
+    printed = capsys.readouterr().out
+    assert list(derived_values(printed)) == list(load_scenario(name).runs())
+
+
+def half_digit(text):
+    """Half of the last digit of a printed number."""
+    return 0.5 * 10.0 ** -len(text.partition(".")[2])
+
+
+# ResNet-50 on ImageNet-1K, Q = 0.1, b = 32 (Nguyen et al., IPDPS 2022):
+# iterations, samples of a rank, samples exchanged, MB exchanged decoded, MB exchanged encoded
+PUBLISHED = {
+    128: ("313", "10009", "1001", "563", "110"),
+    512: ("78", "2502", "250", "141", "27.5"),
+    1024: ("39", "1251", "125", "70", "13.8"),
+    2048: ("20", "626", "62.6", "35", "6.9"),
+}
+
+
+@pytest.mark.parametrize("payload", ["decoded", "encoded"])
+@pytest.mark.parametrize("world_size", PUBLISHED)
+def test_check_derives_the_published_values(world_size, payload, capsys):
+    settings = ["--set", f"world_size={world_size}", "--set", f"workload.exchange.schedule.payload={payload}"]
+    assert main(["check", "abci-imagenet1k", *settings]) == 0
+    (values,) = derived_values(capsys.readouterr().out).values()
+    iterations, samples, exchanged, decoded, encoded = PUBLISHED[world_size]
+    assert values["iterations per epoch"] == iterations
+    assert values["global batch size"] == str(32 * world_size)
+    assert values["hosts"] == str(world_size // 4)
+    for key, printed in (("samples per rank", samples), ("samples exchanged per rank and epoch", exchanged)):
+        assert float(values[key]) == pytest.approx(float(printed), abs=half_digit(printed)), key
+    megabytes = decoded if payload == "decoded" else encoded
+    nbytes = parse_quantity(values["bytes exchanged per rank and epoch"], Dimension.NBYTES)
+    assert nbytes / 1e6 == pytest.approx(float(megabytes), abs=half_digit(megabytes))
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- run
+
+
+def test_run_writes_the_documented_files_and_no_others(finished):
+    folder, _, _ = finished
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert all(path.stat().st_size > 0 for path in folder.iterdir())
+    assert [path.name for path in folder.parent.iterdir()] == ["out"]
+
+
+def test_a_result_can_be_read_by_others(finished):
+    folder, _, _ = finished
+    umask = os.umask(0)
+    os.umask(umask)
+    assert folder.stat().st_mode & 0o777 == 0o777 & ~umask
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o666 & ~umask}
+
+
+def test_the_epochs_table_has_the_documented_columns_and_a_row_for_each_run(finished):
+    folder, _, _ = finished
+    lines = (folder / "epochs.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == EPOCH_COLUMNS
+    epochs = pd.read_csv(folder / "epochs.csv")
+    assert epochs["run"].tolist() == RUNS
+    assert epochs["strategy"].tolist() == ["global_shuffle", "local_shuffle", "partial_local_shuffle"]
+    assert epochs["world_size"].tolist() == [8, 8, 8]
+    assert epochs["exchange_fraction"].isna().tolist() == [True, False, False]
+    assert epochs["exchange_fraction"].tolist()[1:] == [0.0, 0.1]
+    assert epochs["epoch"].tolist() == [1, 1, 1]
+
+
+def test_the_labels_of_an_epoch_add_up_to_its_duration(finished):
+    folder, _, _ = finished
+    assert (folder / "breakdown.csv").read_text(encoding="utf-8").splitlines()[0] == "run,epoch,label,seconds"
+    breakdown = pd.read_csv(folder / "breakdown.csv", float_precision="round_trip")
+    epochs = pd.read_csv(folder / "epochs.csv", float_precision="round_trip").set_index(["run", "epoch"])
+    assert list(dict.fromkeys(breakdown["label"])) == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"]
+    sums = breakdown.groupby(["run", "epoch"])["seconds"].sum()
+    assert len(sums) == len(epochs)
+    for key, total in sums.items():
+        assert total == pytest.approx(epochs.loc[key, "epoch_s"], rel=1e-9)
+
+
+def test_the_samples_that_move_are_those_that_check_announces(finished, capsys):
+    folder, _, _ = finished
+    assert main(["check", "quickstart", *SMALL]) == 0
+    announced = float(derived_values(capsys.readouterr().out)["partial-0.1 @8"]["samples exchanged per rank and epoch"])
+    moved = pd.read_csv(folder / "epochs.csv").set_index("run")["samples_moved"]
+    # partners are drawn from all ranks, so an eighth of the samples on average stays where it was
+    assert 0.5 * 8 * announced < moved["partial-0.1 @8"] <= 8 * (announced + 1)
+    assert moved["local @8"] == moved["global-pfs @8"] == 0
+
+
+def test_json_is_all_of_standard_output_and_standard_error_is_empty_without_a_terminal(finished):
+    _, stdout, stderr = finished
+    assert stderr == ""
+    rows = json.loads(stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    assert [row["run"] for row in rows] == RUNS
+
+
+def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
+    folder, stdout, _ = finished
+    table = pd.read_csv(folder / "epochs.csv", float_precision="round_trip")
+    expected = [{key: None if pd.isna(value) else value for key, value in row.items()} for row in table.to_dict("records")]
+    rows = json.loads(stdout)
+    assert [list(row) for row in rows] == [list(row) for row in expected]
+    assert rows == expected
+
+
+def test_json_in_one_process_prints_nothing_else(result, capsys, simulating_is_a_failure):
+    assert main(["run", "quickstart", *SMALL, "--out", "out", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert [row["run"] for row in json.loads(captured.out)] == RUNS
+    assert "nothing was simulated" in captured.err
+
+
+def test_a_result_that_is_reused_prints_the_same_json(result, finished, capsys, simulating_is_a_failure):
+    assert main(["run", "quickstart", *SMALL, "--out", "out", "--json"]) == 0
+    assert capsys.readouterr().out == finished[1]
+
+
+def test_run_prints_tables_that_name_the_runs_and_the_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "quickstart", *LOCAL, "--out", "a/b"]) == 0
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in ("local @8", "1 cold", "I/O", "FW+BW", "GE+WU", "EXCHANGE", "a/b/breakdown.png"))
+    assert max(len(line) for line in printed.splitlines() if "a/b" not in line and "Waiting" not in line) <= 80
+    assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == FILES
+
+
+def test_the_stored_scenario_can_be_run_again_and_gives_the_same_tables(result, finished, tmp_path):
+    done = command("run", "out/scenario.yaml", "--out", "again", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == finished[1]
+    assert content(tmp_path / "again") == content(result)
+
+
+def test_a_second_run_reuses_the_result(result, capsys, simulating_is_a_failure):
+    before = content(result)
+    assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 0
+    captured = capsys.readouterr()
+    assert "already holds this result; nothing was simulated" in captured.err
+    assert "partial-0.1 @8" in captured.out
+    assert content(result) == before
+
+
+def test_a_result_of_other_code_is_not_reused(result, capsys, monkeypatch, simulating_is_a_failure):
+    monkeypatch.setattr("simshuffle.results.code_digest", lambda: "other code")
+    assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
+    assert "something else" in capsys.readouterr().err
+
+
+def test_an_incomplete_result_is_not_reused(result, capsys, simulating_is_a_failure):
+    (result / "links.parquet").unlink()
+    assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
+    assert "something else" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("meta", ["", "[]", "3", '{"fingerprint": 5}'])
+def test_a_result_with_a_spoiled_meta_file_is_not_reused(meta, result, capsys, simulating_is_a_failure):
+    (result / "meta.json").write_text(meta, encoding="utf-8")
+    assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
+    assert "something else" in capsys.readouterr().err
+
+
+def test_other_settings_do_not_replace_a_result(result, capsys, simulating_is_a_failure):
+    before = content(result)
+    assert main(["run", "quickstart", *SMALL, "--set", "seed=2", "--out", "out"]) == 2
+    message = capsys.readouterr().err
+    assert "--out: holds something else than this result; got out" in message
+    assert "--force" in message
+    assert content(result) == before
+
+
+def test_force_replaces_a_result_whole(result, tmp_path):
+    before = content(result)
+    (result / "stray.txt").write_text("stray", encoding="utf-8")
+    assert main(["run", "quickstart", *LOCAL, "--out", "out", "--force"]) == 0
+    after = content(result)
+    assert set(after) == FILES
+    assert pd.read_csv(result / "epochs.csv")["run"].tolist() == ["local @8"]
+    assert after["epochs.csv"] != before["epochs.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_empty_folder_can_take_a_result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new").mkdir()
+    assert main(["run", "quickstart", *LOCAL, "--out", "new"]) == 0
+    assert {path.name for path in (tmp_path / "new").iterdir()} == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_the_empty_working_directory_takes_a_result_or_stays_empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status = main(["run", "quickstart", *LOCAL, "--out", "."])
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == (FILES if status == 0 else set())
+
+
+def test_the_default_folder_is_named_after_the_scenario_and_its_fingerprint(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "quickstart", *LOCAL]) == 0
+    assert main(["run", "quickstart", *LOCAL, "--set", "seed=2", "--set", "name=a/b"]) == 0
+    folders = sorted(path.name for path in (tmp_path / "results").iterdir())
+    assert len(folders) == 2
+    first, second = folders
+    for folder, name in ((first, "a-b"), (second, "quickstart")):
+        assert re.fullmatch(rf"{name}-[0-9a-f]{{12}}", folder)
+        meta = json.loads((tmp_path / "results" / folder / "meta.json").read_text(encoding="utf-8"))
+        assert folder == f"{name}-{meta['fingerprint']}"
+    assert f"Tables: results/{second}" in capsys.readouterr().out
+
+
+def test_several_scenarios_in_one_call_make_one_result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "quickstart", *LOCAL]) == 0
+    small = load_scenario("quickstart", {"world_size": 8, "epochs": 1, "workload.exchange": "local_shuffle"})
+    (tmp_path / "a.yaml").write_text(small.to_yaml(), encoding="utf-8")
+    (tmp_path / "b.yaml").write_text(small.with_values({"name": "b", "seed": 9}).to_yaml(), encoding="utf-8")
+    assert main(["run", "a.yaml", "b.yaml", "--out", "both"]) == 0
+    epochs = pd.read_csv(tmp_path / "both" / "epochs.csv")
+    assert epochs["run"].tolist() == ["quickstart local @8", "b local @8"]
+    stored = (tmp_path / "both" / "scenario.yaml").read_text(encoding="utf-8")
+    assert [document["name"] for document in yaml.safe_load_all(stored)] == ["quickstart", "b"]
+    meta = json.loads((tmp_path / "both" / "meta.json").read_text(encoding="utf-8"))
+    assert {name: run["seed"] for name, run in meta["runs"].items()} == {"quickstart local @8": 1, "b local @8": 9}
+    assert main(["run", "both/scenario.yaml", "--out", "both"]) == 0
+    assert main(["run", "a.yaml", "a.yaml", "--out", "twice"]) == 2
+    assert not (tmp_path / "twice").exists()
+
+
+def test_the_meta_file_says_what_was_simulated_with_what(finished):
+    folder, _, _ = finished
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    assert meta["versions"]["simshuffle"] == simshuffle.__version__
+    assert set(meta["versions"]) >= {"python", "numpy", "numba", "simpy", "networkx", "pandas"}
+    assert list(meta["runs"]) == RUNS or set(meta["runs"]) == set(RUNS)
+    local = meta["runs"]["local @8"]
+    assert (local["seed"], local["hosts"], local["iterations"]) == (1, 2, 254)  # 65,000 / (8 x 32) = 253.9
+    assert local["storage_per_host_nbytes"] == pytest.approx(65_000 * 30_769 / 2)
+
+
+def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_path):
+    setting = ["--set", "description=Größe 5 µs", *LOCAL]
+    ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    done = command("run", "quickstart", *setting, "--out", "out", cwd=tmp_path, **ascii_only)
+    assert done.returncode == 0, done.stderr.decode()
+    assert load_scenario(tmp_path / "out" / "scenario.yaml").description == "Größe 5 µs"
+    assert command("plot", "out", cwd=tmp_path, **ascii_only).returncode == 0
+
+
+# ------------------------------------------------------------------------------------------------------------------------------ plot
+
+
+def test_plot_draws_the_same_figure_again(result, capsys):
+    before = content(result)
+    (result / "breakdown.png").unlink()
+    (result / "breakdown.pdf").unlink()
+    assert main(["plot", "out"]) == 0
+    assert content(result) == before
+    assert "out/breakdown.png" in capsys.readouterr().out
+
+
+def test_plot_draws_to_another_place(result, tmp_path):
+    before = content(result)
+    assert main(["plot", "out", "--out", "figures/mine"]) == 0
+    assert (tmp_path / "figures" / "mine.png").read_bytes() == before["breakdown.png"]
+    assert (tmp_path / "figures" / "mine.pdf").read_bytes() == before["breakdown.pdf"]
+    assert content(result) == before
+
+
+def test_plot_keeps_all_of_the_name_it_is_given(result, tmp_path):
+    assert main(["plot", "out", "--out", "Q0.1"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "Q0.1.png", "Q0.1.pdf"}
+
+
+@pytest.mark.parametrize("folder", ["missing", "empty", "file"])
+def test_plot_of_what_is_no_result_is_refused(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    assert main(["plot", folder]) == 2
+    message = capsys.readouterr().err
+    assert "must be a result folder" in message
+    assert folder in message
+    assert {path.name for path in tmp_path.rglob("*")} == {"empty", "file"}
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"breakdown.png", "breakdown.pdf", "scenario.yaml"}))
+@pytest.mark.parametrize("spoiled", [b"", b"x,y\n1,2\n", b"\xff\xfe\x00\x01"], ids=["empty", "other", "binary"])
+def test_plot_of_a_damaged_result_is_refused_or_does_without_the_damaged_file(name, spoiled, result, capsys):
+    (result / name).write_bytes(spoiled)
+    before = content(result)
+    status = main(["plot", "out"])
+    captured = capsys.readouterr()
+    assert status in {0, 2}
+    if status == 2:
+        assert str(result.name) in captured.err
+        assert content(result) == before
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- others
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"simshuffle {simshuffle.__version__}\n"
+
+
+def test_list_names_everything_that_is_shipped(capsys):
+    assert main(["list"]) == 0
+    lines = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
+    assert lines["scenarios"].split(", ") == shipped_names("scenarios")
+    assert lines["topologies"].split(", ") == shipped_names("topologies")
+    assert {"resnet50", "vgg16"} <= set(lines["models"].split(", "))
+    assert {"imagenet1k", "cifar100"} <= set(lines["datasets"].split(", "))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["check", "--help"], ["plot", "--help"], ["--version"]], ids=" ".join)
+def test_help_answers_without_the_packages_that_compute(arguments, tmp_path):
+    code = (
+        "import sys; from simshuffle.cli import main; status = main(sys.argv[1:]); "
+        "heavy = sorted({'numba', 'pandas', 'matplotlib', 'scipy', 'pyarrow'} & set(sys.modules)); print(status, heavy)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, check=False, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+
+
+def test_help_names_the_options_of_run(capsys):
+    assert main(["run", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(option in shown for option in ("--set", "--out", "--json", "--force"))
+
+
+def test_the_command_and_the_module_are_the_same(tmp_path):
+    script = Path(sys.executable).with_name("simshuffle")
+    done = subprocess.run([script, "--version"], cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert done.stdout == command("--version", cwd=tmp_path).stdout
+    assert done.returncode == 0
