@@ -29,9 +29,14 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
+def entry(function: F) -> F:
+    """Compile ``function`` with numba, keeping its type; the machine code is cached on disk, together with all that it calls."""
+    return cast(F, njit(cache=True, error_model="numpy")(function))
+
+
 def compiled(function: F) -> F:
-    """Compile ``function`` with numba, keeping its type; the machine code is cached on disk."""
-    return cast(F, njit(cache=True)(function))
+    """Compile ``function`` for other compiled functions only: without the wrappers for Python, which take longer to build than it."""
+    return cast(F, njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")(function))
 
 
 UNUSED, WAITING, DELAYED, QUEUED, ACTIVE, ENDING, CROWDED = 0, 1, 2, 3, 4, 5, 6
@@ -749,7 +754,7 @@ def _add_edge(nodes: Records, edges: Records, clock: Records, before: int, after
     nodes[after].n_deps += 1
 
 
-@compiled
+@entry
 def post(
     nodes: Records, hops: Records, heap: Ints, edges: Records, clock: Records, now: float, tasks: Records, routes: Ints,
     edge_from: Ints, edge_to: Ints, slots: Ints,
@@ -808,7 +813,7 @@ def post(
     return float(nodes[heap[0]].t_event) if clock[0].n_heap > 0 else np.inf
 
 
-@compiled
+@entry
 def advance(
     nodes: Records, links: Records, hops: Records, heap: Ints, edges: Records, groups: Records, clock: Records, buckets: Ints,
     done: Ints, flows: Ints, touched: Ints, keys: Floats, ids: Ints, queue: Ints, accounts: Floats, finish: Floats, horizon: float,
@@ -861,14 +866,14 @@ def advance(
     return float(nodes[heap[0]].t_event) if clock[0].n_heap > 0 else np.inf
 
 
-@compiled
+@entry
 def settle_all(links: Records, now: float) -> None:
     """Bring the integrals of every link up to ``now`` (s)."""
     for i in range(links.shape[0]):
         _settle(links[i], now)
 
 
-@compiled
+@entry
 def fresh_free_lists(nodes: Records, n_used_nodes: int, edges: Records, n_used_edges: int, clock: Records) -> None:
     """Thread the unused tail of nodes and edges onto the free lists, lowest index first."""
     for i in range(nodes.shape[0] - 1, n_used_nodes - 1, -1):
@@ -879,7 +884,7 @@ def fresh_free_lists(nodes: Records, n_used_nodes: int, edges: Records, n_used_e
         clock[0].free_edge = i
 
 
-@compiled
+@entry
 def count_free_edges(edges: Records, clock: Records) -> int:
     """How many edges are on the free list."""
     count = 0

@@ -1,5 +1,7 @@
 """The command line: what it prints, what it writes, and when it simulates."""
 
+import csv
+import importlib
 import json
 import os
 import re
@@ -54,6 +56,11 @@ def content(folder):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
+def rows_of(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A result folder of three runs, made by the command line: (folder, stdout, stderr)."""
@@ -72,8 +79,10 @@ def result(finished, tmp_path, monkeypatch):
 
 @pytest.fixture
 def simulating_is_a_failure(monkeypatch):
-    monkeypatch.setattr("simshuffle.run.run", lambda *_: pytest.fail("it was simulated"))
-    monkeypatch.setattr("simshuffle.run.simulate", lambda *_: pytest.fail("it was simulated"))
+    # by the name of the module: the package has a function of that name
+    module = importlib.import_module("simshuffle.run")
+    monkeypatch.setattr(module, "run", lambda *_: pytest.fail("it was simulated"))
+    monkeypatch.setattr(module, "simulate", lambda *_: pytest.fail("it was simulated"))
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- check
@@ -184,13 +193,15 @@ def test_the_epochs_table_has_the_documented_columns_and_a_row_for_each_run(fini
 def test_the_labels_of_an_epoch_add_up_to_its_duration(finished):
     folder, _, _ = finished
     assert (folder / "breakdown.csv").read_text(encoding="utf-8").splitlines()[0] == "run,epoch,label,seconds"
-    breakdown = pd.read_csv(folder / "breakdown.csv", float_precision="round_trip")
-    epochs = pd.read_csv(folder / "epochs.csv", float_precision="round_trip").set_index(["run", "epoch"])
-    assert list(dict.fromkeys(breakdown["label"])) == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"]
-    sums = breakdown.groupby(["run", "epoch"])["seconds"].sum()
-    assert len(sums) == len(epochs)
-    for key, total in sums.items():
-        assert total == pytest.approx(epochs.loc[key, "epoch_s"], rel=1e-9)
+    sums, labels = {}, {}
+    for row in rows_of(folder / "breakdown.csv"):
+        key = row["run"], row["epoch"]
+        sums[key] = sums.get(key, 0.0) + float(row["seconds"])
+        labels.setdefault(key, []).append(row["label"])
+    durations = {(row["run"], row["epoch"]): float(row["epoch_s"]) for row in rows_of(folder / "epochs.csv")}
+    assert set(labels) == {(run, "1") for run in RUNS}
+    assert all(names == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"] for names in labels.values())
+    assert sums == pytest.approx(durations, rel=1e-9)
 
 
 def test_the_samples_that_move_are_those_that_check_announces(finished, capsys):
@@ -212,11 +223,19 @@ def test_json_is_all_of_standard_output_and_standard_error_is_empty_without_a_te
 
 def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
     folder, stdout, _ = finished
-    table = pd.read_csv(folder / "epochs.csv", float_precision="round_trip")
-    expected = [{key: None if pd.isna(value) else value for key, value in row.items()} for row in table.to_dict("records")]
     rows = json.loads(stdout)
-    assert [list(row) for row in rows] == [list(row) for row in expected]
-    assert rows == expected
+    table = rows_of(folder / "epochs.csv")
+    assert len(rows) == len(table)
+    for row, expected in zip(rows, table, strict=True):
+        assert list(row) == EPOCH_COLUMNS.split(",")
+        for column, text in expected.items():
+            value = row[column]
+            if isinstance(value, str):
+                assert value == text
+            elif value is None:
+                assert text == ""
+            else:
+                assert value == float(text), column
 
 
 def test_json_in_one_process_prints_nothing_else(result, capsys, simulating_is_a_failure):
@@ -354,12 +373,21 @@ def test_the_meta_file_says_what_was_simulated_with_what(finished):
 
 
 def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_path):
-    setting = ["--set", "description=Größe 5 µs", *LOCAL]
+    small = {"world_size": 8, "epochs": 1, "workload.exchange": "local_shuffle", "description": "Größe 5 µs"}
+    scenario = load_scenario("quickstart", small)
+    (tmp_path / "s.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
     ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
-    done = command("run", "quickstart", *setting, "--out", "out", cwd=tmp_path, **ascii_only)
+    done = command("run", "s.yaml", "--out", "out", cwd=tmp_path, **ascii_only)
     assert done.returncode == 0, done.stderr.decode()
-    assert load_scenario(tmp_path / "out" / "scenario.yaml").description == "Größe 5 µs"
+    assert load_scenario(tmp_path / "out" / "scenario.yaml") == scenario
     assert command("plot", "out", cwd=tmp_path, **ascii_only).returncode == 0
+
+
+@pytest.mark.parametrize("first", ["simshuffle", "simshuffle.cli", "simshuffle.results", "simshuffle.run", "simshuffle.plots"])
+def test_the_public_names_are_the_same_whatever_was_imported_first(first, tmp_path):
+    code = f"import {first}; from simshuffle import Scenario, load_scenario, run; print(type(run).__name__, type(load_scenario).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False, text=True, timeout=60)
+    assert done.stdout == "function function\n", done.stderr
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ plot

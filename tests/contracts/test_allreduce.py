@@ -1,0 +1,163 @@
+"""Every allreduce algorithm moves the bytes that its steps move, over the hosts that its ranks are on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from simshuffle.allreduce import Allreduce, Ring
+from tests.strategies import members, world_sizes
+
+ALPHA_INTRA, ALPHA_INTER = 3.4e-6, 9.6e-6
+
+
+def ring(rings: int = 1, **changes: Any) -> Ring:
+    values: dict[str, Any] = {
+        "kind": "ring",
+        "rings": rings,
+        "intra_host_latency": "3.4 us",
+        "inter_host_latency": "9.6 us",
+        "intra_host_bus_bandwidth": "21 GB/s",
+        "inter_host_bus_bandwidth": "6 GB/s",
+    }
+    return Ring.model_validate({**values, **changes})
+
+
+EXAMPLES: dict[str, Any] = {"one ring": ring(), "two rings": ring(2), "four rings": ring(4)}
+
+
+@pytest.fixture(params=list(EXAMPLES))
+def algorithm(request: pytest.FixtureRequest) -> Any:
+    return EXAMPLES[request.param]
+
+
+def hosts(world_size: int, gpus: int) -> Any:
+    return (np.arange(world_size) // gpus).astype(np.int32)
+
+
+def ring_allreduce(vectors: list[np.ndarray]) -> tuple[list[np.ndarray], list[int], int]:
+    """Reduce-scatter and all-gather around a ring, step by step: the results, elements that each rank sent, and steps.
+
+    Rank r passes a chunk to rank r + 1 in every step: the one it has just added to, then the one it has just received whole.
+    """
+    world_size = len(vectors)
+    parts = [list(np.array_split(vector.copy(), world_size)) for vector in vectors]
+    sent = [0] * world_size
+    steps = 0
+    for gather in (False, True):
+        for step in range(world_size - 1):
+            chunks = [(rank + gather - step) % world_size for rank in range(world_size)]
+            passed = [parts[rank][chunk].copy() for rank, chunk in enumerate(chunks)]
+            for rank, data in enumerate(passed):
+                successor = (rank + 1) % world_size
+                here = parts[successor][chunks[rank]]
+                parts[successor][chunks[rank]] = data if gather else here + data
+                sent[rank] += len(data)
+            steps += 1
+    return [np.concatenate(part) for part in parts], sent, steps
+
+
+def test_every_member_of_the_union_has_an_example() -> None:
+    assert {type(algorithm) for algorithm in EXAMPLES.values()} == set(members(Allreduce))
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 7, 16])
+def test_bytes_and_latency_are_those_of_the_steps(world_size: int) -> None:
+    """The ring carried out: all ranks end with the sum, each has sent 2 (M-1)/M n, in 2 (M-1) steps of n/M."""
+    count = 5 * world_size
+    vectors = [np.random.default_rng(rank).integers(0, 100, count) for rank in range(world_size)]
+    results, sent, steps = ring_allreduce(vectors)
+    assert all(np.array_equal(result, sum(vectors)) for result in results)
+    nbytes = 4.0 * count
+    flows = ring().flows(hosts(world_size, 1), nbytes)
+    assert flows is not None
+    assert flows.nbytes.tolist() == pytest.approx([4.0 * elements for elements in sent], rel=1e-12)
+    assert flows.latency == pytest.approx(steps * ALPHA_INTER, rel=1e-12)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(list(EXAMPLES)), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
+def test_rank_sends_and_receives_its_share(name: str, world_size: int, gpus: int, nbytes: float) -> None:
+    algorithm = EXAMPLES[name]
+    flows = algorithm.flows(hosts(world_size, gpus), nbytes)
+    if world_size == 1:
+        assert flows is None
+        return
+    share = 2 * (world_size - 1) / world_size * nbytes
+    for ends in (flows.src, flows.dst):
+        assert np.bincount(ends, flows.nbytes, world_size) == pytest.approx(np.full(world_size, share), rel=1e-9)
+    assert flows.src.shape == flows.dst.shape == flows.nbytes.shape == flows.rail.shape == flows.cap.shape
+    assert (flows.src != flows.dst).all()
+
+
+def test_one_rank_does_nothing(algorithm: Any) -> None:
+    assert algorithm.flows(hosts(1, 1), 1e9) is None
+
+
+def test_bytes_are_linear_and_latency_does_not_depend_on_them(algorithm: Any) -> None:
+    small, large = (algorithm.flows(hosts(16, 4), nbytes) for nbytes in (1e6, 3e6))
+    assert large.nbytes == pytest.approx(3 * small.nbytes)
+    assert large.latency == small.latency
+
+
+@pytest.mark.parametrize(("rings", "world_size"), [(1, 2), (1, 7), (2, 8), (4, 5)])
+def test_each_ring_is_one_cycle_through_all_ranks(rings: int, world_size: int) -> None:
+    flows = ring(rings).flows(hosts(world_size, 1), 1e6)
+    assert flows is not None
+    assert sorted(set(flows.rail.tolist())) == list(range(rings))
+    for rail in range(rings):
+        of_ring = flows.rail == rail
+        successor = dict(zip(flows.src[of_ring].tolist(), flows.dst[of_ring].tolist(), strict=True))
+        seen = [0]
+        while (following := successor[seen[-1]]) != 0:
+            seen.append(following)
+        assert sorted(seen) == list(range(world_size))
+        assert flows.nbytes[of_ring].sum() == pytest.approx(2 * (world_size - 1) * 1e6 / rings)
+
+
+@pytest.mark.parametrize(("world_size", "gpus"), [(8, 4), (10, 4), (4, 4), (12, 3)])
+def test_ring_enters_and_leaves_each_host_once(world_size: int, gpus: int) -> None:
+    on = hosts(world_size, gpus)
+    flows = ring().flows(on, 1e6)
+    assert flows is not None
+    count = len(set(on.tolist()))
+    assert np.count_nonzero(on[flows.src] != on[flows.dst]) == (count if count > 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "gpus", "inter", "intra"),
+    [(8, 1, 14, 0), (2, 1, 2, 0), (4, 4, 0, 6), (8, 4, 2, 12), (64, 4, 30, 96), (10, 4, 4, 14)],
+)
+def test_latency_counts_steps_between_and_inside_hosts(world_size: int, gpus: int, inter: int, intra: int) -> None:
+    """2 (M-1) steps, of which 2 (hosts - 1) between hosts, as in NCCL's tuning model."""
+    flows = ring().flows(hosts(world_size, gpus), 1e6)
+    assert flows is not None
+    assert inter + intra == 2 * (world_size - 1)
+    assert flows.latency == pytest.approx(inter * ALPHA_INTER + intra * ALPHA_INTRA, rel=1e-12)
+
+
+@pytest.mark.parametrize("rings", [1, 2, 4])
+@pytest.mark.parametrize(("world_size", "gpus", "bus"), [(4, 4, 21e9), (3, 4, 21e9), (8, 4, 6e9), (2, 1, 6e9)])
+def test_rings_share_the_bus_bandwidth(rings: int, world_size: int, gpus: int, bus: float) -> None:
+    """With nothing else in the way all rings together take 2 (M-1)/M n / bus, which is how bus bandwidth is defined."""
+    flows = ring(rings).flows(hosts(world_size, gpus), 1e9)
+    assert flows is not None
+    assert set(flows.cap.tolist()) == {bus / rings}
+    assert flows.nbytes / flows.cap == pytest.approx(np.full(len(flows.src), 2 * (world_size - 1) / world_size * 1e9 / bus))
+
+
+def test_scattered_hosts_count_as_well() -> None:
+    flows = ring().flows(np.array([7, 7, 3, 3, 9], np.int32), 1e6)
+    assert flows is not None
+    assert flows.latency == pytest.approx(4 * ALPHA_INTER + 4 * ALPHA_INTRA)
+
+
+@pytest.mark.parametrize("change", [{"rings": 0}, {"intra_host_latency": 1e-6}, {"inter_host_bus_bandwidth": "0 B/s"}, {"kind": "tree"}])
+def test_impossible_ring_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ring(**change)

@@ -1,0 +1,223 @@
+"""What every epoch reads and sends, worked out without the simulator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simshuffle.derived import exchange_nbytes, exchange_samples
+from simshuffle.exchange import initial_owner
+from simshuffle.plan import EpochPlan, cached_share, plan_epochs, sample_nbytes, staging_seconds
+from simshuffle.scenario import Scenario, load_scenario
+
+STRATEGIES = [
+    "global_shuffle:source=pfs",
+    "global_shuffle:source=ssd",
+    "local_shuffle",
+    "local_shuffle:source=pfs",
+    "partial_local_shuffle:exchange_fraction=0.3",
+    "partial_local_shuffle:exchange_fraction=1",
+]
+
+
+def scenario(exchange: str = STRATEGIES[4], **values: Any) -> Scenario:
+    """1003 samples of 1 MB in the mean on 6 ranks of two hosts, 7 samples a batch."""
+    given = {
+        "world_size": 6,
+        "epochs": 3,
+        "workload.exchange": exchange,
+        "workload.local_batch_size": 7,
+        "workload.last_batch": "keep",
+        "workload.dataset.num_samples": 1003,
+        "workload.dataset.sample_size": {"mean": "1 MB", "std": "600 kB"},
+    }
+    return load_scenario("quickstart", given | {key.replace("__", "."): value for key, value in values.items()})
+
+
+def plans(run: Scenario) -> tuple[Any, list[EpochPlan]]:
+    nbytes = sample_nbytes(run)
+    return nbytes, list(plan_epochs(run, nbytes))
+
+
+@pytest.fixture(params=STRATEGIES)
+def exchange(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+# ------------------------------------------------------------------------------------------------------------- batches
+
+
+def test_every_sample_is_in_a_batch(exchange: str) -> None:
+    """1003 samples on 6 ranks: shards of 167 and 168, which are 24 batches of 7, the last one short in most of them."""
+    _, epochs = plans(scenario(exchange))
+    assert [plan.epoch for plan in epochs] == [1, 2, 3]
+    for plan in epochs:
+        assert plan.iterations == 24
+        assert plan.batch_samples.shape == plan.batch_nbytes.shape == (24, 6)
+        assert plan.batch_samples.sum(axis=0).tolist() == plan.shards.sizes.tolist()
+        assert sorted(plan.shards.sizes.tolist()) == [167] * 5 + [168]
+        assert (plan.batch_samples[:-1] == 7).all()
+        assert sorted(plan.batch_samples[-1].tolist()) == [6] * 5 + [7]
+
+
+@pytest.mark.parametrize("rule", ["keep", "nearest", "drop"])
+def test_bytes_of_a_batch_are_those_of_its_samples(exchange: str, rule: str) -> None:
+    nbytes, epochs = plans(scenario(exchange, workload__last_batch=rule, workload__local_batch_size=20))
+    for plan in epochs:
+        for rank in range(6):
+            mine = plan.shards.order[plan.shards.start[rank] : plan.shards.start[rank + 1]]
+            for iteration in range(plan.iterations):
+                batch = mine[20 * iteration : 20 * (iteration + 1)]
+                assert plan.batch_samples[iteration, rank] == len(batch)
+                assert plan.batch_nbytes[iteration, rank] == pytest.approx(nbytes[batch].sum(), rel=1e-9)
+
+
+def test_remainder_of_a_shard_is_dropped_on_request() -> None:
+    """167 or 168 samples are 8.4 batches of 20: 9 with the remainder, 8 without; nearest is 8."""
+    counts = {rule: plans(scenario(workload__last_batch=rule, workload__local_batch_size=20))[1][0] for rule in ("keep", "nearest", "drop")}
+    assert {rule: plan.iterations for rule, plan in counts.items()} == {"keep": 9, "nearest": 8, "drop": 8}
+    assert set(counts["drop"].batch_samples.sum(axis=0).tolist()) == {160}
+
+
+def test_sizes_are_drawn_once(exchange: str) -> None:
+    run = scenario(exchange)
+    nbytes = sample_nbytes(run)
+    assert nbytes.shape == (1003,)
+    assert np.array_equal(nbytes, sample_nbytes(scenario("local_shuffle", epochs=9)))
+    assert not np.array_equal(nbytes, sample_nbytes(scenario(exchange, seed=99)))
+    assert nbytes.mean() == pytest.approx(1e6, abs=4 * 6e5 / math.sqrt(1003))
+
+
+# ------------------------------------------------------------------------------------------------------------- epochs
+
+
+def test_owners_go_from_epoch_to_epoch(exchange: str) -> None:
+    """A rank trains on what it owns after the exchanges before; under global shuffle on any 1/M."""
+    run = scenario(exchange)
+    owner = initial_owner(1003, 6, run.rng("partition"))
+    for plan in plans(run)[1]:
+        holders = np.empty(1003, int)
+        holders[plan.shards.order] = np.repeat(np.arange(6), plan.shards.sizes)
+        if exchange.startswith("global"):
+            assert np.mean(holders == owner) < 0.5
+        else:
+            assert np.array_equal(holders, owner)
+        owner = plan.exchange.apply(owner)
+
+
+def test_orders_differ_between_epochs(exchange: str) -> None:
+    orders = [plan.shards.order for plan in plans(scenario(exchange))[1]]
+    assert not np.array_equal(orders[0], orders[1])
+    assert not np.array_equal(orders[1], orders[2])
+
+
+def test_plans_are_the_same_every_time_and_for_more_epochs(exchange: str) -> None:
+    short, long = plans(scenario(exchange))[1], plans(scenario(exchange, epochs=5))[1]
+    assert len(long) == 5
+    for a, b in zip(short, long, strict=False):
+        assert np.array_equal(a.shards.order, b.shards.order)
+        assert np.array_equal(a.exchange.target, b.exchange.target)
+        assert np.array_equal(a.batch_nbytes, b.batch_nbytes)
+
+
+def test_strategies_start_from_the_same_partition() -> None:
+    """So that their runs can be compared: the same order in the first epoch of all strategies that keep shards."""
+    local, partial = (plans(scenario(exchange))[1][0].shards for exchange in ("local_shuffle", STRATEGIES[4]))
+    assert np.array_equal(local.order, partial.order)
+
+
+def test_exchange_of_an_epoch() -> None:
+    """Q N/M = 0.3 x 1003 / 6 = 50.15 samples: 50, 50 and 50, at 2.1 an iteration."""
+    run = scenario()
+    assert exchange_samples(run) == pytest.approx(50.15)
+    for plan in plans(run)[1]:
+        assert plan.exchange.sample.shape == (50, 6)
+        sent = np.bincount(plan.exchange.iteration, minlength=24)
+        assert np.cumsum(sent).tolist() == [min(21 * (i + 1) // 10, 50) for i in range(24)]
+        assert np.array_equal(plan.exchange.sample, plan.shards.first(50))
+
+
+@pytest.mark.parametrize(("payload", "each"), [("decoded", 196608), ("encoded", 1e6)])
+def test_bytes_sent_in_an_epoch(payload: str, each: float) -> None:
+    run = scenario(f"partial_local_shuffle:exchange_fraction=0.3,schedule.payload={payload}")
+    assert exchange_nbytes(run) == pytest.approx(50.15 * each)
+    assert exchange_nbytes(scenario("local_shuffle")) == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- page caches
+
+
+def test_first_epoch_is_cold(exchange: str) -> None:
+    assert plans(scenario(exchange, cluster__memory__page_cache="300 GB"))[1][0].cached == 0.0
+
+
+def test_cached_share_of_the_plans(exchange: str) -> None:
+    run = scenario(exchange, cluster__memory__page_cache="400 MB")
+    assert [plan.cached for plan in plans(run)[1]] == [cached_share(run, epoch) for epoch in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("strategy", ["local_shuffle", "local_shuffle:source=pfs", *STRATEGIES[4:]])
+def test_cached_share_of_shards(strategy: str) -> None:
+    """4 of 6 ranks on the fuller host: 668.7 MB read again and again, through a cache of 400 MB."""
+    run = scenario(strategy, cluster__memory__page_cache="400 MB")
+    share = 400 / (1003 * 4 / 6)
+    expected = share + (1 - share) * math.log(1 - share)
+    assert [plan.cached for plan in plans(run)[1]] == pytest.approx([0, expected, expected])
+    large = scenario(strategy, cluster__memory__page_cache="700 MB")
+    assert [plan.cached for plan in plans(large)[1]] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES[:2])
+def test_cached_share_under_global_shuffle(strategy: str) -> None:
+    """Two hosts: one has seen 1/2, 3/4, 7/8 ... of the set, of which the cache keeps what fits."""
+    run = scenario(strategy, epochs=5, cluster__memory__page_cache="300 GB")
+    assert [plan.cached for plan in plans(run)[1]] == pytest.approx([0, 1 / 2, 3 / 4, 7 / 8, 15 / 16])
+    run = scenario(strategy, epochs=5, cluster__memory__page_cache="601.8 MB")
+    assert [plan.cached for plan in plans(run)[1]] == pytest.approx([0, 0.5, 0.6, 0.6, 0.6])
+
+
+def test_global_shuffle_hits_what_was_seen() -> None:
+    """The law against counted samples: two hosts, each reading a random half in every epoch."""
+    run = scenario("global_shuffle:source=pfs", world_size=8, epochs=6, cluster__memory__page_cache="300 GB")
+    seen = [set[int](), set[int]()]
+    for plan in plans(run)[1]:
+        hits = 0
+        for host in range(2):
+            read = set(plan.shards.order[plan.shards.start[4 * host] : plan.shards.start[4 * host + 4]].tolist())
+            hits += len(read & seen[host])
+            seen[host] |= read
+        assert hits / 1003 == pytest.approx(plan.cached, abs=4 * math.sqrt(0.25 / 1003))
+
+
+# ------------------------------------------------------------------------------------------------------------- staging
+
+
+def test_staging_is_bound_by_the_ssd_of_the_fullest_host() -> None:
+    """4 of 6 ranks are on the first host: 668.7 MB at 1.325 GB/s; the file system sends all of it at 77 GB/s, which is faster."""
+    for strategy in ("local_shuffle", STRATEGIES[4], STRATEGIES[5]):
+        assert staging_seconds(scenario(strategy)) == pytest.approx(1003e6 * 4 / 6 / 1.325e9)
+
+
+def test_staging_of_full_hosts() -> None:
+    """8 ranks on two hosts: half of the set each."""
+    assert staging_seconds(scenario("local_shuffle", world_size=8)) == pytest.approx(1003e6 / 2 / 1.325e9)
+
+
+def test_staging_of_copies() -> None:
+    """Every host reads the whole set: its SSD takes 1003 MB at 1.325 GB/s, the file system sends it twice."""
+    assert staging_seconds(scenario("global_shuffle:source=ssd")) == pytest.approx(1003e6 / 1.325e9)
+    slow = scenario("global_shuffle:source=ssd", cluster__parallel_file_system__read_bandwidth="1 GB/s")
+    assert staging_seconds(slow) == pytest.approx(2 * 1003e6 / 1e9)
+
+
+def test_staging_is_bound_by_a_slow_file_system() -> None:
+    slow = scenario("local_shuffle", cluster__parallel_file_system__read_bandwidth="1 GB/s")
+    assert staging_seconds(slow) == pytest.approx(1003e6 / 1e9)
+
+
+@pytest.mark.parametrize("strategy", ["global_shuffle:source=pfs", "local_shuffle:source=pfs"])
+def test_nothing_is_staged_for_the_file_system(strategy: str) -> None:
+    assert staging_seconds(scenario(strategy)) == 0.0

@@ -1,0 +1,103 @@
+"""The wheel: built without a network, complete, and usable where there is no checkout."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The folder into which the wheel is unpacked, and nothing else."""
+    built = tmp_path_factory.mktemp("wheel")
+    arguments = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--no-cache-dir"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *arguments, str(ROOT), "-w", str(built)],
+        cwd=built,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = built.glob("*.whl")
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def python(unpacked, cwd, *arguments):
+    """Python that finds simshuffle in the unpacked wheel: not in the working directory, and there before any checkout."""
+    return subprocess.run(
+        [sys.executable, "-P", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=500,
+    )
+
+
+def names(folder, *patterns):
+    return {path.relative_to(folder).as_posix() for pattern in patterns for path in folder.rglob(pattern)}
+
+
+def test_the_wheel_holds_the_package_its_data_and_its_marker_of_types(unpacked):
+    package = unpacked / "simshuffle"
+    assert (package / "py.typed").is_file()
+    assert names(package, "*.py") == names(ROOT / "simshuffle", "*.py")
+    assert names(package / "catalog", "*.yaml") == names(ROOT / "simshuffle" / "catalog", "*.yaml") != set()
+    for folder in ("scenarios", "topologies"):
+        shipped = package / "_shipped" / folder
+        assert names(shipped, "*.yaml") == names(ROOT / folder, "*.yaml") != set()
+        for name in names(shipped, "*.yaml"):
+            assert (shipped / name).read_bytes() == (ROOT / folder / name).read_bytes()
+
+
+def test_the_wheel_holds_nothing_else(unpacked):
+    assert {path.name.partition("-")[0] for path in unpacked.iterdir()} == {"simshuffle"}
+    assert {path.suffix for path in (unpacked / "simshuffle").rglob("*") if path.is_file()} <= {".py", ".yaml", ".typed"}
+
+
+def test_the_wheel_names_its_command_its_licence_and_its_version(unpacked):
+    (info,) = unpacked.glob("simshuffle-*.dist-info")
+    assert "simshuffle = simshuffle.cli:entry_point" in (info / "entry_points.txt").read_text(encoding="utf-8")
+    metadata = (info / "METADATA").read_text(encoding="utf-8")
+    assert "License-Expression: MIT" in metadata
+    assert list(info.rglob("LICENSE"))
+    done = subprocess.run(
+        [sys.executable, "-m", "simshuffle", "--version"], cwd=ROOT, capture_output=True, check=True, text=True, timeout=60
+    )
+    version = done.stdout.split()[-1]
+    assert f"\nVersion: {version}\n" in metadata
+    assert info.name == f"simshuffle-{version}.dist-info"
+
+
+def test_the_wheel_works_without_a_checkout(unpacked, tmp_path):
+    where = python(unpacked, tmp_path, "-c", "import simshuffle; print(simshuffle.__file__)")
+    assert Path(where.stdout.strip()).is_relative_to(unpacked), where.stdout + where.stderr
+    checked = python(unpacked, tmp_path, "-m", "simshuffle", "check", "abci-imagenet1k")
+    assert checked.returncode == 0, checked.stderr
+    assert "iterations per epoch: 20" in checked.stdout
+    assert list(tmp_path.iterdir()) == []
+    code = "from simshuffle.library import find; print(find('paper/strategies', 'scenarios'))"
+    found = python(unpacked, tmp_path, "-c", code)
+    assert Path(found.stdout.strip()).is_relative_to(unpacked), found.stdout + found.stderr
+    assert python(unpacked, tmp_path, "-m", "simshuffle", "check", "paper/strategies").returncode == 0
+
+
+def test_the_wheel_simulates_without_a_checkout(unpacked, tmp_path):
+    settings = ["--set", "world_size=8", "--set", "epochs=1"]
+    done = python(unpacked, tmp_path, "-m", "simshuffle", "run", "quickstart", *settings)
+    assert done.returncode == 0, done.stderr
+    assert all(run in done.stdout for run in ("global-pfs @8", "local @8", "partial-0.1 @8"))
+    (folder,) = (tmp_path / "results").iterdir()
+    assert (folder / "breakdown.pdf").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
