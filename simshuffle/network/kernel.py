@@ -29,17 +29,17 @@ Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
-COMPILER: dict[str, Any] = {"error_model": "numpy"}
+_njit: Any = njit  # its type does not know all its options
 
 
 def entry(function: F) -> F:
     """Compile ``function`` with numba, keeping its type; the machine code is cached on disk, together with all that it calls."""
-    return cast(F, njit(cache=True, **COMPILER)(function))
+    return cast(F, _njit(cache=True, error_model="numpy")(function))
 
 
 def compiled(function: F) -> F:
     """Compile ``function`` for other compiled functions only: without the wrappers for Python, which take longer to build than it."""
-    return cast(F, njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **COMPILER)(function))
+    return cast(F, _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")(function))
 
 
 UNUSED, WAITING, DELAYED, QUEUED, ACTIVE, ENDING, CROWDED = 0, 1, 2, 3, 4, 5, 6
