@@ -97,11 +97,11 @@ def staging_seconds(scenario: Scenario) -> float:
     The slower of the bytes through the file system and one host's share into its SSD. Data sets are staged as archives, so that the
     opening of their files does not count, and every host reads its own copy.
     """
-    share = scenario.workload.exchange.stored_share(scenario.world_size, min(scenario.world_size, scenario.cluster.host.gpus))
-    if share == 0.0:
+    exchange, dataset, cluster = scenario.workload.exchange, scenario.workload.dataset, scenario.cluster
+    ranks = min(scenario.world_size, cluster.host.gpus)
+    if exchange.stored_share(scenario.world_size, ranks) == 0.0:
         return 0.0
-    dataset, cluster = scenario.workload.dataset, scenario.cluster
-    pfs = cluster.parallel_file_system
-    copies = scenario.hosts if scenario.workload.exchange.kind == "global_shuffle" else 1
-    per_host = dataset.nbytes * copies / scenario.hosts
-    return max(copies * dataset.nbytes / pfs.read_bandwidth, per_host / cluster.ssd.write_bandwidth)
+    replicated = exchange.kind == "global_shuffle"
+    copies = scenario.hosts if replicated else 1
+    fullest = dataset.nbytes * (1.0 if replicated else ranks / scenario.world_size)
+    return max(copies * dataset.nbytes / cluster.parallel_file_system.read_bandwidth, fullest / cluster.ssd.write_bandwidth)
