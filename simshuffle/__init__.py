@@ -15,8 +15,8 @@ from simshuffle.version import __version__
 
 if TYPE_CHECKING:
     from simshuffle.errors import ScenarioError, SimshuffleError
+    from simshuffle.experiment import run
     from simshuffle.results import Result
-    from simshuffle.run import run
     from simshuffle.scenario import Scenario, load_scenario
 
 __all__ = ["Result", "Scenario", "ScenarioError", "SimshuffleError", "__version__", "load_scenario", "run"]
@@ -27,7 +27,7 @@ _HOMES = {
     "ScenarioError": "errors",
     "SimshuffleError": "errors",
     "load_scenario": "scenario",
-    "run": "run",
+    "run": "experiment",
 }
 
 

@@ -30,6 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+INTERRUPTED = 130
+
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set a value of the scenario; may be given several times.")
 ]
@@ -45,16 +47,16 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace what is in the result folder.")] = False,
 ) -> None:
     """Simulate SCENARIO... and write tables and the breakdown figure into a result folder."""
-    from simshuffle.results import epochs_as_json, existing, fingerprint
-    from simshuffle.run import resolved_yaml
-    from simshuffle.run import run as run_scenarios
+    from simshuffle.experiment import resolved_yaml
+    from simshuffle.experiment import run as run_scenarios
+    from simshuffle.results import check_place, epochs_as_json, existing, fingerprint
 
     scenarios = _load(scenario, set_)
     mark = fingerprint(resolved_yaml(scenarios))
     folder = out if out is not None else Path("results") / f"{scenarios[0].name.replace('/', '-')}-{mark}"
     result = None if force else existing(folder, mark)
     if result is None:
-        _refuse_taken(folder, force)
+        check_place(folder, replace=force)  # before a long simulation, not after it
         with _progress() as progress:
             result = run_scenarios(scenarios, progress)
         result.save(folder, replace=force)
@@ -71,7 +73,7 @@ def run(
 def check(scenario: ScenarioArgument, set_: SetOption = None) -> None:
     """Print the resolved scenario with its units, and what follows from it. Simulates nothing."""
     from simshuffle.derived import derived
-    from simshuffle.run import all_runs
+    from simshuffle.experiment import all_runs
 
     scenarios = _load(scenario, set_)
     for number, single in enumerate(scenarios):
@@ -141,13 +143,24 @@ def _load(references: Sequence[str], assignments: Sequence[str] | None) -> list[
     if len(failures) == 1:
         raise failures[0]
     if failures:
-        raise InputError([problem for error in failures for problem in error.problems], ", ".join(f.source for f in failures))
+        raise _Several(failures)
     return scenarios
+
+
+class _Several(InputError):
+    """The errors of several files, below one another."""
+
+    def __init__(self, errors: list[InputError]) -> None:
+        self.errors = errors
+        super().__init__([problem for error in errors for problem in error.problems])
+
+    def _text(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
 
 
 def _values(assignments: Sequence[str]) -> dict[str, Any]:
     """``KEY.PATH=VALUE`` texts as a mapping; values are read as YAML."""
-    import yaml
+    from simshuffle.library import read_value
 
     values: dict[str, Any] = {}
     problems = []
@@ -157,20 +170,12 @@ def _values(assignments: Sequence[str]) -> dict[str, Any]:
             problems.append(Problem("--set", "is written KEY.PATH=VALUE", repr(text), "For example --set world_size=512."))
             continue
         try:
-            values[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            values[key.strip()] = read_value(value)
+        except ValueError:
             problems.append(Problem(f"--set {key}", "the value must be plain YAML", repr(value), "Quote it."))
     if problems:
         raise InputError(problems, "command line")
     return values
-
-
-def _refuse_taken(folder: Path, force: bool) -> None:
-    """Say before a long simulation that its result would have no place."""
-    if force or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    rule = "holds something else than this result" if folder.is_dir() else "is not a folder"
-    raise InputError(Problem("--out", rule, str(folder), "Name another folder, or use --force to replace it."), "command line")
 
 
 @contextmanager
@@ -219,7 +224,7 @@ def _say(text: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 a failure, 2 bad input, 130 interrupted."""
     try:
-        app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except InputError as error:
         _say(str(error))
         return 2
@@ -228,11 +233,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except typer.Exit as stop:
         return int(stop.exit_code)
-    except typer.Abort:
-        return 130
-    except KeyboardInterrupt:
-        _say("Interrupted; nothing was written.")
-        return 130
+    except (typer.Abort, KeyboardInterrupt):
+        status = INTERRUPTED
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         _say(f"{name}{error.strerror or error}. Nothing was written; free some space or choose another --out.")
@@ -240,7 +242,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         error.show()
         return int(error.exit_code)
-    return 0
+    if status == INTERRUPTED:
+        _say("Interrupted; nothing was written.")
+    return status if isinstance(status, int) else 0
 
 
 def entry_point() -> None:

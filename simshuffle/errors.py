@@ -67,11 +67,5 @@ class TopologyError(InputError):
     noun = "topology"
 
 
-class PlanError(InputError):
-    """An exchange that cannot be planned."""
-
-    noun = "plan"
-
-
 class SimulationError(SimshuffleError, RuntimeError):
     """A simulation that could not go on."""

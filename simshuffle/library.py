@@ -33,17 +33,32 @@ def find(reference: str, folder: str, beside: Path | None = None) -> Path:
     Raises:
         ScenarioError: there is none.
     """
-    given = Path(reference).expanduser()
+    given = _home_expanded(reference)
     looks_like_path = given.suffix in {".yaml", ".yml", ".json"} or reference.startswith((".", "/", "~"))
     candidates = [given] if beside is None else [beside / given, given]
     if looks_like_path:
         for candidate in candidates:
-            if candidate.is_file():
+            if is_file(candidate):
                 return candidate
-    elif (named := shipped(folder) / f"{reference}.yaml").is_file():
+    elif is_file(named := shipped(folder) / f"{reference}.yaml"):
         return named
     kind = folder.rstrip("s").replace("topologie", "topology")
     raise ScenarioError(Problem("", f"no such {kind} file or name", repr(reference), nearest(reference, shipped_names(folder))))
+
+
+def _home_expanded(reference: str) -> Path:
+    try:
+        return Path(reference).expanduser()
+    except RuntimeError:  # a user without a home
+        return Path(reference)
+
+
+def is_file(path: Path) -> bool:
+    """Whether ``path`` is a file; False for what cannot be a path."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def nearest(word: str, words: list[str]) -> str:
@@ -51,6 +66,10 @@ def nearest(word: str, words: list[str]) -> str:
     close = difflib.get_close_matches(word, words, 1)
     hint = f"Did you mean '{close[0]}'? " if close else ""
     return f"{hint}Known: {', '.join(words)}."
+
+
+class _WrittenTwice(yaml.constructor.ConstructorError):
+    """A key that a mapping has already."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -62,9 +81,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
         if isinstance(key, Hashable) and key in seen and key != "<<":
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key '{key}' is written twice (line {seen[key]} and here)", key_node.start_mark
-            )
+            raise _WrittenTwice(None, None, f"the key '{key}' is written twice (line {seen[key]} and here)", key_node.start_mark)
         if isinstance(key, Hashable):
             seen[key] = key_node.start_mark.line + 1
     loader.flatten_mapping(node)
@@ -87,10 +104,24 @@ def read_yaml(path: Path) -> list[Any]:
         raise ScenarioError(Problem("", "must be a text file in UTF-8", "other bytes", "Save it as UTF-8."), str(path)) from None
     except OSError as error:
         raise ScenarioError(Problem("", f"cannot be read: {error.strerror}", remedy="Check the path."), str(path)) from None
+    except _WrittenTwice as error:
+        raise ScenarioError(_yaml_problem(error, "must have every key once"), str(path)) from None
     except yaml.constructor.ConstructorError as error:
         raise ScenarioError(_yaml_problem(error, "may hold only plain values; nothing is constructed from a file"), str(path)) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ScenarioError(_yaml_problem(error, "must be YAML"), str(path)) from None
+
+
+def read_value(text: str) -> Any:
+    """A single value in YAML.
+
+    Raises:
+        ValueError: it is not YAML, or not a plain value.
+    """
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
 def _yaml_problem(error: Exception, rule: str) -> Problem:

@@ -136,7 +136,7 @@ def breakdown_figure(table: pd.DataFrame, waiting: pd.DataFrame, epochs: pd.Data
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem``.png (300 dpi) and ``stem``.pdf, the same bytes for the same figure; returns both paths."""
-    png, pdf = stem.with_suffix(".png"), stem.with_suffix(".pdf")
+    png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
     with matplotlib.rc_context(STYLE):
         figure.savefig(png, dpi=300, metadata={"Software": None})
         figure.savefig(pdf, metadata={"CreationDate": None})

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simshuffle import plots, report
+from simshuffle import timeline as timeline_tables
 from simshuffle.errors import InputError, Problem
 from simshuffle.timeline import Timeline
 from simshuffle.version import __version__
@@ -80,11 +81,11 @@ def versions() -> dict[str, str]:
 def existing(folder: Path, wanted: str) -> Result | None:
     """The result that lies in ``folder`` if it has the fingerprint ``wanted``; None otherwise."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     complete = all((folder / name).is_file() for name in FILES)
-    return read(folder) if complete and meta.get("fingerprint") == wanted else None
+    return read(folder) if complete and isinstance(meta, dict) and meta.get("fingerprint") == wanted else None
 
 
 def read(folder: Path) -> Result:
@@ -101,35 +102,77 @@ def read(folder: Path) -> Result:
         timeline = Timeline(
             pd.read_parquet(folder / "timeline.parquet"), pd.read_parquet(folder / "links.parquet"), _read_csv(folder / "sources.csv")
         )
-        return Result(
+        result = Result(
             timeline,
             _read_csv(folder / "epochs.csv"),
             _read_csv(folder / "breakdown.csv"),
-            json.loads((folder / "meta.json").read_text()),
-            (folder / "scenario.yaml").read_text(),
+            json.loads((folder / "meta.json").read_text(encoding="utf-8")),
+            (folder / "scenario.yaml").read_text(encoding="utf-8"),
         )
+        _check_columns(result)
+        return result
     except (OSError, ValueError) as error:
         raise InputError(Problem("", "cannot be read", str(error), "Simulate again."), str(folder)) from None
 
 
+def _check_columns(result: Result) -> None:
+    tables = {
+        "timeline.parquet": (timeline_tables.PHASE_COLUMNS, result.timeline.phases),
+        "links.parquet": (timeline_tables.LINK_COLUMNS, result.timeline.links),
+        "sources.csv": (timeline_tables.SOURCE_COLUMNS, result.timeline.sources),
+        "epochs.csv": (report.EPOCH_COLUMNS, result.epochs),
+        "breakdown.csv": (("run", "epoch", "label", "seconds"), result.breakdown),
+    }
+    for name, (columns, table) in tables.items():
+        if list(table.columns) != list(columns):
+            raise ValueError(f"{name} has other columns than {', '.join(columns)}")
+
+
 def _read_csv(path: Path) -> pd.DataFrame:
     """A table with its numbers to the last bit."""
-    return pd.read_csv(path, float_precision="round_trip")
+    # the default of pandas 3, where naming it is deprecated
+    exact: dict[str, Any] = {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}
+    table: pd.DataFrame = pd.read_csv(path, **exact)
+    return table
+
+
+def check_place(folder: Path, *, replace: bool) -> None:
+    """See that a result may be written to ``folder``: a new or empty one, or with ``replace`` one that holds a result.
+
+    Raises:
+        InputError: it may not.
+    """
+    rule = ""
+    if folder.exists() and not folder.is_dir():
+        rule, remedy = "is not a folder", "Name a folder."
+    elif Path.cwd().is_relative_to(folder.resolve()):
+        rule, remedy = "must not be the working directory or one around it", "Name a folder in it."
+    elif folder.exists() and any(folder.iterdir()):
+        if not (folder / "meta.json").is_file():
+            rule, remedy = "holds something else than a result", "Name a new folder."
+        elif not replace:
+            rule, remedy = "holds another result", "Name another folder, or use --force to replace it."
+    if rule:
+        raise InputError(Problem("--out", rule, str(folder), remedy), "result folder")
 
 
 def write(result: Result, folder: Path, *, replace: bool = False) -> Path:
     """Write ``result`` into a temporary folder beside ``folder`` and rename it."""
-    if folder.exists() and not replace and (not folder.is_dir() or any(folder.iterdir())):
-        problem = Problem("--out", "must be a new or empty folder, or hold this same result", str(folder), "Name another or use --force.")
-        raise InputError(problem, "result folder")
+    check_place(folder, replace=replace)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _temporary(folder) as draft:
         _write_files(result, draft)
         if folder.exists():
             old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old-"))
-            folder.rename(old / folder.name)
-            draft.rename(folder)
-            shutil.rmtree(old)
+            try:
+                folder.rename(old / folder.name)
+                try:
+                    draft.rename(folder)
+                except BaseException:
+                    (old / folder.name).rename(folder)
+                    raise
+            finally:
+                shutil.rmtree(old, ignore_errors=True)
         else:
             draft.rename(folder)
     return folder
@@ -146,8 +189,8 @@ def _temporary(folder: Path) -> Iterator[Path]:
 
 
 def _write_files(result: Result, folder: Path) -> None:
-    (folder / "scenario.yaml").write_text(result.scenario_yaml)
-    (folder / "meta.json").write_text(json.dumps(result.meta, indent=1, sort_keys=True) + "\n")
+    (folder / "scenario.yaml").write_text(result.scenario_yaml, encoding="utf-8")
+    (folder / "meta.json").write_text(json.dumps(result.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     _write_parquet(result.timeline.phases, folder / "timeline.parquet")
     _write_parquet(result.timeline.links, folder / "links.parquet")
     result.timeline.sources.to_csv(folder / "sources.csv", index=False)
@@ -167,4 +210,5 @@ def _write_parquet(table: pd.DataFrame, path: Path) -> None:
 
 def epochs_as_json(epochs: pd.DataFrame) -> str:
     """The rows of the epochs table as a JSON list of objects; what is empty becomes null."""
-    return json.dumps(json.loads(epochs.to_json(orient="records", double_precision=15)), indent=1)
+    rows = epochs.astype(object).where(epochs.notna(), None).to_dict("records")
+    return json.dumps(rows, indent=1, allow_nan=False, default=lambda value: value.item())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import itertools
@@ -16,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from simshuffle.cluster import Cluster
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.library import catalog_entry, find, nearest, read_yaml
+from simshuffle.library import catalog_entry, find, is_file, nearest, read_value, read_yaml
 from simshuffle.resources import network_graph
 from simshuffle.spec import Count, Spec
 from simshuffle.topology import Custom
@@ -71,7 +72,10 @@ class Scenario(Spec):
             run = base.with_values(dict(zip(keys, values, strict=True))) if keys else base
             name = run.label()
             other = [f"{k.rsplit('.', 1)[-1]}={_short(v)}" for k, v in zip(keys, values, strict=True) if k not in _IN_LABEL]
-            out[" ".join([name, *other])] = run
+            full = " ".join([name, *other])
+            if full in out:
+                raise ScenarioError(Problem("sweep", "two runs must not have the same name", repr(full), "Use distinct values."), self.name)
+            out[full] = run
         return out
 
     def label(self) -> str:
@@ -152,6 +156,13 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         _set(raw, key, value, folder, problems)
     for key in sorted(_REFERENCES):
         _expand(raw, key, folder, problems)
+    sweep = raw.get("sweep")
+    if folder is not None and isinstance(sweep, dict) and isinstance(sweep.get("cluster"), list):
+        for number, reference in enumerate(sweep["cluster"]):
+            holder = {"cluster": reference}
+            _expand(holder, "cluster", folder, problems)
+            _locate_topology(holder, folder)
+            sweep["cluster"][number] = holder["cluster"]
     _locate_topology(raw, folder)
     scenario, found = _validate(raw)
     broken = {problem.path for problem in problems}
@@ -177,8 +188,13 @@ def _set(raw: dict[str, Any], key: str, value: Any, folder: Path | None, problem
             return
     at[parts[-1]] = copy.deepcopy(value)  # the caller keeps his
     raw.setdefault("sweep", {})
-    if isinstance(raw["sweep"], dict):
+    if key != "sweep" and isinstance(raw["sweep"], dict):
         raw["sweep"].pop(key, None)
+        for swept in list(raw["sweep"]):
+            if str(swept).startswith(f"{key}."):
+                raw["sweep"].pop(swept)
+            elif key.startswith(f"{swept}."):
+                problems.append(Problem(key, f"has no effect: sweep.{swept} sets it for each run", repr(value), f"Set {swept} too."))
 
 
 def _expand(raw: dict[str, Any], key: str, folder: Path | None, problems: list[Problem]) -> None:
@@ -198,8 +214,11 @@ def _expand(raw: dict[str, Any], key: str, folder: Path | None, problems: list[P
 def _named(key: str, text: str, folder: Path | None) -> Any:
     if key == "cluster":
         path = find(text, "topologies", folder)
-        (document,) = read_yaml(path)
-        return document
+        documents = read_yaml(path)
+        if len(documents) != 1 or not isinstance(documents[0], dict):
+            found = f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
+            raise ScenarioError(Problem("", f"{path} must hold the mapping of one cluster", found, "See topologies/ for examples."))
+        return documents[0]
     if key in {"model", "dataset"}:
         return catalog_entry(f"{key}s", text)
     kind, _, arguments = text.partition(":")
@@ -214,7 +233,12 @@ def _named(key: str, text: str, folder: Path | None) -> Any:
         *parents, last = name.strip().split(".")
         for part in parents:
             at = at.setdefault(part, {})
-        at[last] = yaml.safe_load(value)
+            if not isinstance(at, dict):
+                raise ScenarioError(Problem(name, f"cannot be set: '{part}' holds a plain value", repr(value), "Give one of the two."))
+        try:
+            at[last] = read_value(value)
+        except ValueError:
+            raise ScenarioError(Problem(name, "the value must be plain YAML", repr(value), "Write for example 0.1.")) from None
     return out
 
 
@@ -224,9 +248,10 @@ def _locate_topology(raw: dict[str, Any], folder: Path | None) -> None:
     topology = cluster.get("topology") if isinstance(cluster, dict) else None
     if isinstance(topology, dict) and topology.get("kind") == "custom" and isinstance(topology.get("path"), str):
         beside = (folder or Path()) / topology["path"]
-        path = beside if beside.is_file() else Path(topology["path"])
-        topology["path"] = str(path.resolve())
-        if path.is_file():
+        path = beside if is_file(beside) else Path(topology["path"])
+        with contextlib.suppress(OSError, ValueError):
+            topology["path"] = str(path.resolve())
+        if is_file(path):
             topology.setdefault("sha256", Custom(kind="custom", path=str(path)).digest())
 
 
@@ -346,7 +371,11 @@ def _meaning(scenario: Scenario) -> list[Problem]:
                 )
             )
     except InputError as error:
-        problems += error.problems
+        where = "cluster.topology.path"
+        problems += [
+            p if p.path.startswith("cluster") else Problem(where, f"{error.source}: {p.path or 'the file'} {p.rule}", p.value, p.remedy)
+            for p in error.problems
+        ]
     if cluster.host.accelerator not in workload.model.accelerators:
         known = sorted(workload.model.accelerators)
         problems.append(
@@ -373,11 +402,19 @@ def _meaning(scenario: Scenario) -> list[Problem]:
             )
         )
     problems += _storage_problems(scenario)
-    return problems + [
-        Problem(f"sweep.{key}", "must list at least one value", "none", "Add values or remove the key.")
-        for key, values in scenario.sweep.items()
-        if not values
-    ]
+    return (
+        problems
+        + [
+            Problem(f"sweep.{key}", "must list at least one value", "none", "Add values or remove the key.")
+            for key, values in scenario.sweep.items()
+            if not values
+        ]
+        + [
+            Problem(f"sweep.{key}", "cannot be swept", "a mapping", "Write each of its keys as a key of the sweep.")
+            for key in scenario.sweep
+            if key.split(".")[0] == "sweep"
+        ]
+    )
 
 
 def _storage_problems(scenario: Scenario) -> list[Problem]:

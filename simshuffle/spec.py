@@ -32,6 +32,16 @@ def _quantity(dimension: Dimension) -> Any:
     return BeforeValidator(read), PlainSerializer(lambda value: format_quantity(value, dimension), return_type=str)
 
 
+def whole_as_float(value: object) -> object:
+    """A whole number as a float; strict models take no int for a float."""
+    if type(value) is not int:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        raise PydanticCustomError("large", "is too large a number") from None
+
+
 _nbytes, _seconds, _bandwidth, _frequency = (_quantity(d) for d in Dimension)
 
 NBytes = Annotated[float, *_nbytes, Field(ge=0)]
@@ -46,9 +56,13 @@ Bandwidth = Annotated[float, *_bandwidth, Field(gt=0)]
 """Bytes per second, greater than 0; written with a unit ('12.5 GB/s', '100 Gbit/s')."""
 Frequency = Annotated[float, *_frequency, Field(gt=0)]
 """Operations per second, greater than 0; written with a unit ('45 k/s')."""
-Fraction = Annotated[float, BeforeValidator(lambda v: float(v) if type(v) is int else v), Field(ge=0, le=1)]
+Fraction = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, le=1)]
 """A number from 0 to 1."""
-NonNegative = Annotated[float, BeforeValidator(lambda v: float(v) if type(v) is int else v), Field(ge=0)]
+NonNegative = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0)]
 """A number without unit, not negative."""
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=2**53)]
 """A whole number, at least 1."""
+MOST_HOSTS = 200_000
+"""Hosts of a topology; larger ones would fill the memory before anything is simulated."""
+Few = Annotated[int, Field(ge=1, le=4096)]
+"""A whole number of parts of one thing: links between two switches, switches of a rack, ..."""

@@ -6,6 +6,7 @@ ones (Ki, Mi, Gi, Ti) powers of two; ``bit`` is an eighth of a byte and is spell
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from enum import Enum
@@ -49,7 +50,7 @@ def _scale_of(prefix: str) -> Decimal | None:
 def _unit_scale(unit: str, dimension: Dimension) -> Decimal | None:
     """Factor from ``unit`` to the SI unit of ``dimension``, or None if it is not a unit of it."""
     if dimension is Dimension.FREQUENCY:
-        return _scale_of(unit[:-2].rstrip("1")) if unit.endswith("/s") else None
+        return _scale_of(unit[:-2].removesuffix("1")) if unit.endswith("/s") else None
     body = unit
     if dimension is Dimension.BANDWIDTH:
         if not unit.endswith("/s"):
@@ -83,7 +84,13 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
     scale = _unit_scale(match[2].replace(" ", ""), dimension)
     if scale is None:
         raise UnitError(f"has the unit '{match[2]}', which is of another kind or unknown; {expected}")
-    return float(Decimal(match[1].replace("_", "")) * scale)
+    try:
+        value = float(Decimal(match[1].replace("_", "")) * scale)
+    except ArithmeticError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise UnitError(f"is too large a number; {expected}")
+    return value
 
 
 def format_quantity(value: float, dimension: Dimension) -> str:

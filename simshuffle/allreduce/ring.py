@@ -48,8 +48,8 @@ class Ring(Sourced):
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> RingFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None for a single rank.
 
-        Every rank sends 2 (M-1)/M n bytes. Latency: 2 (M-1) alpha, each step at the slowest hop it has, which is the sum over one turn
-        of the ring, twice, less one step: NCCL counts 2 (nodes - 1) network steps and the rest inside hosts (its tuning model, v2.7).
+        Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2 (H-1) on H hosts cross the network and the
+        rest stay inside hosts, as NCCL's tuning model counts them (v2.7); with one GPU a host it is 2 (M-1) alpha.
         """
         world_size = len(host_of)
         if world_size == 1:

@@ -27,8 +27,8 @@ class Message:
 
     Attributes:
         target: rank it goes to; its own rank keeps the samples.
-        stored: bytes in storage that the sender reads.
         read: s of SSD device time to read them, and ``cached`` bytes that come from the page cache instead.
+        files: files that come from the SSD.
         work: s of the sender's main thread.
         nbytes: bytes on the wire.
     """

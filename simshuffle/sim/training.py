@@ -1,4 +1,4 @@
-"""The training loops: one SimPy process for every rank, and one for its loader."""
+"""The training loops: one SimPy process for every rank, which also keeps its loader going."""
 
 from __future__ import annotations
 

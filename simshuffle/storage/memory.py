@@ -28,7 +28,7 @@ class Memory(Sourced):
 
         With an LRU cache that holds a share c < 1 of the set: the reads of one item in two successive orders are at uniform positions u
         and v, and 1 - u(1 - v) of the set is read between them, so it hits if u(1 - v) >= 1 - c, which has the probability
-        c + (1 - c) ln(1 - c). Derived here; checked against a simulated cache in tests/physics.
+        c + (1 - c) ln(1 - c). Derived here; checked against a simulated cache in tests/contracts.
         """
         if nbytes <= self.page_cache:
             return 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simshuffle.spec import Bandwidth, Count, Frequency, Seconds, Sourced
+from simshuffle.spec import Bandwidth, Few, Frequency, Seconds, Sourced
 
 
 class ParallelFileSystem(Sourced):
@@ -17,4 +17,4 @@ class ParallelFileSystem(Sourced):
     latency: Seconds
     link_bandwidth: Bandwidth
     link_latency: Seconds
-    links_per_switch: Count
+    links_per_switch: Few

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from simshuffle.spec import Bandwidth, Count, Seconds, Sourced
+from pydantic import Field
+
+from simshuffle.spec import Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
@@ -15,14 +17,14 @@ class Abci(Sourced):
     """
 
     kind: Literal["abci"]
-    racks: Count
-    hosts_per_rack: Count
-    hcas_per_host: Count
-    leaf_switches_per_rack: Count
-    fbb_switches_per_rack: Count
-    spine_switches: Count
-    leaf_fbb_links: Count
-    fbb_spine_links: Count
+    racks: Annotated[int, Field(ge=1, le=1024)]
+    hosts_per_rack: Annotated[int, Field(ge=1, le=128)]
+    hcas_per_host: Few
+    leaf_switches_per_rack: Few
+    fbb_switches_per_rack: Few
+    spine_switches: Few
+    leaf_fbb_links: Few
+    fbb_spine_links: Few
     link_bandwidth: Bandwidth
     cable_latency: Seconds
     leaf_latency: Seconds

@@ -15,7 +15,7 @@ from simshuffle.topology.graph import Graph
 from simshuffle.units import Dimension, UnitError, parse_quantity
 
 # the parsers of the two formats raise many types; each means the same to the user
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, SyntaxError, nx.NetworkXException)
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError, nx.NetworkXException)
 
 
 class Custom(Spec):

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec import Bandwidth, Count, Seconds, Sourced
+from simshuffle.spec import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
-Taper = Annotated[float, BeforeValidator(lambda v: float(v) if type(v) is int else v), Field(ge=1)]
+Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
 
 
 class FatTree(Sourced):
@@ -23,7 +23,7 @@ class FatTree(Sourced):
 
     kind: Literal["fat_tree"]
     levels: Annotated[int, Field(ge=1, le=4)]
-    arity: Annotated[int, Field(ge=2)]
+    arity: Annotated[int, Field(ge=2, le=1024)]
     taper: Taper = 1.0
     hosts: Count | None = None
     link_bandwidth: Bandwidth
@@ -34,8 +34,8 @@ class FatTree(Sourced):
     def _whole_uplinks(self) -> FatTree:
         if self.levels > 1 and self.uplinks * self.taper != self.arity:
             raise PydanticCustomError("taper", "taper must divide the arity into a whole number of links up")
-        if self.num_hosts > self.arity ** (self.levels - 1) * 4096:
-            raise PydanticCustomError("hosts", "hosts does not fit a tree of this arity and so few levels")
+        if self.num_hosts > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
+            raise PydanticCustomError("hosts", "a tree of this arity and these levels has too many hosts; give fewer as hosts")
         return self
 
     @property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from simshuffle.spec import Bandwidth, Count, Seconds, Sourced
+from pydantic import Field
+
+from simshuffle.spec import MOST_HOSTS, Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
@@ -12,8 +14,8 @@ class Star(Sourced):
     """``hosts`` hosts on one ideal switch."""
 
     kind: Literal["star"]
-    hosts: Count
-    hcas_per_host: Count = 1
+    hosts: Annotated[int, Field(ge=1, le=MOST_HOSTS)]
+    hcas_per_host: Few = 1
     link_bandwidth: Bandwidth
     cable_latency: Seconds
     switch_latency: Seconds

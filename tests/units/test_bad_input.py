@@ -479,7 +479,7 @@ def test_no_arguments_show_the_verbs(tmp_path, monkeypatch, capsys):
 
 
 def test_a_result_folder_that_holds_something_else_is_refused_before_anything_is_simulated(refused, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("simshuffle.run"), "run", lambda *_: pytest.fail("it was simulated"))
+    monkeypatch.setattr(importlib.import_module("simshuffle.experiment"), "run", lambda *_: pytest.fail("it was simulated"))
     message = refused(["run", "quickstart", "--out", "taken"], {"taken": "a file"})
     assert_helpful(message, "--out", "taken", "is not a folder", "--force")
     assert_helpful(refused(["run", "quickstart", "--out", "."], {"x": "a file"}), "--out", ".", "something else", "--force")

@@ -80,7 +80,7 @@ def result(finished, tmp_path, monkeypatch):
 @pytest.fixture
 def simulating_is_a_failure(monkeypatch):
     # by the name of the module: the package has a function of that name
-    module = importlib.import_module("simshuffle.run")
+    module = importlib.import_module("simshuffle.experiment")
     monkeypatch.setattr(module, "run", lambda *_: pytest.fail("it was simulated"))
     monkeypatch.setattr(module, "simulate", lambda *_: pytest.fail("it was simulated"))
 
@@ -383,7 +383,7 @@ def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_pa
     assert command("plot", "out", cwd=tmp_path, **ascii_only).returncode == 0
 
 
-@pytest.mark.parametrize("first", ["simshuffle", "simshuffle.cli", "simshuffle.results", "simshuffle.run", "simshuffle.plots"])
+@pytest.mark.parametrize("first", ["simshuffle", "simshuffle.cli", "simshuffle.results", "simshuffle.experiment", "simshuffle.plots"])
 def test_the_public_names_are_the_same_whatever_was_imported_first(first, tmp_path):
     code = f"import {first}; from simshuffle import Scenario, load_scenario, run; print(type(run).__name__, type(load_scenario).__name__)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False, text=True, timeout=60)

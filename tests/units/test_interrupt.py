@@ -82,7 +82,7 @@ def test_ctrl_c_while_simulating_ends_with_130_and_leaves_nothing(out, tmp_path)
 @pytest.mark.parametrize("where", ["simulate", "all_runs"])
 def test_an_interrupt_before_writing_leaves_nothing(where, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(importlib.import_module("simshuffle.run"), where, raising(KeyboardInterrupt()))
+    monkeypatch.setattr(importlib.import_module("simshuffle.experiment"), where, raising(KeyboardInterrupt()))
     assert main(["run", *ARGUMENTS, "--out", "mine"]) == 130
     assert "Traceback" not in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import InputError, ScenarioError
 from simshuffle.exchange import ExchangeSchedule, GlobalShuffle, LocalShuffle, PartialLocalShuffle
+from simshuffle.experiment import all_runs
 from simshuffle.library import CATALOG, catalog_entry, read_yaml, shipped, shipped_names
-from simshuffle.run import all_runs
 from simshuffle.scenario import load_scenario, load_scenarios
 
 SCENARIOS = shipped_names("scenarios")
