@@ -89,7 +89,7 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
         aligned = [f.assign(run=pd.Categorical(f["run"], names)) for f in frames]
         for column in set(frames[0].select_dtypes("category")) - {"run"}:
             values = list(dict.fromkeys(value for f in frames for value in f[column].cat.categories))
-            aligned = [f.assign(**{column: f[column].cat.set_categories(values)}) for f in aligned]
+            aligned = [f.assign(**{str(column): f[column].cat.set_categories(values)}) for f in aligned]
         return pd.concat(aligned, ignore_index=True)
 
     return Timeline(join([t.phases for t in timelines]), join([t.links for t in timelines]), join([t.sources for t in timelines]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from simshuffle.spec import Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
@@ -30,6 +31,12 @@ class Abci(Sourced):
     leaf_latency: Seconds
     fbb_latency: Seconds
     spine_latency: Seconds
+
+    @model_validator(mode="after")
+    def _no_idle_leaf(self) -> Abci:
+        if self.hosts_per_rack * self.hcas_per_host < self.leaf_switches_per_rack:
+            raise PydanticCustomError("leaf", "every leaf switch of a rack needs a host: give more hosts or fewer leaf switches")
+        return self
 
     def graph(self) -> Graph:
         """The network: hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""

@@ -67,7 +67,9 @@ class Custom(Spec):
                 raise TopologyError("the file is no longer the one that sha256 names. Remove sha256 to use the new one.", self.path)
             if path.suffix in {".graphml", ".xml"}:
                 return nx.read_graphml(path)
-            data = json.loads(path.read_text())
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(data, dict) and data.get("directed"):
+                raise TopologyError("links must be undirected, as each stands for both directions. Write a Graph or MultiGraph.", self.path)
             return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
         except TopologyError:
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -32,7 +33,7 @@ class FatTree(Sourced):
 
     @model_validator(mode="after")
     def _whole_uplinks(self) -> FatTree:
-        if self.levels > 1 and self.uplinks * self.taper != self.arity:
+        if self.levels > 1 and not math.isclose(self.uplinks * self.taper, self.arity):
             raise PydanticCustomError("taper", "taper must divide the arity into a whole number of links up")
         if self.num_hosts > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
             raise PydanticCustomError("hosts", "a tree of this arity and these levels has too many hosts; give fewer as hosts")
@@ -41,7 +42,7 @@ class FatTree(Sourced):
     @property
     def uplinks(self) -> int:
         """Links from a leaf switch up."""
-        return max(int(self.arity / self.taper), 1)
+        return max(round(self.arity / self.taper), 1)
 
     @property
     def num_hosts(self) -> int:
@@ -59,6 +60,7 @@ class FatTree(Sourced):
         two switches of neighbouring levels are linked where their other digits agree.
         """
         graph = Graph()
+        occupied = -(-self.num_hosts // self.arity)  # leaf switches with hosts
         children = self._children()
         parents = [1, self.uplinks, *[self.arity] * (self.levels - 2)][: self.levels]
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
@@ -67,6 +69,8 @@ class FatTree(Sourced):
         for level in range(1, self.levels + 1):
             for below in itertools.product(*(range(p) for p in parents[1:level])):
                 for above in itertools.product(*(range(c) for c in reversed(children[level:]))):
+                    if self._first_leaf(above, children) >= occupied:
+                        continue  # no host below: not built
                     name = self._name(level, above, below)
                     add_switch(graph, name, self._tier(level), self.switch_latency)
                     if level == 1:
@@ -77,6 +81,15 @@ class FatTree(Sourced):
                             connect(graph, lower, name, **cable)
         self._add_hosts(graph, children, cable)
         return graph
+
+    @staticmethod
+    def _first_leaf(above: tuple[int, ...], children: list[int]) -> int:
+        """Number of the first leaf switch below the switches with the digits ``above``."""
+        level = len(children) - len(above)
+        number = 0
+        for digit, count in zip(above, reversed(children[level:]), strict=True):
+            number = number * count + digit
+        return number * math.prod(children[1:level])
 
     def _add_hosts(self, graph: Graph, children: list[int], cable: dict[str, Any]) -> None:
         leaves = list(itertools.product(*(range(c) for c in reversed(children[1:]))))

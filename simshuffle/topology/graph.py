@@ -68,7 +68,13 @@ def graph_problems(graph: Graph, path: str) -> list[Problem]:
                     f"{path}.nodes.{node}.kind", "must be 'host', 'switch' or 'storage'", repr(data.get("kind")), "Set the node's kind."
                 )
             )
+        latency = data.get("latency", 0.0)
+        if not (isinstance(latency, float) and 0 <= latency < math.inf):
+            rule = "the latency of a switch must be at least 0"
+            problems.append(Problem(f"{path}.nodes.{node}.latency", rule, repr(latency), "Write for example latency: '90 ns'."))
     for a, b, data in graph.edges(data=True):
+        if a == b:
+            problems.append(Problem(f"{path}.links.{a}-{b}", "a link must join two nodes", "a link to itself", "Remove it."))
         for key, allow_zero in (("bandwidth", False), ("latency", True)):
             value = data.get(key)
             good = isinstance(value, float) and math.isfinite(value) and (value > 0 or (allow_zero and value == 0))
@@ -83,6 +89,11 @@ def graph_problems(graph: Graph, path: str) -> list[Problem]:
         problems.append(
             Problem(path, "every host must reach every other", f"{len(parts)} separate parts; cut off: {loose}", "Add the missing links.")
         )
+    switches = graph.subgraph([node for node, kind in graph.nodes(data="kind") if kind == "switch"])
+    planes = nx.number_connected_components(switches) if len(switches) else 1
+    if len(parts) == 1 and planes > 1:
+        rule = "every switch must reach every other without passing through a host"
+        problems.append(Problem(path, rule, f"{planes} separate groups of switches", "Link the groups, or leave one out."))
     for host in hosts:
         if not any(graph.nodes[other]["kind"] == "switch" for other in graph.neighbors(host)):
             problems.append(Problem(f"{path}.nodes.{host}", "every host must have a link to a switch", "none", "Connect it to a switch."))

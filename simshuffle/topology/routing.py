@@ -14,6 +14,7 @@ from functools import cached_property
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import shortest_path
 
 from simshuffle.topology.graph import Graph, switch_depths
 
@@ -109,15 +110,11 @@ class ForwardingTable:
 
     @cached_property
     def diameter(self) -> int:
-        """Links of the longest route, the injecting and ejecting ones included."""
-        if self._is_tree():
-            height = max(h for s, h in self._depth.items() if self._is_transit(s))
-            return max(2 * height + 2, height + 3)  # between hosts; from a storage system at the top
-        distances = nx.all_pairs_shortest_path_length(nx.Graph(self._graph.subgraph(self._switches)))
-        return 2 + max(int(max(reach.values())) for _, reach in distances)
-
-    def _is_tree(self) -> bool:
-        return all(abs(self._depth[a] - self._depth[b]) == 1 for a, b in self._graph.subgraph(self._switches).edges())
+        """Links of the longest route that there can be, the injecting and ejecting ones included."""
+        transit = [s for s in self._switches if self._is_transit(s)]
+        leaves = [number for number, switch in enumerate(transit) if self._depth[switch] == 0]
+        steps = shortest_path(nx.to_scipy_sparse_array(self._switch_graph, transit, weight=None), unweighted=True, indices=leaves)
+        return 3 + int(steps.max())  # one more for the switch of a storage system
 
     @cached_property
     def _strides(self) -> dict[int, int]:
@@ -141,12 +138,21 @@ class ForwardingTable:
         endpoints = np.flatnonzero(self._at == leaf).astype(np.int32)
         self._columns[endpoints] = len(self._table) + np.arange(len(endpoints))
         block = np.full((len(endpoints), len(self._switches)), -1, np.int32)
-        distance = nx.single_source_shortest_path_length(self._switch_graph, name)
+        distance = self._distances(name)
         for number, switch in enumerate(self._switches):
             if switch != name and switch in distance:
-                nearer = [n for n in self._neighbours[number] if distance[n] == distance[switch] - 1]
-                block[:, number] = self._choose(switch, nearer, endpoints)
+                ways = [n for n in self._neighbours[number] if n == name or self._is_transit(n)]
+                block[:, number] = self._choose(switch, [n for n in ways if distance[n] == distance[switch] - 1], endpoints)
         self._table = np.concatenate([self._table, block])
+
+    def _distances(self, goal: str) -> dict[str, int]:
+        """Steps from every switch to ``goal``; no way leads through the switch of a storage system."""
+        through = self._switch_graph.subgraph([s for s in self._switches if s == goal or self._is_transit(s)])
+        distance: dict[str, int] = dict(nx.single_source_shortest_path_length(through, goal))
+        for switch in self._switches:
+            if switch not in distance:
+                distance[switch] = 1 + min(distance[n] for n in self._switch_graph.neighbors(switch))
+        return distance
 
     def _choose(self, switch: str, nearer: list[str], endpoints: Ints) -> Ints:
         """The link of ``switch`` for each endpoint, among those to its ``nearer`` neighbours."""
@@ -155,10 +161,21 @@ class ForwardingTable:
             stride = self._strides[height - 1]
             width = self._strides[height] // stride
             cables = self._cables(switch, nearer)
-            side = (endpoints // self._strides[max(height - 2, 0)]) % len(nearer)
+            side = self._descent(height, len(nearer), endpoints)
             return np.asarray(cables[side, (endpoints // stride // width) % cables.shape[1]])
         cables = self._cables(switch, nearer).T.ravel()  # up: round robin over the parents, then over parallel links
         return np.asarray(cables[(endpoints // self._strides[height]) % len(cables)])
+
+    def _descent(self, height: int, count: int, endpoints: Ints) -> Ints:
+        """Which of ``count`` lower neighbours leads down to each endpoint: the parents that D-mod-K takes for it on its own way up."""
+        side, place = np.zeros_like(endpoints), 1
+        for below in range(height - 1, 0, -1):
+            parents = self._strides[below] // self._strides[below - 1]
+            side += (endpoints // self._strides[below - 1]) % parents * place
+            place *= parents
+            if place >= count:
+                return side % count
+        return (side + place * (endpoints // place)) % count
 
     def _cables(self, switch: str, nearer: list[str]) -> Ints:
         """Links from ``switch`` to each of ``nearer``, (neighbours, parallel links); cut to the fewest parallel ones."""

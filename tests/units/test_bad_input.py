@@ -481,8 +481,18 @@ def test_no_arguments_show_the_verbs(tmp_path, monkeypatch, capsys):
 def test_a_result_folder_that_holds_something_else_is_refused_before_anything_is_simulated(refused, monkeypatch):
     monkeypatch.setattr(importlib.import_module("simshuffle.experiment"), "run", lambda *_: pytest.fail("it was simulated"))
     message = refused(["run", "quickstart", "--out", "taken"], {"taken": "a file"})
-    assert_helpful(message, "--out", "taken", "is not a folder", "--force")
-    assert_helpful(refused(["run", "quickstart", "--out", "."], {"x": "a file"}), "--out", ".", "something else", "--force")
+    assert_helpful(message, "--out", "taken", "is not a folder")
+    assert_helpful(refused(["run", "quickstart", "--out", "."], {"x": "a file"}), "--out", ".", "the working directory")
+
+
+def test_force_does_not_remove_what_is_no_result(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    chapter = tmp_path / "thesis" / "chapter1.tex"
+    chapter.parent.mkdir()
+    chapter.write_text("years of work")
+    assert main(["run", "quickstart", "--out", "thesis", "--force"]) == 2
+    assert "holds something else than a result" in capsys.readouterr().err
+    assert chapter.read_text() == "years of work"
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ fuzz

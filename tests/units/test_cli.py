@@ -278,27 +278,27 @@ def test_a_second_run_reuses_the_result(result, capsys, simulating_is_a_failure)
 def test_a_result_of_other_code_is_not_reused(result, capsys, monkeypatch, simulating_is_a_failure):
     monkeypatch.setattr("simshuffle.results.code_digest", lambda: "other code")
     assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
-    assert "something else" in capsys.readouterr().err
+    assert "holds another result" in capsys.readouterr().err
 
 
 def test_an_incomplete_result_is_not_reused(result, capsys, simulating_is_a_failure):
     (result / "links.parquet").unlink()
     assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
-    assert "something else" in capsys.readouterr().err
+    assert "holds another result" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("meta", ["", "[]", "3", '{"fingerprint": 5}'])
 def test_a_result_with_a_spoiled_meta_file_is_not_reused(meta, result, capsys, simulating_is_a_failure):
     (result / "meta.json").write_text(meta, encoding="utf-8")
     assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
-    assert "something else" in capsys.readouterr().err
+    assert "holds another result" in capsys.readouterr().err
 
 
 def test_other_settings_do_not_replace_a_result(result, capsys, simulating_is_a_failure):
     before = content(result)
     assert main(["run", "quickstart", *SMALL, "--set", "seed=2", "--out", "out"]) == 2
     message = capsys.readouterr().err
-    assert "--out: holds something else than this result; got out" in message
+    assert "--out: holds another result; got out" in message
     assert "--force" in message
     assert content(result) == before
 
