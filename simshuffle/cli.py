@@ -210,7 +210,7 @@ def _print_result(result: Result) -> None:
 
     from simshuffle.summary import notes, tables
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 100)
     for table in tables(result):
         console.print(table)
     for line in notes(result):

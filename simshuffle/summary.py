@@ -16,7 +16,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def _new(title: str, columns: list[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     table.add_column("run", no_wrap=True)
     for name in ("epoch", *columns):
         table.add_column(name, justify="right", no_wrap=True)
