@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,8 @@ def simulate(scenario: Scenario, run: str | None = None, progress: Progress | No
     for plan in plan_epochs(scenario, nbytes):
         done_before = (plan.epoch - 1) * plan.iterations
         epoch = Epoch(scenario, resources, clock, plan, nbytes, _reporter(progress, done_before, total))
-        env.run(until=env.process(epoch.run()))
+        with without_cycle_collection():
+            env.run(until=env.process(epoch.run()))
         record = epoch.record()
         rows += record.rows
         links.close_epoch(plan.epoch, env.now)
@@ -53,6 +56,18 @@ def simulate(scenario: Scenario, run: str | None = None, progress: Progress | No
     for column in ("run", "strategy"):
         table[column] = pd.Categorical(table[column])
     return Timeline(phase_table(name, rows), links.table(), table)
+
+
+@contextmanager
+def without_cycle_collection() -> Iterator[None]:
+    """Keep Python from searching for reference cycles: a run leaves none, and the search takes a sixth of its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _reporter(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:

@@ -40,7 +40,7 @@ class Abci(Sourced):
 
     def graph(self) -> Graph:
         """The network: hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""
-        graph = Graph()
+        graph = Graph(height=2)
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         for s in range(self.spine_switches):
             add_switch(graph, f"spine{s}", "spine", self.spine_latency)

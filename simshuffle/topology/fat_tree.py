@@ -59,7 +59,7 @@ class FatTree(Sourced):
         A switch of level l is a digit for each level above it (which subtree) and one for each level below (which parent was taken);
         two switches of neighbouring levels are linked where their other digits agree.
         """
-        graph = Graph()
+        graph = Graph(height=self.levels - 1)
         occupied = -(-self.num_hosts // self.arity)  # leaf switches with hosts
         children = self._children()
         parents = [1, self.uplinks, *[self.arity] * (self.levels - 2)][: self.levels]

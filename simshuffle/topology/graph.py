@@ -1,6 +1,7 @@
 """What every topology builds: an undirected networkx multigraph with units, and the checks on it.
 
 Node attributes: ``kind`` ('host', 'switch' or 'storage'), ``tier`` (name of its level, such as 'leaf'), ``latency`` (s, crossing it).
+Graph attribute: ``height``, the number of switch levels less one, if the network is a tree in which all routes go up and then down.
 Edge attributes: ``bandwidth`` (bytes/s in each direction), ``latency`` (s, the cable). Parallel links are parallel edges.
 """
 

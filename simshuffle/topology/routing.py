@@ -14,7 +14,6 @@ from functools import cached_property
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import shortest_path
 
 from simshuffle.topology.graph import Graph, switch_depths
 
@@ -111,10 +110,11 @@ class ForwardingTable:
     @cached_property
     def diameter(self) -> int:
         """Links of the longest route that there can be, the injecting and ejecting ones included."""
-        transit = [s for s in self._switches if self._is_transit(s)]
-        leaves = [number for number, switch in enumerate(transit) if self._depth[switch] == 0]
-        steps = shortest_path(nx.to_scipy_sparse_array(self._switch_graph, transit, weight=None), unweighted=True, indices=leaves)
-        return 3 + int(steps.max())  # one more for the switch of a storage system
+        height = self._graph.graph.get("height")  # of the topmost switches, if the topology says that it is a tree
+        if height is not None:
+            return max(2 * int(height) + 2, int(height) + 3)  # between hosts; from a storage system above the topmost switches
+        transit = self._switch_graph.subgraph([s for s in self._switches if self._is_transit(s)])
+        return 3 + max(int(max(reach.values())) for _, reach in nx.all_pairs_shortest_path_length(transit))
 
     @cached_property
     def _strides(self) -> dict[int, int]:

@@ -22,7 +22,7 @@ class Star(Sourced):
 
     def graph(self) -> Graph:
         """The network: hosts ``h0000`` and one switch ``switch``."""
-        graph = Graph()
+        graph = Graph(height=0)
         add_switch(graph, "switch", "leaf", self.switch_latency)
         for host in range(self.hosts):
             add_host(graph, f"h{host:04d}")
