@@ -122,7 +122,11 @@ class FluidNetwork:
 
     def settle(self) -> None:
         """Bring the statistics of every link up to `now`."""
-        kernel.settle_all(self.links, self.now)
+        links = self.links
+        elapsed = np.where(links["load"] > 0, np.maximum(self.now - links["t_load"], 0.0), 0.0)
+        links["work"] += links["load"] * elapsed
+        links["busy"] += elapsed
+        links["t_load"] = self.now
 
     # -------------------------------------------------------------------------------------------------- room for more transfers
 
@@ -144,6 +148,12 @@ class FluidNetwork:
     def _count_live_edges(self) -> int:
         return len(self._edges) - int(kernel.count_free_edges(self._edges, self.clock))
 
+    def _thread(self, following: NDArray[np.int32], old: int, head: str) -> None:
+        """Put the entries from ``old`` on in front of a free list, lowest index first."""
+        following[old:] = np.arange(old + 1, len(following) + 1)
+        following[-1] = self.clock[head][0]
+        self.clock[head] = old
+
     def _grow_nodes(self, count: int) -> None:
         old = len(self._nodes)
         width = self._width
@@ -154,7 +164,7 @@ class FluidNetwork:
         hops[: old * width] = self._hops
         heap[:old] = self._heap
         self._nodes, self._hops, self._heap = nodes, hops, heap
-        kernel.fresh_free_lists(nodes, old, self._edges, len(self._edges), self.clock)
+        self._thread(nodes["next_free"], old, "free_node")
         self._slots = np.empty(count, np.int32)
         self._flows = np.concatenate([self._flows, np.empty(count - old, np.int32)])
         self._queue = np.empty(2 * count, np.int32)
@@ -167,7 +177,7 @@ class FluidNetwork:
         edges = np.zeros(count, kernel.EDGE)
         edges[:old] = self._edges
         self._edges = edges
-        kernel.fresh_free_lists(self._nodes, len(self._nodes), edges, old, self.clock)
+        self._thread(edges["next"], old, "free_edge")
 
     def _grow_groups(self, count: int) -> None:
         old = len(self._groups)

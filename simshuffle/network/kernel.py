@@ -870,24 +870,6 @@ def advance(
 
 
 @entry
-def settle_all(links: Records, now: float) -> None:
-    """Bring the integrals of every link up to ``now`` (s)."""
-    for i in range(links.shape[0]):
-        _settle(links[i], now)
-
-
-@entry
-def fresh_free_lists(nodes: Records, n_used_nodes: int, edges: Records, n_used_edges: int, clock: Records) -> None:
-    """Thread the unused tail of nodes and edges onto the free lists, lowest index first."""
-    for i in range(nodes.shape[0] - 1, n_used_nodes - 1, -1):
-        nodes[i].next_free = clock[0].free_node
-        clock[0].free_node = i
-    for i in range(edges.shape[0] - 1, n_used_edges - 1, -1):
-        edges[i].next = clock[0].free_edge
-        clock[0].free_edge = i
-
-
-@entry
 def count_free_edges(edges: Records, clock: Records) -> int:
     """How many edges are on the free list."""
     count = 0
