@@ -96,7 +96,7 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
 
 
 def phase_rows(
-    run: str, epoch: int, phases: list[str], bounds: NDArray[np.float64], nbytes: NDArray[np.float64], final: bool = False
+    epoch: int, phases: list[str], bounds: NDArray[np.float64], nbytes: NDArray[np.float64], final: bool = False
 ) -> dict[str, NDArray[Any]]:
     """Rows of exclusive phases, one epoch.
 

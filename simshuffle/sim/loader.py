@@ -52,9 +52,9 @@ class Loaders:
         nbytes: list[Any] = []
         if plan.cached < 1:
             if self._source == "pfs":
-                self._link_latency = self._resources.pfs_read()[1]
+                self._pfs_routes, link_latency = self._resources.pfs_read()
                 work += [files * jitter, missed]
-                delay += [np.zeros(shape), np.broadcast_to(self._link_latency, shape)]
+                delay += [np.zeros(shape), np.broadcast_to(link_latency, shape)]
                 nbytes += [np.zeros(shape), missed]
             else:
                 work.append(missed / cluster.ssd.read_bandwidth * jitter)
@@ -76,7 +76,7 @@ class Loaders:
     def _chains(self) -> list[TransferBatch]:
         """For every rank the batch that is posted again and again with new numbers."""
         resources, cluster = self._resources, self._scenario.cluster
-        pfs_routes = resources.pfs_read()[0].tolist() if self._source == "pfs" and self._cached < 1 else None
+        pfs_routes = self._pfs_routes.tolist() if self._source == "pfs" and self._cached < 1 else None
         stages = self._work.shape[2]
         edge_from, edge_to = chain(stages)
         out = []

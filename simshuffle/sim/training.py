@@ -95,7 +95,7 @@ class Epoch:
 
     def record(self) -> EpochRecord:
         """The rows of the epoch, when it is over."""
-        plan, name = self._plan, ""
+        plan = self._plan
         ranks = np.stack([np.frombuffer(times) for times in self._bounds])
         bounds = ranks.reshape(len(ranks), plan.iterations, -1).swapaxes(0, 1)
         nbytes = np.zeros((*bounds.shape[:2], len(PHASES)))
@@ -104,13 +104,13 @@ class Epoch:
         if self.exchange:
             nbytes[..., 9] = self.exchange.sent
         rows = [
-            phase_rows(name, plan.epoch, PHASES, bounds, nbytes),
-            phase_rows(name, plan.epoch, FINAL, self._final, np.zeros((1, self._scenario.world_size, len(FINAL))), final=True),
+            phase_rows(plan.epoch, PHASES, bounds, nbytes),
+            phase_rows(plan.epoch, FINAL, self._final, np.zeros((1, self._scenario.world_size, len(FINAL))), final=True),
         ]
         if self.exchange:
             until = np.minimum(self._delivered, self._awaited_from)
             hidden = np.stack([self._sent_until, np.maximum(until, self._sent_until)], axis=-1)
-            rows.append(phase_rows(name, plan.epoch, ["exchange_hidden"], hidden, np.zeros((*hidden.shape[:2], 1))))
+            rows.append(phase_rows(plan.epoch, ["exchange_hidden"], hidden, np.zeros((*hidden.shape[:2], 1))))
         return EpochRecord(rows, float(self._final[0, :, -1].max()))
 
     # ------------------------------------------------------------------------------------------------------------- one rank
