@@ -18,19 +18,12 @@ from pydantic_core import ErrorDetails
 from simshuffle.cluster import Cluster
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.library import catalog_entry, find, is_file, nearest, read_value, read_yaml
+from simshuffle.network import Fluid, Network
 from simshuffle.resources import network_graph
 from simshuffle.spec import Count, Spec
 from simshuffle.topology import Custom
 from simshuffle.units import Dimension, readable
 from simshuffle.workload import Workload
-
-
-class Network(Spec):
-    """The network model. ``fair_share``: links are shared fairly between (src, dst) pairs, whose messages go one after the other, or
-    between single messages."""
-
-    kind: Literal["fluid"] = "fluid"
-    fair_share: Literal["pair", "message"] = "pair"
 
 
 class Scenario(Spec):
@@ -43,7 +36,7 @@ class Scenario(Spec):
     epochs: Count = 2
     seed: Annotated[int, Field(ge=0)] = 0
     workload: Workload
-    network: Network = Network()
+    network: Network = Fluid()
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:

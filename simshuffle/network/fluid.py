@@ -7,14 +7,16 @@ is the whole of it for explicit flows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.errors import SimulationError
 from simshuffle.network import kernel
-from simshuffle.traffic import TransferBatch, as_floats, pad_routes, tasks
+from simshuffle.network.flows import Flows, Links, Outcome
+from simshuffle.spec import Fraction, Spec
+from simshuffle.traffic import TransferBatch, as_floats, tasks
 
 PAIR_BUCKETS = 1 << 14
 
@@ -190,6 +192,46 @@ class FluidNetwork:
         self._free_groups[:0] = range(count - 1, old - 1, -1)
 
 
+class Fluid(Spec):
+    """Max-min fair sharing, flow by flow.
+
+    ``fair_share``: links are shared fairly between (src, dst) pairs, whose messages go one after the other, or between single messages
+    (in `finish_times` every flow is on its own). ``tolerance``: 0 for the exact answer; else completions within this share of the time
+    passed are taken together.
+    """
+
+    kind: Literal["fluid"] = "fluid"
+    fair_share: Literal["pair", "message"] = "pair"
+    tolerance: Fraction = 0.0
+
+    @property
+    def serial_pairs(self) -> bool:
+        """Whether the messages of one (src, dst) pair go one after the other."""
+        return self.fair_share == "pair"
+
+    def finish_times(self, links: Links, flows: Flows) -> Outcome:
+        """When ``flows`` end, each draining its bytes at its max-min fair rate.
+
+        Returns:
+            finish: (flows,) s; makespan: s; error_bound: the tolerance, 0 if exact.
+
+        Raises:
+            SimulationError: flows wait for each other in a circle.
+        """
+        count = len(flows)
+        columns: dict[str, Any] = {"nbytes": flows.nbytes, "delay": flows.latencies(links), "start": flows.posted}
+        batch = TransferBatch(
+            tasks(count, work=flows.nbytes, tag=np.arange(count), **columns), flows.routes, flows.after_from, flows.after_to
+        )
+        network = FluidNetwork(links.capacity, width=flows.routes.shape[1], tags=count)
+        network.post(0.0, batch)
+        network.advance(np.inf)
+        if network.alive:
+            raise SimulationError(f"{network.alive} flows wait for each other in a circle and never start")
+        finish = network.finish[:count]
+        return Outcome(finish, float(finish.max(initial=0.0)), self.tolerance)
+
+
 def finish_times(
     capacities: ArrayLike,
     latencies: ArrayLike,
@@ -198,10 +240,7 @@ def finish_times(
     start: ArrayLike,
     after: Sequence[Sequence[int]] | None = None,
 ) -> NDArray[np.float64]:
-    """When explicit flows over explicit links end.
-
-    A flow is posted at its ``start``, or at the latest end of its ``after``; it then waits the sum of its links' latencies and drains its
-    bytes at its max-min fair rate.
+    """When explicit flows over explicit links end, exactly: `Fluid.finish_times` for lists; see `Flows` for their meaning.
 
     Args:
         capacities: (links,) bytes/s.
@@ -215,26 +254,8 @@ def finish_times(
         (flows,) s.
 
     Raises:
-        ValueError: a capacity is not positive and finite.
+        ValueError: a capacity is not positive and finite, or lengths do not fit.
         SimulationError: flows wait for each other in a circle.
     """
-    delays = as_floats(latencies)
-    table = pad_routes(routes)
-    padded = np.where(table >= 0, delays[np.maximum(table, 0)] if len(delays) else 0.0, 0.0)
-    waits = after if after is not None else [[] for _ in routes]
-    edges = np.array([(i, j) for j, before in enumerate(waits) for i in before], np.int32).reshape(-1, 2)
-    posted = np.where([len(before) > 0 for before in waits], 0.0, as_floats(start))
-    sizes = as_floats(nbytes)
-    columns: dict[str, Any] = {"work": sizes, "nbytes": sizes, "delay": padded.sum(axis=1), "start": posted}
-    batch = TransferBatch(
-        tasks(len(routes), tag=np.arange(len(routes)), **columns),
-        table,
-        np.ascontiguousarray(edges[:, 0]),
-        np.ascontiguousarray(edges[:, 1]),
-    )
-    network = FluidNetwork(capacities, width=table.shape[1], tags=len(routes))
-    network.post(0.0, batch)
-    network.advance(np.inf)
-    if network.alive:
-        raise SimulationError(f"{network.alive} flows wait for each other in a circle and never start")
-    return network.finish[: len(routes)]
+    links = Links(as_floats(capacities), as_floats(latencies))
+    return Fluid().finish_times(links, Flows.of(routes, as_floats(nbytes), as_floats(start), after)).finish

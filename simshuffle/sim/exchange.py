@@ -276,7 +276,7 @@ class Exchange:
         batch["work"][wires] = batch["nbytes"][wires] = message.nbytes[ranks]
         batch["delay"][wires] = latency + cluster.message_passing.latency
         batch["cap"][wires] = cluster.message_passing.stream_bandwidth or np.inf
-        per_pair = self._scenario.network.fair_share == "pair"
+        per_pair = self._scenario.network.serial_pairs
         batch["pair"][wires] = ranks * self.world_size + target if per_pair else NO_PAIR
         groups = np.asarray(self._delivery_groups)
         batch["group"][wires] = groups[ranks]

@@ -1,0 +1,151 @@
+"""Explicit flows over explicit links: what every network model is asked, and what it answers. Plain numpy arrays in SI units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.traffic import as_floats, pad_routes
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+
+def _no_edges() -> Ints:
+    return np.empty(0, np.int32)
+
+
+@dataclass(frozen=True)
+class Links:
+    """Directed links.
+
+    Attributes:
+        capacity: (links,) bytes/s, finite and greater than 0.
+        latency: (links,) s, finite and at least 0.
+        names: (links,) what messages and tables call them; empty for 'link 0', 'link 1', ...
+    """
+
+    capacity: Floats
+    latency: Floats
+    names: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "capacity", as_floats(self.capacity))
+        object.__setattr__(self, "latency", as_floats(self.latency))
+        if self.capacity.ndim != 1 or self.capacity.shape != self.latency.shape:
+            raise ValueError(f"capacities {self.capacity.shape} and latencies {self.latency.shape} must be two lists of one length")
+        if not np.all(np.isfinite(self.capacity) & (self.capacity > 0)):
+            raise ValueError("every link needs a capacity that is finite and greater than 0")
+        if not np.all(np.isfinite(self.latency) & (self.latency >= 0)):
+            raise ValueError("every link needs a latency that is finite and at least 0")
+
+    def __len__(self) -> int:
+        return len(self.capacity)
+
+    def name(self, link: int) -> str:
+        """The name of a link."""
+        return self.names[link] if len(self.names) else f"link {link}"
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Flows, each over a fixed route of links.
+
+    A flow is posted at its ``start``, or at the latest end of the flows it waits for. It spends the sum of its links' latencies without
+    using them, and then moves its bytes. A flow without any link ends as soon as it is posted: one with several predecessors is a
+    barrier.
+
+    Attributes:
+        routes: (flows, hops) int32 links of each route, padded with -1 at the end.
+        nbytes: (flows,) bytes, finite and at least 0.
+        start: (flows,) s, finite and at least 0; without meaning for a flow that waits for another.
+        after_from, after_to: (edges,) int32; flow ``after_to[k]`` waits for flow ``after_from[k]``, and for all its others.
+    """
+
+    routes: Ints
+    nbytes: Floats
+    start: Floats
+    after_from: Ints = field(default_factory=_no_edges)
+    after_to: Ints = field(default_factory=_no_edges)
+
+    def __post_init__(self) -> None:
+        for name in ("nbytes", "start"):
+            object.__setattr__(self, name, as_floats(getattr(self, name)))
+        for name in ("routes", "after_from", "after_to"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), np.int32))
+        count = len(self.nbytes)
+        if self.routes.ndim != 2 or self.routes.shape[0] != count or self.start.shape != (count,):
+            raise ValueError(f"routes {self.routes.shape}, nbytes {self.nbytes.shape} and start {self.start.shape} do not fit together")
+        for name, values in (("nbytes", self.nbytes), ("start", self.start)):
+            if not np.all(np.isfinite(values) & (values >= 0)):
+                raise ValueError(f"{name} must be finite and at least 0")
+        if self.after_from.shape != self.after_to.shape:
+            raise ValueError("after_from and after_to must have one length")
+
+    def __len__(self) -> int:
+        return len(self.nbytes)
+
+    @classmethod
+    def of(
+        cls,
+        routes: Sequence[Sequence[int]] | Ints,
+        nbytes: Sequence[float] | Floats,
+        start: Sequence[float] | Floats | None = None,
+        after: Sequence[Sequence[int]] | None = None,
+    ) -> Flows:
+        """Flows from lists.
+
+        Args:
+            routes: for each flow the indices of its links; or a padded array.
+            nbytes: (flows,) bytes.
+            start: (flows,) s; None for 0.
+            after: for each flow the indices of the flows it waits for; None if no flow waits.
+
+        Raises:
+            ValueError: lengths that do not fit, or numbers that are not finite or negative.
+        """
+        table = routes if isinstance(routes, np.ndarray) else pad_routes(routes)
+        edges = np.array([(i, j) for j, before in enumerate(after or ()) for i in before], np.int32).reshape(-1, 2)
+        sizes = as_floats(nbytes)
+        return cls(table, sizes, np.zeros(len(sizes)) if start is None else as_floats(start), edges[:, 0], edges[:, 1])
+
+    @cached_property
+    def posted(self) -> Floats:
+        """(flows,) s: ``start``, or 0 for the flows that wait for others."""
+        out = self.start.copy()
+        out[self.after_to] = 0.0
+        return out
+
+    def latencies(self, links: Links) -> Floats:
+        """(flows,) s: sum of the latencies of each route."""
+        padded = np.append(links.latency, 0.0)
+        out = np.zeros(len(self))
+        for hop in self.routes.T:  # column by column: no copy of the whole table
+            out += padded[hop]
+        return out
+
+    def link_bytes(self, links: Links) -> Floats:
+        """(links,) bytes that cross each link."""
+        out = np.zeros(len(links) + 1)
+        for hop in self.routes.T:
+            out += np.bincount(hop + 1, weights=self.nbytes, minlength=len(links) + 1)
+        return out[1:]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """When flows end, by one network model.
+
+    Attributes:
+        finish: (flows,) s.
+        makespan: s, when the last of them ends; for the analytic model the largest of its lower bounds.
+        error_bound: how far ``finish`` can be off, relative to ``finish``; None if the model does not say.
+    """
+
+    finish: Floats
+    makespan: float
+    error_bound: float | None = None
