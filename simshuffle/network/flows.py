@@ -143,7 +143,8 @@ class Outcome:
     Attributes:
         finish: (flows,) s.
         makespan: s, when the last of them ends; for the analytic model the largest of its lower bounds.
-        error_bound: how far ``finish`` can be off, relative to ``finish``; None if the model does not say.
+        error_bound: 0 if the model was solved exactly; x if the answer is the exact one for flows whose bytes are smaller by a share of
+            at most x; None if the model does not say.
     """
 
     finish: Floats

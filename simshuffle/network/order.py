@@ -37,8 +37,8 @@ def latest_ends(flows: Flows, seconds: Floats) -> Floats:
         place = np.repeat(offsets[level] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         to = following[place]
         np.maximum.at(posted, to, np.repeat(ends[level], counts))
-        waiting -= np.bincount(to, minlength=len(flows))
-        level = np.unique(to)
+        level, edges = np.unique(to, return_counts=True)
+        waiting[level] -= edges  # not over all flows: a long chain has as many levels as flows
         level = level[waiting[level] == 0]
         ends[level] = posted[level] + seconds[level]
         reached += len(level)

@@ -244,6 +244,6 @@ def test_memory_grows_with_the_transfers_alive_not_with_their_total():
     for round_ in range(200):
         network.post(network.now, batch)
         network.advance(math.inf)
-        sizes.append((len(network._nodes), len(network._edges), len(network._groups)))
+        sizes.append((len(network._state.nodes), len(network._state.entries), len(network._edges), len(network._groups)))
         assert network.alive == 0, round_
     assert sizes[1] == sizes[-1]

@@ -1,0 +1,149 @@
+"""Whether a routing can deadlock: circles in the channel dependency graph.
+
+Where no packet is dropped, a packet keeps its place in the buffer of one link until the next link of its route takes it. So link a waits
+for link b if some route has b right after a. Routes can be served whatever the traffic if and only if these dependencies have no circle
+(Dally & Seitz, Deadlock-Free Message Routing in Multiprocessor Interconnection Networks, IEEE Transactions on Computers C-36, 1987).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.errors import Problem, TopologyError
+from simshuffle.network.compiling import entry
+from simshuffle.network.flows import Ints, Links
+
+Longs = NDArray[np.int64]
+
+
+class ChannelDependencies:
+    """Which links wait for which, over all routes seen so far.
+
+    Args:
+        links: the links of the network.
+    """
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._known = np.empty(0, np.int64)  # waiting link * number of links + link waited for, ascending
+
+    def add(self, routes: Ints) -> list[int] | None:
+        """Take in routes, (n, hops) int32 links padded with -1; or return the circle that they would close, see `routing_cycle`."""
+        count = len(self._links)
+        new = np.setdiff1d(_unique_pairs(np.ascontiguousarray(routes, np.int32), count), self._known, assume_unique=True)
+        if not len(new):
+            return None
+        known = np.sort(np.concatenate([self._known, new]))
+        waiting, waited = np.divmod(known, count)
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(np.bincount(waiting, minlength=count), out=offsets[1:])
+        left = np.bincount(waited, minlength=count)
+        _take_away(offsets, waited, left, np.empty(count, np.int64))
+        circle = _circle(waiting, waited, left)
+        if circle is None:
+            self._known = known
+        return circle
+
+    def refuse_circles(self, routes: Ints) -> None:
+        """As `add`.
+
+        Raises:
+            TopologyError: a circle, with the names of its links.
+        """
+        circle = self.add(routes)
+        if circle is not None:
+            raise TopologyError(deadlock(self._links, circle), "routes")
+
+
+def routing_cycle(links: Links, routes: Ints) -> list[int] | None:
+    """A circle of links that can wait for each other forever.
+
+    Args:
+        links: the links of the network.
+        routes: (n, hops) int32 links, padded with -1 at the end.
+
+    Returns:
+        Links of which each is followed by the next on some route, and the last by the first; None if there is no circle.
+    """
+    return ChannelDependencies(links).add(routes)
+
+
+def deadlock(links: Links, circle: Sequence[int]) -> Problem:
+    """What to tell the user about a circle of links."""
+    names = " -> ".join(links.name(link) for link in [*circle, circle[0]])
+    return Problem(
+        "network",
+        "routes must not have links wait for each other in a circle: their buffers can fill up and never empty (deadlock)",
+        names,
+        "Route without circles, as up and then down in a tree, or use a network without buffers (kind: fluid).",
+    )
+
+
+def _circle(waiting: Longs, waited: Longs, left: Longs) -> list[int] | None:
+    """A circle among the links that `_take_away` could not take away; each of them is waited for by another of them."""
+    if not left.any():
+        return None
+    among = np.flatnonzero((left[waiting] > 0) & (left[waited] > 0))
+    before = dict(zip(waited[among].tolist(), waiting[among].tolist(), strict=True))
+    link = int(np.flatnonzero(left)[0])
+    path: dict[int, None] = {}
+    while link not in path:
+        path[link] = None
+        link = before[link]
+    steps = list(path)
+    circle = steps[steps.index(link) :][::-1]
+    first = circle.index(min(circle))
+    return circle[first:] + circle[:first]
+
+
+def _unique_pairs(routes: Ints, count: int) -> Longs:
+    """Neighbouring links of the routes, each pair once, as first * count + second; in no order."""
+    table = np.full(1 << 16, -1, np.int64)
+    while not _collect_pairs(routes, count, table):
+        table = np.full(4 * len(table), -1, np.int64)
+    return table[table >= 0]
+
+
+@entry
+def _collect_pairs(routes: Ints, count: int, table: Longs) -> bool:
+    """Enter the pairs into a hash table, empty where it is -1; False if it gets more than half full."""
+    mask = table.shape[0] - 1
+    room = table.shape[0] >> 1
+    for i in range(routes.shape[0]):
+        for hop in range(routes.shape[1] - 1):
+            if routes[i, hop + 1] < 0:
+                break
+            key = np.int64(routes[i, hop]) * count + routes[i, hop + 1]
+            place = (key * 0x9E3779B1 >> 7) & mask
+            while table[place] >= 0 and table[place] != key:
+                place = (place + 1) & mask
+            if table[place] < 0:
+                if room == 0:
+                    return False
+                room -= 1
+                table[place] = key
+    return True
+
+
+@entry
+def _take_away(offsets: Longs, waited: Longs, waits: Longs, stack: Longs) -> None:
+    """Take away, again and again, the links for which none waits.
+
+    ``waits``: (links,) how many links wait for each; afterwards how many still do, 0 for those taken away. ``stack``: (links,) scratch.
+    """
+    top = 0
+    for link in range(waits.shape[0]):
+        if waits[link] == 0:
+            stack[top] = link
+            top += 1
+    while top > 0:
+        top -= 1
+        link = stack[top]
+        for k in range(offsets[link], offsets[link + 1]):
+            waits[waited[k]] -= 1
+            if waits[waited[k]] == 0:
+                stack[top] = waited[k]
+                top += 1

@@ -1,0 +1,58 @@
+"""Text files that are written whole or not at all, compressed if their name ends in .gz."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from simshuffle.errors import InputError, Problem
+
+
+def check_target(path: Path, source: Path | None = None) -> None:
+    """See that ``path`` may be written: a new file, or an ordinary one that is not ``source`` and is then replaced.
+
+    Raises:
+        InputError: it may not.
+    """
+    rule = remedy = ""
+    try:
+        if path.is_dir():
+            rule, remedy = "is a folder", "Name a file in it."
+        elif path.exists() and not path.is_file():
+            rule, remedy = "is not an ordinary file", "Leave --out away for standard output."
+        elif source is not None and path.exists() and path.samefile(source):
+            rule, remedy = "is the case itself", "Name another file."
+    except (OSError, ValueError) as error:
+        rule, remedy = f"cannot be a path: {error}", "Name another file."
+    if rule:
+        raise InputError(Problem("--out", rule, repr(str(path)), remedy), "command line")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """A text file to write to, which takes the place of ``path`` when all of it has been written without an error.
+
+    Folders above it are made. A link to a file stays, and what it leads to is replaced. Equal texts give equal bytes, compressed or not.
+    """
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # a folder, so that the file in it gets the permissions that the user has chosen for new files
+    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:200]}.part-"))
+    try:
+        draft = folder / "draft"
+        with draft.open("wb") as raw:
+            if target.suffix == ".gz":
+                with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed, io.TextIOWrapper(packed, "utf-8", newline="\n") as text:
+                    yield text
+            else:
+                with io.TextIOWrapper(raw, "utf-8", newline="\n") as text:
+                    yield text
+        draft.replace(target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

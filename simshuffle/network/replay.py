@@ -1,0 +1,158 @@
+"""Replay of a case by one network model: its ends as a table, and a summary for people."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
+
+import numpy as np
+from pydantic import ValidationError
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.library import nearest
+from simshuffle.network.analytic import Analytic
+from simshuffle.network.case import Case
+from simshuffle.network.flows import Floats, Flows, Links, Outcome
+from simshuffle.network.fluid import Fluid
+from simshuffle.network.packet import Packet
+
+Model = Analytic | Fluid | Packet
+
+_MODELS: dict[str, type[Model]] = {"analytic": Analytic, "fluid": Fluid, "packet": Packet}
+_EXAMPLES = {"tolerance": "0.01", "mtu": "'4096 B'", "port_buffer": "'64 KiB'"}
+_ROWS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How one model answered a case.
+
+    Attributes:
+        case: the case.
+        model: the model.
+        outcome: when the flows end.
+        bound: s, the analytic lower bound of the makespan.
+        cpu: s of processor time that the model took; compiled code had been loaded before.
+    """
+
+    case: Case
+    model: Model
+    outcome: Outcome
+    bound: float
+    cpu: float
+
+
+def network_model(kind: str, settings: Mapping[str, object]) -> Model:
+    """The network model of that name with its settings, texts as on the command line; those that are None keep their default.
+
+    Raises:
+        InputError: there is no such model, it has no such setting, or a value is out of range.
+    """
+    model = _MODELS.get(kind)
+    if model is None:
+        raise InputError(Problem("--network", "no such network model", repr(kind), nearest(kind, list(_MODELS))), "command line")
+    given = {name: value for name, value in settings.items() if value is not None}
+    problems = []
+    for name, value in given.items():
+        owners = " or ".join(f"--network {other}" for other, its in _MODELS.items() if name in its.model_fields)
+        if name not in model.model_fields:
+            problems.append(Problem(_option(name), f"the {kind} network has no such setting", str(value), f"Use it with {owners} only."))
+    if not problems and "tolerance" in given:
+        try:
+            tolerance = float(str(given["tolerance"]))
+        except ValueError:
+            tolerance = math.nan
+        if not 0 <= tolerance < 1:
+            rule = "must be a number, at least 0 and less than 1"
+            problems.append(Problem("--tolerance", rule, str(given["tolerance"]), f"For example {_EXAMPLES['tolerance']}."))
+        given["tolerance"] = tolerance
+    if not problems:
+        try:
+            return model.model_validate(given)
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                name = str(each["loc"][0]) if each["loc"] else ""
+                where, value = (_option(name), str(each["input"])) if name else (f"--network {kind}", "")
+                rule = each["msg"].removeprefix("Value error, ")
+                problems.append(Problem(where, rule, value, f"For example {_EXAMPLES[name]}." if name in _EXAMPLES else ""))
+    raise InputError(problems, "command line")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def replay(case: Case, model: Model) -> Replay:
+    """Have ``model`` answer ``case``.
+
+    Raises:
+        InputError: the case is none for this model.
+        SimulationError: the model could not go on.
+    """
+    # the first call of a process loads compiled code, or compiles it; that is no part of the work
+    model.finish_times(Links(np.ones(1), np.zeros(1)), Flows.of([[0]], [1.0]))
+    begin = time.process_time()
+    try:
+        outcome = _aside(lambda: model.finish_times(case.links, case.flows))
+    except InputError:
+        raise
+    except ValueError as error:
+        rule = f"must be within the range of the {model.kind} network"
+        raise InputError(Problem("", rule, str(error), "Give other numbers, or use another network."), case.name) from None
+    cpu = time.process_time() - begin
+    return Replay(case, model, outcome, Analytic().finish_times(case.links, case.flows).makespan, cpu)
+
+
+def _aside(work: Callable[[], Outcome]) -> Outcome:
+    """What ``work`` returns or raises, done by a thread beside this one.
+
+    Compiled code does not look for Ctrl-C. This thread does, as far as that code lets other threads run, and the process can end.
+    """
+    with ThreadPool(1) as pool:
+        answer = pool.apply_async(work)
+        while not answer.ready():
+            answer.wait(0.1)  # not for ever: a signal that comes just before waiting begins would not end it
+        return answer.get()
+
+
+def relative_errors(found: Floats, expected: Floats) -> Floats:
+    """(n,) of ``|found - expected| / expected``; where 0 is expected, 0 if it is found and inf if not."""
+    out = np.abs(found - expected)
+    with np.errstate(divide="ignore", over="ignore"):
+        np.divide(out, expected, out=out, where=out > 0)
+    return out
+
+
+def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
+    """The table of ends as CSV, in the order of the case, in pieces of many rows; numbers to the last bit.
+
+    Columns: flow (its place in the case), finish_s; with ``compare``, which needs a case with ends, expected_s and relative_error too.
+    """
+    columns = {"finish_s": result.outcome.finish}
+    if compare and result.case.expected is not None:
+        columns["expected_s"] = result.case.expected
+        columns["relative_error"] = relative_errors(result.outcome.finish, result.case.expected)
+    yield f"flow,{','.join(columns)}\n"
+    for first in range(0, len(result.outcome.finish), _ROWS_AT_ONCE):
+        texts = [map(repr, values[first : first + _ROWS_AT_ONCE].tolist()) for values in columns.values()]
+        yield "".join(f"{number},{','.join(row)}\n" for number, row in enumerate(zip(*texts, strict=True), first))
+
+
+def summary(result: Replay) -> list[str]:
+    """Lines for people: what was replayed, how long it takes on the network, how good the answer is, and what it cost."""
+    case, outcome = result.case, result.outcome
+    name = case.name if case.name.isprintable() else repr(case.name)
+    lines = [f"{name}: {len(case.flows)} flows, {len(case.links)} links, {result.model.kind} network"]
+    lines.append(f"  makespan     {outcome.makespan:.9g} s")
+    slowdown = f", slowdown over it {outcome.makespan / result.bound:.6g}" if result.bound > 0 else ""
+    lines.append(f"  lower bound  {result.bound:.9g} s{slowdown}")
+    if outcome.error_bound:
+        lines.append(f"  error bound  exact for flows whose bytes are smaller by at most {outcome.error_bound:.3g}")
+    if case.expected is not None and len(case.flows):
+        errors = relative_errors(outcome.finish, case.expected)
+        lines.append(f"  against the case's own ends: relative error {errors.max():.3g} at most, {np.median(errors):.3g} in the median")
+    lines.append(f"  solved in    {result.cpu:.3g} s of processor time")
+    return lines

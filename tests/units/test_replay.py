@@ -1,0 +1,698 @@
+"""simshuffle replay, and the files of cases: what is printed and written, what is refused and in which words."""
+
+import contextlib
+import copy
+import csv
+import errno
+import gzip
+import importlib
+import io
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
+from simshuffle.network.case import Case, read_case, write_case
+from simshuffle.network.replay import network_model, relative_errors
+
+CASES = Path(__file__).parent.parent / "golden" / "simgrid"
+SHARED = CASES / "two_share_down.json.gz"
+REMEDY = re.compile(r"Did you mean|Known:|Add|Write|Use|Give|Name|Put|Save|Correct|For example|Leave|Take")
+
+# 0 and 1 share link 0: 1 ends first, with half of it; 2 waits for both; 3 has a route of its own and starts late; 4 is a barrier
+VALID = {
+    "name": "small",
+    "desc": "worked out by hand",
+    "links": {"name": ["a", "b", "c"], "capacity": [100.0, 50, 100], "latency": [0.0, 1, 0.5]},
+    "flows": {
+        "src": [0, 0, 1, 1, 2],
+        "size": [200, 100.0, 50, 100, 0],
+        "start": [0, 0.0, 99, 4, 0],
+        "route": [[0], [0], [0, 1], [2], []],
+        "after": [[], [], [0, 1], [], [2, 3]],
+        "end": [3.0, 2.0, 5.0, 5.5, 5.5],
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The working directory, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def put(case, name="case.json"):
+    Path(name).write_text(json.dumps(case), encoding="utf-8")
+    return name
+
+
+def rows(text):
+    header, *body = csv.reader(io.StringIO(text))
+    return header, np.array(body, float).reshape(len(body), len(header))
+
+
+def without(*keys):
+    """The valid case without some keys of its flows."""
+    case = copy.deepcopy(VALID)
+    for key in keys:
+        del case["flows"][key]
+    return case
+
+
+# ------------------------------------------------------------------------------------------------------------------ what comes out
+
+
+def test_a_case_worked_out_by_hand(capsys):
+    assert main(["replay", put(VALID)]) == 0
+    captured = capsys.readouterr()
+    header, table = rows(captured.out)
+    assert header == ["flow", "finish_s"]
+    assert table[:, 0].tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(table[:, 1], VALID["flows"]["end"], rtol=1e-12)
+    lines = captured.err.splitlines()
+    assert lines[0] == "small: 5 flows, 3 links, fluid network"
+    assert lines[1].split() == ["makespan", "5.5", "s"]
+    # alone: flow 0 takes 2 s, 2 another 1 + 1, and 3 ends at 4 + 0.5 + 1, which is later
+    assert lines[2].split() == ["lower", "bound", "5.5", "s,", "slowdown", "over", "it", "1"]
+    assert "own ends: relative error" in captured.err
+    assert "error bound" not in captured.err
+    assert re.search(r"solved in +[\d.e-]+ s of processor time", captured.err)
+
+
+def test_the_slowdown_is_that_of_the_makespan(capsys):
+    # both start at 0 and want one link of 100: 1 s each alone, and together; the second moves through another one of 50 as well
+    case = {"links": {"capacity": [100, 50], "latency": [0, 0]}, "flows": {"size": [100, 100, 50], "route": [[0], [0], [0, 1]]}}
+    assert main(["replay", put(case)]) == 0
+    assert "2.5 s, slowdown over it 1\n" in capsys.readouterr().err
+    case["flows"]["route"] = [[0, 1], [0, 1], [0]]
+    # link 1 needs 4 s. 2 gets 100/3 until 1.5 s, the others 25 each afterwards, 50 s of link 1 are missing by then
+    assert main(["replay", put(case), "--network", "fluid"]) == 0
+    assert "lower bound  4 s, slowdown over it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted(CASES.glob("*.json.gz")), ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_every_stored_case_is_replayed_to_the_last_bit(path, capsys):
+    assert main(["replay", str(path), "--out", "ends.csv", "--compare"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    largest = float(re.search(r"relative error (\S+) at most", captured.err)[1])
+    assert largest < 1e-9
+    header, table = rows(Path("ends.csv").read_text(encoding="utf-8"))
+    assert header == ["flow", "finish_s", "expected_s", "relative_error"]
+    case = read_case(path)
+    raw = json.loads(gzip.decompress(path.read_bytes()))
+    assert table[:, 1].tolist() == Fluid().finish_times(case.links, case.flows).finish.tolist()
+    assert table[:, 2].tolist() == raw["flows"]["end"]
+    assert table[:, 3].tolist() == relative_errors(table[:, 1], table[:, 2]).tolist()
+    assert table[:, 3].max() == pytest.approx(largest, rel=0.01)
+
+
+def test_relative_errors():
+    found, expected = np.array([1.0, 2.0, 0.0, 1.0]), np.array([2.0, 1.0, 0.0, 0.0])
+    assert relative_errors(found, expected).tolist() == [0.5, 1.0, 0.0, np.inf]
+
+
+def test_the_largest_and_the_median_error_are_those_of_the_flows(capsys):
+    case = copy.deepcopy(VALID)
+    case["flows"]["end"] = [3.0, 4.0, 5.0, 11.0, 22.0]  # true: 3, 2, 5, 5.5, 5.5
+    assert main(["replay", put(case)]) == 0
+    assert "relative error 0.75 at most, 0.5 in the median" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", [Analytic(), Fluid(), Packet()], ids=lambda model: model.kind)
+def test_the_chosen_network_answers(model, capsys):
+    path = CASES / "p1_w2_32.json.gz"
+    assert main(["replay", str(path), "--network", model.kind]) == 0
+    captured = capsys.readouterr()
+    case = read_case(path)
+    assert rows(captured.out)[1][:, 1].tolist() == model.finish_times(case.links, case.flows).finish.tolist()
+    assert f"992 flows, 128 links, {model.kind} network" in captured.err
+
+
+def test_settings_reach_the_network():
+    assert network_model("fluid", {"tolerance": "0.25", "mtu": None}).tolerance == 0.25
+    packet = network_model("packet", {"mtu": "2 KiB", "port_buffer": "128 KiB", "tolerance": None})
+    assert (packet.mtu, packet.port_buffer) == (2048, 131072)
+    assert network_model("packet", {"mtu": None}) == network_model("packet", {})
+
+
+def test_an_error_bound_is_stated_if_there_is_one(capsys):
+    links = {"capacity": [1e9], "latency": [0.0]}
+    case = {"links": links, "flows": {"size": [1e6, 1.004e6], "route": [[0], [0]]}}  # the second has 0.004 of 1.004 MB left at the first end
+    Path("near.json").write_text(json.dumps(case), encoding="utf-8")
+    assert main(["replay", "near.json", "--tolerance", "0.01"]) == 0
+    assert "exact for flows whose bytes are smaller by at most 0.00398" in capsys.readouterr().err
+    assert main(["replay", "near.json"]) == 0
+    assert "error bound" not in capsys.readouterr().err
+
+
+def test_a_compressed_table_holds_the_same_and_is_the_same_every_time(capsys):
+    for name in ("a.csv", "b.csv.gz", "c.csv.gz"):
+        assert main(["replay", str(SHARED), "--out", name]) == 0
+    assert main(["replay", str(SHARED)]) == 0
+    printed = capsys.readouterr().out.encode()
+    assert Path("a.csv").read_bytes() == gzip.decompress(Path("b.csv.gz").read_bytes()) == printed
+    assert Path("b.csv.gz").read_bytes() == Path("c.csv.gz").read_bytes()
+    assert Path("b.csv.gz").read_bytes()[4:8] == bytes(4)  # where gzip would put the time
+
+
+def test_a_long_table_is_written_in_pieces(monkeypatch, capsys):
+    assert main(["replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
+    monkeypatch.setattr("simshuffle.network.replay._ROWS_AT_ONCE", 10)
+    whole = capsys.readouterr().out
+    assert main(["replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
+    assert capsys.readouterr().out == whole
+    assert len(whole.splitlines()) == 64
+
+
+def test_a_case_may_be_compressed_whatever_its_name_is(folder):
+    text = json.dumps(VALID).encode()
+    Path("case.json.gz").write_bytes(gzip.compress(text))
+    Path("case").write_bytes(gzip.compress(text))
+    assert np.array_equal(read_case("case").flows.routes, read_case(folder / "case.json.gz").flows.routes)
+
+
+def test_a_case_without_flows_gives_a_table_without_rows(capsys):
+    case = {"links": {"capacity": [], "latency": []}, "flows": {"size": [], "route": [], "end": []}}
+    assert main(["replay", put(case), "--compare"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "flow,finish_s,expected_s,relative_error\n"
+    assert captured.err.startswith("case: 0 flows, 0 links, fluid network\n")
+
+
+def test_what_is_not_said_has_its_default():
+    case = without("after", "start", "end", "src")
+    del case["links"]["name"], case["name"]
+    got = read_case(put(case, "mine.json"))
+    assert (got.name, got.expected, got.links.name(2)) == ("mine", None, "link 2")
+    assert got.flows.start.tolist() == [0.0] * 5
+    assert len(got.flows.after_to) == 0
+    assert got.about == {"desc": "worked out by hand"}
+
+
+def test_a_case_is_read_as_it_is_written():
+    case = read_case(put(VALID))
+    assert case.name == "small"
+    assert [case.links.name(k) for k in range(3)] == ["a", "b", "c"]
+    assert case.links.capacity.tolist() == [100, 50, 100]
+    assert case.links.latency.tolist() == [0, 1, 0.5]
+    assert case.flows.routes.tolist() == [[0, -1], [0, -1], [0, 1], [2, -1], [-1, -1]]
+    assert case.flows.nbytes.tolist() == [200, 100, 50, 100, 0]
+    assert case.flows.start.tolist() == [0, 0, 99, 4, 0]
+    assert list(zip(case.flows.after_from.tolist(), case.flows.after_to.tolist(), strict=True)) == [(0, 2), (1, 2), (2, 4), (3, 4)]
+    assert case.expected.tolist() == [3, 2, 5, 5.5, 5.5]
+
+
+# ------------------------------------------------------------------------------------------------------------------ writing a case
+
+
+@st.composite
+def cases(draw):
+    n_links, count = draw(st.integers(1, 5)), draw(st.integers(0, 8))
+    number = st.floats(0, 1e20)
+    links = Links(
+        draw(st.lists(st.floats(1e-20, 1e20), min_size=n_links, max_size=n_links)),
+        draw(st.lists(number, min_size=n_links, max_size=n_links)),
+        draw(st.just(()) | st.lists(st.text(max_size=5), min_size=n_links, max_size=n_links)),
+    )
+    route = st.lists(st.integers(0, n_links - 1), unique=True, max_size=n_links)
+    columns = [draw(st.lists(kind, min_size=count, max_size=count)) for kind in (route, number, number, number)]
+    order = draw(st.permutations(range(count)))  # a flow may wait for what stands behind it, but never in a circle
+    after = [[]] * count
+    for place, flow in enumerate(order):
+        after[flow] = draw(st.lists(st.sampled_from(order[:place]), max_size=3)) if place else []
+    name, about = draw(st.text(max_size=5)), draw(st.dictionaries(st.sampled_from(["desc", "x"]), st.integers() | st.text(max_size=3)))
+    return Case(links, Flows.of(*columns[:3], after), draw(st.none() | st.just(np.array(columns[3]))), name, about)
+
+
+@settings(max_examples=60)
+@given(cases(), st.sampled_from(["c.json", "c.json.gz"]))
+def test_a_written_case_is_read_back_to_the_last_bit(tmp_path_factory, case, name):
+    path = tmp_path_factory.mktemp("case") / name
+    write_case(path, case.links, case.flows, expected=case.expected, name=case.name, about=case.about)
+    got = read_case(path)
+    assert (got.name, got.about) == (case.name or "c", case.about)
+    assert list(got.links.names) == list(case.links.names)
+    assert (got.expected is None) == (case.expected is None)
+    pairs = [(getattr(got.links, key), getattr(case.links, key)) for key in ("capacity", "latency")]
+    pairs += [(getattr(got.flows, key), getattr(case.flows, key)) for key in ("nbytes", "start")]
+    for a, b in [*pairs, (got.expected, case.expected)]:
+        assert np.array_equal(a, b)
+    routes = [[[link for link in row if link >= 0] for row in flows.routes.tolist()] for flows in (got.flows, case.flows)]
+    assert routes[0] == routes[1]
+    waits = [sorted(zip(flows.after_to.tolist(), flows.after_from.tolist(), strict=True)) for flows in (got.flows, case.flows)]
+    assert waits[0] == waits[1]
+
+
+def test_long_lists_are_written_in_pieces(monkeypatch):
+    monkeypatch.setattr("simshuffle.network.case._AT_ONCE", 2)
+    before = read_case(put(VALID))
+    write_case("copy.json", before.links, before.flows, expected=before.expected, name=before.name, about=before.about)
+    written = json.loads(Path("copy.json").read_text(encoding="utf-8"))
+    assert written == without("src")  # a label, which is not kept
+
+
+def test_a_case_that_could_not_be_read_is_not_written(folder):
+    links, flows = Links(np.ones(1), np.zeros(1)), Flows.of([[0], [0]], [1.0, 2.0])
+    with pytest.raises(ValueError, match="link 1, and there are 1 links"):
+        write_case("c.json", links, Flows.of([[0], [1]], [1.0, 2.0]))
+    with pytest.raises(ValueError, match="one entry for each of the 2 flows"):
+        write_case("c.json", links, flows, expected=[1.0])
+    with pytest.raises(ValueError, match="'flows' cannot be in about"):
+        write_case("c.json", links, flows, about={"flows": 3})
+    with pytest.raises(TypeError):
+        write_case("c.json", links, flows, about={"x": object()})
+    assert list(folder.iterdir()) == []
+
+
+# ----------------------------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.fixture
+def refused(folder, capsys):
+    """The message with which the command line refuses; nothing is written, and nothing printed."""
+
+    def call(*arguments):
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        assert main(["replay", *arguments]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "Traceback" not in captured.err
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+        return captured.err
+
+    return call
+
+
+def changed(key, value):
+    """The valid case with another value at a dotted key; an element of a list is a number."""
+    case = copy.deepcopy(VALID)
+    at = case
+    *parents, last = [int(part) if part.isdigit() else part for part in key.split(".")]
+    for part in parents:
+        at = at[part]
+    at[last] = value
+    return case
+
+
+WRONG = {
+    "size negative": ("flows.size.1", -5, "flows.size[1]", "got -5", "bytes"),
+    "size not a number": ("flows.size.1", float("nan"), "flows.size[1]", "got nan"),
+    "size infinite": ("flows.size.1", float("inf"), "flows.size[1]", "got inf"),
+    "size a truth value": ("flows.size.0", True, "flows.size[0]", "got True"),
+    "size a text": ("flows.size.4", "100", "flows.size[4]", "got '100'", "plain number"),
+    "size null": ("flows.size.4", None, "flows.size[4]", "got None"),
+    "size a list": ("flows.size.4", [1], "flows.size[4]", "got [1]"),
+    "size beyond all measure": ("flows.size.4", 10**400, "flows.size[4]", "got 1000", "at most 1e+30"),
+    "size of no meaning": ("flows.size.4", 1e300, "flows.size[4]", "got 1e+300", "at most 1e+30"),
+    "sizes a number": ("flows.size", 5, "flows.size", "got 5", "list of numbers"),
+    "start negative": ("flows.start.3", -0.1, "flows.start[3]", "got -0.1"),
+    "end negative": ("flows.end.3", -0.1, "flows.end[3]", "got -0.1"),
+    "capacity of zero": ("links.capacity.1", 0, "links.capacity[1]", "got 0", "greater than 0", "bytes/s"),
+    "capacity negative": ("links.capacity.1", -1, "links.capacity[1]", "got -1", "greater than 0"),
+    "latency negative": ("links.latency.1", -1, "links.latency[1]", "got -1", "at least 0"),
+    "latency a text": ("links.latency.1", "1 us", "links.latency[1]", "got '1 us'"),
+    "names too few": ("links.name", ["a"], "links.name", "3 elements", "got 1"),
+    "name a number": ("links.name.2", 2, "links.name[2]", "got 2", "text"),
+    "latencies too few": ("links.latency", [0.0], "links.latency", "3 elements", "got 1"),
+    "sizes too many": ("flows.size", [1] * 6, "flows.start", "6 elements", "got 5"),
+    "routes too few": ("flows.route", [[0]], "flows.route", "5 elements", "got 1"),
+    "link out of range": ("flows.route.2", [0, 3], "flows.route[2]", "got 3 in [0, 3]", "from 0 to 2"),
+    "link negative": ("flows.route.2.1", -1, "flows.route[2]", "got -1 in [0, -1]"),
+    "link beyond all measure": ("flows.route.2.1", 2**70, "flows.route[2]", "got 118"),
+    "link a fraction": ("flows.route.2.1", 1.0, "flows.route[2]", "got 1.0 in [0, 1.0]"),
+    "link a truth value": ("flows.route.2.1", True, "flows.route[2]", "got True in [0, True]"),
+    "link a name": ("flows.route.2.1", "b", "flows.route[2]", "got 'b'", "by its place"),
+    "link null": ("flows.route.2.1", None, "flows.route[2]", "got None in [0, None]"),
+    "route a number": ("flows.route.2", 0, "flows.route[2]", "got 0", "list of link numbers"),
+    "routes a mapping": ("flows.route", {"0": [0]}, "flows.route", "got {'0': [0]}", "list"),
+    "route with a loop": ("flows.route.2", [1, 0, 1], "flows.route[2]", "got [1, 0, 1]", "twice"),
+    "route with a loop over the first link": ("flows.route.2", [0, 1, 0], "flows.route[2]", "got [0, 1, 0]", "twice"),
+    "after nothing": ("flows.after.2", [5], "flows.after[2]", "got 5 in [5]", "from 0 to 4"),
+    "after itself": ("flows.after.2", [0, 2], "flows.after[2]", "got 2", "itself"),
+    "after a number": ("flows.after.2", 1, "flows.after[2]", "got 1"),
+    "in a circle": ("flows.after.0", [2], "flows.after[0]", "flow 0 waits for 2 waits for 0", "circle", "3 would never start"),
+    "links a list": ("links", [1, 2], "links", "got [1, 2]", "mapping"),
+    "flows null": ("flows", None, "flows", "got None", "mapping"),
+    "name a list": ("name", ["a"], "name", "got ['a']", "text"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_value_is_named_with_its_place_and_a_remedy(case, refused):
+    key, value, path, *texts = WRONG[case]
+    message = refused(put(changed(key, value)))
+    lines = [line for line in message.splitlines() if line.startswith(f"  - {path}: ")]
+    assert lines, message
+    assert all(text in lines[0] for text in texts), message
+    assert all(REMEDY.search(line) for line in message.splitlines()[1:]), message
+    assert message.startswith("case.json: ")
+
+
+def test_a_slip_in_an_optional_key_is_not_passed_over(refused):
+    for wrong, right in (("afer", "after"), ("After", "after"), ("strat", "start"), ("ends", "end"), ("edn", "end")):
+        case = without(right)
+        case["flows"][wrong] = VALID["flows"][right]
+        message = refused(put(case))
+        assert f"  - flows.{wrong}: is not a key of a case" in message
+        assert f"Did you mean '{right}'?" in message
+
+
+def test_other_keys_are_allowed():
+    case = without("end") | {"seed": 3}
+    case["flows"]["colour"] = ["red"] * 5
+    case["links"]["tier"] = [1, 2, 3]
+    assert read_case(put(case)).about["seed"] == 3
+
+
+@pytest.mark.parametrize(("part", "key"), [("links", "capacity"), ("links", "latency"), ("flows", "size"), ("flows", "route")])
+def test_a_missing_key_is_named(part, key, refused):
+    case = copy.deepcopy(VALID)
+    del case[part][key]
+    assert refused(put(case)) == f"case.json: 1 problem\n  - {part}.{key}: is required. Add it.\n"
+    case[part][f"{key}s"] = VALID[part][key]
+    assert f"{part}.{key}s: is not a key of a case" in refused(put(case))
+    del case[part]
+    assert refused(put(case)) == f"case.json: 1 problem\n  - {part}: is required. Add it.\n"
+
+
+def test_all_problems_of_a_file_are_named_at_once_but_not_a_thousand_times(refused):
+    case = changed("links.capacity", [0, 50, 100])
+    case["flows"] |= {"size": [-1.0] * 5, "route": [[0], [9], [0, 1], [2], []], "after": [[0], [], [], [], []], "start": 3}
+    message = refused(put(case))
+    assert message.splitlines()[0] == "case.json: 8 problems"
+    for path in ("links.capacity[0]", "flows.size[0]", "flows.size[2]", "flows.size", "flows.route[1]", "flows.after[0]", "flows.start"):
+        assert f"  - {path}: " in message
+    assert "flows.size: as many more break the same rule; got 2." in message
+
+
+def test_a_long_circle_is_named_where_it_begins(refused):
+    count = 30
+    after = [[i + 1] for i in range(count - 1)] + [[10]]  # 0 to 9 wait for the circle of 10 to 29
+    case = {"links": {"capacity": [1], "latency": [0]}, "flows": {"size": [1] * count, "route": [[0]] * count, "after": after}}
+    message = refused(put(case))
+    assert "flows.after[10]: " in message
+    assert "30 would never start" in message
+    assert "flow 10 waits for 11 waits for 12 waits for 13 waits for 14 waits for 15 ... (20 flows)" in message
+
+
+def test_waiting_for_what_stands_behind_is_no_circle(capsys):
+    case = {"links": {"capacity": [1], "latency": [0]}, "flows": {"size": [1, 2, 3], "route": [[0]] * 3, "after": [[1, 1], [2], []]}}
+    assert main(["replay", put(case)]) == 0
+    assert rows(capsys.readouterr().out)[1][:, 1].tolist() == [6, 5, 3]
+
+
+BYTES = {
+    "empty": (b"", "line 1, column 1", "must be JSON"),
+    "text": (b"links:\n  - a", "line 1, column 1", "must be JSON"),
+    "cut off": (json.dumps(VALID, indent=1).encode()[:150], "line 15, column 3", "must be JSON"),
+    "two values": (b"{}\n{}", "line 2, column 1", "Extra data"),
+    "a list": (b"[1, 2]", "mapping", "'links' and 'flows'", "got [1, 2]"),
+    "a number": (b"5", "mapping", "got 5"),
+    "null": (b"null", "mapping", "got None"),
+    "an empty mapping": (b"{}", "links: is required", "flows: is required"),
+    "binary": (bytes(range(128, 256)), "UTF-8"),
+    "deep": (b"[" * 100_000, "must be JSON"),
+    "deep inside": (b'{"links": ' + b"[" * 500 + b"]" * 500 + b"}", "links: must be a mapping"),
+    "a number too long": (b"1" * 5000, "must be JSON"),
+    "a key written twice": (b'{"links": {}, "links": {}}', "'links' is written twice"),
+    "half a gzip file": (gzip.compress(json.dumps(VALID).encode())[:60], "whole gzip file"),
+    "a damaged gzip file": (gzip.compress(json.dumps(VALID).encode())[:-8] + b"\0" * 8, "whole gzip file"),
+    "gzip with more behind it": (gzip.compress(b"{}") + b"more", "whole gzip file"),
+}
+
+
+@pytest.mark.parametrize("kind", BYTES)
+def test_a_file_that_is_no_case_is_refused(kind, refused):
+    content, *texts = BYTES[kind]
+    Path("case.json").write_bytes(content)
+    message = refused("case.json")
+    assert message.startswith("case.json: ")
+    assert all(text in message for text in texts), message
+    assert REMEDY.search(message)
+    assert len(message) < 1000
+
+
+def test_a_name_that_ends_in_gz_must_keep_its_promise(refused):
+    Path("case.json.gz").write_text(json.dumps(VALID), encoding="utf-8")
+    assert "whole gzip file" in refused("case.json.gz")
+
+
+@pytest.mark.parametrize(("path", "text"), [("nowhere.json", "No such file"), (".", "Is a directory"), ("x" * 300, "too long")])
+def test_a_path_that_cannot_be_read_is_refused(path, text, refused):
+    message = refused(path)
+    assert text in message
+    assert "Give the path" in message
+
+
+def test_a_path_with_a_zero_byte_is_refused():
+    with pytest.raises(InputError, match="null byte"):
+        read_case("a\0b")
+
+
+def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, refused):
+    monkeypatch.setattr("simshuffle.network.columns.MOST_HOPS", 9)
+    assert "flows.route: flows times links of the longest route must be at most 9; got 5 x 2" in refused(put(VALID))
+
+
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        ("--network fluit", ("--network", "'fluit'", "Did you mean 'fluid'?")),
+        ("--network analytic --tolerance 0.1", ("--tolerance", "analytic network has no such setting", "got 0.1", "--network fluid")),
+        ("--mtu '4 KiB' --port-buffer '1 MiB'", ("2 problems", "--mtu", "got 4 KiB", "--port-buffer", "--network packet")),
+        ("--tolerance 1", ("--tolerance", "less than 1", "got 1. For example 0.01")),
+        ("--tolerance -0.5", ("--tolerance", "at least 0", "got -0.5")),
+        ("--tolerance nan", ("--tolerance", "got nan")),
+        ("--tolerance much", ("--tolerance", "must be a number", "got much")),
+        ("--network packet --mtu 4096", ("--mtu", "has no unit", "got 4096", "'4096 B'")),
+        ("--network packet --mtu '0 B'", ("--mtu", "greater than 0", "got 0 B")),
+        ("--network packet --port-buffer '64 KiB/s'", ("--port-buffer", "another kind", "'64 KiB'")),
+        (
+            "--network packet --mtu '64 KiB' --port-buffer '4 KiB'",
+            ("--network packet", "at least one packet", "65536", "Raise port_buffer."),
+        ),
+        ("--out .", ("--out", "is a folder", "'.'")),
+        ("--out case.json", ("--out", "is the case itself", "'case.json'")),
+        ("--out /dev/null", ("--out", "not an ordinary file", "'/dev/null'")),
+        ("--out " + "x" * 300, ("--out", "xxx")),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(options, texts, refused):
+    message = refused(put(VALID), *shlex.split(options))
+    assert all(text in message for text in texts), message
+
+
+def test_a_case_beyond_the_range_of_a_network_is_refused(monkeypatch, refused):
+    def finish_times(self, links, flows):
+        if len(flows) > 1:
+            raise ValueError("beyond 32 hours")
+        return original(self, links, flows)
+
+    original = Fluid.finish_times
+    monkeypatch.setattr(Fluid, "finish_times", finish_times)
+    message = refused(put(VALID), "--out", "ends.csv")
+    assert "within the range of the fluid network; got beyond 32 hours. Give other numbers" in message
+
+
+def test_there_is_nothing_to_compare_with(refused):
+    assert "--compare: needs a case that says when its flows end" in refused(put(without("end")), "--compare")
+
+
+# ----------------------------------------------------------------------------------------------------------------- random mistakes
+
+GARBAGE = [
+    None,
+    True,
+    -1,
+    0,
+    3,
+    1.5,
+    1e-320,
+    1e30,
+    1e31,
+    1e308,
+    float("nan"),
+    float("inf"),
+    10**400,
+    2**63,
+    -(2**31),
+    "",
+    "1",
+    "0 B",
+    [],
+    [[]],
+]
+GARBAGE += [[0], [2, 1], [1, 1], [None], ["a"], {}, {"size": []}, "\ud800", [[[[0]]]], [0] * 50]
+
+
+def spoil(case, rng):
+    """Change, remove, repeat or rename something anywhere in a case."""
+    places = [(case, key) for key in case]
+    for holder, key in places:
+        value = holder[key]
+        if isinstance(value, dict | list):
+            places += [(value, k) for k in (value if isinstance(value, dict) else range(len(value)))]
+    holder, key = rng.choice(places)
+    match rng.randrange(5):
+        case 0 | 1:
+            holder[key] = copy.deepcopy(rng.choice(GARBAGE))
+        case 2:
+            del holder[key]
+        case 3 if isinstance(holder, list):
+            holder.insert(key, holder[key])
+        case 3:
+            holder[rng.choice(["edn", "Size", "x", "name", "routes"])] = holder.pop(key)
+        case 4:
+            other, place = rng.choice(places)
+            with contextlib.suppress(LookupError, ValueError):
+                holder[key] = copy.deepcopy(other[place])
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 2**32 - 1))
+def test_a_case_with_random_mistakes_is_replayed_or_refused(tmp_path_factory, seed):
+    rng = random.Random(seed)
+    case = copy.deepcopy(VALID)
+    for _ in range(rng.randint(1, 3)):
+        if case:
+            spoil(case, rng)
+    folder = tmp_path_factory.mktemp("fuzz")
+    (folder / "c.json").write_text(json.dumps(case), encoding="utf-8")
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        status = main(["replay", str(folder / "c.json"), "--out", str(folder / "out.csv")])
+    assert status in {0, 2}, said.getvalue()
+    assert (folder / "out.csv").exists() == (status == 0)
+    if status == 0:
+        ends = rows((folder / "out.csv").read_text(encoding="utf-8"))[1][:, 1]
+        assert len(ends) == len(case["flows"]["size"])
+        assert np.all(np.isfinite(ends) & (ends >= 0))
+    else:
+        assert REMEDY.search(said.getvalue())
+        assert len(said.getvalue()) < 5000
+    shutil.rmtree(folder)
+
+
+def test_random_mistakes_are_of_both_kinds():
+    """The test above would pass if everything were refused."""
+    accepted = 0
+    for seed in range(200):
+        case = copy.deepcopy(VALID)
+        spoil(case, random.Random(seed))
+        with contextlib.suppress(InputError):
+            read_case(put(case))
+            accepted += 1
+    assert 20 < accepted < 180
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_a_file_with_random_bytes_in_it_is_read_or_refused(tmp_path_factory, seed, packed):
+    rng = random.Random(seed)
+    raw = bytearray(json.dumps(VALID).encode())
+    raw = bytearray(gzip.compress(bytes(raw), mtime=0)) if packed else raw
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(raw))
+        raw[at : at + rng.randint(0, 3)] = rng.choice([b"", bytes([rng.randrange(256)]), b"]", b",", b"{", b'"', b"e9", b"-"])
+    path = tmp_path_factory.mktemp("fuzz") / "c.json"
+    path.write_bytes(bytes(raw))
+    try:
+        assert isinstance(read_case(path), Case)
+    except InputError as error:
+        assert str(path) in str(error)
+
+
+# ------------------------------------------------------------------------------------------------------- interruptions and failures
+
+
+def test_ctrl_c_while_solving_ends_with_130_and_writes_nothing(folder, monkeypatch, capsys):
+    over = threading.Event()
+
+    def slow(self, links, flows):
+        if len(flows) > 1:
+            os.kill(os.getpid(), signal.SIGINT)
+            over.wait(60)
+        return original(self, links, flows)
+
+    original = Fluid.finish_times
+    monkeypatch.setattr(Fluid, "finish_times", slow)
+    try:
+        assert main(["replay", str(SHARED), "--out", "new/ends.csv"]) == 130
+    finally:
+        over.set()
+    assert "Interrupted; nothing was written." in capsys.readouterr().err
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("error", "status"), [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1), (KeyboardInterrupt(), 130)])
+@pytest.mark.parametrize("name", ["ends.csv", "ends.csv.gz"])
+def test_a_failure_while_writing_keeps_the_old_file_and_leaves_nothing_beside_it(error, status, name, folder, monkeypatch, capsys):
+    def failing(*_, **__):
+        yield "flow,finish_s\n"
+        raise error
+
+    monkeypatch.setattr(importlib.import_module("simshuffle.network.replay"), "csv_rows", failing)
+    assert main(["replay", str(SHARED), "--out", name]) == status
+    assert list(folder.iterdir()) == []
+    Path(name).write_bytes(b"old")
+    assert main(["replay", str(SHARED), "--out", name]) == status
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: b"old"}
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_table_replaces_an_old_one_and_what_a_link_leads_to(folder):
+    Path("far").mkdir()
+    Path("far/ends.csv").write_text("old", encoding="utf-8")
+    Path("ends.csv").symlink_to("far/ends.csv")
+    assert main(["replay", str(SHARED), "--out", "ends.csv"]) == 0
+    assert Path("ends.csv").is_symlink()
+    assert Path("far/ends.csv").read_text(encoding="utf-8").startswith("flow,finish_s\n0,")
+    assert sorted(path.name for path in folder.rglob("*")) == ["ends.csv", "ends.csv", "far"]
+
+
+def into(stdout, name):
+    command = [sys.executable, "-m", "simshuffle", "replay", str(CASES / f"{name}.json.gz")]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("name", ["two_share_down", "p1_w2_32"])
+def test_a_reader_that_has_seen_enough_is_no_reason_to_complain(name):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = into(writing, name)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("name", ["two_share_down", "p1_w2_32"])
+def test_a_full_disk_behind_standard_output_is_said_once(name):
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = into(full, name)
+    message = "No space left on device. Nothing was written; free some space or choose another --out.\n"
+    assert (done.returncode, done.stderr) == (1, message)
+
+
+def test_help_answers_without_the_packages_that_compute():
+    code = "import sys; from simshuffle.cli import main; print(main(['replay', '--help']), {'numba', 'numpy', 'pandas'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "0 set()", done.stderr
+    assert all(option in done.stdout for option in ("--network", "--tolerance", "--mtu", "--port-buffer", "--out", "--compare"))
