@@ -853,7 +853,7 @@ def _open_links(s: Any, flows: Any, n_flows: int) -> int:
                 n += 1
     for pos in range((n >> 1) - 1, -1, -1):
         _down(s.room, n, pos)
-    return n
+    return int(n)
 
 
 @compiled

@@ -286,7 +286,7 @@ def _cap_link(links: Records, clock: Records, cap: float) -> int:
     links[ident].level = cap
     links[ident].fixed = 1
     clock[0].n_fixed += 1
-    return ident
+    return int(ident)
 
 
 @compiled

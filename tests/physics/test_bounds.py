@@ -18,7 +18,7 @@ def test_no_index_leaves_its_array(tmp_path):
         "no:cacheprovider",
         str(here / "test_fluid.py"),
         "-k",
-        "crowd or solver or posted",
+        "many or solver or posted",
     ]
     done = subprocess.run(command, cwd=here.parent.parent, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -140,7 +140,7 @@ def test_a_transfer_can_wait_for_one_posted_before():
 
 @st.composite
 def networks(draw):
-    """Random links and flows; few distinct sizes, so that ties happen, and routes of one link, so that crowds form."""
+    """Random links and flows; few distinct sizes, so that ties happen, and routes of one link."""
     links = draw(st.integers(1, 5))
     count = draw(st.integers(1, 30))
     capacity = [draw(st.sampled_from([1.0, 2.0, 3.5, 10.0])) for _ in range(links)]
@@ -211,7 +211,7 @@ def test_faster_links_everywhere_scale_the_time(case, factor):
     np.testing.assert_allclose(fast * factor, slow, rtol=1e-9)
 
 
-def test_a_crowd_shares_like_any_other_flows():
+def test_many_flows_of_one_link_share_like_any_others():
     # 40 readers of one link of 8 units/s with caps of 1, joined by two flows that leave it for a link of 1: against the plain solver.
     rng = np.random.default_rng(3)
     routes = [[0]] * 40 + [[0, 1], [0, 1]]
@@ -225,8 +225,8 @@ def test_a_crowd_shares_like_any_other_flows():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_crowds_that_form_and_dissolve_at_the_same_instant(seed):
-    """Many ties on few links: flows end, crowds open and slots are used again within one instant."""
+def test_many_that_start_and_end_at_the_same_instant(seed):
+    """Many ties on few links: flows end and start, and slots are used again, within one instant."""
     rng = np.random.default_rng(seed)
     count = 120
     routes = [[int(rng.integers(2))] if rng.random() < 0.8 else [0, 1] for _ in range(count)]
