@@ -14,7 +14,7 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.plan import staging_seconds
 from simshuffle.results import Result
 from simshuffle.scenario import Scenario
-from simshuffle.sim.simulate import simulate
+from simshuffle.sim.simulate import check_size, simulate
 from simshuffle.timeline import Timeline, concatenate
 
 Progress = Callable[[str, float], None]
@@ -32,10 +32,12 @@ def run(scenario: Scenario | Sequence[Scenario], progress: Progress | None = Non
         All tables; call `Result.save` to write them to a folder.
 
     Raises:
-        ScenarioError: two runs have the same name, or a value of a sweep is not valid.
+        ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has too many packets.
     """
     scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
     runs = all_runs(scenarios)
+    for single in runs.values():  # before the first of them is simulated
+        check_size(single)
     timelines = []
     for name, single in runs.items():
         tell = (lambda share, name=name: progress(name, share)) if progress else None

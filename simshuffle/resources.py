@@ -29,12 +29,16 @@ class LinkTable:
         tiers: (links,) kind of link: 'leaf>fbb', 'ssd', ...
         units: (links,) 'B', or 's' of device or core time, or 'ops'.
         capacity: (links,) units/s.
+        latency: (links,) s, of cables; 0 for all others.
+        cable: (links,) whether it is a cable: part of the network, and not a device.
     """
 
     names: list[str]
     tiers: list[str]
     units: list[str]
     capacity: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    cable: NDArray[np.bool_]
 
 
 def network_graph(cluster: Cluster) -> Graph:
@@ -124,7 +128,9 @@ class Resources:
         units += ["B", "ops"]
         capacity += [cluster.parallel_file_system.read_bandwidth, cluster.parallel_file_system.open_rate]
         self.pfs_open = self.pfs_bandwidth + 1
-        return LinkTable(names, tiers, units, np.array(capacity))
+        latency = np.zeros(len(names))
+        latency[: len(cables.names)] = cables.latency
+        return LinkTable(names, tiers, units, np.array(capacity), latency, np.arange(len(names)) < len(cables.names))
 
     def message(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[Ints, NDArray[np.float64]]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.

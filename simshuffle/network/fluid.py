@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.errors import SimulationError
 from simshuffle.network import fair, kernel, symmetry
+from simshuffle.network.binding import binding
 from simshuffle.network.flows import Flows, Links, Outcome
 from simshuffle.spec import Fraction, Spec
 from simshuffle.traffic import TransferBatch, as_floats, tasks
@@ -284,10 +285,9 @@ class Fluid(Spec):
             return Outcome(alike, float(alike.max(initial=0.0)), 0.0)
         count = len(flows)
         columns: dict[str, Any] = {"nbytes": flows.nbytes, "delay": flows.latencies(links), "start": flows.posted}
-        batch = TransferBatch(
-            tasks(count, work=flows.nbytes, tag=np.arange(count), **columns), flows.routes, flows.after_from, flows.after_to
-        )
-        network = FluidNetwork(links.capacity, width=flows.routes.shape[1], tags=count, capped=False, tolerance=self.tolerance)
+        shared, routes = binding(links, flows)
+        batch = TransferBatch(tasks(count, work=flows.nbytes, tag=np.arange(count), **columns), routes, flows.after_from, flows.after_to)
+        network = FluidNetwork(shared.capacity, width=routes.shape[1], tags=count, capped=False, tolerance=self.tolerance)
         network.post(0.0, batch)
         network.advance(np.inf)
         if network.alive:

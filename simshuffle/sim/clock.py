@@ -1,4 +1,4 @@
-"""The fluid network under SimPy: transfers whose ends are events. The network runs ahead in compiled code whenever it may."""
+"""A network under SimPy: transfers whose ends are events. The network runs ahead in compiled code whenever it may."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simshuffle.traffic import TransferBatch
 
 
 class NetworkClock:
-    """Couples a `FluidNetwork` to a SimPy environment.
+    """Couples a network (see `simshuffle.network.hybrid.shared_network`) to a SimPy environment.
 
     SimPy is woken only when a group of transfers is complete for which somebody waits. Between two SimPy events the network advances
     on its own: nothing can be posted before the next of them, whose time SimPy tells (``Environment.peek``).

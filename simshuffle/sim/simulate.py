@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,15 +12,23 @@ import numpy as np
 import pandas as pd
 import simpy
 
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.exchange.schedule import epoch_quota
+from simshuffle.network import Links, Packet
 from simshuffle.network.fluid import FluidNetwork
-from simshuffle.plan import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.network.hybrid import shared_network
+from simshuffle.plan import EpochPlan, cached_share, plan_epochs, sample_nbytes
 from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.training import Epoch
 from simshuffle.timeline import SOURCE_COLUMNS, Timeline, phase_table
+from simshuffle.units import Dimension, readable
 
 Progress = Callable[[float], None]
+
+MOST_PACKETS = 1e9
+"""Packets of a run beyond which it is refused: one core moves 1 to 2 million a second over 4 to 6 cables each."""
 
 
 def simulate(scenario: Scenario, run: str | None = None, progress: Progress | None = None) -> Timeline:
@@ -32,11 +41,17 @@ def simulate(scenario: Scenario, run: str | None = None, progress: Progress | No
 
     Returns:
         The timeline; simulated time starts at 0 s with the first epoch.
+
+    Raises:
+        ScenarioError: the network is to be simulated packet by packet, and these are too many.
+        TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    _refuse_too_many_packets(scenario, resources)
     env = simpy.Environment()
-    network = FluidNetwork(resources.links.capacity, width=resources.width, accounts=scenario.world_size)
+    everything = Links(resources.links.capacity, resources.links.latency, resources.links.names)
+    network = shared_network(scenario.network, everything, resources.links.cable, width=resources.width, accounts=scenario.world_size)
     clock = NetworkClock(env, network)
     nbytes = sample_nbytes(scenario)
     rows: list[dict[str, Any]] = []
@@ -56,6 +71,50 @@ def simulate(scenario: Scenario, run: str | None = None, progress: Progress | No
     for column in ("run", "strategy"):
         table[column] = pd.Categorical(table[column])
     return Timeline(phase_table(name, rows), links.table(), table)
+
+
+def expected_packets(scenario: Scenario, resources: Resources, mtu: float) -> dict[str, float]:
+    """Packets of ``mtu`` bytes that cross cables in a run, about: of 'gradients', 'exchange' and 'reads' from the PFS."""
+    workload, dataset, world_size = scenario.workload, scenario.workload.dataset, scenario.world_size
+    epochs = range(1, scenario.epochs + 1)
+    out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
+    flows = workload.allreduce.flows(resources.host_of, workload.model.gradient_size)
+    if flows is not None:
+        far = resources.host_of[flows.src] != resources.host_of[flows.dst]
+        out["gradients"] = float(np.ceil(flows.nbytes[far] / mtu).sum()) * workload.iterations(world_size) * scenario.epochs
+    schedule, fraction = workload.exchange.carried_out, workload.exchange.fraction
+    if schedule is not None and fraction is not None:
+        size = dataset.decoded_size.mean if schedule.payload == "decoded" else dataset.sample_size.mean
+        samples = world_size * sum(epoch_quota(fraction, dataset.num_samples, world_size, epoch) for epoch in epochs)
+        out["exchange"] = samples * (1 - 1 / scenario.hosts) * math.ceil(size / mtu)
+    if workload.exchange.source == "pfs":
+        out["reads"] = sum(1 - cached_share(scenario, epoch) for epoch in epochs) * dataset.nbytes / mtu
+    return out
+
+
+def check_size(scenario: Scenario) -> None:
+    """Raises a ScenarioError if a run is to be simulated packet by packet, and has more than `MOST_PACKETS`; else returns nothing."""
+    if isinstance(scenario.network, Packet):
+        _refuse_too_many_packets(scenario, Resources(scenario.cluster, scenario.world_size, scenario.rng("placement")))
+
+
+def _refuse_too_many_packets(scenario: Scenario, resources: Resources) -> None:
+    if not isinstance(scenario.network, Packet):
+        return
+    mtu = scenario.network.mtu
+    packets = expected_packets(scenario, resources, mtu)
+    total = sum(packets.values())
+    if total > MOST_PACKETS:
+        parts = ", ".join(f"{count:.1e} of {name}" for name, count in packets.items() if count)
+        raise ScenarioError(
+            Problem(
+                "network.kind",
+                f"a run packet by packet must have at most {MOST_PACKETS:.0e} packets; this one has about {total:.1e} ({parts})",
+                f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}",
+                "Use fewer epochs, a larger local_batch_size, larger network.mtu and network.port_buffer, or network.kind: fluid.",
+            ),
+            scenario.name,
+        )
 
 
 @contextmanager
@@ -129,7 +188,7 @@ class LinkStatistics:
                 }
             )
         )
-        network.links["peak"] = 0.0
+        network.restart_peaks()
         self._before = after.copy()
         self._since = now
 

@@ -48,9 +48,10 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-def test_tests_that_the_model_card_names_exist():
-    names = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "model.md").read_text())
-    assert len(names) > 20
+@pytest.mark.parametrize(("page", "least"), [("model.md", 20), ("network.md", 10)])
+def test_tests_that_a_page_names_exist(page, least):
+    names = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / page).read_text())
+    assert len(names) > least
     for file, function in names:
         assert f"def {function}(" in (ROOT / file).read_text(), f"{file}::{function}"
 
