@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from simshuffle.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from simshuffle.congestion.folder import Comparison
     from simshuffle.results import Result
     from simshuffle.scenario import Scenario
 
@@ -74,8 +76,11 @@ def check(scenario: ScenarioArgument, set_: SetOption = None) -> None:
     """Print the resolved scenario with its units, and what follows from it. Simulates nothing."""
     from simshuffle.derived import derived
     from simshuffle.experiment import all_runs
+    from simshuffle.sim.simulate import check_size
 
     scenarios = _load(scenario, set_)
+    for single in all_runs(scenarios).values():
+        check_size(single)
     for number, single in enumerate(scenarios):
         typer.echo(("---\n" if number else "") + single.to_yaml().rstrip())
     for name, single in all_runs(scenarios).items():
@@ -87,18 +92,104 @@ def check(scenario: ScenarioArgument, set_: SetOption = None) -> None:
 @app.command()
 def plot(
     folder: Annotated[Path, typer.Argument(help="A result folder.")],
-    out: Annotated[Path | None, typer.Option(help="Path of the figure without suffix; the default is FOLDER/breakdown.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Path of the figure without suffix; of a comparison, a folder. The default is in FOLDER.")
+    ] = None,
 ) -> None:
-    """Draw the breakdown figure of a result folder again, from its tables."""
+    """Draw the figures of a result folder again, from its tables."""
     from simshuffle import plots, report
+    from simshuffle.congestion import folder as comparisons
     from simshuffle.results import read
 
+    if comparisons.holds(folder):
+        for path in comparisons.draw(comparisons.read(folder).tables, folder if out is None else out):
+            typer.echo(f"Figure: {path}")
+        return
     result = read(folder)
     figure = plots.breakdown_figure(result.breakdown, report.waiting(result.timeline), result.epochs)
     stem = out if out is not None else folder / "breakdown"
     stem.parent.mkdir(parents=True, exist_ok=True)
     for path in plots.save(figure, stem):
         typer.echo(f"Figure: {path}")
+
+
+@app.command()
+def replay(
+    case: Annotated[Path, typer.Argument(metavar="CASE", help="A JSON file with links and flows, compressed with gzip or not.")],
+    network: Annotated[str, typer.Option(metavar="MODEL", help="The network model: analytic, fluid or packet.")] = "fluid",
+    tolerance: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="fluid: error allowed for less work, from 0 (exact) to below 1.")
+    ] = None,
+    mtu: Annotated[str | None, typer.Option(metavar="SIZE", help="packet: bytes of a packet, such as '4096 B'.")] = None,
+    port_buffer: Annotated[str | None, typer.Option(metavar="SIZE", help="packet: buffer of a port, such as '64 KiB'.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file (.csv or .csv.gz); the default is standard output.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Put the ends that CASE expects, and the errors, beside each end.")] = False,
+) -> None:
+    """Say when the flows of CASE end: a CSV table; a summary on standard error."""
+    from simshuffle.network.case import read_case
+    from simshuffle.network.files import check_target, whole_file
+    from simshuffle.network.replay import csv_rows, network_model, summary
+    from simshuffle.network.replay import replay as replay_case
+
+    model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
+    if out is not None:
+        check_target(out, case)
+    given = read_case(case)
+    if compare and given.expected is None:
+        raise InputError(Problem("--compare", "needs a case that says when its flows end", "no flows.end", "Leave it out."), str(case))
+    result = replay_case(given, model)
+    if out is None:
+        sys.stdout.writelines(csv_rows(result, compare=compare))
+        sys.stdout.flush()  # an error comes here, and not at the end of the process
+    else:
+        with whole_file(out) as file:
+            file.writelines(csv_rows(result, compare=compare))
+    for line in summary(result):
+        _say(line)
+
+
+@app.command()
+def congestion(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or a name below scenarios/.")],
+    pattern: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A pattern; may be given several times. Default: all.")] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="analytic, fluid or packet; several times for several. Default: fluid, packet."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds for analytic and fluid.")] = 5,
+    packet_seeds: Annotated[int, typer.Option(min=1, help="Seeds for packet, of those for the others.")] = 3,
+    packets: Annotated[int, typer.Option(min=1, help="Packets in one run of packet; what is more is left out.")] = 2_000_000,
+    world_size: Annotated[
+        list[int] | None, typer.Option(metavar="M", help="Ranks; may be given several times. Default: the sweep's, or the scenario's.")
+    ] = None,
+    set_: SetOption = None,
+    out: Annotated[Path | None, typer.Option(help="Result folder; the default is results/congestion-NAME-FINGERPRINT.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON on standard output, and nothing else.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is in the result folder.")] = False,
+) -> None:
+    """Compare all-to-all with pairwise exchange on the bytes of SCENARIO: times, what decides, and a verdict."""
+    from simshuffle.congestion import folder as folders
+    from simshuffle.congestion import request
+    from simshuffle.congestion.compare import Settings
+    from simshuffle.results import check_place
+
+    settings = request.chosen(Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets), pattern or [], network or [])
+    scenarios = request.scenarios(scenario, _values(set_ or []), world_size or [])
+    mark = request.fingerprint(scenarios, settings)
+    folder = out if out is not None else Path("results") / f"congestion-{scenarios[0].name.replace('/', '-')}-{mark}"
+    result = None if force else folders.existing(folder, mark)
+    if result is None:
+        check_place(folder, replace=force)  # before a long comparison, not after it
+        with _progress() as progress:
+            result = request.comparison(scenarios, settings, request.with_estimate(progress, _say, monotonic))
+        result.save(folder, replace=force)
+    else:
+        _say(f"{folder} already holds this comparison; nothing was computed.")
+    if json:
+        typer.echo(folders.as_json(result.tables))
+        return
+    _print_comparison(result)
+    typer.echo(f"Tables: {folder}\nFigures: {folder / 'times.png'}, {folder / 'heat.png'}, and both as .pdf")
 
 
 @app.command("list")
@@ -215,6 +306,16 @@ def _print_result(result: Result) -> None:
         console.print(table)
     for line in notes(result):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_comparison(result: Comparison) -> None:
+    from rich.console import Console
+
+    from simshuffle.congestion import text
+
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    for part in text.parts(result.tables, result.meta["message_latency_s"]):
+        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
 
 
 def _say(text: str) -> None:

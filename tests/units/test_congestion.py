@@ -1,0 +1,597 @@
+"""The comparison of exchange patterns: the bytes, the verdict, the ablation, the tables, the figures and the command."""
+
+import importlib
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+
+from simshuffle.cli import main
+from simshuffle.congestion import figures, folder, request, text
+from simshuffle.congestion.ablation import CORNERS, SWITCHES, ablation
+from simshuffle.congestion.compare import Settings, compare
+from simshuffle.congestion.samples import samples
+from simshuffle.congestion.tables import COLUMNS, HOTTEST_COLUMNS, hottest, utilisation
+from simshuffle.congestion.verdict import PRACTICE, QUESTIONS, compared, comparisons, verdicts
+from simshuffle.errors import InputError, ScenarioError
+from simshuffle.patterns import PATTERNS, Variant, variants
+from simshuffle.scenario import load_scenario
+from tests.small import small
+
+VALUES = {
+    "cluster": "small-fat-tree",
+    "workload.allreduce.rings": 1,
+    "world_size": 8,
+    "workload.dataset.num_samples": 1600,
+    "workload.exchange": "partial_local_shuffle:exchange_fraction=0.1",
+}
+ARGUMENTS = ["quickstart", *(part for key, value in VALUES.items() for part in ("--set", f"{key}={value}"))]
+FEW = [*ARGUMENTS, "--seeds", "2", "--packet-seeds", "1", "--packets", "100000"]
+EXCHANGE = "partial_local_shuffle:exchange_fraction=0.1"
+
+
+def scenario(**values):
+    return load_scenario("quickstart", VALUES | {key.replace("__", "."): value for key, value in values.items()})
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """Two world sizes, two models, two seeds."""
+    return compare([scenario(), scenario(world_size=16)], Settings(seeds=2, packet_seeds=2, packets=10**9))
+
+
+# ------------------------------------------------------------------------------------------------------------------- the bytes
+
+
+def test_a_rank_sends_its_share_in_the_pace_of_the_exchange():
+    sent = samples(small(workload__exchange=EXCHANGE))
+    # 800 samples, 8 ranks, a tenth: 10 each; batches of 10, so one an iteration
+    assert sent.count == 10
+    assert sent.iteration.tolist() == list(range(10))
+    assert sent.nbytes(1) == pytest.approx(np.full((10, 8), 500e3), rel=1e-12)  # decoded
+
+
+def test_encoded_samples_have_the_size_of_their_files():
+    sent = samples(small(workload__exchange=f"{EXCHANGE},schedule.payload=encoded"))
+    assert sent.nbytes(1) == pytest.approx(np.full((10, 8), 100e3), rel=1e-12)
+
+
+def test_sizes_follow_the_law_of_the_data_set_and_differ_between_seeds():
+    sent = samples(scenario(workload__dataset__num_samples=400_000))
+    nbytes = sent.nbytes(1)
+    assert nbytes.shape == (5000, 8)
+    assert nbytes.mean() == pytest.approx(196_608, rel=0.01)
+    assert nbytes.std() / nbytes.mean() == pytest.approx(7100 / 30769, rel=0.03)
+    assert np.array_equal(nbytes, sent.nbytes(1))
+    assert not np.any(nbytes == sent.nbytes(2))
+
+
+def test_a_shortened_set_is_the_beginning_of_the_full_one():
+    full = samples(scenario())  # 20 samples of 48 packets from each of 8 ranks: 7680 packets
+    assert full.shortened(7680, 4096.0) is full
+    short = full.shortened(7000, 4096.0)
+    assert (short.bytes_set, short.count, short.share) == ("short", 18, 1.0)
+    assert np.array_equal(short.nbytes(1), full.nbytes(1)[:18])
+
+
+def test_samples_are_cut_where_few_are_too_many():
+    full = samples(scenario())
+    short = full.shortened(384, 4096.0)
+    # two iterations of floor(3.2 (i + 1)) samples: 3 + 3
+    assert (short.count, short.iteration.tolist()) == (6, [0, 0, 0, 1, 1, 1])
+    assert short.share == pytest.approx(384 / (6 * 8 * 48), rel=1e-12)
+    assert short.nbytes(1) == pytest.approx(full.nbytes(1)[:6] * short.share, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"workload__exchange": "local_shuffle"}, ("workload.exchange", "local_shuffle", "partial_local_shuffle:exchange_fraction")),
+        ({"workload__exchange": "global_shuffle"}, ("workload.exchange", "global_shuffle")),
+        ({"workload__exchange": "partial_local_shuffle:exchange_fraction=0.001"}, ("workload.exchange", "0.2 samples")),
+        ({"world_size": 1}, ("world_size", "at least 2")),
+    ],
+)
+def test_there_must_be_something_to_exchange(values, words):
+    with pytest.raises(ScenarioError) as raised:
+        samples(scenario(**values))
+    assert all(word in str(raised.value) for word in words)
+
+
+# ----------------------------------------------------------------------------------------------------------------- the verdict
+
+A, B = QUESTIONS[0]
+
+
+def times_of(seconds, world_size=8):
+    """A table of times: {(bytes_set, model): {variant: times by seed}}."""
+    rows = [
+        {
+            "world_size": world_size, "bytes_set": bytes_set, "pattern": v.pattern, "batching": v.batching, "barrier": v.barrier,
+            "model": model, "seed": seed, "time_s": time,
+        }
+        for (bytes_set, model), of_variant in seconds.items()
+        for v, of_seed in of_variant.items()
+        for seed, time in enumerate(of_seed, 1)
+    ]  # fmt: skip
+    return pd.DataFrame(rows).reindex(columns=list(COLUMNS["times"]))
+
+
+def judged(seconds):
+    table = comparisons(times_of(seconds))
+    (verdict,) = verdicts(table).to_dict("records")
+    return table.to_dict("records"), verdict
+
+
+def test_a_winner_in_all_seeds_of_both_models_is_stable():
+    rows, verdict = judged({("full", "fluid"): {A: [1, 2, 3], B: [2, 4, 9]}, ("full", "packet"): {A: [1, 1], B: [3, 2]}})
+    assert [row["ratio_median"] for row in rows] == [0.5, pytest.approx(5 / 12)]
+    assert [(row["ratio_min"], row["ratio_max"]) for row in rows] == [(pytest.approx(1 / 3), 0.5), (pytest.approx(1 / 3), 0.5)]
+    assert [row["seeds"] for row in rows] == [3, 2]
+    assert [row["share"] for row in rows] == [1.0, 1.0]
+    assert (verdict["winner"], verdict["verdict"], verdict["reason"]) == ("a", "stable", "")
+    assert (verdict["a"], verdict["b"]) == ("all_to_all", "pairing_random all")
+
+
+def test_models_that_disagree_make_it_unstable():
+    _, verdict = judged({("full", "fluid"): {A: [1, 1], B: [2, 2]}, ("full", "packet"): {A: [2, 2], B: [1, 1]}})
+    assert (verdict["winner"], verdict["verdict"]) == ("a", "unstable")
+    assert verdict["reason"] == "fluid and packet disagree"
+
+
+def test_a_winner_in_too_few_seeds_is_unstable():
+    fluid = {A: [1.0] * 10, B: [2.0] * 8 + [0.5] * 2}
+    _, verdict = judged({("full", "fluid"): fluid, ("full", "packet"): {A: [1.0] * 10, B: [2.0] * 9 + [0.5]}})
+    assert verdict["verdict"] == "unstable"
+    assert verdict["reason"] == "holds in 80 % of the seeds (fluid)"
+
+
+def test_models_are_held_against_each_other_on_the_seeds_they_share():
+    # on all of its seeds fluid says b, on those of packet it says a, as packet does
+    fluid, packet = {A: [1, 1, 4, 4, 4], B: [2, 2, 1, 1, 1]}, {A: [1, 1], B: [2, 2]}
+    rows, verdict = judged({("full", "fluid"): fluid, ("full", "packet"): packet})
+    assert [(row["winner"], row["shared"]) for row in rows] == [("b", "a"), ("a", "a")]
+    assert "disagree" not in verdict["reason"]
+    assert verdict["verdict"] == "unstable"
+
+
+def test_a_winner_on_the_shortened_bytes_only_is_unstable():
+    short = {A: [1, 1], B: [2, 2]}
+    _, verdict = judged({("full", "fluid"): {A: [2, 2], B: [1, 1]}, ("short", "fluid"): short, ("short", "packet"): short})
+    assert (verdict["winner"], verdict["verdict"]) == ("b", "unstable")
+    assert verdict["reason"] == "the shortened bytes give another winner"
+
+
+def test_one_model_alone_proves_nothing():
+    _, verdict = judged({("full", "fluid"): {A: [1, 1], B: [2, 2]}})
+    assert (verdict["winner"], verdict["verdict"], verdict["reason"]) == ("a", "unchecked", "not compared by the packet model")
+
+
+@pytest.mark.parametrize(("ratio", "winner"), [(1.0, "equal"), (1.009, "equal"), (0.991, "equal"), (1.02, "b"), (0.98, "a")])
+def test_a_per_cent_is_no_difference(ratio, winner):
+    rows, _ = judged({("full", "fluid"): {A: [ratio], B: [1.0]}})
+    assert rows[0]["winner"] == winner
+
+
+def test_the_analytic_model_has_no_say():
+    table = comparisons(times_of({("full", "analytic"): {A: [1.0], B: [2.0]}}))
+    assert table.empty
+    assert verdicts(table).empty
+
+
+def test_what_is_compared_comes_in_whole_questions():
+    every = set(variants(PATTERNS))
+    assert compared(every) <= every
+    assert {v for question in QUESTIONS for v in question} | set(CORNERS) <= compared(every)
+    assert compared(variants(["pairing_random"])) == set()
+    assert PRACTICE in compared(variants(["random_permutations", "linear_shift"]))
+
+
+# ---------------------------------------------------------------------------------------------------------------- what decides
+
+
+def corners(time):
+    """Times of the eight corners; ``time`` takes the switches: no barriers, together, one partner."""
+    states = [(free, together, fixed) for free in (False, True) for together in (False, True) for fixed in (False, True)]
+    return {corner: [time(*state)] * 3 for state, corner in zip(states, CORNERS, strict=True)}
+
+
+def test_factors_that_are_independent_are_found_whatever_the_order():
+    table = ablation(times_of({("full", "fluid"): corners(lambda b, m, p: 0.8**b * 0.5**m * 1.25**p)})).set_index("switch")
+    for switch, factor in zip((*SWITCHES, "all three"), (0.8, 0.5, 1.25, 0.5), strict=True):
+        assert table.loc[switch, ["alone", "alone_min", "alone_max", "last", "mean"]].tolist() == pytest.approx([factor] * 5)
+
+
+def test_what_two_switches_do_only_together_is_shared_between_them():
+    table = ablation(times_of({("full", "fluid"): corners(lambda b, m, p: 0.25 if b and m else 1.0)})).set_index("switch")
+    assert table.loc[list(SWITCHES), "alone"].tolist() == pytest.approx([1.0, 1.0, 1.0])
+    assert table.loc[list(SWITCHES), "last"].tolist() == pytest.approx([0.25, 0.25, 1.0])
+    assert table.loc[list(SWITCHES), "mean"].tolist() == pytest.approx([0.5, 0.5, 1.0])
+
+
+def test_other_partners_are_switched_alone():
+    seconds = corners(lambda b, m, p: 2.0) | {Variant("linear_shift", "sample", barrier=True): [1.0, 1.5, 3.0]}
+    table = ablation(times_of({("full", "fluid"): seconds})).set_index("switch")
+    assert table.loc["linear_shift alone", ["alone", "alone_min", "alone_max"]].tolist() == pytest.approx([0.75, 0.5, 1.5])
+    assert "xor alone" not in table.index
+    assert math.isnan(table.loc["linear_shift alone", "last"])
+
+
+def test_without_all_corners_nothing_is_said():
+    seconds = corners(lambda b, m, p: 1.0)
+    del seconds[CORNERS[3]]
+    assert ablation(times_of({("full", "fluid"): seconds})).empty
+
+
+# ------------------------------------------------------------------------------------------------------------------ the tables
+
+
+def test_tables_have_the_columns_that_are_documented(tables):
+    for name, table in tables.items():
+        assert list(table.columns) == list(COLUMNS[name]), name
+        assert not table.isna().any().any(), name
+    assert list(hottest(tables).columns) == list(HOTTEST_COLUMNS)
+
+
+def test_every_model_gets_the_same_bytes(tables):
+    sent = tables.times.groupby(["world_size", "seed"])["nbytes"]
+    assert (sent.max() / sent.min()).max() == pytest.approx(1.0, rel=1e-12)
+    assert sent.mean().groupby("world_size").mean().tolist() == pytest.approx(tables.sets["nbytes"].tolist(), rel=1e-12)
+    bounds = tables.times.groupby(["world_size", "pattern", "batching", "seed"])["bound_s"]
+    assert (bounds.max() == bounds.min()).all()
+
+
+def test_every_variant_is_run_by_fluid_and_what_is_judged_by_packet(tables):
+    every = variants(PATTERNS)
+    runs = tables.times.groupby(["world_size", "model"]).size()
+    assert runs.tolist() == [2 * len(every), 2 * len(compared(every))] * 2
+
+
+def test_times_are_those_of_the_busiest_link_or_longer(tables):
+    by_model = tables.times.groupby("model")["slowdown"].min()
+    assert by_model["fluid"] > 1 - 1e-9
+    assert by_model["packet"] > 0.999  # where the latencies before and behind the link are those of different messages
+    whole = tables.times[tables.times["batching"] == "all"]
+    assert whole["flow_max_s"].to_numpy() == pytest.approx(whole["time_s"].to_numpy(), rel=1e-12)
+    assert (tables.times["flow_p50_s"] <= tables.times["flow_p99_s"]).all()
+    assert (tables.times["flow_p99_s"] <= tables.times["flow_max_s"]).all()
+
+
+def test_utilisation_is_bytes_over_capacity_and_time(tables):
+    link = utilisation(tables).iloc[7]
+    assert link["utilisation"] == pytest.approx(link["nbytes"] / (12.5e9 * link["time_s"]), rel=1e-12)
+    # equal shares of everything but the host's own go out on its port
+    row = tables.tiers[(tables.tiers["pattern"] == "all_to_all") & (tables.tiers["tier"] == "host>leaf")].iloc[0]
+    time = tables.times[tables.times["pattern"] == "all_to_all"].iloc[0]
+    assert row["links"] == 8
+    assert row["mean_utilisation"] == pytest.approx(time["nbytes"] / 8 / 12.5e9 / time["time_s"], rel=1e-12)
+    assert row["mean_utilisation"] < row["max_utilisation"] < 1 + 1e-9
+
+
+def test_the_hottest_links_come_first(tables):
+    found = hottest(tables)
+    for _, rows in found.groupby(["world_size", "pattern", "batching", "barrier", "model"]):
+        assert rows["place"].tolist() == list(range(1, 11))
+        assert rows["utilisation"].is_monotonic_decreasing
+        assert rows["link"].is_unique
+
+
+def test_messages_and_barriers_are_counted(tables):
+    times = tables.times[tables.times["world_size"] == 8].drop_duplicates(["pattern", "batching", "barrier"])
+    counts = {(r["pattern"], r["batching"], r["barrier"]): (r["messages"], r["barriers"]) for r in times.to_dict("records")}
+    assert counts["all_to_all", "all", False] == (56, 0)
+    assert counts["pairing_random", "sample", True] == (160, 19)
+    assert counts["pairing_random", "iteration", True] == (48, 5)
+    assert counts["pairing_random", "all", False] == (8, 0)
+
+
+def test_the_same_arguments_give_the_same_tables_and_another_seed_others():
+    settings = Settings(models=("fluid",), seeds=1)
+    first, again, other = (compare([scenario(seed=seed)], settings) for seed in (1, 1, 2))
+    for (name, a), (_, b), (_, c) in zip(first.items(), again.items(), other.items(), strict=True):
+        pd.testing.assert_frame_equal(a, b, check_exact=True)
+        assert not a.equals(c), name
+
+
+def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
+    module = importlib.import_module("simshuffle.congestion.compare")
+    made = []
+    monkeypatch.setattr(module, "exchange", lambda variant, *rest: (made.append(variant), exchange(variant, *rest))[1])
+    exchange = importlib.import_module("simshuffle.patterns").exchange
+    # one sample an iteration: batches of one iteration are batches of one sample
+    alike = small(workload__exchange=EXCHANGE)
+    found = compare([alike], Settings(patterns=("linear_shift", "pairing_random"), models=("analytic",), seeds=3))
+    assert len(found.times) == 2 * 5 * 3
+    assert len(made) == 3 + 3 * 3  # of the shift once for all seeds, as all samples have one size
+    pairing = found.times[(found.times["pattern"] == "pairing_random") & found.times["barrier"]]
+    one, other = (pairing.loc[pairing["batching"] == batching, "time_s"].tolist() for batching in ("sample", "iteration"))
+    assert one == other
+
+
+def test_the_packet_model_gets_shortened_bytes_and_so_does_its_rival():
+    found = compare([scenario()], Settings(seeds=2, packet_seeds=1, packets=2000))
+    full, short = (found.times[found.times["bytes_set"] == name] for name in ("full", "short"))
+    assert set(full["model"]) == {"fluid"}
+    assert sorted(set(full["seed"])) == [1, 2]
+    assert set(short["model"]) == {"fluid", "packet"}
+    assert set(short["seed"]) == {1}
+    (row,) = found.sets[found.sets["bytes_set"] == "short"].to_dict("records")
+    assert row["byte_share"] == pytest.approx(2000 / 7680, abs=0.05)
+    assert row["nbytes"] == pytest.approx(short["nbytes"].iloc[0], rel=1e-12)
+    assert any("26 % of the bytes; 1 seeds" in line or "25 % of the bytes; 1 seeds" in line for line in text.moved(found))
+
+
+def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
+    found = compare([scenario()], Settings(seeds=1, packet_seeds=1, packets=50))
+    packet = found.times[found.times["model"] == "packet"]
+    assert "all_to_all" not in set(packet["pattern"])
+    assert set(found.times.loc[found.times["pattern"] == "all_to_all", "bytes_set"]) == {"full"}
+    assert any("needs --packets 56 at least" in line for line in text.notes(found, 1e-6))
+    assert any("not compared by the packet model" in line for line in text.verdict_lines(found))
+
+
+@pytest.mark.parametrize(
+    ("models", "patterns", "expected"),
+    [
+        (("packet",), ("pairing_random",), 5),  # alone it does all that is asked
+        (("packet",), ("all_to_all", "pairing_random"), 6),
+        (("fluid", "packet"), ("pairing_random",), 5),  # nothing can be judged
+        (("fluid", "packet"), ("all_to_all", "pairing_random"), 3),  # two questions
+    ],
+)
+def test_what_the_packet_model_is_run_for(models, patterns, expected):
+    found = compare([scenario()], Settings(models=models, patterns=patterns, seeds=1, packet_seeds=1))
+    assert (found.times["model"] == "packet").sum() == expected
+
+
+def test_a_comparison_of_nothing_is_refused():
+    settings = Settings(models=("packet",), patterns=("all_to_all",), packets=50)
+    with pytest.raises(ScenarioError, match="at least 56 for all_to_all; got 50"):
+        compare([scenario()], settings)
+    both = Settings(models=("fluid", "packet"), patterns=("all_to_all",), packets=50, seeds=1)
+    assert compare([scenario()], both).times["model"].tolist() == ["fluid"]
+
+
+# ----------------------------------------------------------------------------------------------------------------- the figures
+
+
+def words(figure):
+    texts = [t.get_text() for t in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
+    return " | ".join(texts)
+
+
+def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
+    figure = figures.times_figure(tables)
+    assert figure.get_size_inches()[0] == pytest.approx(3.4)
+    shown = words(figure)
+    for expected in ("time of an exchange (s), fluid", "ranks", "1 sample", "all samples", "with barriers", "ports at line rate"):
+        assert expected in shown
+    for pattern in PATTERNS:
+        assert pattern.replace("_", " ") in shown
+    ax = figure.axes[0]
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    drawn = {(line.get_label(), line.get_linestyle()): line for line in ax.lines}
+    line = drawn["pairing_random", "--"]
+    chosen = tables.times.query("pattern == 'pairing_random' and batching == 'sample' and barrier and model == 'fluid'")
+    assert line.get_ydata() == pytest.approx(chosen.groupby("world_size")["time_s"].median().to_numpy())
+    assert list(line.get_xdata()) == [8, 16]
+    assert to_hex(line.get_color()) == figures.COLOURS["pairing_random"].lower()
+    assert drawn["ports at line rate", "-"].get_ydata() == pytest.approx(tables.sets["injection_s"].to_numpy())
+
+
+def one_size(tables):
+    return type(tables)(**{name: table[table["world_size"] == 16] for name, table in tables.items()})
+
+
+def test_a_single_world_size_shows_all_variants_side_by_side(tables):
+    single = one_size(tables)
+    figure = figures.times_figure(single)
+    shown = words(figure)
+    assert "16 ranks" in shown
+    assert "fluid" in shown
+    assert "packet" in shown
+    (ax,) = figure.axes
+    assert [t.get_text() for t in ax.get_yticklabels()].count("sample, barrier") == len(PATTERNS) - 1
+    medians = {round(float(line.get_xdata()[0]), 9) for line in ax.lines if line.get_linestyle() == "None"}
+    expected = single.times.groupby(["pattern", "batching", "barrier", "model"])["time_s"].median() / single.sets["injection_s"].iloc[0]
+    assert medians == {round(value, 9) for value in expected}
+
+
+def test_the_heat_map_shows_every_link_of_every_tier(tables):
+    figure = figures.heat_figure(tables)
+    shown = words(figure)
+    assert "utilisation: bytes / (capacity × time)" in shown
+    assert "fluid, 16 ranks" in shown
+    panels = [ax for ax in figure.axes if ax.images]
+    titles = [ax.get_title() for ax in panels]
+    assert titles == ["host>leaf (16)", "leaf>spine (8)", "spine>leaf (8)", "leaf>host (16)"]
+    for ax, (tier, count) in zip(panels, (("host>leaf", 16), ("leaf>spine", 8), ("spine>leaf", 8), ("leaf>host", 16)), strict=True):
+        values = ax.images[0].get_array()
+        assert values.shape == (len(variants(PATTERNS)), count)
+        assert np.all(np.diff(values, axis=1) <= 0)
+        of_tier = tables.tiers[(tables.tiers["tier"] == tier) & (tables.tiers["world_size"] == 16)]
+        first = of_tier[(of_tier["pattern"] == "all_to_all") & (of_tier["model"] == "fluid") & (of_tier["seed"] == 1)]
+        assert values[0].mean() == pytest.approx(first["mean_utilisation"].iloc[0])
+
+
+def test_tiers_are_drawn_in_the_order_of_a_route():
+    assert figures.upwards(["host>leaf", "leaf>host", "memory", "fbb>spine", "spine>fbb", "leaf>fbb", "fbb>leaf"]) == [
+        "host>leaf", "leaf>fbb", "fbb>spine", "spine>fbb", "fbb>leaf", "leaf>host", "memory"
+    ]  # fmt: skip
+    assert figures.upwards(["memory"]) == ["memory"]
+
+
+# ----------------------------------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A result folder made by the command."""
+    place = tmp_path_factory.mktemp("congestion") / "out"
+    assert main(["congestion", *FEW, "--out", str(place)]) == 0
+    return place
+
+
+def test_the_folder_holds_what_is_documented(finished):
+    figures_ = {f"{name}.{kind}" for name in ("times", "heat") for kind in ("png", "pdf")}
+    assert {path.name for path in finished.iterdir()} == {*folder.FILES, *figures_}
+    assert [path.name for path in finished.parent.iterdir()] == ["out"]
+    documented = json.loads((finished / "columns.json").read_text())
+    assert set(documented) == {name for name in folder.FILES if name.endswith((".csv", ".parquet"))}
+    for name, columns in documented.items():
+        path = finished / name
+        table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        assert list(table.columns) == list(columns), name
+        assert len(table), name
+    assert load_scenario(finished / "scenario.yaml") == scenario(sweep={})
+
+
+def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_path, capsys):
+    fresh = compare([scenario(sweep={})], Settings(seeds=2, packet_seeds=1, packets=100_000))
+    for (name, stored), (_, table) in zip(folder.read(finished).tables.items(), fresh.items(), strict=True):
+        assert stored.astype(object).equals(table.astype(object)), name
+    assert main(["plot", str(finished), "--out", str(tmp_path / "again")]) == 0
+    assert "heat.pdf" in capsys.readouterr().out
+    for path in (tmp_path / "again").iterdir():
+        assert path.read_bytes() == (finished / path.name).read_bytes(), path.name
+
+
+def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
+    monkeypatch.setattr(request, "compare", lambda *_: pytest.fail("it was run again"))
+    assert main(["congestion", *FEW, "--out", str(finished)]) == 0
+    out = capsys.readouterr()
+    assert "already holds this comparison" in out.err
+    assert "all_to_all or pairing_random all?" in out.out
+    for word in ("8 ranks on 8 hosts", "What decides", "no barriers", "fluid", "packet", "STABLE", "times in ms", "barriers cost nothing"):
+        assert word in out.out
+
+
+def test_json_is_one_document_and_nothing_else(finished, capsys):
+    assert main(["congestion", *FEW, "--out", str(finished), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == {"sets", "times", "comparisons", "verdicts", "ablation"}
+    assert printed["times"][0]["pattern"] == "all_to_all"
+    assert printed["ablation"][-1]["last"] is None
+
+
+def test_patterns_models_and_world_sizes_are_chosen(tmp_path, capsys):
+    chosen = ["--pattern", "pairing_topology", "--pattern", "xor", "--network", "analytic", "--world-size", "6", "--world-size", "4"]
+    assert main(["congestion", *ARGUMENTS, *chosen, "--seeds", "1", "--out", str(tmp_path / "out")]) == 0
+    times = pd.read_csv(tmp_path / "out" / "times.csv")
+    assert times["model"].unique().tolist() == ["analytic"]
+    assert times.groupby("world_size")["pattern"].unique().map(list).to_dict() == {4: ["xor", "pairing_topology"], 6: ["pairing_topology"]}
+    assert "6 ranks: no xor, which needs a power of two." in capsys.readouterr().out
+
+
+def test_world_sizes_come_from_the_sweep_and_nothing_else_does():
+    swept = request.scenarios("paper/congestion-imagenet1k", {}, [])
+    assert [single.world_size for single in swept] == [128, 256, 512, 1024, 2048]
+    assert [single.sweep for single in swept] == [{}] * 5
+    assert [single.world_size for single in request.scenarios("quickstart", {}, [])] == [64]
+    assert [single.world_size for single in request.scenarios("quickstart", {}, [32, 16, 32])] == [16, 32]
+    # 64, the scenario's own, would not fit
+    assert request.scenarios("quickstart", {"cluster": "small-fat-tree", "workload.allreduce.rings": 1}, [8])[0].world_size == 8
+    assert request.scenarios("paper/congestion-deepcam", {}, [128])[0].workload.dataset.name == "deepcam"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--pattern", "pairing_randum"], ("--pattern", "'pairing_randum'", "Did you mean 'pairing_random'?")),
+        (["--network", "fluids"], ("--network", "'fluids'", "Did you mean 'fluid'?")),
+        (["--pattern", "xor", "--world-size", "6"], ("power of two", "6")),
+        (["--world-size", "10000"], ("world_size", "10000", "16 GPUs")),
+        (["--set", "workload.exchange=local_shuffle"], ("workload.exchange", "local_shuffle")),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_run(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["congestion", *ARGUMENTS, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert all(word in error for word in words), error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--packets", "--packet-seeds"])
+def test_counts_are_at_least_one(option, capsys):
+    assert main(["congestion", *ARGUMENTS, option, "0"]) == 2
+    assert option in capsys.readouterr().err
+
+
+def test_another_result_is_not_overwritten(finished, tmp_path, capsys):
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "thesis.tex").write_text("mine")
+    assert main(["congestion", *FEW, "--out", str(taken)]) == 2
+    assert "holds something else" in capsys.readouterr().err
+    assert main(["congestion", *FEW, "--seeds", "3", "--out", str(finished)]) == 2
+    assert "holds another result" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broken", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_an_interruption_leaves_nothing_and_an_old_result_as_it_was(broken, finished, tmp_path, monkeypatch):
+    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+
+    def fail(*_):
+        raise broken
+
+    monkeypatch.setattr(folder, "draw", fail)
+    quick = [*ARGUMENTS, "--pattern", "pairing_random", "--network", "analytic", "--seeds", "1"]
+    assert main(["congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
+    assert list(tmp_path.iterdir()) == []
+    assert main(["congestion", *quick, "--out", str(finished), "--force"]) in {1, 130}
+    assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
+    assert [path.name for path in finished.parent.iterdir()] == ["out"]
+
+
+def test_a_damaged_folder_is_refused_with_its_name(finished, tmp_path, capsys):
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for path in finished.iterdir():
+        (damaged / path.name).write_bytes(path.read_bytes())
+    (damaged / "times.csv").write_text("a,b\n1,2\n")
+    assert main(["plot", str(damaged)]) == 2
+    assert "times.csv has other columns" in capsys.readouterr().err
+    (damaged / "links.parquet").unlink()
+    with pytest.raises(InputError, match=r"no links\.parquet"):
+        folder.read(damaged)
+
+
+def test_a_long_run_says_how_long():
+    said, told, moments = [], [], iter([0.0, 3.0, 8.0, 10.0, 20.0])
+    report = request.with_estimate(lambda *done: told.append(done), said.append, lambda: next(moments))
+    shares = (0.1, 0.105, 0.11, 0.15, 0.2)
+    for share in shares:
+        report("x", share)
+    assert told == [("x", share) for share in shares]
+    # from 0 to 10 s a twentieth was done: 200 s in all
+    assert said == ["This will take about 3 min in all. Fewer --seeds, --packets or --pattern take less."]
+
+
+def test_a_very_long_run_says_so_after_a_minute():
+    said, moments = [], iter([0.0, 30.0, 61.0])
+    report = request.with_estimate(None, said.append, lambda: next(moments))
+    for share in (0.0, 0.004, 0.01):
+        report("x", share)
+    assert said[0].startswith("This will take about 102 min")
+
+
+def test_progress_ends_at_the_whole():
+    told = []
+    alike = small(workload__exchange=EXCHANGE)
+    compare(
+        [alike], Settings(patterns=("linear_shift", "pairing_random"), models=("analytic", "packet"), seeds=2), lambda *x: told.append(x)
+    )
+    assert [share for _, share in told] == sorted({share for _, share in told})
+    assert told[-1] == ("8 ranks", pytest.approx(1.0))
+
+
+def test_a_short_run_says_nothing():
+    said, moments = [], iter([0.0, 6.0])
+    report = request.with_estimate(None, said.append, lambda: next(moments))
+    report("x", 0.1)
+    report("x", 0.5)
+    assert said == []
