@@ -38,6 +38,8 @@ format: $(VENV)/.installed-test
 
 benchmark: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/epoch.py
+	$(BIN)/python benchmarks/network.py
+	$(BIN)/python benchmarks/packet.py
 
 clean:
 	rm -rf $(VENV) results

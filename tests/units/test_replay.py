@@ -154,7 +154,10 @@ def test_settings_reach_the_network():
 
 def test_an_error_bound_is_stated_if_there_is_one(capsys):
     links = {"capacity": [1e9], "latency": [0.0]}
-    case = {"links": links, "flows": {"size": [1e6, 1.004e6], "route": [[0], [0]]}}  # the second has 0.004 of 1.004 MB left at the first end
+    case = {
+        "links": links,
+        "flows": {"size": [1e6, 1.004e6], "route": [[0], [0]]},
+    }  # the second has 0.004 of 1.004 MB left at the first end
     Path("near.json").write_text(json.dumps(case), encoding="utf-8")
     assert main(["replay", "near.json", "--tolerance", "0.01"]) == 0
     assert "exact for flows whose bytes are smaller by at most 0.00398" in capsys.readouterr().err
