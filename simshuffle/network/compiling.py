@@ -41,6 +41,11 @@ def compiled(function: F) -> F:
     return cast(F, _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", _nrt=False)(function))
 
 
+def merged(function: F) -> F:
+    """As `compiled`, for a function with one caller and many callees: compiled as a part of its caller, which takes less time in all."""
+    return cast(F, _njit(inline="always", error_model="numpy", _nrt=False)(function))
+
+
 def reducing(function: F) -> F:
     """As `compiled`, for sums and minima over values that are not NaN: their order is free, so that vector instructions can be used."""
     relaxed = {"nnan", "nsz", "reassoc"}
