@@ -137,7 +137,8 @@ def replay(
     given = read_case(case)
     if compare and given.expected is None:
         raise InputError(Problem("--compare", "needs a case that says when its flows end", "no flows.end", "Leave it out."), str(case))
-    result = replay_case(given, model)
+    with _progress() as progress:
+        result = replay_case(given, model, (lambda share: progress("replay", share)) if progress else None)
     if out is None:
         sys.stdout.writelines(csv_rows(result, compare=compare))
         sys.stdout.flush()  # an error comes here, and not at the end of the process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -24,8 +25,8 @@ class Analytic(Spec):
         """Whether the messages of one (src, dst) pair go one after the other: nothing waits for anything here."""
         return False
 
-    def finish_times(self, links: Links, flows: Flows) -> Outcome:
-        """Lower bounds of the ends of ``flows``.
+    def finish_times(self, links: Links, flows: Flows, progress: Callable[[float], None] | None = None) -> Outcome:
+        """Lower bounds of the ends of ``flows``; ``progress`` is not needed for what takes no time.
 
         Returns:
             finish: (flows,) s, ``posted + sum of latencies + nbytes / smallest capacity of the route``, where a flow that waits is posted

@@ -6,7 +6,7 @@ is the whole of it for explicit flows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -48,6 +48,7 @@ class FluidNetwork:
         if not np.all(np.isfinite(values) & (values > 0)):
             raise ValueError("every link needs a capacity that is finite and greater than 0")
         self._tolerance = tolerance
+        self.after_slice: Callable[[], None] | None = None  # called now and then during a long `advance`
         self._count = len(values)
         self._capped = capped
         self._width = max(width, 1) + (1 if capped else 0)
@@ -156,6 +157,8 @@ class FluidNetwork:
             )  # fmt: skip
             if self._n_done[0] or upcoming > horizon or upcoming == np.inf or self._outbox[0] >= 0:
                 break
+            if self.after_slice is not None:
+                self.after_slice()
         n_done = self._n_done[0]
         return float(upcoming), self._done[:n_done].tolist() if n_done else []
 
@@ -270,8 +273,8 @@ class Fluid(Spec):
         """Whether the messages of one (src, dst) pair go one after the other."""
         return self.fair_share == "pair"
 
-    def finish_times(self, links: Links, flows: Flows) -> Outcome:
-        """When ``flows`` end, each draining its bytes at its max-min fair rate.
+    def finish_times(self, links: Links, flows: Flows, progress: Callable[[float], None] | None = None) -> Outcome:
+        """When ``flows`` end, each draining its bytes at its max-min fair rate; ``progress`` is told the share of them that have ended.
 
         Returns:
             finish: (flows,) s; makespan: s; error_bound: the largest share of its bytes that a flow was spared, 0 if exact. So the answer
@@ -288,6 +291,8 @@ class Fluid(Spec):
         shared, routes = binding(links, flows)
         batch = TransferBatch(tasks(count, work=flows.nbytes, tag=np.arange(count), **columns), routes, flows.after_from, flows.after_to)
         network = FluidNetwork(shared.capacity, width=routes.shape[1], tags=count, capped=False, tolerance=self.tolerance)
+        if progress is not None:
+            network.after_slice = lambda: progress(1.0 - network.alive / count)
         network.post(0.0, batch)
         network.advance(np.inf)
         if network.alive:

@@ -85,8 +85,8 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def replay(case: Case, model: Model) -> Replay:
-    """Have ``model`` answer ``case``.
+def replay(case: Case, model: Model, progress: Callable[[float], None] | None = None) -> Replay:
+    """Have ``model`` answer ``case``; ``progress`` is told the share done, from another thread.
 
     Raises:
         InputError: the case is none for this model.
@@ -96,7 +96,7 @@ def replay(case: Case, model: Model) -> Replay:
     model.finish_times(Links(np.ones(1), np.zeros(1)), Flows.of([[0]], [1.0]))
     begin = time.process_time()
     try:
-        outcome = _aside(lambda: model.finish_times(case.links, case.flows))
+        outcome = _aside(lambda: model.finish_times(case.links, case.flows, progress))
     except InputError:
         raise
     except ValueError as error:

@@ -200,15 +200,17 @@ def test_rate_limits_hold_among_many_flows(seed, limits):
 
 
 def test_more_rate_limits_can_come_while_flows_are_under_way():
-    """Room for them is made while the network is loaded: nothing that was known of its links may be lost."""
-    capacity, latency, routes, size, _, _ = dense(4, flows=(240, 241))
-    caps = np.concatenate([np.full(120, np.inf), np.random.default_rng(4).choice(np.linspace(0.02, 0.5, 40), 120)])
-    start = np.repeat([0.0, 1.5], 120)
-    network = FluidNetwork(capacity, tags=240)
-    for half in (slice(120), slice(120, 240)):
-        network.advance(float(start[half][0]))
-        batch = tasks(120, work=size[half], cap=caps[half], tag=np.arange(240)[half])
-        network.post(float(start[half][0]), TransferBatch(batch, pad_routes(routes[half])))
+    """Room for them is made while the network is loaded, and rates are repaired then: what is known of its links must not be lost."""
+    capacity, latency, routes, size, _, _ = dense(4, flows=(260, 261))
+    early, late = np.arange(240), np.arange(240, 260)
+    start, caps = np.zeros(260), np.full(260, np.inf)
+    start[late], caps[late] = 1.5, np.linspace(0.02, 0.5, len(late))
+    network = FluidNetwork(capacity, tags=260)
+    for part in (early, late):
+        now = float(start[part[0]])
+        network.advance(now)
+        batch = tasks(len(part), work=size[part], cap=caps[part], tag=part)
+        network.post(now, TransferBatch(batch, pad_routes([routes[i] for i in part])))
     network.advance(math.inf)
     np.testing.assert_allclose(network.finish, reference.finish_times(capacity, latency, routes, size, start, None, caps), rtol=1e-9)
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import SimulationError
+from simshuffle.network import Flows, Fluid, Links
 from simshuffle.network.fluid import FluidNetwork, finish_times
 from simshuffle.traffic import TransferBatch, pad_routes, tasks
 from tests import reference
@@ -235,6 +236,17 @@ def test_many_that_start_and_end_at_the_same_instant(seed):
     after = [sorted(set(rng.integers(0, i, 2).tolist())) if i > 20 and rng.random() < 0.6 else [] for i in range(count)]
     ends = finish_times([4.0, 8.0], [0.0, 0.0], routes, size, start, after)
     np.testing.assert_allclose(ends, reference.finish_times([4.0, 8.0], [0.0, 0.0], routes, size, start, after), rtol=1e-9)
+
+
+def test_a_long_solution_tells_its_progress(monkeypatch):
+    monkeypatch.setattr("simshuffle.network.fluid.SLICE", 20)
+    shares = []
+    links = Links([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
+    flows = Flows.of([[k % 3] for k in range(200)], np.arange(1.0, 201.0))
+    outcome = Fluid().finish_times(links, flows, shares.append)
+    assert len(shares) > 5 and shares == sorted(shares)
+    assert 0 <= shares[0] < shares[-1] <= 1
+    np.testing.assert_array_equal(outcome.finish, Fluid().finish_times(links, flows).finish)
 
 
 def test_memory_grows_with_the_transfers_alive_not_with_their_total():

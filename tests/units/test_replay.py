@@ -503,7 +503,7 @@ def test_options_that_cannot_be_meant_are_refused(options, texts, refused):
 
 
 def test_a_case_beyond_the_range_of_a_network_is_refused(monkeypatch, refused):
-    def finish_times(self, links, flows):
+    def finish_times(self, links, flows, progress=None):
         if len(flows) > 1:
             raise ValueError("beyond 32 hours")
         return original(self, links, flows)
@@ -627,7 +627,7 @@ def test_a_file_with_random_bytes_in_it_is_read_or_refused(tmp_path_factory, see
 def test_ctrl_c_while_solving_ends_with_130_and_writes_nothing(folder, monkeypatch, capsys):
     over = threading.Event()
 
-    def slow(self, links, flows):
+    def slow(self, links, flows, progress=None):
         if len(flows) > 1:
             os.kill(os.getpid(), signal.SIGINT)
             over.wait(60)
