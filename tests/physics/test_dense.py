@@ -215,6 +215,17 @@ def test_more_rate_limits_can_come_while_flows_are_under_way():
     np.testing.assert_allclose(network.finish, reference.finish_times(capacity, latency, routes, size, start, None, caps), rtol=1e-9)
 
 
+def test_an_end_is_not_forgotten_when_rate_limits_come():
+    # One flow alone ends at 10 s. At 1 s come 20 others with as many limits, so many links away that nobody looks at the first by chance.
+    network = FluidNetwork([1.0] * 69 + [100.0], tags=21)
+    network.post(0.0, TransferBatch(tasks(1, work=10.0, tag=0), pad_routes([[0]])))
+    network.advance(1.0)
+    caps = np.linspace(0.1, 2.0, 20)
+    network.post(1.0, TransferBatch(tasks(20, work=20 * caps, cap=caps, tag=np.arange(1, 21)), pad_routes([[69]] * 20)))
+    network.advance(math.inf)
+    assert network.finish == pytest.approx([10.0] + [21.0] * 20, rel=1e-12)
+
+
 # ---------------------------------------------------------------------------------------------------------------- invariances
 
 
