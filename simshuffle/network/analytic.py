@@ -42,11 +42,16 @@ class Analytic(Spec):
 
 def alone(links: Links, flows: Flows) -> Floats:
     """(flows,) s that each flow takes without any other: sum of latencies + nbytes / smallest capacity."""
+    return np.asarray(flows.latencies(links) + _drain(links, flows))
+
+
+def _drain(links: Links, flows: Flows) -> Floats:
+    """(flows,) s that the bytes of each flow take over its slowest link."""
     padded = np.append(links.capacity, np.inf)
     slowest = np.full(len(flows), np.inf)
     for hop in flows.routes.T:
         np.minimum(slowest, padded[hop], out=slowest)
-    return np.asarray(flows.latencies(links) + flows.nbytes / slowest)
+    return np.asarray(flows.nbytes / slowest)
 
 
 def link_bound(links: Links, flows: Flows, finish: Floats) -> float:
@@ -54,11 +59,7 @@ def link_bound(links: Links, flows: Flows, finish: Floats) -> float:
 
     A link is not used before the first of its flows has been posted and has spent its latency.
     """
-    padded = np.append(links.capacity, np.inf)
-    slowest = np.full(len(flows), np.inf)
-    for hop in flows.routes.T:
-        np.minimum(slowest, padded[hop], out=slowest)
-    begin = finish - flows.nbytes / slowest
+    begin = finish - _drain(links, flows)
     first = np.full(len(links) + 1, np.inf)
     for hop in flows.routes.T:
         np.minimum.at(first, hop, begin)
