@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.spec import Bandwidth, Count, Seconds, Sourced
+from simshuffle.curve import BandwidthBySize
+from simshuffle.spec import Count, Seconds, Sourced
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,16 @@ class Ring(Sourced):
     """Reduce-scatter and all-gather around a ring (Patarasuk & Yuan, JPDC 2009): 2 (M-1) steps of n/M bytes.
 
     ``rings`` rings share the bytes, each on an HCA of its own. A step costs ``inter_host_latency`` where the ring leaves the host and
-    ``intra_host_latency`` elsewhere. The bus bandwidths cap what the library reaches over all rings together, whatever the links offer.
+    ``intra_host_latency`` elsewhere. The bus bandwidths cap what the library reaches over all rings together, whatever the links
+    offer; each may be a curve over the bytes of the allreduce.
     """
 
     kind: Literal["ring"]
     rings: Count
     intra_host_latency: Seconds
     inter_host_latency: Seconds
-    intra_host_bus_bandwidth: Bandwidth
-    inter_host_bus_bandwidth: Bandwidth
+    intra_host_bus_bandwidth: BandwidthBySize
+    inter_host_bus_bandwidth: BandwidthBySize
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> RingFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None for a single rank.
@@ -67,6 +69,6 @@ class Ring(Sourced):
             dst=dst,
             nbytes=np.full(len(src), each),
             rail=np.repeat(np.arange(rings, dtype=np.int32), world_size),
-            cap=np.full(len(src), bus / rings),
+            cap=np.full(len(src), bus(nbytes) / rings),
             latency=inter * self.inter_host_latency + intra * self.intra_host_latency,
         )

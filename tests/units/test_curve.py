@@ -1,0 +1,83 @@
+"""Curves of measured points."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from simshuffle.curve import BandwidthByCount, BandwidthBySize, Curve, FrequencyByCount
+from simshuffle.spec import Spec
+
+
+class Record(Spec):
+    size: BandwidthBySize = Curve((0.0,), (1.0,), constant=True)
+    clients: BandwidthByCount = Curve((0.0,), (1.0,), constant=True)
+    depth: FrequencyByCount = Curve((0.0,), (1.0,), constant=True)
+
+
+def curve(value: object) -> Curve:
+    return Record.model_validate({"size": value}).size
+
+
+def test_between_points_a_power_law_is_met_exactly() -> None:
+    # y = 3 x^0.5 is straight in logarithms, so that two of its points give it everywhere between them
+    measured = curve({"points": {"100 B": "30 B/s", "10 kB": "300 B/s"}})
+    assert measured(2500) == pytest.approx(3 * math.sqrt(2500), rel=1e-12)
+
+
+def test_linear_between_points() -> None:
+    measured = curve({"points": {"100 B": "30 B/s", "200 B": "50 B/s"}, "interpolation": "linear"})
+    assert measured(125) == pytest.approx(35)
+
+
+def test_outside_the_points_the_nearest_value_holds_and_is_known_as_not_measured() -> None:
+    measured = Record.model_validate({"depth": {"points": {1: "12 k/s", 32: "300 k/s"}}}).depth
+    assert [measured(0.5), measured(1), measured(32), measured(1000)] == [12e3, 12e3, 300e3, 300e3]
+    assert [measured.covers(x) for x in (0.5, 1, 32, 33)] == [False, True, True, False]
+
+
+def test_a_constant_is_the_same_everywhere() -> None:
+    assert [curve("6.3 GB/s")(x) for x in (0, 1, 1e12)] == [6.3e9] * 3
+    assert curve("6.3 GB/s").covers(0)
+
+
+@given(
+    st.dictionaries(
+        st.floats(1, 1e12).map(lambda x: f"{x!r} B"), st.floats(1e-3, 1e12).map(lambda y: f"{y!r} B/s"), min_size=1, max_size=5
+    ),
+    st.sampled_from(["log", "linear"]),
+)
+def test_a_curve_survives_writing_and_reading(points: dict[str, str], interpolation: str) -> None:
+    record = Record.model_validate({"size": {"points": points, "interpolation": interpolation}})
+    assert Record.model_validate(record.model_dump()) == record
+    for x, y in zip(record.size.x, record.size.y, strict=True):
+        assert record.size(x) == pytest.approx(y, rel=1e-12)
+    middle = math.sqrt(record.size.x[0] * record.size.x[-1])
+    assert min(record.size.y) * (1 - 1e-9) <= record.size(middle) <= max(record.size.y) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("6", "has no unit"),
+        ("0 B/s", "greater than 0"),
+        ({"points": {}}, "at least one place"),
+        ({"points": {"1 MB": "3 GB"}}, "another kind"),
+        ({"points": {"1 MB": "0 B/s"}}, "greater than 0"),
+        ({"points": {"1 MB": "1 B/s", "1000 kB": "2 B/s"}}, "distinct"),
+        ({"points": {1: "3 GB/s"}}, "has no unit"),
+        ({"point": {}}, "keys points and interpolation"),
+        ({"points": {"1 MB": "3 GB/s"}, "interpolation": "cubic"}, "one of log, linear"),
+        ([1], "has no unit"),
+    ],
+)
+def test_what_is_no_curve_is_refused(value: object, text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        curve(value)
+
+
+def test_a_place_without_unit_must_be_a_number() -> None:
+    with pytest.raises(ValidationError, match="not a number"):
+        Record.model_validate({"clients": {"points": {"one": "3 GB/s"}}})
