@@ -36,8 +36,8 @@ State.__doc__ = """All arrays of the shared links.
 
 width: hops kept for each flow. nodes, links, hops, clock: records of kernel.py and this file. load: (3, links) units/s, the rows `EXT`,
 `CAPACITY` and `TOP`. ends: (padded links,) s, the next end of each, then the smallest of each 64 of them, then of each 64 of those.
-entries: records of `ENTRY`, the heaps of the links; others: the ``width`` - 1 other links on the route of each entry. room: records of
-`ROOM`, lists of links and of flows.
+entries: records of `ENTRY`, the heaps of the links, and beside each heap the list of its flows that share other links; others: those
+``width`` - 1 links for each place of that list. room: records of `ROOM`, lists of links and of flows.
 """
 # Rows of `load`: what flows with a bottleneck elsewhere take of a link; its capacity; the largest load seen.
 EXT, CAPACITY, TOP = 0, 1, 2
@@ -71,12 +71,16 @@ LINK = np.dtype(
         ("busy", "f8"),  # s with any flow, up to `t_busy`
         ("t_busy", "f8"),
         ("peak", "f8"),  # highest load / capacity
+        ("floor", "f8"),  # units/s, at most the lowest rate limit of its own flows; inf if none has one
         ("offset", "i8"),  # first entry of its heap
         ("n", "i4"),  # flows that have their bottleneck here
+        ("n_rows", "i4"),  # those of them that share other links
         ("room", "i4"),  # entries reserved
         ("n_alive", "i4"),  # transfers posted and not ended whose route has it
         ("n_active", "i4"),
-        ("head", "i4"),  # first hop in the list of its active flows, -1 if none
+        ("n_alone", "i4"),  # active flows that share no other link
+        ("head", "i4"),  # first hop in the list of its active flows that share other links, -1 if none
+        ("alone", "i4"),  # the same for those that share no other
         ("queued", "i4"),
         ("rank", "i4"),  # place in order, -1 if not ordered
         ("fixed", "i4"),  # 1: stands for a rate limit of flows; its level never changes
@@ -85,7 +89,14 @@ LINK = np.dtype(
     ],
     align=True,
 )
-ENTRY = np.dtype([("key", "f8"), ("flow", "i4"), ("spare", "i4")], align=True)
+ENTRY = np.dtype(
+    [
+        ("key", "f8"),  # what `served` of the link will be when the flow ends
+        ("flow", "i4"),
+        ("member", "i4"),  # not of the heap: the flow whose other links are here in `others`
+    ],
+    align=True,
+)
 ROOM = np.dtype(
     [
         ("key", "f8"),  # heap of links to visit: their levels, and which they are
@@ -165,29 +176,11 @@ def all_minima(s: Any) -> None:
 
 
 @compiled
-def _write(s: Any, at: int, key: float, flow: int, link: int) -> None:
-    """Write an entry of the heap of ``link``."""
+def _write(s: Any, at: int, key: float, flow: int) -> None:
+    """Write an entry of a heap."""
     s.entries[at].key = key
     s.entries[at].flow = flow
     s.nodes[flow].place = at
-    j = at * (s.width - 1)
-    for k in range(flow * s.width, flow * s.width + s.nodes[flow].n_hops):
-        if s.hops[k].link != link:
-            s.others[j] = s.hops[k].link
-            j += 1
-    while j < (at + 1) * (s.width - 1):
-        s.others[j] = s.clock[0].nowhere
-        j += 1
-
-
-@compiled
-def _shift(s: Any, to: int, at: int) -> None:
-    s.entries[to].key = s.entries[at].key
-    s.entries[to].flow = s.entries[at].flow
-    s.nodes[s.entries[to].flow].place = to
-    n = s.width - 1
-    for j in range(n):
-        s.others[to * n + j] = s.others[at * n + j]
 
 
 @compiled
@@ -197,7 +190,7 @@ def _rise(s: Any, base: int, k: int, key: float) -> int:
         parent = (k - 1) >> 1
         if s.entries[base + parent].key <= key:
             break
-        _shift(s, base + k, base + parent)
+        _write(s, base + k, s.entries[base + parent].key, int64(s.entries[base + parent].flow))
         k = parent
     return k
 
@@ -213,9 +206,51 @@ def _sink(s: Any, base: int, n: int, k: int, key: float) -> int:
             child += 1
         if s.entries[base + child].key >= key:
             break
-        _shift(s, base + k, base + child)
+        _write(s, base + k, s.entries[base + child].key, int64(s.entries[base + child].flow))
         k = child
     return k
+
+
+@compiled
+def _enlist(s: Any, ident: int, flow: int) -> None:
+    """Note what matters of ``flow`` when the level of its bottleneck changes: which links it shares besides, and its rate limit.
+
+    Thousands of flows that share one link alone, like requests to one server, so cost no more than two at a change of its level.
+    """
+    link = s.links[ident]
+    nowhere = s.clock[0].nowhere
+    first, last = flow * s.width, flow * s.width + s.nodes[flow].n_hops
+    if s.hops[last - 1].link > nowhere:
+        link.floor = min(link.floor, s.links[s.hops[last - 1].link].level)
+    s.nodes[flow].row = -1
+    if s.nodes[flow].alone or link.fixed:
+        return
+    row = link.offset + link.n_rows
+    link.n_rows += 1
+    s.entries[row].member = flow
+    s.nodes[flow].row = row
+    j = row * (s.width - 1)
+    for k in range(first, last):
+        if s.hops[k].link != ident and s.hops[k].link < nowhere:
+            s.others[j] = s.hops[k].link
+            j += 1
+    while j < (row + 1) * (s.width - 1):
+        s.others[j] = nowhere
+        j += 1
+
+
+@compiled
+def _strike(s: Any, ident: int, row: int) -> None:
+    """Undo `_enlist`: the last of the list takes the place."""
+    link = s.links[ident]
+    link.n_rows -= 1
+    last = link.offset + link.n_rows
+    if row != last:
+        s.entries[row].member = s.entries[last].member
+        s.nodes[s.entries[row].member].row = row
+        n = s.width - 1
+        for j in range(n):
+            s.others[row * n + j] = s.others[last * n + j]
 
 
 @compiled
@@ -225,6 +260,7 @@ def _insert(s: Any, ident: int, flow: int, left: float) -> None:
     now = s.clock[0].now
     if link.n == 0:
         link.served = 0.0
+        link.floor = np.inf
         s.clock[0].n_saturated += 1
     else:
         link.served += link.level * (now - link.t_last)
@@ -232,7 +268,8 @@ def _insert(s: Any, ident: int, flow: int, left: float) -> None:
     k = int64(link.n)
     link.n = k + 1
     key = link.served + left
-    _write(s, link.offset + _rise(s, link.offset, k, key), key, flow, ident)
+    _write(s, link.offset + _rise(s, link.offset, k, key), key, flow)
+    _enlist(s, ident, flow)
     s.nodes[flow].bottleneck = ident
 
 
@@ -252,6 +289,8 @@ def _take(s: Any, flow: int) -> float:
     link.n = n
     if n == 0:
         s.clock[0].n_saturated -= 1
+    if node.row >= 0:
+        _strike(s, ident, int64(node.row))
     last = base + n
     if at != last:
         key = s.entries[last].key
@@ -259,7 +298,7 @@ def _take(s: Any, flow: int) -> float:
         k = _rise(s, base, at - base, key)
         if k == at - base:
             k = _sink(s, base, n, k, key)
-        _write(s, base + k, key, mover, ident)
+        _write(s, base + k, key, mover)
     return float(max(left, 0.0))
 
 
@@ -276,13 +315,19 @@ def _link_in(s: Any, flow: int) -> None:
     """Enter ``flow`` into the lists of its links."""
     width = s.width
     now = s.clock[0].now
+    alone = s.nodes[flow].alone
     for at in range(flow * width, flow * width + s.nodes[flow].n_hops):
         link = s.links[s.hops[at].link]
+        head = link.alone if alone else link.head
         s.hops[at].prev = -1
-        s.hops[at].next = link.head
-        if link.head >= 0:
-            s.hops[link.head].prev = at
-        link.head = at
+        s.hops[at].next = head
+        if head >= 0:
+            s.hops[head].prev = at
+        if alone:
+            link.alone = at
+            link.n_alone += 1
+        else:
+            link.head = at
         if link.n_active == 0:
             link.t_busy = now
         link.n_active += 1
@@ -334,11 +379,14 @@ def stop(s: Any, flow: int) -> None:
         link = s.links[ident]
         if s.hops[at].prev >= 0:
             s.hops[s.hops[at].prev].next = s.hops[at].next
+        elif node.alone:
+            link.alone = s.hops[at].next
         else:
             link.head = s.hops[at].next
         if s.hops[at].next >= 0:
             s.hops[s.hops[at].next].prev = s.hops[at].prev
         link.n_active -= 1
+        link.n_alone -= node.alone
         link.n_alive -= 1
         link.nbytes += node.nbytes
         link.work += node.work - node.booked
@@ -382,6 +430,19 @@ def _move(s: Any, flow: int, to: int) -> None:
 
 
 @compiled
+def _faster(s: Any, ident: int, level: float, at: int, n: int) -> int:
+    """List the flows of a list of hops that are faster than ``level`` elsewhere, after ``n`` others; returns how many there are."""
+    while at >= 0:
+        flow = at // s.width
+        other = int64(s.nodes[flow].bottleneck)
+        if other != ident and s.links[other].level > level * (1.0 + LEVEL_TOLERANCE):
+            s.room[n].flow = flow
+            n += 1
+        at = int64(s.hops[at].next)
+    return n
+
+
+@compiled
 def _pull(s: Any, ident: int) -> float:
     """Move flows to this link that are faster elsewhere than its level allows, the fastest first; returns its level (units/s)."""
     width = s.width
@@ -389,23 +450,24 @@ def _pull(s: Any, ident: int) -> float:
     level = (s.load[CAPACITY, ident] - s.load[EXT, ident]) / link.n if link.n > 0 else -1.0
     if link.n == 0:
         link.level = 0.0
-    n = 0
-    at = int64(link.head)
-    while at >= 0:
-        flow = at // width
-        other = int64(s.nodes[flow].bottleneck)
-        if other != ident and s.links[other].level > level * (1.0 + LEVEL_TOLERANCE):
-            s.room[n].flow = flow
-            n += 1
-        at = int64(s.hops[at].next)
+    n = FIRST
+    if link.n_rows < link.n_active - link.n_alone:
+        n = _faster(s, ident, level, int64(link.head), n)
+    if link.n - link.n_rows < link.n_alone:
+        n = _faster(s, ident, level, int64(link.alone), n)
+    top = np.inf
     while n > 0:
-        best = 0
-        for i in range(1, n):
-            if s.links[s.nodes[s.room[i].flow].bottleneck].level > s.links[s.nodes[s.room[best].flow].bottleneck].level:
-                best = i
-        flow = int64(s.room[best].flow)
-        if s.links[s.nodes[flow].bottleneck].level <= level * (1.0 + LEVEL_TOLERANCE):
+        best, highest = FIRST, -1.0
+        for i in range(n):
+            other = s.links[s.nodes[s.room[i].flow].bottleneck].level
+            if other > highest:
+                best, highest = i, other
+                if other == top:  # many tie, and none is faster than the last
+                    break
+        top = highest
+        if top <= level * (1.0 + LEVEL_TOLERANCE):
             break
+        flow = int64(s.room[best].flow)
         n -= 1
         s.room[best].flow = s.room[n].flow
         for k in range(flow * width, flow * width + s.nodes[flow].n_hops):
@@ -416,28 +478,58 @@ def _pull(s: Any, ident: int) -> float:
 
 
 @compiled
+def _send(s: Any, ident: int, flow: int, to: int) -> float:
+    """Move a flow of this link to another; returns the level of this one without it (units/s)."""
+    for hop in range(flow * s.width, flow * s.width + s.nodes[flow].n_hops):
+        _touch(s, int64(s.hops[hop].link))
+    _move(s, flow, to)
+    link = s.links[ident]
+    return float((s.load[CAPACITY, ident] - s.load[EXT, ident]) / link.n) if link.n > 0 else np.inf
+
+
+@compiled
 def _push(s: Any, ident: int, level: float) -> float:
     """Move the flows of this link that meet a lower level elsewhere on their route; returns its level without them (units/s)."""
     link = s.links[ident]
     width = s.width
-    k = 0
-    while k < link.n:
-        at = link.offset + k
+    row = int64(link.offset)
+    quiet = 0  # rows in a row that stay
+    while quiet < link.n_rows:
+        if row >= link.offset + link.n_rows:
+            row = int64(link.offset)
         best, lowest = int64(-1), level * (1.0 - LEVEL_TOLERANCE)
-        for j in range(at * (width - 1), (at + 1) * (width - 1)):
+        for j in range(row * (width - 1), (row + 1) * (width - 1)):
             other = s.links[s.others[j]]
-            if (other.fixed or (other.n > 0 and other.queued == 0)) and other.level < lowest:
+            if other.n > 0 and other.queued == 0 and other.level < lowest:
                 best, lowest = int64(s.others[j]), other.level
+        quiet += 1
         if best < 0:
-            k += 1
-            continue
-        flow = int64(s.entries[at].flow)
-        for hop in range(flow * width, flow * width + s.nodes[flow].n_hops):
-            _touch(s, int64(s.hops[hop].link))
-        _move(s, flow, best)
-        if link.n > 0:
-            level = (s.load[CAPACITY, ident] - s.load[EXT, ident]) / link.n
-        k = 0  # the heap has changed, and a higher level may send more away
+            row += 1
+        else:  # the last row has taken its place, and a higher level may send more away
+            level = _send(s, ident, int64(s.entries[row].member), best)
+            quiet = 0
+    return level
+
+
+@compiled
+def _release(s: Any, ident: int, level: float) -> float:
+    """Move the flows of this link that have a rate limit below its level to the link of that limit; returns its level without them."""
+    link = s.links[ident]
+    while level * (1.0 - LEVEL_TOLERANCE) > link.floor:
+        n, floor = 0, np.inf
+        for at in range(link.offset, link.offset + link.n):
+            flow = int64(s.entries[at].flow)
+            last = s.hops[flow * s.width + s.nodes[flow].n_hops - 1].link
+            if s.links[last].fixed:
+                if s.links[last].level < level * (1.0 - LEVEL_TOLERANCE):
+                    s.room[n].flow = flow
+                    n += 1
+                else:
+                    floor = min(floor, s.links[last].level)
+        link.floor = floor
+        for i in range(n):
+            flow = int64(s.room[i].flow)
+            level = _send(s, ident, flow, int64(s.hops[flow * s.width + s.nodes[flow].n_hops - 1].link))
     return level
 
 
@@ -502,14 +594,18 @@ def _visit(s: Any, ident: int) -> None:
         return
     if not link.fixed:
         level = _pull(s, ident)
-        level = _push(s, ident, level)
+        # No flow of a link that does not rise meets a lower level: the links that have fallen have pulled theirs.
+        if level > link.level:
+            level = _push(s, ident, level)
+        while level * (1.0 - LEVEL_TOLERANCE) > link.floor and link.n > 0:
+            level = _push(s, ident, _release(s, ident, level))
         step = level - link.level
         if link.n > 0 and abs(step) > SMALLEST_STEP * abs(level):
             link.served += link.level * (now - link.t_last)
             link.t_last = now
             link.level = level
-            for at in range(link.offset, link.offset + link.n):
-                for j in range(at * (s.width - 1), (at + 1) * (s.width - 1)):
+            for row in range(link.offset, link.offset + link.n_rows):
+                for j in range(row * (s.width - 1), (row + 1) * (s.width - 1)):
                     other = int64(s.others[j])
                     if other == s.clock[0].nowhere:
                         break
@@ -570,10 +666,10 @@ def _repair(s: Any) -> bool:
 
 
 @compiled
-def _earliest(s: Any, at: int) -> int:
-    """Lowest place in order among the other links of an entry."""
+def _earliest(s: Any, row: int) -> int:
+    """Lowest place in order among the links of a row of `others`."""
     out = s.clock[0].n_order
-    for j in range(at * (s.width - 1), (at + 1) * (s.width - 1)):
+    for j in range(row * (s.width - 1), (row + 1) * (s.width - 1)):
         other = s.links[s.others[j]]
         if other.n > 0 and other.rank >= 0:
             out = min(out, other.rank)
@@ -604,13 +700,13 @@ def _sort(s: Any) -> None:
     for i in range(n):
         link = s.links[s.room[i].order]
         n_moving = 0
-        for at in range(link.offset, link.offset + link.n):
-            if _earliest(s, at) < i:
-                s.room[n_moving].flow = s.entries[at].flow
+        for row in range(link.offset, link.offset + link.n_rows):
+            if _earliest(s, row) < i:
+                s.room[n_moving].flow = s.entries[row].member
                 n_moving += 1
         for k in range(n_moving):
             flow = int64(s.room[k].flow)
-            _move(s, flow, int64(s.room[_earliest(s, s.nodes[flow].place)].order))
+            _move(s, flow, int64(s.room[_earliest(s, s.nodes[flow].row)].order))
 
 
 @compiled
@@ -624,7 +720,7 @@ def _publish(s: Any, ident: int, level: float) -> bool:
         link.served += link.level * (now - link.t_last)
         link.t_last = now
         link.level = level
-        for k in range(np.uint64(link.offset * (s.width - 1)), np.uint64((link.offset + link.n) * (s.width - 1))):
+        for k in range(np.uint64(link.offset * (s.width - 1)), np.uint64((link.offset + link.n_rows) * (s.width - 1))):
             s.load[EXT, s.others[k]] += step
     s.ends[ident] = _schedule(s, ident)
     return bool(changed)
@@ -643,10 +739,10 @@ def _take_over(s: Any, ident: int, passed: int) -> None:
     """Give a link the flows on it that have their bottleneck on another."""
     link = s.links[passed]
     n = 0
-    for at in range(link.offset, link.offset + link.n):
-        for j in range(at * (s.width - 1), (at + 1) * (s.width - 1)):
+    for row in range(link.offset, link.offset + link.n_rows):
+        for j in range(row * (s.width - 1), (row + 1) * (s.width - 1)):
             if s.others[j] == ident:
-                s.room[n].flow = s.entries[at].flow
+                s.room[n].flow = s.entries[row].member
                 n += 1
     for i in range(n):
         _move(s, int64(s.room[i].flow), ident)
@@ -669,7 +765,7 @@ def _place(s: Any, ident: int, end: int) -> int:
         at -= 1
         passed = int64(s.room[at].order)
         first = s.links[passed].offset * width
-        if _count(s.others, first, first + s.links[passed].n * width, ident):
+        if _count(s.others, first, first + s.links[passed].n_rows * width, ident):
             _take_over(s, ident, passed)
             level = (s.load[CAPACITY, ident] - s.load[EXT, ident]) / link.n
         s.room[at + 1].order = passed
@@ -845,7 +941,8 @@ def _open_links(s: Any, flows: Any, n_flows: int) -> int:
             if link.stamp != clock.stamp:
                 link.stamp = clock.stamp
                 link.n_open = link.n_active
-                link.n = 0
+                link.n = link.n_rows = 0
+                link.floor = np.inf
                 s.load[EXT, ident] = 0.0
                 s.ends[ident] = np.inf
                 s.room[n].key = link.level if link.fixed else s.load[CAPACITY, ident] / link.n_open
@@ -865,10 +962,12 @@ def _close_link(s: Any, ident: int, level: float) -> None:
     link.t_last = s.clock[0].now
     base = int64(link.offset)
     for at in range(base, base + link.n):
-        _write(s, at, s.entries[at].key, int64(s.entries[at].flow), ident)
+        flow = int64(s.entries[at].flow)
+        s.nodes[flow].place = at
+        _enlist(s, ident, flow)
     for k in range((link.n >> 1) - 1, -1, -1):
         key, flow = s.entries[base + k].key, int64(s.entries[base + k].flow)
-        _write(s, base + _sink(s, base, int64(link.n), k, key), key, flow, ident)
+        _write(s, base + _sink(s, base, int64(link.n), k, key), key, flow)
     s.ends[ident] = _schedule(s, ident)
     s.load[TOP, ident] = s.load[CAPACITY, ident]
     s.clock[0].n_saturated += 1
@@ -906,13 +1005,13 @@ def fill(s: Any, flows: Any, n_new: int) -> None:
                 if s.room[0].key < level or s.room[0].ident != ident:
                     continue
         if link.n_open > 0:
-            at = int64(link.head)
-            while at >= 0:
-                flow = at // width
-                if s.nodes[flow].bottleneck < 0:
-                    _freeze(s, flow, ident, level)
-                    n_left -= 1
-                at = int64(s.hops[at].next)
+            for head in (link.head, link.alone):
+                at = int64(head)
+                while at >= 0:
+                    if s.nodes[at // width].bottleneck < 0:
+                        _freeze(s, at // width, ident, level)
+                        n_left -= 1
+                    at = int64(s.hops[at].next)
             _close_link(s, ident, level)
         elif not link.fixed:
             s.load[TOP, ident] = max(s.load[TOP, ident], s.load[EXT, ident])

@@ -74,7 +74,7 @@ class FluidNetwork:
     def _links(self, values: NDArray[np.float64], count: int) -> fair.State:
         """The arrays of ``count`` links, the first of which have the capacities ``values``, and no transfer."""
         links = np.zeros(count, fair.LINK)
-        links["head"] = links["rank"] = -1
+        links["head"] = links["alone"] = links["rank"] = -1
         load = np.full((3, count), 0.0)  # not zeros: vector stores into memory that was never written are slow on some processors
         load[fair.CAPACITY] = np.inf
         load[fair.CAPACITY, : len(values)] = values

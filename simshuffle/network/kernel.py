@@ -39,10 +39,12 @@ NODE = np.dtype(
         ("pair", "i8"),  # key of the fair-share entity, or -1
         ("seq", "i8"),  # order of posting
         ("place", "i8"),  # its entry in the heap of its bottleneck; -1 before it drains
+        ("row", "i8"),  # its place in the list of flows beside that heap; -1 if it is not there
         ("bottleneck", "i4"),
         ("state", "i4"),
         ("n_deps", "i4"),
         ("n_hops", "i4"),
+        ("alone", "i4"),  # 1: it shares at most one link, rate limits aside
         ("group", "i4"),
         ("group2", "i4"),
         ("account", "i4"),
@@ -303,6 +305,9 @@ def _enlarge(s: Any, ident: int) -> bool:
         s.entries[base + k].key = s.entries[link.offset + k].key
         s.entries[base + k].flow = s.entries[link.offset + k].flow
         s.nodes[s.entries[base + k].flow].place = base + k
+    for k in range(link.n_rows):
+        s.entries[base + k].member = s.entries[link.offset + k].member
+        s.nodes[s.entries[base + k].member].row = base + k
         for j in range(s.width - 1):
             s.others[(base + k) * (s.width - 1) + j] = s.others[(link.offset + k) * (s.width - 1) + j]
     link.offset = base
@@ -381,6 +386,7 @@ def post(
         while n_hops < routes.shape[1] and routes[i, n_hops] >= 0:
             hops[slot * width + n_hops].link = routes[i, n_hops]
             n_hops += 1
+        node.alone = n_hops < 2
         if task.cap < np.inf:
             hops[slot * width + n_hops].link = _cap_link(s.links, clock, task.cap)
             n_hops += 1

@@ -131,6 +131,26 @@ def test_links_that_fall_empty_and_fill_again_at_one_instant_are_put_in_order(se
     np.testing.assert_allclose(finish_times(*case), reference.finish_times(*case), rtol=1e-9)
 
 
+def popular(seed):
+    """As `dense`, but all flows use the first link, which most of them share alone, and many have a rate limit; and these limits."""
+    rng = np.random.default_rng(seed)
+    capacity, latency, routes, size, _, after = dense(seed, links=(5, 20), flows=(60, 140))
+    routes = [[0] if rng.random() < 0.7 else [0, *(link for link in route if link > 0)] for route in routes]
+    limits = np.where(rng.random(len(routes)) < 0.5, rng.choice([0.01, 0.03, 0.1, 0.5], len(routes)), np.inf)
+    return (capacity, latency, routes, size, rng.choice(np.linspace(0, 200, 40), len(routes)), after), limits
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_flows_that_share_one_link_alone_end_as_by_the_plain_solver(seed):
+    """The level of that link rises above rate limits and falls below them again as flows come and go."""
+    case, limits = popular(seed)
+    capacity, _, routes, size, start, _ = case
+    network = FluidNetwork(capacity, tags=len(routes))
+    network.post(0.0, TransferBatch(tasks(len(routes), work=size, start=start, cap=limits, tag=np.arange(len(routes))), pad_routes(routes)))
+    network.advance(math.inf)
+    np.testing.assert_allclose(network.finish, reference.finish_times(*case, caps=limits), rtol=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_levels_that_are_close_are_still_told_apart(seed):
     capacity, *rest = dense(seed, flows=(100, 200))
