@@ -56,9 +56,13 @@ def _number(value: object, dimension: Dimension | None) -> float:
             return parse_quantity(value, dimension)
         except UnitError as error:
             raise _problem(f"'{value}' {error}") from None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    try:  # the keys of a mapping become texts where it is written as JSON
+        number = math.nan if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
         raise _problem(f"'{value}' is not a number")
-    return float(value)
+    return number
 
 
 def _points(points: object, over: Dimension | None, of: Dimension) -> tuple[tuple[float, ...], tuple[float, ...]]:

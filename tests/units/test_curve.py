@@ -3,11 +3,13 @@
 import math
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.curve import BandwidthByCount, BandwidthBySize, Curve, FrequencyByCount
+from simshuffle.scenario import load_scenario
 from simshuffle.spec import Spec
 
 
@@ -78,6 +80,15 @@ def test_what_is_no_curve_is_refused(value: object, text: str) -> None:
         curve(value)
 
 
-def test_a_place_without_unit_must_be_a_number() -> None:
+@pytest.mark.parametrize("place", ["one", True, None, "nan", "inf"])
+def test_a_place_without_unit_must_be_a_number(place: object) -> None:
     with pytest.raises(ValidationError, match="not a number"):
-        Record.model_validate({"clients": {"points": {"one": "3 GB/s"}}})
+        Record.model_validate({"clients": {"points": {place: "3 GB/s"}}})
+
+
+def test_a_scenario_with_a_curve_over_a_count_may_be_varied_and_written() -> None:
+    points = {"points": {1: "512 MB/s", 8: "1 GB/s", 2.5: "600 MB/s"}}
+    scenario = load_scenario("quickstart", {"cluster.parallel_file_system.client_bandwidth": points})
+    other = scenario.with_values({"world_size": 8})
+    assert other.cluster.parallel_file_system == scenario.cluster.parallel_file_system
+    assert yaml.safe_load(scenario.to_yaml())["cluster"]["parallel_file_system"]["client_bandwidth"]["interpolation"] == "log"

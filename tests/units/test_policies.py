@@ -1,0 +1,308 @@
+"""The comparison of data-loading policies as a tool: studies, scenarios, tables, folders, the verb, and bad input."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.policies import POLICIES, Study, compare, load, predicted
+from simshuffle.policies.figures import policies_figure
+from simshuffle.policies.folder import COLUMNS, comparison, existing, fingerprint
+from simshuffle.policies.sources import SOURCES
+from simshuffle.policies.study import names
+from simshuffle.results import code_digest
+from simshuffle.scenario import load_scenario
+
+ROOT = Path(__file__).parent.parent.parent
+FAST = ["--case", "cosmoflow512", "--case", "mnist", "--policy", "nopfs", "--policy", "lbann_dynamic", "--policy", "perfect"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "out"
+    assert main(["policies", "nopfs", *FAST, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def written(finished, tmp_path, monkeypatch):
+    """A copy of a result folder, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(finished, tmp_path / "out"))
+
+
+# ------------------------------------------------------------------------------------------------------------------------- studies
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_study_is_the_same_from_its_own_text(name, tmp_path):
+    study = load(name, {})
+    (tmp_path / "again.yaml").write_text(study.to_yaml(), encoding="utf-8")
+    assert load(str(tmp_path / "again.yaml"), {}) == study
+
+
+def test_a_scenario_is_a_study_of_one_case(tmp_path):
+    scenario = load_scenario("abci-imagenet1k")
+    study = load("abci-imagenet1k", {})
+    case = study.cases["imagenet1k"]
+    assert (case.num_samples, case.local_batch_size, case.epochs) == (1_281_167, 4 * 32, 2)
+    system = study.system
+    assert system.workers == 512
+    times = scenario.workload.model.accelerators["v100-sxm2-16gb"]
+    per_sample = times.forward + times.backward + times.update / 32
+    assert system.compute_bandwidth == pytest.approx(4 * scenario.workload.dataset.sample_size.mean / per_sample)
+    assert system.network_bandwidth == 25e9
+    assert system.staging_buffer.threads == 16
+    assert system.memory.capacity == scenario.cluster.memory.page_cache
+    assert system.parallel_file_system.read_bandwidth(512) == scenario.cluster.parallel_file_system.read_bandwidth
+    (tmp_path / "again.yaml").write_text(study.to_yaml(), encoding="utf-8")
+    assert load(str(tmp_path / "again.yaml"), {}) == study
+
+
+def test_limits_of_the_file_system_and_the_format_of_files_come_along():
+    values = {
+        "cluster.parallel_file_system.background_load": 0.25,
+        "cluster.parallel_file_system.client_bandwidth": {"points": {1: "2 GB/s", 16: "1 GB/s"}},
+        "workload.dataset.samples_per_file": 10,
+        "workload.dataset.samples_per_request": 5,
+        "workload.loader.threads": 3,
+    }
+    plain, changed = load("quickstart", {}).system, load("quickstart", values).system
+    before, after = plain.parallel_file_system, changed.parallel_file_system
+    assert after.read_bandwidth(1) == pytest.approx(0.75 * before.read_bandwidth(1))
+    assert after.open_rate == pytest.approx(0.75 * 10 * before.open_rate)
+    assert after.latency == pytest.approx(before.latency / 5)
+    assert (before.client_bandwidth, after.client_bandwidth) == (25e9, 1e9)
+    assert (plain.staging_buffer.threads, changed.staging_buffer.threads) == (16, 40)
+    assert changed.preprocess_bandwidth == pytest.approx(plain.preprocess_bandwidth * 40 / 16)
+
+
+def test_the_file_system_of_a_scenario_takes_as_long_as_opening_all_files():
+    """1,281,167 files at 43,000 a second: 29.8 s, which is what docs/model.md says and the simulator finds."""
+    study = load("abci-imagenet1k", {})
+    (buffer,) = compare(study.system, study.cases["imagenet1k"], 0, ["staging_buffer"])
+    assert [epoch.seconds for epoch in buffer.epochs] == pytest.approx([1_281_167 / 43_000] * 2, rel=0.02)
+
+
+def test_the_study_that_the_documentation_shows_is_one(tmp_path):
+    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    (tmp_path / "my-study.yaml").write_text(text.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    study = load(str(tmp_path / "my-study.yaml"), {"cases.pictures.num_samples": 1000})
+    assert all(outcome.epochs for outcome in compare(study.system, study.cases["pictures"]))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"system.memory.capacity": "0 B", "system.ssd": None},
+        {"system.compute_bandwidth": "1 PB/s", "system.preprocess_bandwidth": "1000 PB/s"},
+        {"system.compute_bandwidth": "1 B/s"},
+        {"system.network_bandwidth": "1 B/s"},
+        {"system.staging_buffer.capacity": "0 B"},
+        {"system.memory.capacity": "1e9 PB"},
+        {"system.workers": 1},
+        {"system.workers": 5000, "cases.mnist.epochs": 1},
+        {"cases.mnist.num_samples": 4},
+        {"cases.mnist.num_samples": 2**53, "cases.mnist.epochs": 1},
+        {"cases.mnist.sample_size": {"mean": "1 B", "std": "1 kB"}},
+        {"cases.mnist.epochs": 100, "cases.mnist.num_samples": 1000},
+        {"system.parallel_file_system.latency": "1000 s", "system.parallel_file_system.open_rate": "1 1/s"},
+    ],
+)
+def test_extreme_values_give_finite_times_and_no_policy_beats_the_bound(values):
+    study = load("nopfs", values)
+    outcomes = compare(study.system, study.cases["mnist"])
+    for outcome in outcomes:
+        assert all(0 < epoch.seconds < 1e30 for epoch in outcome.epochs)
+        assert not outcome.epochs or outcome.seconds >= outcomes[0].seconds * (1 - 1e-6)
+        assert sum(outcome.plan.coverage > 1 for outcome in outcomes) == 0
+
+
+def test_values_are_set_by_their_path():
+    study = load("nopfs", {"system.workers": 2, "cases.mnist.epochs": 3})
+    assert (study.system.workers, study.cases["mnist"].epochs) == (2, 3)
+    assert load("quickstart", {"world_size": 8}).system.workers == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"system.workers": 0}, ("system.workers", "0")),
+        ({"system.compute_bandwidth": "64 MB"}, ("system.compute_bandwidth", "another kind")),
+        ({"system.compute_bandwidth": 64}, ("system.compute_bandwidth", "no unit")),
+        ({"system.colour": "red"}, ("system.colour", "not a known key")),
+        ({"cases": {}}, ("cases", "at least 1")),
+        ({"cases.mnist.epochs": 101}, ("cases.mnist.epochs", "100")),
+        ({"cases.nothing.epochs": 1}, ("cases.nothing.epochs", "nothing to set it in")),
+        ({"system.memory": None}, ("system.memory",)),
+        ({"system.parallel_file_system.read_bandwidth": {"points": {}}}, ("read_bandwidth", "at least one")),
+        ({"seed": -1}, ("seed",)),
+    ],
+)
+def test_a_bad_study_names_its_problem(change, parts):
+    with pytest.raises(InputError) as error:
+        load("nopfs", change)
+    assert all(part in str(error.value) for part in parts), error.value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["nopsf"], ("no such scenario or study", "nopfs")),
+        (["missing.yaml"], ("missing.yaml",)),
+        (["nopfs", "--case", "mnits"], ("--case", "Did you mean 'mnist'")),
+        (["nopfs", "--policy", "lban"], ("--policy", "lbann_dynamic")),
+        (["nopfs", "--case", "cosmoflow512", "--set", "cases.cosmoflow512.workers=20000"], ("num_samples", "20000 workers")),
+        (["quickstart", "--set", "epochs=101"], ("epochs", "at most 100")),
+        (["quickstart", "--set", "epochs"], ("KEY.PATH=VALUE",)),
+        (["quickstart", "--case", "imagenet1k"], ("--case", "imagenet50")),
+    ],
+)
+def test_bad_arguments_are_refused_with_status_2(arguments, parts, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["policies", *arguments]) == 2
+    text = capsys.readouterr().err
+    assert all(part in text for part in parts), text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["system: 3\n", "system: {}\ncases: {}\n", "[1, 2]\n", "", "system: {workers: 1}\n---\nsystem: {}\n"])
+def test_a_file_that_is_no_study_is_refused_with_status_2(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text(text, encoding="utf-8")
+    assert main(["policies", "bad.yaml"]) == 2
+    assert "bad.yaml" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------------------ tables, folder
+
+
+def test_the_folder_holds_tables_with_the_columns_they_are_said_to_have(written):
+    said = json.loads((written / "columns.json").read_text(encoding="utf-8"))
+    for name, columns in COLUMNS.items():
+        table = pd.read_csv(written / name)
+        assert list(table.columns) == list(columns) == list(said[name])
+    assert {path.name for path in written.iterdir()} == {
+        *("meta.json", "study.yaml", "columns.json", "policies.csv", "epochs.csv", "policies.png", "policies.pdf")
+    }
+    assert (written / "policies.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_the_tables_agree_with_each_other(written):
+    policies, epochs = pd.read_csv(written / "policies.csv"), pd.read_csv(written / "epochs.csv")
+    fine = policies[policies["problem"].isna()].set_index(["case", "policy"])
+    by_policy = epochs.groupby(["case", "policy"])
+    assert by_policy["time_s"].sum().to_dict() == pytest.approx(fine["total_s"].to_dict())
+    nbytes = by_policy[[f"{source}_nbytes" for source in SOURCES]].sum()
+    for source in SOURCES:
+        shares = nbytes[f"{source}_nbytes"] / nbytes.sum(axis=1)
+        assert shares.to_dict() == pytest.approx(fine[f"{source}_share"].to_dict())
+    assert (epochs["stall_s"] >= 0).all()
+    assert set(policies[policies["problem"].notna()]["policy"]) == {"lbann_dynamic"}
+
+
+def test_the_same_comparison_is_not_computed_twice(written, capsys):
+    before = (written / "policies.csv").read_bytes(), (written / "policies.csv").stat().st_mtime_ns
+    capsys.readouterr()
+    assert main(["policies", "nopfs", *FAST, "--out", "out", "--json"]) == 0
+    said = capsys.readouterr()
+    assert "nothing was computed" in said.err
+    rows = json.loads(said.out)
+    assert {row["policy"] for row in rows["policies"]} == {"perfect", "nopfs", "lbann_dynamic"}
+    assert ((written / "policies.csv").read_bytes(), (written / "policies.csv").stat().st_mtime_ns) == before
+
+
+def test_the_same_study_gives_the_same_bytes(written):
+    assert main(["policies", "out/study.yaml", *FAST[4:], "--out", "again"]) == 0
+    for name in ("policies.csv", "epochs.csv", "study.yaml", "policies.png"):
+        assert (written / name).read_bytes() == (written.parent / "again" / name).read_bytes(), name
+
+
+def test_another_result_is_replaced_only_by_force(written, capsys):
+    capsys.readouterr()
+    assert main(["policies", "quickstart", "--policy", "naive", "--out", "out"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["policies", "quickstart", "--policy", "naive", "--out", "out", "--force"]) == 0
+    assert "imagenet50" in (written / "study.yaml").read_text(encoding="utf-8")
+    assert [path.name for path in written.parent.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("file", ["meta.json", "policies.csv", "policies.png"])
+def test_a_damaged_folder_is_no_result(written, file):
+    study = load("nopfs", {}).only(["mnist", "cosmoflow512"])
+    mark = fingerprint(study, [name for name in FAST if name in POLICIES])
+    assert existing(written, mark) is not None
+    (written / file).unlink()
+    assert existing(written, mark) is None
+
+
+def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["policies", "nopfs", "--case", "cosmoflow512", "--set", "cases.cosmoflow512.epochs=2"]) == 0
+    text = capsys.readouterr().out
+    assert "deepio opportunistic *9.8%" in text
+    assert "learns from less" in text
+    assert text.count("cannot:") == 2
+    (folder,) = (tmp_path / "results").iterdir()
+    assert folder.name.startswith("policies-nopfs-")
+
+
+def test_a_figure_of_one_case_and_of_policies_that_do_not_fit():
+    study = load("nopfs", {"cases.cosmoflow512.epochs": 2}).only(["cosmoflow512"])
+    for policies in (["lbann_dynamic"], ["nopfs", "lbann_dynamic"], list(POLICIES)):
+        figure = policies_figure(comparison(study, policies).policies)
+        assert figure.get_figwidth() == pytest.approx(3.4)
+
+
+# ------------------------------------------------------------------------------------------------------------------ printed numbers
+
+
+def test_what_the_paper_prints_is_predicted_roughly():
+    """The largest deviation is the study's 1.64 h with a staging buffer alone: -30 %; see docs/policies.md."""
+    with (ROOT / "validation" / "nopfs.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["set"] for row in rows} == {"nopfs"}
+    for row in rows:
+        assert row["use"] in {"predict", "none"}
+        assert (row["use"] == "predict") <= bool(row["measured"])
+        values = dict(part.split("=", 1) for part in row["values"].split(";")) if row["values"] else {}
+        assert not values or (values["case"] in load(values["study"], {}).cases and values["policy"] in POLICIES)
+        if row["use"] == "predict":
+            assert 0.69 < predicted(values) / float(row["measured"]) < 1.05, row["quantity"]
+
+
+def test_predicted_quantities():
+    of = {"study": "nopfs", "case": "cosmoflow512", "policy": "parallel_staging"}
+    assert predicted({**of, "quantity": "coverage"}) == pytest.approx(8 * (122_880 + 921_600) / 1e7, rel=1e-3)
+    assert predicted({**of, "to": "parallel_staging"}) == 1
+    assert predicted({**of, "policy": "perfect", "quantity": "seconds"}) == pytest.approx(10 * 1e7 / 8 / 64)
+    assert predicted({**of, "to": "best"}) >= 1
+
+
+@pytest.mark.parametrize(
+    ("values", "part"),
+    [
+        ({"study": "nopfs"}, "case: is required"),
+        ({"study": "nopfs", "case": "mnist", "policy": "perfekt"}, "no such policy"),
+        ({"study": "nopfs", "case": "mnist", "policy": "naive", "quantity": "colour"}, "no such quantity"),
+        ({"study": "nopfs", "case": "cosmoflow", "policy": "lbann_dynamic"}, "cannot be used"),
+        ({"study": "nopfs", "case": "cosmoflow", "policy": "naive", "to": "lbann_dynamic"}, "cannot be used"),
+    ],
+)
+def test_what_cannot_be_predicted_is_said(values, part):
+    with pytest.raises(InputError, match=part):
+        predicted(values)
+
+
+def test_the_fingerprint_depends_on_study_policies_and_code():
+    study = load("nopfs", {})
+    other = Study.model_validate(yaml.safe_load(study.to_yaml()) | {"seed": 2})
+    marks = {fingerprint(study, []), fingerprint(other, []), fingerprint(study, ["naive"])}
+    assert len(marks) == 3
+    assert len(code_digest()) == 64
