@@ -1,0 +1,394 @@
+"""The testbed without root: routes and commands, what is missing, limits, tables, folder, cleaning up."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simshuffle import testbed
+from simshuffle.cli import main
+from simshuffle.errors import InputError, SimshuffleError
+from simshuffle.testbed import commands, figures, folder, hosts, namespaces, settings, tables, text
+from simshuffle.testbed.bed import Bed, Shape, checked
+from simshuffle.testbed.hosts import Measured
+from simshuffle.testbed.measure import Run, held_up
+from simshuffle.testbed.patterns import FIT, GLOO, PATTERNS, QUESTIONS
+from simshuffle.testbed.predict import Overhead, finish_times
+
+BED = Bed(Shape())
+WIDER = Bed(Shape(leaves=4, hosts_per_leaf=4, spines=2))
+DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+# ------------------------------------------------------------------------------------------------------------- routes and commands
+
+
+@pytest.mark.parametrize("bed", [BED, WIDER], ids=["8 hosts", "16 hosts"])
+def test_the_tables_of_the_namespaces_lead_where_the_simulated_routes_lead(bed):
+    hosts_ = np.arange(bed.shape.hosts, dtype=np.int32)
+    for src in hosts_:
+        for dst in hosts_[hosts_ != src]:
+            simulated = [link for link in bed.routes(np.array([src]), np.array([dst]))[0].tolist() if link >= 0]
+            node, walked = bed.host_names[src], []
+            while node != bed.host_names[dst]:
+                walked.append(bed.next_links[node][int(dst)])
+                assert bed.ends[walked[-1]][0] == node
+                node = bed.ends[walked[-1]][1]
+            assert walked == simulated
+
+
+def test_the_uplinks_of_a_leaf_share_the_destinations_evenly():
+    up = [link for link, (near, far) in enumerate(WIDER.ends) if near.startswith("leaf") and far.startswith("spine")]
+    assert len(up) == 8
+    assert {len(WIDER.crossing[link]) for link in up} == {4 * 12 // 2}
+
+
+def test_every_cable_joins_two_namespaces_of_the_run_and_no_other():
+    lines = commands.cables(BED, "7")
+    links = [line for line in lines if line.startswith("link")]
+    assert len(lines) == len(BED.nodes) + len(links)
+    assert len(links) == len(BED.links)  # two veth pairs a cable, as many as directed links
+    for line in links:
+        assert len(re.findall(r" netns simshuffle-7-\S+", line)) == 2
+        assert len(re.search(r"link add (\S+)", line)[1]) <= 15  # longer names are refused by the kernel
+
+
+def test_nothing_leaves_the_namespaces():
+    for node in BED.nodes:
+        made = commands.node(BED, node)
+        assert not any("default" in line.split("htb")[0] for line in made.ip + made.tc)
+        assert all(re.match(r"route add 10\.77\.0\.\d+/32 via 10\.78\.", line) for line in made.ip if line.startswith("route"))
+        assert sum(line.startswith("addr") for line in made.ip) == (node in BED.host_names)
+        assert ("net/ipv4/ip_forward" in made.settings) == (node not in BED.host_names)
+
+
+def test_a_link_is_shaped_and_takes_the_pairs_that_cross_it_in_turn():
+    link = BED.links.index("leaf.0>spine.0")
+    lines = commands.shaping(BED, link)
+    assert lines[0].startswith(f"qdisc add dev {commands.data_device(link)} root handle 1: tbf rate 40000000bit ")
+    flows = [re.findall(r"10\.77\.0\.(\d+)/32", line) for line in lines if " u32 match ip src" in line]
+    assert [(int(src) - 1, int(dst) - 1) for src, dst in flows] == BED.crossing[link]
+    assert len({line.split("flowid ")[1] for line in lines if "flowid" in line}) == len(flows)
+
+
+def test_what_is_taken_for_an_acknowledgement_is_shorter_than_any_full_packet():
+    mask = int(re.search(r"match u16 0 (0x\w+) at 2", commands.shaping(BED, 0)[-1])[1], 16)
+    assert 52 & mask == 84 & mask == 0  # bare acknowledgements, without and with selective ones
+    assert all(size & mask for size in range(commands.SMALL, commands.MTU + 1))
+
+
+def test_a_queue_holds_the_whole_window_so_that_nothing_is_dropped():
+    assert commands.QUEUE * 1448 > commands.WINDOW
+
+
+# ---------------------------------------------------------------------------------------------------------------- what is missing
+
+
+@pytest.fixture
+def nothing_is_run(monkeypatch):
+    """Commands are noted and not run."""
+    done = []
+
+    def note(arguments, text=""):
+        done.append((list(arguments), text))
+        return ""
+
+    monkeypatch.setattr(namespaces, "run_command", note)
+    return done
+
+
+def test_without_root_and_iproute2_it_says_so_and_stops_with_2(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(namespaces.shutil, "which", lambda name: None)
+    assert main(["testbed", "--quick"]) == 2
+    said = capsys.readouterr().err
+    assert "must be root" in said and "sudo" in said
+    assert "ip: is missing" in said and "tc: is missing" in said and "iproute2" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lacking", list(namespaces.NEEDED))
+def test_a_kernel_without_a_part_is_told_by_its_name(monkeypatch, lacking):
+    removed = []
+
+    def run(arguments, text=""):
+        if arguments[3:] == namespaces.NEEDED[lacking].split():
+            raise SimshuffleError("tc: Specified qdisc kind is unknown.")
+        removed.extend(re.findall("netns del (.*)", text))
+        return ""
+
+    monkeypatch.setattr(namespaces, "run_command", run)
+    problems = namespaces.missing_in_kernel()
+    assert [problem.path for problem in problems] == [lacking]
+    assert "kernel" in str(problems[0])
+    assert removed == [f"simshuffle-{os.getpid()}-probe"]
+
+
+def test_a_container_without_namespaces_is_told(monkeypatch):
+    def run(arguments, text=""):
+        raise SimshuffleError("mount --make-shared /run/netns failed: Operation not permitted")
+
+    monkeypatch.setattr(namespaces, "run_command", run)
+    assert "network namespaces: cannot be made here" in str(namespaces.missing_in_kernel()[0])
+
+
+def test_a_command_that_fails_is_no_traceback():
+    with pytest.raises(SimshuffleError, match="no-such-program"):
+        namespaces.run_command(["no-such-program"])
+    with pytest.raises(SimshuffleError, match="status 3"):
+        namespaces.run_command([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+# -------------------------------------------------------------------------------------------------------------------- cleaning up
+
+
+def test_namespaces_of_dead_processes_are_abandoned_and_no_others():
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    names = [f"simshuffle-{dead.pid}-h0000", f"simshuffle-{os.getpid()}-h0000", "simshuffle-mine"]
+    assert namespaces.abandoned(names) == names[:1]
+
+
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt, SimshuffleError, SystemExit])
+def test_the_bed_is_removed_whatever_happens(nothing_is_run, trouble):
+    def fail():
+        with namespaces.built(BED) as run:
+            assert run == str(os.getpid())
+            raise trouble
+
+    with pytest.raises(trouble):
+        fail()
+    removed = re.findall("netns del (.*)", nothing_is_run[-1][1])
+    assert removed == [commands.namespace(str(os.getpid()), node) for node in BED.nodes]
+
+
+def test_a_host_that_dies_is_told_with_its_last_words():
+    pipe = subprocess.PIPE
+    code = "import sys; print('a line'); print('no sample', file=sys.stderr); sys.exit(4)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        process.wait()
+        crew = hosts.Crew([process])
+        with pytest.raises(SimshuffleError, match=r"host 0 .* status 4: no sample|Expecting value"):
+            list(_tolerant(crew))
+
+
+def _tolerant(crew):
+    try:
+        yield from crew.hear(float("inf"))
+    except json.JSONDecodeError as error:
+        raise SimshuffleError(str(error)) from None
+
+
+def test_the_program_on_a_host_needs_the_standard_library_alone():
+    tree = ast.parse(Path(hosts.__file__).with_name("worker.py").read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.split(".")[0] for name in names} <= set(sys.stdlib_module_names)
+
+
+# -------------------------------------------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--leaves", "1"], "--leaves: must be at least 2"),
+        (["--leaves", "9", "--spines", "5"], "--spines: must be from 1 to the hosts of a leaf"),
+        (["--leaves", "8"], "at most 16 hosts"),
+        (["--rate", "1 Gbit/s"], "from 1 to 200 Mbit/s; got 1000 Mbit/s"),
+        (["--rate", "40"], "has no unit"),
+        (["--nbytes", "1 B"], "from 100 kB to 100 MB"),
+        (["--repetitions", "0"], "from 1 to 50"),
+        (["--limit", "2 s"], "must be longer than the transfers"),
+        (["--limit", "7200 s"], "from 1 s to 1 h"),
+        (["--seed", "-1"], "must not be negative"),
+        (["--rate", "200 Mbit/s", "--nbytes", "100 MB", "--repetitions", "50", "--limit", "3600 s"], "at most 50 GB"),
+        (["--pattern", "all_to_al"], "no such pattern; got 'all_to_al'"),
+    ],
+)
+def test_what_breaks_a_limit_is_refused_before_anything_is_built(arguments, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(settings, "has_torch", lambda: True)
+    assert main(["testbed", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_fit_is_always_measured_and_patterns_without_torch_are_left_out_with_the_reason(monkeypatch):
+    monkeypatch.setattr(settings, "has_torch", lambda: False)
+    assert settings.chosen(["opposite"], quick=False) == (("single_short", "single", "opposite"), {})
+    names, left_out = settings.chosen([], quick=False)
+    assert set(names) == set(PATTERNS) - set(GLOO)
+    assert left_out == dict.fromkeys(GLOO, "not measured: torch is missing")
+
+
+# -------------------------------------------------------------------------------------------------------------------------- tables
+
+
+def runs_of(wanted, times=1.0, late=0.0):
+    """Runs as they would be if the network were the fluid one, ``times`` as slow."""
+    bed, overhead = Bed(wanted.shape), Overhead(0.95, 0.002)
+    out = []
+    for repetition in range(1, wanted.repetitions + 1):
+        for name in wanted.patterns:
+            finish = finish_times(bed, PATTERNS[name](bed, wanted.nbytes, wanted.seed), overhead)
+            slower = 1.0 if name in FIT else times
+            out.append(Run(name, repetition, Measured((finish * slower).tolist(), 0.1, late, 0.5, 0.0)))
+    return out
+
+
+def measurement(**changes):
+    names = tuple(name for name in PATTERNS if name not in GLOO)
+    left_out = dict.fromkeys(GLOO, settings.NO_TORCH)
+    wanted = settings.Settings(nbytes=1_000_000, repetitions=3, patterns=names, left_out=left_out)
+    return folder.compared(BED, wanted, runs_of(wanted, **changes), DATE)
+
+
+def test_a_network_that_is_fluid_is_predicted_without_error():
+    result = measurement()
+    assert result.tables.overhead.efficiency == pytest.approx(0.95)
+    assert result.tables.overhead.startup == pytest.approx(0.002)
+    known = result.tables.patterns[result.tables.patterns["reason"] == ""]
+    assert np.allclose(known["error"].astype(float), 0.0)
+    assert np.allclose(result.tables.flows["error"], 0.0)
+    assert result.tables.verdicts["same"].all()
+    assert len(result.tables.verdicts) == len(QUESTIONS) - 1
+
+
+def test_the_error_is_that_of_the_prediction():
+    known = measurement(times=1.25).tables.patterns.set_index("pattern")
+    assert known.loc["incast", "error"] == pytest.approx(0.8 - 1.0)
+    assert known.loc["single", "error"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_runs_that_were_held_up_do_not_count_if_others_do():
+    assert held_up(Measured([1.0], 0.0, 0.03, 1.0, 0.0))
+    assert held_up(Measured([1.0], 0.0, 0.0, 1.0, 0.06))
+    assert not held_up(Measured([1.0], 0.9, 0.01, 1.0, 0.0))
+    wanted = settings.Settings(nbytes=1_000_000, repetitions=2, patterns=("single_short", "single", "opposite"))
+    good, bad = runs_of(wanted), runs_of(wanted, times=9.0, late=99.0)
+    made = tables.tables(BED, wanted, [*good, *bad])
+    row = made.patterns.set_index("pattern").loc["opposite"]
+    assert (row["repetitions"], row["held_up"]) == (2, 2)
+    assert row["error"] == pytest.approx(0.0, abs=1e-9)
+    assert len(made.runs) == 12
+    only_bad = tables.tables(BED, wanted, runs_of(wanted, late=99.0))
+    assert only_bad.patterns.set_index("pattern").loc["opposite", "repetitions"] == 2
+
+
+def test_the_columns_are_those_that_are_described():
+    result = measurement()
+    for name, columns in folder.COLUMNS.items():
+        assert list(getattr(result.tables, name).columns) == list(columns)
+
+
+@pytest.mark.parametrize(("ratio", "faster"), [(0.5, "a"), (0.98, "alike"), (1.02, "alike"), (1.5, "b")])
+def test_makespans_within_three_percent_are_alike(ratio, faster):
+    assert tables.verdict(ratio) == faster
+
+
+# ---------------------------------------------------------------------------------------------------------------- folder and text
+
+
+def test_the_folder_holds_tables_figure_and_what_was_done(tmp_path):
+    result = measurement()
+    result.save(tmp_path / "bed")
+    names = {path.name for path in (tmp_path / "bed").iterdir()}
+    assert names == {
+        *("flows.csv", "runs.csv", "patterns.csv", "verdicts.csv", "summary.csv"),
+        *("meta.json", "columns.json", "testbed.png", "testbed.pdf"),
+    }
+    meta = json.loads((tmp_path / "bed" / "meta.json").read_text())
+    assert meta["date"].startswith("2026-01-02") and meta["settings"]["repetitions"] == 3
+    assert meta["bed"]["mtu_bytes"] == 1500
+    assert not list(tmp_path.glob(".*"))
+    with pytest.raises(InputError, match="another result"):
+        result.save(tmp_path / "bed")
+
+
+def test_the_kept_rows_are_enough_to_predict_again(tmp_path):
+    result = measurement()
+    result.keep(tmp_path / "kept.csv")
+    rows = pd.read_csv(tmp_path / "kept.csv", keep_default_na=False)
+    assert list(rows.columns) == list(tables.SUMMARY)
+    assert set(rows["set"]) == set(rows["kind"]) == {"testbed"}
+    assert (rows["use"] == "fit").tolist() == [name in FIT for name in rows["case"]]
+    for row in rows.to_dict("records"):
+        values = dict(part.split("=", 1) for part in row["values"].split(";"))
+        assert testbed.predicted(values) == pytest.approx(row["measured"], rel=1e-4)
+        assert row["source"].startswith("simshuffle testbed on 2026-01-02, Linux ") and row["source"].endswith(" 3 repetitions")
+
+
+def test_json_has_no_numbers_that_json_does_not_have():
+    shown = json.loads(measurement().as_json())
+    last = shown["patterns"][-1]
+    assert last["reason"] == "not measured: torch is missing" and last["measured_s"] is None
+    assert shown["meta"]["overhead"]["efficiency"] == pytest.approx(0.95)
+
+
+def test_the_text_says_what_was_fitted_and_what_was_held_up():
+    lines = [part for part in text.parts(measurement(late=99.0)) if isinstance(part, str)]
+    assert "8 hosts on 2 leaves, 2 spines, every link 40 Mbit/s" in lines[0]
+    assert "efficiency 0.9500, start-up 2.00 ms" in lines[1]
+    assert "36 of 36 runs were held up" in lines[2]
+
+
+def test_the_figure_has_units_and_every_pattern_that_was_measured():
+    figure = figures.testbed_figure(measurement().tables.patterns)
+    left, right = figure.axes
+    assert figure.get_size_inches()[0] == pytest.approx(3.4)
+    assert left.get_xlabel() == "makespan (s)" and "%" in right.get_xlabel()
+    assert len(left.get_yticklabels()) == len(PATTERNS) - len(GLOO)
+
+
+# -------------------------------------------------------------------------------------------------------------------- predicting again
+
+VALUES = {
+    "leaves": "2",
+    "hosts_per_leaf": "4",
+    "spines": "2",
+    "rate": "40 Mbit/s",
+    "pattern": "single",
+    "nbytes": "5 MB",
+    "seed": "1",
+    "efficiency": "0.5",
+    "startup": "1 ms",
+}
+
+
+def test_what_is_missing_to_predict_is_named():
+    with pytest.raises(InputError) as error:
+        testbed.predicted({key: value for key, value in VALUES.items() if key not in {"rate", "seed"}})
+    assert [problem.path for problem in error.value.problems] == ["values.rate", "values.seed"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("leaves", "two"),
+        ("rate", "40"),
+        ("pattern", "gossip"),
+        ("efficiency", "0"),
+        ("efficiency", "nan"),
+        ("startup", "1"),
+        ("nbytes", "x"),
+    ],
+)
+def test_values_that_cannot_be_read_are_named(key, value):
+    with pytest.raises(InputError, match=f"values.{key}"):
+        testbed.predicted(VALUES | {key: value})
+
+
+def test_a_shape_that_cannot_be_built_is_refused():
+    with pytest.raises(InputError, match="16 hosts"):
+        testbed.predicted(VALUES | {"leaves": "100"})
+    assert checked(Shape()) == Shape()
