@@ -1,0 +1,360 @@
+"""Calibration: parameters that data were made with are found again, and the intervals hold them as often as they say."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from simshuffle.allreduce.ring import Ring
+from simshuffle.calibrate.collectives import all_to_all, allreduce
+from simshuffle.calibrate.fit import mean_interval, median_interval, relative_fit, saturation, variation
+from simshuffle.calibrate.messages import point_to_point
+from simshuffle.calibrate.storage import opens, transfers
+from simshuffle.calibrate.table import Row, as_table
+from simshuffle.calibrate.training import Network, training, uncontended
+
+SIZES = [float(1 << k) for k in range(3, 31, 3)]
+SEEDS = 400
+PREFIX = "workload.allreduce"
+
+
+def used(rows):
+    return pd.Series(True, index=rows.index)
+
+
+def found(findings):
+    return {p.key: p for p in findings.parameters}
+
+
+def held(hits, trials, confidence=0.95):
+    """Whether so many hits are what a binomial law gives in all but one case of 10,000, or up to 3 % fewer."""
+    return stats.binom.ppf(5e-5, trials, confidence - 0.03) <= hits <= stats.binom.ppf(1 - 5e-5, trials, min(confidence + 0.05, 0.999))
+
+
+def ring_seconds(ring, ranks, hosts, nbytes):
+    """The time of an allreduce by the simulator's own law, each rank sending at the bus bandwidth."""
+    flows = ring.flows(np.arange(ranks) * hosts // ranks, nbytes)
+    return flows.latency + flows.nbytes[0] / flows.cap[0]
+
+
+def ring(**values):
+    default = {
+        "kind": "ring",
+        "rings": 1,
+        "intra_host_latency": "3 us",
+        "inter_host_latency": "9 us",
+        "intra_host_bus_bandwidth": "20 GB/s",
+        "inter_host_bus_bandwidth": "6 GB/s",
+    }
+    return Ring.model_validate(default | values)
+
+
+def ring_rows(law, layouts, sizes=SIZES, noise=0.0, rng=None):
+    rows = []
+    for ranks, hosts in layouts:
+        for n in sizes:
+            for _ in range(2 if noise else 1):
+                factor = math.exp(rng.normal(0, noise)) if noise else 1.0
+                seconds = ring_seconds(law, ranks, hosts, n) * factor
+                rows.append(Row("made", len(rows), "nccl-tests", "all_reduce", ranks, hosts, n, seconds))
+    return as_table(rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------------- without noise
+
+
+def test_a_ring_inside_a_host_and_between_hosts_is_found_exactly():
+    rows = ring_rows(ring(), [(4, 1), (8, 2), (32, 8)])
+    values = {p.key: p.value for p in allreduce(rows, used(rows)).parameters if p.usable}
+    assert values == pytest.approx(
+        {
+            f"{PREFIX}.intra_host_latency": 3e-6,
+            f"{PREFIX}.intra_host_bus_bandwidth": 20e9,
+            f"{PREFIX}.inter_host_latency": 9e-6,
+            f"{PREFIX}.inter_host_bus_bandwidth": 6e9,
+        },
+        rel=1e-9,
+    )
+
+
+def test_one_gpu_a_host_needs_no_run_inside_a_host():
+    rows = ring_rows(ring(), [(8, 8)])
+    values = {p.key: p.value for p in allreduce(rows, used(rows)).parameters if p.usable}
+    assert values == pytest.approx({f"{PREFIX}.inter_host_latency": 9e-6, f"{PREFIX}.inter_host_bus_bandwidth": 6e9}, rel=1e-9)
+
+
+def test_without_a_run_inside_a_host_all_steps_get_their_mean_latency():
+    rows = ring_rows(ring(), [(8, 2)])
+    values = found(allreduce(rows, used(rows)))
+    mean = (2 * 9e-6 + 12 * 3e-6) / 14
+    for side in ("intra", "inter"):
+        assert values[f"{PREFIX}.{side}_host_latency"].value == pytest.approx(mean, rel=1e-9)
+        assert "cannot tell" in values[f"{PREFIX}.{side}_host_latency"].note
+
+
+def test_a_bandwidth_that_depends_on_the_size_becomes_a_curve_that_gives_the_times_back():
+    points = {"1 MB": "2 GB/s", "10 MB": "6 GB/s", "100 MB": "9 GB/s", "1 GB": "7 GB/s"}
+    law = ring(inter_host_bus_bandwidth={"points": points})
+    sizes = [8.0, 64.0, 512.0, 1e6, 1e7, 1e8, 1e9]
+    rows = ring_rows(law, [(8, 8)], sizes)
+    result = allreduce(rows, used(rows))
+    values = found(result)
+    curve = values[f"{PREFIX}.inter_host_bus_bandwidth"]
+    assert curve.value == tuple((n, pytest.approx(b, rel=1e-3)) for n, b in ((1e6, 2e9), (1e7, 6e9), (1e8, 9e9), (1e9, 7e9)))
+    again = ring(
+        inter_host_bus_bandwidth=curve.plain(curve.value), inter_host_latency=f"{values[f'{PREFIX}.inter_host_latency'].value!r} s"
+    )
+    for n in sizes:
+        assert ring_seconds(again, 8, 8, n) == pytest.approx(ring_seconds(law, 8, 8, n), rel=2e-3)
+    assert result.residuals[0]["relative"].abs().max() < 2e-3
+
+
+def test_what_is_beyond_the_limit_is_predicted_and_not_fitted():
+    rows = ring_rows(ring(), [(8, 8), (64, 64)])
+    rows.loc[rows["ranks"] == 64, "seconds"] *= 2
+    result = allreduce(rows, rows["ranks"] <= 8)
+    assert found(result)[f"{PREFIX}.inter_host_latency"].value == pytest.approx(9e-6, rel=1e-9)
+    assert found(result)[f"{PREFIX}.inter_host_latency"].over["world_size"] == (8, 8)
+    residuals = result.residuals[0]
+    assert residuals.loc[~residuals["used"], "relative"].to_numpy() == pytest.approx(-0.5, rel=1e-9)
+
+
+def test_a_message_and_a_stream_of_messages():
+    latency = as_table(Row("a", 1, "osu", "latency", 2, nbytes=n, seconds=1.3e-6 + n / 12e9) for n in SIZES)
+    stream = as_table(Row("b", 1, "osu", "bandwidth", 2, nbytes=n, rate=n / (2e-7 + n / 11e9)) for n in SIZES)
+    both, alone = found(point_to_point(latency, stream)), found(point_to_point(latency, stream[:0]))
+    assert both["cluster.message_passing.latency"].value == pytest.approx(1.3e-6, rel=1e-9)
+    assert both["cluster.message_passing.stream_bandwidth"].value == pytest.approx(11e9, rel=1e-9)
+    assert alone["cluster.message_passing.stream_bandwidth"].value == pytest.approx(12e9, rel=1e-9)
+
+
+def test_all_to_all_is_for_each_rank():
+    rows = as_table(Row("a", 1, "osu", "all_to_all", p, nbytes=m, seconds=(p - 1) * (2e-6 + m / 5e9)) for p in (4, 16) for m in SIZES)
+    values = found(all_to_all(rows, used(rows)))
+    assert values["all to all: latency"].value == pytest.approx(2e-6, rel=1e-9)
+    assert values["all to all: bandwidth of a rank"].value == pytest.approx(5e9, rel=1e-9)
+    assert not any(p.usable for p in values.values())
+
+
+@pytest.mark.parametrize("ceiling", [3.0, 16.0, 20.0, 1e9])
+def test_a_rate_grows_to_its_ceiling(ceiling):
+    x = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+    slope, found_ceiling, flat = saturation(x, np.minimum(1.5 * x, ceiling))
+    assert slope == pytest.approx(1.5)
+    if ceiling > 24:
+        assert math.isnan(found_ceiling)
+        assert not flat.any()
+    else:
+        assert found_ceiling == pytest.approx(ceiling)
+        assert list(flat) == list(1.5 * x >= ceiling)
+
+
+def io_rows(operation, rates, tool="ior", **values):
+    return as_table(Row("a", i, tool, operation, c, h, rate=rate, **values) for i, (c, h, rate) in enumerate(rates))
+
+
+def test_servers_and_their_clients():
+    rows = io_rows("read", [(4 * h, h, min(h * 1.5e9, 10e9)) for h in (1, 2, 4, 8, 16)])
+    values = found(transfers(rows, used(rows), "pfs"))
+    assert values["cluster.parallel_file_system.read_bandwidth"].value == pytest.approx(10e9)
+    assert values["cluster.parallel_file_system.read_bandwidth"].note == ""
+    curve = values["cluster.parallel_file_system.client_bandwidth"].value
+    assert curve == tuple((h, pytest.approx(min(1.5e9, 10e9 / h))) for h in (1, 2, 4, 8, 16))
+    rising = found(transfers(rows[:3], used(rows[:3]), "pfs"))["cluster.parallel_file_system.read_bandwidth"]
+    assert rising.value == pytest.approx(6e9)
+    assert "lower bound" in rising.note
+    ssd = found(transfers(rows[:3], used(rows[:3]), "ssd"))
+    assert ssd["cluster.ssd.read_bandwidth"].value == pytest.approx(1.5e9)
+
+
+def test_opens_at_their_highest_and_alone():
+    rows = io_rows("file_read", [(1, 1, 600.0), (32, 8, 19_000.0), (64, 16, 43_000.0), (128, 32, 42_000.0)], "mdtest", nbytes=1e5)
+    values = found(opens(rows, used(rows), "pfs"))
+    assert values["cluster.parallel_file_system.open_rate"].value == 43_000
+    assert values["cluster.parallel_file_system.open_rate"].note == ""
+    assert values["cluster.parallel_file_system.latency"].value == pytest.approx(1 / 600)
+    assert set(found(opens(rows, used(rows), "ssd"))) == {"cluster.ssd.latency"}
+    rising = found(opens(rows[:3], used(rows[:3]), "pfs"))["cluster.parallel_file_system.open_rate"]
+    assert "lower bound" in rising.note
+
+
+# -------------------------------------------------------------------------------------------------------------------------- epoch logs
+
+NETWORKS = {
+    "big": Network("vgg16_chainer", 679e6, "v100", 5e-3),
+    "small": Network("resnet50_chainer", 102e6, "v100", 1e-3),
+    "hungry": Network("alexnet_chainer", 250e6, "v100", 2e-3),
+}
+ALONE = {"big": (0.26, 32), "small": (0.18, 64), "hungry": (0.1, 512)}
+
+
+def log_rows(scales=(1, 4, 8, 16, 32), epochs=9, slow=(1.0, 1.01, 1.3), io=None):
+    """Iterations of three networks; every epoch is slowed down by one of ``slow``; ``hungry`` reads at ``io`` samples/s at most."""
+    rows = []
+    for model, (alone, batch) in ALONE.items():
+        for p in scales:
+            bandwidth = 20e9 if p <= 4 else {"big": 6e9, "small": 9e9, "hungry": 7e9}[model]
+            seconds = alone + 2 * (p - 1) / p * NETWORKS[model].gradient_nbytes / bandwidth
+            if io and model == "hungry" and p > 1:
+                seconds = max(seconds, p * batch / io)
+            rows += [
+                Row(
+                    "log",
+                    len(rows),
+                    "epochs",
+                    "iteration",
+                    p,
+                    seconds=seconds * slow[e % len(slow)],
+                    count=99,
+                    model=model,
+                    epoch=e,
+                    batch=batch,
+                )
+                for e in range(1, epochs + 1)
+            ]
+            rows[-epochs] = Row("log", 0, "epochs", "iteration", p, seconds=9.0, count=99, model=model, epoch=1, batch=batch)
+    return as_table(rows)
+
+
+def test_an_epoch_log_gives_compute_and_bandwidth_by_size():
+    rows = log_rows(slow=(1.0,))
+    result = training(rows, used(rows), NETWORKS, 4, "steady")
+    usable = [p for p in result.parameters if p.usable]
+    forward = {p.model: p.value for p in usable if p.key.endswith(".forward")}
+    assert forward["vgg16_chainer"] == pytest.approx((0.26 - 5e-3) / 3 / 32)
+    assert forward["resnet50_chainer"] == pytest.approx((0.18 - 1e-3) / 3 / 64)
+    backward = {p.model: p.value for p in usable if p.key.endswith(".backward")}
+    assert backward["vgg16_chainer"] == pytest.approx(2 * forward["vgg16_chainer"])
+    curves = {p.key: p.value for p in usable if "allreduce" in p.key}
+    assert curves[f"{PREFIX}.intra_host_bus_bandwidth"] == tuple((n, pytest.approx(20e9)) for n in (102e6, 250e6, 679e6))
+    expected = ((102e6, 9e9), (250e6, 7e9), (679e6, 6e9))
+    assert curves[f"{PREFIX}.inter_host_bus_bandwidth"] == tuple((n, pytest.approx(b)) for n, b in expected)
+    assert pd.concat(result.residuals)["relative"].abs().max() < 1e-9
+
+
+def test_slow_epochs_and_the_first_do_not_change_the_bandwidth():
+    rows = log_rows()
+    result = training(rows, used(rows), NETWORKS, 4, "steady")
+    curve = found(result)[f"{PREFIX}.inter_host_bus_bandwidth"].value
+    assert dict(curve) == pytest.approx({102e6: 9e9, 250e6: 7e9, 679e6: 6e9}, rel=0.02)
+
+
+def test_runs_that_wait_for_samples_are_left_out_and_tell_the_rate_of_opens():
+    rows = log_rows(slow=(1.0,), io=20_000.0)  # 16 GPUs would read 16 * 512 / 0.2 = 41,000 samples/s
+    result = training(rows, used(rows), NETWORKS, 4, "steady")
+    values = found(result)
+    assert dict(values[f"{PREFIX}.inter_host_bus_bandwidth"].value) == pytest.approx({102e6: 9e9, 679e6: 6e9})
+    assert values["cluster.parallel_file_system.open_rate"].value == pytest.approx(20_000)
+    assert any("hungry on 16 GPUs: waits for samples" in note for note in result.notes)
+    fewer = training(rows, rows["ranks"] <= 8, NETWORKS, 4, "steady")
+    assert "cluster.parallel_file_system.open_rate" not in found(fewer)
+    assert found(fewer)["rate of samples of runs that wait for them"].value == pytest.approx(20_000)
+
+
+def test_held_out_scales_are_predicted():
+    rows = log_rows(scales=(1, 8, 16, 32, 64), slow=(1.0,))
+    result = training(rows, rows["ranks"] <= 32, NETWORKS, 4, "steady")
+    residuals = pd.concat(result.residuals)
+    held_out = residuals[~residuals["used"]]
+    assert set(held_out["ranks"]) == {64}
+    assert held_out["relative"].abs().max() < 1e-9
+
+
+def test_jitter_needs_a_log_of_iterations():
+    rng = np.random.default_rng(2)
+    cv = 0.05
+    spread = math.sqrt(math.log1p(cv**2))
+    rows = as_table(
+        Row("log", i, "epochs", "iteration", 1, seconds=0.26 * math.exp(rng.normal(0, spread)), count=1, model="big", epoch=2, batch=32)
+        for i in range(400)
+    )
+    jitter = found(training(rows, used(rows), NETWORKS, 4, "steady"))["workload.jitter.compute"]
+    assert jitter.low < cv < jitter.high
+    epochs = training(rows.assign(count=100), used(rows), NETWORKS, 4, "steady")
+    assert "workload.jitter.compute" not in found(epochs)
+
+
+def test_uncontended_is_the_mean_of_the_fastest_quarter():
+    assert uncontended(np.array([5.0, 1.0, 2.0, 9.0, 8.0, 7.0, 6.0, 5.0])) == 1.5
+    assert uncontended(np.array([3.0])) == 3.0
+
+
+# --------------------------------------------------------------------------------------------------------------------------- intervals
+
+
+@pytest.mark.parametrize("count", [5, 12, 40])
+def test_intervals_of_a_law_hold_its_coefficients(count):
+    coefficients = np.array([5e-6, 1 / 6e9])
+    hits = np.zeros(2)
+    x = np.column_stack([np.full(count, 14.0), 1.75 * np.geomspace(8, 1e8, count)])
+    for seed in range(SEEDS):
+        y = x @ coefficients * np.exp(np.random.default_rng(seed).normal(0, 0.05, count))
+        fit = relative_fit(x, y)
+        hits += (fit.low <= coefficients) & (coefficients <= fit.high)
+    assert all(held(hit, SEEDS) for hit in hits), hits / SEEDS
+
+
+def test_intervals_of_a_ring_hold_its_parameters():
+    truth = {f"{PREFIX}.inter_host_latency": 9e-6, f"{PREFIX}.inter_host_bus_bandwidth": 6e9}
+    hits = dict.fromkeys(truth, 0)
+    trials = 100
+    for seed in range(trials):
+        rows = ring_rows(ring(), [(8, 8)], noise=0.03, rng=np.random.default_rng(seed))
+        values = found(allreduce(rows, used(rows)))
+        for key, value in truth.items():
+            hits[key] += values[key].low <= value <= values[key].high
+    assert all(held(hit, trials) for hit in hits.values()), hits
+
+
+def test_intervals_of_a_curve_hold_its_points():
+    points = {"1 MB": "2 GB/s", "10 MB": "6 GB/s", "100 MB": "9 GB/s", "1 GB": "7 GB/s"}
+    law = ring(inter_host_bus_bandwidth={"points": points}, inter_host_latency="0.1 us")
+    hits = total = 0
+    for seed in range(40):
+        rows = ring_rows(law, [(8, 8)], [8.0, 64.0, 1e6, 1e7, 1e8, 1e9], noise=0.02, rng=np.random.default_rng(seed))
+        curve = found(allreduce(rows, used(rows)))[f"{PREFIX}.inter_host_bus_bandwidth"]
+        for (n, low), (_, high) in zip(curve.low, curve.high, strict=True):
+            if n >= 1e6:
+                total += 1
+                hits += low <= law.inter_host_bus_bandwidth(n) <= high
+    assert 0.9 * total <= hits, (hits, total)
+
+
+def test_intervals_of_medians_means_and_variations():
+    hits = np.zeros(3)
+    for seed in range(SEEDS):
+        values = np.exp(np.random.default_rng(seed).normal(0, 0.1, 9))
+        low, high = median_interval(values)
+        hits[0] += low <= 1.0 <= high
+        low, high = mean_interval(float(values.mean()), float(values.std(ddof=1)), 9)
+        hits[1] += low <= math.exp(0.005) <= high
+        _, low, high = variation(values)
+        hits[2] += low <= math.sqrt(math.expm1(0.01)) <= high
+    assert all(held(hit, SEEDS) for hit in hits), hits / SEEDS
+
+
+def test_too_few_points_have_no_interval():
+    assert math.isnan(median_interval(np.arange(1.0, 6.0))[0])
+    assert not math.isnan(median_interval(np.arange(1.0, 7.0))[0])
+    assert math.isnan(mean_interval(1.0, 0.1, 2)[0])
+    assert math.isnan(variation(np.array([1.0, 2.0]))[0])
+    x = np.array([[1.0, 8.0], [1.0, 1e9], [1.0, 2e9]])
+    assert np.isnan(relative_fit(x, x @ np.array([1e-6, 1e-9])).low).all()
+
+
+def test_an_outlier_does_not_matter():
+    x = np.column_stack([np.full(24, 14.0), np.geomspace(8, 1e9, 24)])
+    truth = np.array([5e-6, 1 / 6e9])
+    y = x @ truth * np.exp(np.random.default_rng(3).normal(0, 0.01, 24))
+    y[20] *= 10
+    assert relative_fit(x, y).value == pytest.approx(truth, rel=0.03)
+
+
+def test_a_coefficient_that_the_data_do_not_need_is_zero_and_has_no_interval():
+    x = np.column_stack([np.ones(8), np.geomspace(1e3, 1e9, 8)])
+    fit = relative_fit(x, x[:, 1] / 6e9 * np.geomspace(0.9, 1.1, 8))
+    assert fit.value[0] == 0
+    assert np.isnan(fit.low[0])
+    assert fit.value[1] == pytest.approx(1 / 6e9, rel=0.1)
