@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import platform
-import shutil
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -22,6 +18,7 @@ import pyarrow.parquet as pq
 from simshuffle import plots, report
 from simshuffle import timeline as timeline_tables
 from simshuffle.errors import InputError, Problem
+from simshuffle.folders import write_folder
 from simshuffle.timeline import Timeline
 from simshuffle.version import __version__
 
@@ -53,7 +50,17 @@ class Result:
         Raises:
             InputError: the folder exists and is not empty, and ``replace`` is False.
         """
-        return write(self, Path(folder), replace=replace)
+        return write_folder(Path(folder), self._fill, replace=replace)
+
+    def _fill(self, folder: Path) -> None:
+        (folder / "scenario.yaml").write_text(self.scenario_yaml, encoding="utf-8")
+        (folder / "meta.json").write_text(json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        _write_parquet(self.timeline.phases, folder / "timeline.parquet")
+        _write_parquet(self.timeline.links, folder / "links.parquet")
+        self.timeline.sources.to_csv(folder / "sources.csv", index=False)
+        self.epochs.to_csv(folder / "epochs.csv", index=False)
+        self.breakdown.to_csv(folder / "breakdown.csv", index=False)
+        plots.save(plots.breakdown_figure(self.breakdown, report.waiting(self.timeline), self.epochs), folder / "breakdown")
 
 
 @cache
@@ -134,69 +141,6 @@ def _read_csv(path: Path) -> pd.DataFrame:
     exact: dict[str, Any] = {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}
     table: pd.DataFrame = pd.read_csv(path, **exact)
     return table
-
-
-def check_place(folder: Path, *, replace: bool) -> None:
-    """See that a result may be written to ``folder``: a new or empty one, or with ``replace`` one that holds a result.
-
-    Raises:
-        InputError: it may not.
-    """
-    rule = ""
-    if folder.exists() and not folder.is_dir():
-        rule, remedy = "is not a folder", "Name a folder."
-    elif Path.cwd().is_relative_to(folder.resolve()):
-        rule, remedy = "must not be the working directory or one around it", "Name a folder in it."
-    elif folder.exists() and any(folder.iterdir()):
-        if not (folder / "meta.json").is_file():
-            rule, remedy = "holds something else than a result", "Name a new folder."
-        elif not replace:
-            rule, remedy = "holds another result", "Name another folder, or use --force to replace it."
-    if rule:
-        raise InputError(Problem("--out", rule, str(folder), remedy), "result folder")
-
-
-def write(result: Result, folder: Path, *, replace: bool = False) -> Path:
-    """Write ``result`` into a temporary folder beside ``folder`` and rename it."""
-    check_place(folder, replace=replace)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _temporary(folder) as draft:
-        _write_files(result, draft)
-        if folder.exists():
-            old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old-"))
-            try:
-                folder.rename(old / folder.name)
-                try:
-                    draft.rename(folder)
-                except BaseException:
-                    (old / folder.name).rename(folder)
-                    raise
-            finally:
-                shutil.rmtree(old, ignore_errors=True)
-        else:
-            draft.rename(folder)
-    return folder
-
-
-@contextlib.contextmanager
-def _temporary(folder: Path) -> Iterator[Path]:
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.part-"))
-    draft.chmod(0o755)
-    try:
-        yield draft
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def _write_files(result: Result, folder: Path) -> None:
-    (folder / "scenario.yaml").write_text(result.scenario_yaml, encoding="utf-8")
-    (folder / "meta.json").write_text(json.dumps(result.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    _write_parquet(result.timeline.phases, folder / "timeline.parquet")
-    _write_parquet(result.timeline.links, folder / "links.parquet")
-    result.timeline.sources.to_csv(folder / "sources.csv", index=False)
-    result.epochs.to_csv(folder / "epochs.csv", index=False)
-    result.breakdown.to_csv(folder / "breakdown.csv", index=False)
-    plots.save(plots.breakdown_figure(result.breakdown, report.waiting(result.timeline), result.epochs), folder / "breakdown")
 
 
 def _write_parquet(table: pd.DataFrame, path: Path) -> None:

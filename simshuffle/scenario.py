@@ -6,28 +6,33 @@ import contextlib
 import copy
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import Field, field_validator
 
+from simshuffle.calibration import Calibrated, blame, forget, include, mismatches, related
 from simshuffle.cluster import Cluster
 from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.form import validated
 from simshuffle.library import catalog_entry, find, is_file, nearest, read_value, read_yaml
 from simshuffle.network import Fluid, Network
 from simshuffle.resources import network_graph
 from simshuffle.spec import Count, Spec
+from simshuffle.staging import storage_problems
 from simshuffle.topology import Custom
-from simshuffle.units import Dimension, readable
-from simshuffle.workload import Workload
+from simshuffle.workload import ModelProfile, Workload
 
 
 class Scenario(Spec):
-    """One experiment. ``sweep`` maps dotted keys to lists of values and makes a run of every combination."""
+    """One experiment. ``sweep`` maps dotted keys to lists of values and makes a run of every combination.
+
+    ``models`` holds profiles by name, which ``workload.model`` may name like those of the catalog, and before them. ``calibrated`` says
+    which of the values were measured, and how far they hold.
+    """
 
     name: str
     description: str = ""
@@ -38,6 +43,16 @@ class Scenario(Spec):
     workload: Workload
     network: Network = Fluid()
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
+    models: dict[str, ModelProfile] = Field(default_factory=dict)
+    calibrated: list[Calibrated] = Field(default_factory=list)
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _names(cls, models: Any) -> Any:
+        """The key of a profile is its name."""
+        if not isinstance(models, dict):
+            return models
+        return {key: {"name": key, **model} if isinstance(model, dict) else model for key, model in models.items()}
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
         """The random stream of that name (and numbers, such as the epoch): independent of every other, the same on every machine."""
@@ -82,7 +97,7 @@ class Scenario(Spec):
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved scenario as plain values, quantities as text with units."""
-        return self.model_dump(mode="json", exclude_none=True)
+        return self.model_dump(mode="json", exclude_none=True, exclude=set() if self.calibrated else {"calibrated"})
 
     def to_yaml(self) -> str:
         """The resolved scenario as YAML that `load_scenario` reads back to an equal one."""
@@ -95,7 +110,7 @@ class Scenario(Spec):
 
     @property
     def storage_per_host(self) -> float:
-        """Largest number of bytes that one host keeps on its SSD: (1 + Q) N/M size for each of its ranks."""
+        """Largest number of bytes that one host keeps of what is staged: (1 + Q) N/M size for each of its ranks."""
         ranks = min(self.world_size, self.cluster.host.gpus)
         return self.workload.exchange.stored_share(self.world_size, ranks) * self.workload.dataset.nbytes
 
@@ -145,8 +160,13 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         )
     raw = copy.deepcopy(raw)
     problems: list[Problem] = []
+    if "include" in values:
+        raw["include"] = values["include"]
+    origin = include(raw, folder, lambda key, value, found: _put(raw, key, value, folder, found), problems)
     for key, value in values.items():
-        _set(raw, key, value, folder, problems)
+        if key != "include":
+            _set(raw, key, value, folder, problems)
+            origin = {included: path for included, path in origin.items() if not related(included, key)}
     for key in sorted(_REFERENCES):
         _expand(raw, key, folder, problems)
     sweep = raw.get("sweep")
@@ -157,18 +177,19 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
             _locate_topology(holder, folder)
             sweep["cluster"][number] = holder["cluster"]
     _locate_topology(raw, folder)
-    scenario, found = _validate(raw)
+    scenario, found = validated(raw, Scenario)
     broken = {problem.path for problem in problems}
-    problems += [p for p in found if not any(p.path == b or p.path.startswith(f"{b}.") for b in broken)]
+    problems += [blame(p, origin) for p in found if not any(p.path == b or p.path.startswith(f"{b}.") for b in broken)]
     if scenario is not None and not broken:
-        problems += _meaning(scenario)
+        problems += _meaning(scenario) + mismatches(scenario.calibrated, scenario.workload.model.name)
     if problems or scenario is None:
         raise ScenarioError(problems, source)
     return scenario
 
 
-def _set(raw: dict[str, Any], key: str, value: Any, folder: Path | None, problems: list[Problem]) -> None:
+def _put(raw: dict[str, Any], key: str, value: Any, folder: Path | None, problems: list[Problem]) -> None:
     """Set a dotted key, expanding what is only named on the way."""
+    forget(raw, key)
     parts = key.split(".")
     at = raw
     for depth, part in enumerate(parts[:-1], 1):
@@ -180,6 +201,14 @@ def _set(raw: dict[str, Any], key: str, value: Any, folder: Path | None, problem
             problems.append(Problem(key, f"cannot be set: '{prefix}' holds a plain value", repr(at), f"Set {prefix} itself."))
             return
     at[parts[-1]] = copy.deepcopy(value)  # the caller keeps his
+
+
+def _set(raw: dict[str, Any], key: str, value: Any, folder: Path | None, problems: list[Problem]) -> None:
+    """Set a dotted key as in `_put`, whatever the sweep says of it."""
+    before = len(problems)
+    _put(raw, key, value, folder, problems)
+    if len(problems) > before:
+        return
     raw.setdefault("sweep", {})
     if key != "sweep" and isinstance(raw["sweep"], dict):
         raw["sweep"].pop(key, None)
@@ -199,9 +228,15 @@ def _expand(raw: dict[str, Any], key: str, folder: Path | None, problems: list[P
     if not isinstance(at, dict) or not isinstance(at.get(last), str):
         return
     try:
-        at[last] = _named(last, at[last], folder)
+        at[last] = _own(raw.get(f"{last}s"), at[last]) or _named(last, at[last], folder)
     except InputError as error:
         problems += [Problem(f"{key}{f'.{p.path}' if p.path else ''}", p.rule, p.value, p.remedy) for p in error.problems]
+
+
+def _own(entries: Any, name: str) -> dict[str, Any] | None:
+    """The entry of that name which the scenario itself brings, if it does."""
+    entry = entries.get(name) if isinstance(entries, dict) else None
+    return {"name": name, **copy.deepcopy(entry)} if isinstance(entry, dict) else None
 
 
 def _named(key: str, text: str, folder: Path | None) -> Any:
@@ -246,101 +281,6 @@ def _locate_topology(raw: dict[str, Any], folder: Path | None) -> None:
             topology["path"] = str(path.resolve())
         if is_file(path):
             topology.setdefault("sha256", Custom(kind="custom", path=str(path)).digest())
-
-
-def _validate(raw: dict[str, Any]) -> tuple[Scenario | None, list[Problem]]:
-    """The scenario and the problems of its form. With problems, a scenario is returned if leaving the bad keys out makes one."""
-    try:
-        return Scenario.model_validate(raw), []
-    except ValidationError as error:
-        problems = [_problem(detail) for detail in error.errors(include_url=False)]
-        repaired = copy.deepcopy(raw)
-        for detail in error.errors(include_url=False):
-            _drop(repaired, detail["loc"])
-        try:
-            return Scenario.model_validate(repaired), problems
-        except ValidationError:
-            return None, problems
-
-
-def _drop(raw: Any, location: Iterable[int | str]) -> None:
-    steps = [step for step in location if not isinstance(step, str) or not step.startswith("function-")]
-    at = raw
-    for step in steps[:-1]:
-        if isinstance(at, dict) and step in at:
-            at = at[step]
-    if isinstance(at, dict) and steps:
-        at.pop(steps[-1], None)
-
-
-_RULES = {
-    "missing": ("is required", "Add it."),
-    "int_type": ("must be a whole number without quotes", "Write for example 512."),
-    "float_type": ("must be a number without unit", "Write for example 0.1."),
-    "string_type": ("must be text", "Put it in quotes."),
-    "bool_type": ("must be true or false", "Write true or false."),
-    "dict_type": ("must be a mapping of keys", "Indent its keys below it."),
-    "list_type": ("must be a list", "Write [a, b, ...]."),
-    "model_type": ("must be a mapping of keys", "Indent its keys below it, or give a known name."),
-    "model_attributes_type": ("must be a mapping of keys", "Indent its keys below it, or give a known name."),
-}
-
-
-def _problem(detail: ErrorDetails) -> Problem:
-    """One error of pydantic in the words of the user's file."""
-    path = ".".join(str(step) for step in _visible(detail["loc"]))
-    value = _shown(detail["input"])
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        return Problem(path, "is not a known key", value, nearest(str(detail["loc"][-1]), _known_keys(detail["loc"])))
-    if kind in {"union_tag_invalid", "union_tag_not_found"}:
-        context = detail.get("ctx", {})
-        known = str(context.get("expected_tags", "")) or "one of the known kinds"
-        return Problem(f"{path}.kind", f"must be one of {known}", repr(context.get("tag", "")), "Name one of them.")
-    if kind in _RULES:
-        rule, remedy = _RULES[kind]
-        return Problem(path, rule, "" if kind == "missing" else value, remedy)
-    rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    remedy = "" if kind == "unit" else "Give a value that obeys the rule."
-    return Problem(path, rule, value, remedy)
-
-
-def _visible(location: Iterable[int | str]) -> list[int | str]:
-    """A location without the steps that pydantic adds for unions."""
-    tags = {"abci", "fat_tree", "star", "custom", "global_shuffle", "local_shuffle", "partial_local_shuffle", "analytic", "fluid", "packet"}
-    steps = list(location)
-    return [
-        s
-        for i, s in enumerate(steps)
-        if not (i and steps[i - 1] in {"topology", "exchange", "network"} and s in tags)
-        and not (isinstance(s, str) and (s.startswith("function-") or "[" in s or s in {"constrained-int", "literal['iteration']"}))
-    ]
-
-
-def _shown(value: Any) -> str:
-    text = "a mapping" if isinstance(value, dict) else repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _known_keys(location: Iterable[int | str]) -> list[str]:
-    """The keys that were possible where an unknown one was found."""
-    steps = list(location)[:-1]
-    model: Any = Scenario
-    for step in steps:
-        model = _step_into(model, step)
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        return sorted(model.model_fields)
-    return []
-
-
-def _step_into(model: Any, step: int | str) -> Any:
-    if isinstance(model, tuple):  # members of a union; the step is the tag
-        return next((m for m in model if m.model_fields["kind"].annotation == Literal[step]), None)
-    if not (isinstance(model, type) and issubclass(model, BaseModel)) or step not in model.model_fields:
-        return None
-    annotation = model.model_fields[str(step)].annotation
-    members = getattr(annotation, "__args__", ())
-    return members if len(members) > 1 and all(hasattr(m, "model_fields") for m in members) else annotation
 
 
 # ---------------------------------------------------------------------------------------------------- what the numbers mean together
@@ -394,7 +334,7 @@ def _meaning(scenario: Scenario) -> list[Problem]:
                 f"Use at most {cluster.host.hcas} rings.",
             )
         )
-    problems += _storage_problems(scenario)
+    problems += storage_problems(cluster, workload, scenario.world_size, scenario.storage_per_host)
     return (
         problems
         + [
@@ -408,16 +348,3 @@ def _meaning(scenario: Scenario) -> list[Problem]:
             if key.split(".")[0] == "sweep"
         ]
     )
-
-
-def _storage_problems(scenario: Scenario) -> list[Problem]:
-    need, have = scenario.storage_per_host, scenario.cluster.ssd.capacity
-    if need <= have:
-        return []
-    exchange, dataset = scenario.workload.exchange, scenario.workload.dataset
-    rule = (
-        f"{exchange.kind} keeps {readable(need, Dimension.NBYTES)} of {dataset.name} ({readable(dataset.nbytes, Dimension.NBYTES)}) on the "
-        f"SSD of each of {scenario.hosts} hosts, which holds {readable(have, Dimension.NBYTES)}"
-    )
-    remedy = "Use global_shuffle:source=pfs, or local_shuffle or partial_local_shuffle on more hosts."
-    return [Problem("workload.exchange", rule, f"{readable(need - have, Dimension.NBYTES)} too much", remedy)]

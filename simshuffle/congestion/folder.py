@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +11,13 @@ from typing import Any
 import pandas as pd
 import pyarrow.csv
 
-from simshuffle import plots, results
+from simshuffle import plots
 from simshuffle.congestion import figures
 from simshuffle.congestion.ablation import ABLATION_COLUMNS, ablation
 from simshuffle.congestion.tables import COLUMNS, HOTTEST_COLUMNS, Tables, hottest
 from simshuffle.congestion.verdict import COMPARISON_COLUMNS, VERDICT_COLUMNS, comparisons, verdicts
 from simshuffle.errors import InputError, Problem
+from simshuffle.folders import write_folder
 
 KIND = "congestion"
 STORED = {"sets": "sets.csv", "times": "times.csv", "tiers": "tiers.parquet", "links": "links.parquet"}
@@ -51,22 +50,7 @@ class Comparison:
         Raises:
             InputError: the folder holds something, and it is no result or ``replace`` is False.
         """
-        results.check_place(folder, replace=replace)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.part-", ignore_cleanup_errors=True) as room:
-            draft, old = Path(room) / "new", Path(room) / "old"
-            draft.mkdir()
-            self._fill(draft)
-            if folder.exists():
-                folder.rename(old)
-            try:
-                draft.rename(folder)
-            except BaseException:
-                if old.exists():
-                    old.rename(folder)
-                raise
-            shutil.rmtree(old, ignore_errors=True)
-        return folder
+        return write_folder(folder, self._fill, replace=replace)
 
     def _fill(self, folder: Path) -> None:
         meta = json.dumps(self.meta, indent=1, sort_keys=True)

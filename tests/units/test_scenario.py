@@ -208,7 +208,7 @@ def bare_quantities(value, path=""):
 
 
 def test_only_pure_numbers_are_written_without_a_unit():
-    plain = {"exchange_fraction", "compute", "read", "taper", "tolerance"}
+    plain = {"background_load", "exchange_fraction", "compute", "read", "taper", "tolerance"}
     for scenario in (load_scenario("abci-imagenet1k"), load_scenario("abci-imagenet1k", SMALL)):
         assert {path.rsplit(".", 1)[-1] for path in bare_quantities(scenario.to_dict())} <= plain
 
@@ -413,3 +413,30 @@ def test_every_model_of_the_catalog_can_be_simulated_on_abci(name):
 def test_every_data_set_of_the_catalog_can_be_read(name):
     scenario = load_scenario("quickstart", {"workload.dataset": name, EXCHANGE: "global_shuffle:source=pfs"})
     assert scenario.workload.dataset.name == name
+
+
+OWN_MODEL = {
+    "num_parameters": 5,
+    "gradient_size": "20 B",
+    "input_size": "4 B",
+    "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms", "backward": "2 ms", "update": "0 s"}},
+}
+
+
+def test_a_scenario_may_bring_models_of_its_own() -> None:
+    scenario = load_scenario("quickstart", {"models": {"mine": OWN_MODEL}, "workload.model": "mine"})
+    assert (scenario.workload.model.name, scenario.workload.model.gradient_size) == ("mine", 20)
+    other = scenario.with_values({"workload.model": "vgg16"})
+    assert other.workload.model.name == "vgg16"
+    assert other.with_values({"workload.model": "mine"}) == scenario
+
+
+def test_a_model_of_the_scenario_hides_that_of_the_catalog() -> None:
+    scenario = load_scenario("quickstart", {"models": {"resnet50": OWN_MODEL}, "workload.model": "resnet50"})
+    assert scenario.workload.model.gradient_size == 20
+
+
+def test_changing_the_model_in_use_leaves_the_profile_as_it_was() -> None:
+    values = {"models": {"mine": OWN_MODEL}, "workload.model": "mine", "workload.model.gradient_size": "40 B"}
+    scenario = load_scenario("quickstart", values)
+    assert (scenario.workload.model.gradient_size, scenario.models["mine"].gradient_size) == (40, 20)
