@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from simshuffle import report, results
+from simshuffle.derived import extrapolated
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.plan import staging_seconds
 from simshuffle.results import Result
 from simshuffle.scenario import Scenario
 from simshuffle.sim.simulate import check_size, simulate
@@ -77,12 +77,14 @@ def _meta(runs: dict[str, Scenario], timeline: Timeline, text: str) -> dict[str,
 
 def _run_meta(name: str, scenario: Scenario, timeline: Timeline) -> dict[str, Any]:
     table = report.epochs(Timeline(*(t[t["run"] == name] for t in (timeline.phases, timeline.links, timeline.sources))))
-    samples = timeline.sources.loc[timeline.sources["run"] == name, "samples"].to_numpy()
+    beyond = extrapolated(scenario)
     return {
+        **({"extrapolated": beyond} if beyond else {}),
         "seed": scenario.seed,
         "hosts": scenario.hosts,
         "iterations": scenario.workload.iterations(scenario.world_size),
         "storage_per_host_nbytes": scenario.storage_per_host,
-        "staging_s": staging_seconds(scenario),
-        "samples_per_s": (samples / table["epoch_s"].to_numpy()).tolist(),
+        "staged_to": scenario.workload.source if scenario.storage_per_host else None,
+        "staging_s": float(table["staging_s"].iloc[0]),
+        "samples_per_s": table["samples_per_s"].tolist(),
     }

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, Shards, initial_owner
+from simshuffle.page_cache import Batches, Hits, PageCaches, all_hits
 from simshuffle.scenario import Scenario
+from simshuffle.staging import staging_bound
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +26,8 @@ class EpochPlan:
         exchange: which samples move.
         batch_samples: (iterations, M) samples of each batch.
         batch_nbytes: (iterations, M) bytes of each batch in storage.
-        cached: share of the bytes read that the hosts' page caches hold, from 0 to 1.
+        hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache, or staged there.
+        hit_sent: (steps, M) whether the sample that a rank sends is in memory when it is sent.
     """
 
     epoch: int
@@ -32,7 +35,9 @@ class EpochPlan:
     exchange: ExchangePlan
     batch_samples: NDArray[np.int64]
     batch_nbytes: Floats
-    cached: float
+    hit_samples: NDArray[np.int64]
+    hit_nbytes: Floats
+    hit_sent: NDArray[np.bool_]
 
     @property
     def iterations(self) -> int:
@@ -50,9 +55,11 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     """The plans of epochs 1, 2, ... in order; ``nbytes`` is (N,), from `sample_nbytes`."""
     workload, world_size = scenario.workload, scenario.world_size
     owner = initial_owner(len(nbytes), world_size, scenario.rng("partition"))
-    iterations = workload.iterations(world_size)
+    host_of = np.arange(world_size) // scenario.cluster.host.gpus
+    caches = PageCaches(scenario.cluster.memory.page_cache, nbytes, host_of, workload.exchange.kind == "global_shuffle")
     for epoch in range(1, scenario.epochs + 1):
         shards = workload.exchange.shards(owner, world_size, scenario.rng("shuffle", epoch))
+        iterations = workload.iterations(world_size, epoch)
         exchange = workload.exchange.plan(
             shards,
             batch_size=workload.local_batch_size,
@@ -61,8 +68,14 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
             importance=None,
             rng=scenario.rng("exchange", epoch),
         )
-        samples, sizes = _batches(shards, nbytes, workload.local_batch_size, iterations)
-        yield EpochPlan(epoch, shards, exchange, samples, sizes, cached_share(scenario, epoch))
+        carried = workload.last_batch == "carry"  # then the samples left out are the next epoch's first: they count as read in this one
+        samples, sizes = _batches(shards, nbytes, workload.local_batch_size, workload.iterations(world_size) if carried else iterations)
+        batches = Batches(samples, sizes, workload.local_batch_size)
+        in_memory = workload.source == "memory"
+        hits = all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
+        if carried:
+            samples, sizes, hits = _filled_up(samples[:iterations], sizes[:iterations], hits, workload.local_batch_size)
+        yield EpochPlan(epoch, shards, exchange, samples, sizes, hits.samples, hits.nbytes, hits.sent)
         owner = exchange.apply(owner)
 
 
@@ -75,33 +88,31 @@ def _batches(shards: Shards, nbytes: Floats, batch_size: int, iterations: int) -
     return np.diff(edges, axis=0), np.diff(total[edges], axis=0)
 
 
-def cached_share(scenario: Scenario, epoch: int) -> float:
-    """Share of an epoch's reads that come from the page caches of the hosts; 0 in the first epoch, which is cold.
+def _filled_up(samples: NDArray[np.int64], nbytes: Floats, hits: Hits, batch_size: int) -> tuple[NDArray[np.int64], Floats, Hits]:
+    """The same with a whole last batch: what it takes from the next epoch is like what it has, in size and in memory."""
+    factor = np.where(samples > 0, batch_size / np.maximum(samples, 1), 0.0)
+    iterations = len(samples)
+    hit = np.minimum(np.rint(hits.samples[:iterations] * factor).astype(np.int64), batch_size)
+    return np.full_like(samples, batch_size), nbytes * factor, Hits(hit, hits.nbytes[:iterations] * factor, hits.sent)
 
-    A shard is read again and again (`Memory.repeat_hits`). Under global shuffle a host reads a new random 1/H of the set every epoch,
-    and after e epochs has seen 1 - (1 - 1/H)^e of it, of which the cache keeps what fits.
+
+def cached_share(scenario: Scenario, epoch: int) -> float:
+    """Expected share of an epoch's reads that are in memory, for estimates before a run: its plans count sample by sample.
+
+    0 in the first epoch, which is cold. A shard is read again and again (`Memory.repeat_hits`). Under global shuffle a host reads a new
+    random 1/H of the set every epoch (`Memory.redrawn_hits`).
     """
+    memory, workload = scenario.cluster.memory, scenario.workload
+    if workload.source == "memory":
+        return 1.0
     if epoch == 1:
         return 0.0
-    memory, dataset = scenario.cluster.memory, scenario.workload.dataset
-    if scenario.workload.exchange.kind == "global_shuffle":
-        seen = 1.0 - (1.0 - 1.0 / scenario.hosts) ** (epoch - 1)
-        return memory.resident_share(seen * dataset.nbytes, dataset.nbytes)
+    if workload.exchange.kind == "global_shuffle":
+        return memory.redrawn_hits(workload.dataset.nbytes, 1.0 / scenario.hosts, epoch - 1)
     ranks = min(scenario.world_size, scenario.cluster.host.gpus)
-    return memory.repeat_hits(ranks / scenario.world_size * dataset.nbytes)
+    return memory.repeat_hits(ranks / scenario.world_size * workload.dataset.nbytes)
 
 
 def staging_seconds(scenario: Scenario) -> float:
-    """Least time (s) to copy the shards, or the whole set, from the PFS to the SSDs before the first epoch; 0 if nothing is staged.
-
-    The slower of the bytes through the file system and one host's share into its SSD. Data sets are staged as archives, so that the
-    opening of their files does not count, and every host reads its own copy.
-    """
-    exchange, dataset, cluster = scenario.workload.exchange, scenario.workload.dataset, scenario.cluster
-    ranks = min(scenario.world_size, cluster.host.gpus)
-    if exchange.stored_share(scenario.world_size, ranks) == 0.0:
-        return 0.0
-    replicated = exchange.kind == "global_shuffle"
-    copies = scenario.hosts if replicated else 1
-    fullest = dataset.nbytes * (1.0 if replicated else ranks / scenario.world_size)
-    return max(copies * dataset.nbytes / cluster.parallel_file_system.read_bandwidth, fullest / cluster.ssd.write_bandwidth)
+    """Least time (s) of the staging before the first epoch; see `simshuffle.staging.staging_bound`."""
+    return staging_bound(scenario.cluster, scenario.workload, scenario.world_size)

@@ -15,6 +15,9 @@ LABELS = {
 }
 """The papers' labels and the phases in each. As in the authors' timers, waiting for other ranks counts where it happens."""
 
+COMPUTING = ("forward", "backward", "update")
+"""Phases in which the accelerator computes."""
+
 ARRIVAL = ("backward", "exchange", "wait_exchange")
 """Phases after which a rank may reach the allreduce."""
 
@@ -25,13 +28,16 @@ EPOCH_COLUMNS = {
     "exchange_fraction": "Q; empty under global shuffle",
     "epoch": "from 1; the first is cold",
     "epoch_s": "s from its start to its end, which all ranks share",
+    "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
+    "samples_per_s": "samples trained on over its duration",
+    "accelerator_utilisation": "AU: share of its duration in which an accelerator computes (forward, backward, update), mean over ranks",
     "exchange_total_s": "s of exchange of a rank, on average: what it shows and what other phases hide",
     "exchange_exposed_s": "s of exchange that a rank does nothing else in, on average",
     "samples_moved": "samples that changed their rank",
     "nbytes_peer": "bytes received from other ranks by sample exchange",
     "nbytes_pfs": "bytes read from the parallel file system",
     "nbytes_ssd": "bytes read from SSDs",
-    "nbytes_memory": "bytes read from page caches",
+    "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
 }
 
 
@@ -54,6 +60,8 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
     spans = exclusive.groupby(["run", "epoch"], observed=True)
     table = timeline.sources.set_index(["run", "epoch"])
     table["epoch_s"] = spans["end_s"].max() - spans["start_s"].min()
+    table["samples_per_s"] = table["samples"] / table["epoch_s"]
+    table["accelerator_utilisation"] = seconds[list(COMPUTING)].sum(axis=1) / table["epoch_s"]
     table["exchange_exposed_s"] = seconds["exchange"] + seconds["wait_exchange"]
     table["exchange_total_s"] = table["exchange_exposed_s"] + seconds["exchange_hidden"]
     return table.reset_index()[list(EPOCH_COLUMNS)]

@@ -86,6 +86,7 @@ class Resources:
         if cluster.placement == "scattered":
             names = [names[i] for i in np.sort(rng.permutation(len(names))[: -(-world_size // host.gpus)])]
         self.num_hosts = -(-world_size // host.gpus)
+        self.ranks_per_host = min(world_size, host.gpus)  # of every host but the last
         self.hosts = names[: self.num_hosts]
         ranks = np.arange(world_size, dtype=np.int32)
         self.host_of: Ints = ranks // host.gpus
@@ -126,8 +127,12 @@ class Resources:
         names += ["pfs.bandwidth", "pfs.open"]
         tiers += ["pfs.bandwidth", "pfs.open"]
         units += ["B", "ops"]
-        capacity += [cluster.parallel_file_system.read_bandwidth, cluster.parallel_file_system.open_rate]
+        pfs = cluster.parallel_file_system
+        capacity += [pfs.free_bandwidth, pfs.free_open_rate]
         self.pfs_open = self.pfs_bandwidth + 1
+        self.pfs_client: Ints | None = None
+        if pfs.client_bandwidth is not None:
+            self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
         latency = np.zeros(len(names))
         latency[: len(cables.names)] = cables.latency
         return LinkTable(names, tiers, units, np.array(capacity), latency, np.arange(len(names)) < len(cables.names))
@@ -180,7 +185,11 @@ class Resources:
         routes = self.forwarding.routes(port, self._endpoint[self.host_of, self.rail_of])
         out = np.full((self.world_size, self.width), -1, np.int32)
         out[:, 0] = self.pfs_bandwidth
-        out[:, 1 : 1 + routes.shape[1]] = routes
+        first = 1
+        if self.pfs_client is not None:
+            out[:, 1] = self.pfs_client[self.host_of]
+            first = 2
+        out[:, first : first + routes.shape[1]] = routes
         return out, self.forwarding.latencies(routes)
 
     def slot_of(self, rank: int) -> int:

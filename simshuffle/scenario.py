@@ -288,27 +288,43 @@ def _locate_topology(raw: dict[str, Any], folder: Path | None) -> None:
 
 def _meaning(scenario: Scenario) -> list[Problem]:
     """Problems of values that are fine one by one."""
-    problems: list[Problem] = []
     cluster, workload = scenario.cluster, scenario.workload
+    problems = _too_many_ranks(scenario) + _workload_problems(cluster, workload)
+    problems += storage_problems(cluster, workload, scenario.world_size, scenario.storage_per_host)
+    for key, values in scenario.sweep.items():
+        if not values:
+            problems.append(Problem(f"sweep.{key}", "must list at least one value", "none", "Add values or remove the key."))
+    for key in scenario.sweep:
+        if key.split(".")[0] == "sweep":
+            problems.append(Problem(f"sweep.{key}", "cannot be swept", "a mapping", "Write each of its keys as a key of the sweep."))
+    return problems
+
+
+def _too_many_ranks(scenario: Scenario) -> list[Problem]:
+    """More ranks than GPUs or samples, or a topology that cannot be read."""
+    cluster, samples, ranks = scenario.cluster, scenario.workload.dataset.num_samples, scenario.world_size
+    problems: list[Problem] = []
     try:
         graph = network_graph(cluster)
         hosts = sum(1 for _, kind in graph.nodes(data="kind") if kind == "host")
         gpus = hosts * cluster.host.gpus
-        if scenario.world_size > gpus:
-            problems.append(
-                Problem(
-                    "world_size",
-                    f"must not exceed the {gpus} GPUs of {cluster.name} ({hosts} hosts with {cluster.host.gpus})",
-                    str(scenario.world_size),
-                    f"Use at most {gpus} ranks or a larger topology.",
-                )
-            )
+        if ranks > gpus:
+            rule = f"must not exceed the {gpus} GPUs of {cluster.name} ({hosts} hosts with {cluster.host.gpus})"
+            problems.append(Problem("world_size", rule, str(ranks), f"Use at most {gpus} ranks or a larger topology."))
     except InputError as error:
         where = "cluster.topology.path"
         problems += [
             p if p.path.startswith("cluster") else Problem(where, f"{error.source}: {p.path or 'the file'} {p.rule}", p.value, p.remedy)
             for p in error.problems
         ]
+    if ranks > samples:
+        problems.append(Problem("world_size", f"must not exceed the {samples} samples", str(ranks), "Use fewer ranks."))
+    return problems
+
+
+def _workload_problems(cluster: Cluster, workload: Workload) -> list[Problem]:
+    """What the workload asks for and the hosts do not have, or what does not go together in it."""
+    problems: list[Problem] = []
     if cluster.host.accelerator not in workload.model.accelerators:
         known = sorted(workload.model.accelerators)
         problems.append(
@@ -319,32 +335,14 @@ def _meaning(scenario: Scenario) -> list[Problem]:
                 f"Add workload.model.accelerators.{cluster.host.accelerator} with forward, backward, update. {nearest('', known)}",
             )
         )
-    if scenario.world_size > workload.dataset.num_samples:
-        problems.append(
-            Problem(
-                "world_size", f"must not exceed the {workload.dataset.num_samples} samples", str(scenario.world_size), "Use fewer ranks."
-            )
-        )
-    if workload.allreduce.rings > cluster.host.hcas:
-        problems.append(
-            Problem(
-                "workload.allreduce.rings",
-                f"every ring has an HCA of its own; the hosts have {cluster.host.hcas}",
-                str(workload.allreduce.rings),
-                f"Use at most {cluster.host.hcas} rings.",
-            )
-        )
-    problems += storage_problems(cluster, workload, scenario.world_size, scenario.storage_per_host)
-    return (
-        problems
-        + [
-            Problem(f"sweep.{key}", "must list at least one value", "none", "Add values or remove the key.")
-            for key, values in scenario.sweep.items()
-            if not values
-        ]
-        + [
-            Problem(f"sweep.{key}", "cannot be swept", "a mapping", "Write each of its keys as a key of the sweep.")
-            for key in scenario.sweep
-            if key.split(".")[0] == "sweep"
-        ]
-    )
+    key = workload.allreduce.one_for_each_hca
+    count = getattr(workload.allreduce, key)
+    if count > cluster.host.hcas:
+        rule = f"each of the {key} has an HCA of its own; the hosts have {cluster.host.hcas}"
+        problems.append(Problem(f"workload.allreduce.{key}", rule, str(count), f"Use at most {cluster.host.hcas} {key}."))
+    if workload.loader.across_epochs and workload.exchange.carried_out is not None:
+        rule = "cannot be used where samples move: what the next epoch reads is known only when this one has ended"
+        found = f"true with {workload.exchange.kind}"
+        remedy = "Leave it out, or choose a strategy without exchange."
+        problems.append(Problem("workload.loader.across_epochs", rule, found, remedy))
+    return problems

@@ -40,12 +40,11 @@ def _seconds_table(result: Result) -> Table:
 
 
 def _bytes_table(result: Result) -> Table:
-    table = _new("Throughput, and bytes read by source", ["samples/s", "PFS", "SSD", "memory", "peers"])
+    table = _new("Throughput, accelerator utilisation (AU), and bytes read by source", ["samples/s", "AU", "PFS", "SSD", "memory", "peers"])
     for row in result.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
-        rate = result.meta["runs"][run]["samples_per_s"][epoch - 1]
         sources = (_bytes(row[f"nbytes_{source}"]) for source in ("pfs", "ssd", "memory", "peer"))
-        table.add_row(run, _epoch(epoch), f"{rate:,.0f}", *sources)
+        table.add_row(run, _epoch(epoch), f"{row['samples_per_s']:,.0f}", f"{row['accelerator_utilisation']:.0%}", *sources)
     return table
 
 
@@ -57,10 +56,12 @@ def notes(result: Result) -> list[str]:
         epoch = int(result.epochs.loc[result.epochs["run"] == run, "epoch"].max())
         waited = idle[(idle["run"] == run) & (idle["epoch"] == epoch)].groupby("cause", observed=True)["seconds"].sum()
         storage = readable(meta["storage_per_host_nbytes"], Dimension.NBYTES)
-        staging = f"staged in at least {readable(meta['staging_s'], Dimension.SECONDS, 3)}" if meta["staging_s"] else "nothing to stage"
+        where = "in the memory" if meta["staged_to"] == "memory" else "on the SSD"
+        staging = f"staged in {readable(meta['staging_s'], Dimension.SECONDS, 3)}" if meta["staging_s"] else "nothing to stage"
         lines += [
-            f"{run}: {storage} on the SSD of a host, {staging}.",
+            f"{run}: {storage} {where} of a host, {staging}.",
             f"  Waiting for other ranks in epoch {epoch}, by what they were busy with: {_listed(waited.to_dict())}.",
+            *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
         ]
     return lines
 

@@ -58,8 +58,10 @@ SOURCE_COLUMNS = {
     "nbytes_peer": "bytes received from other ranks by sample exchange",
     "nbytes_pfs": "bytes read from the parallel file system",
     "nbytes_ssd": "bytes read from SSDs",
-    "nbytes_memory": "bytes read from page caches",
+    "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
     "nbytes_ssd_written": "bytes of received samples written to SSDs",
+    "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
+    "nbytes_staged": "bytes read from the parallel file system for it",
 }
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.exchange import Exchange
+from simshuffle.exchange import Exchange, Source
 from simshuffle.spec import Count, NBytes, NonNegative, PositiveNBytes, PositiveSeconds, Seconds, Sourced, Spec
 
 
@@ -36,7 +36,11 @@ class DecodedSize(Spec):
 
 
 class Dataset(Sourced):
-    """A training set. ``decode`` and ``encode`` are seconds of one core for a sample of mean size."""
+    """A training set. ``decode`` and ``encode`` are seconds of one core for a sample of mean size.
+
+    Small files and large shards (tar, TFRecord, HDF5) differ in two counts: ``samples_per_file`` samples share the opening of a file, and
+    ``samples_per_request`` of them are read by one request, which is 1 where they are read in random order.
+    """
 
     name: str
     num_samples: Count
@@ -44,6 +48,14 @@ class Dataset(Sourced):
     decoded_size: DecodedSize
     decode: Seconds
     encode: Seconds
+    samples_per_file: Count = 1
+    samples_per_request: Count = 1
+
+    @model_validator(mode="after")
+    def _requests_stay_in_a_file(self) -> Dataset:
+        if self.samples_per_request > self.samples_per_file:
+            raise PydanticCustomError("request", "samples_per_request must not exceed samples_per_file")
+        return self
 
     @property
     def nbytes(self) -> float:
@@ -70,13 +82,37 @@ class ModelProfile(Sourced):
 
 
 class Loader(Spec):
-    """The data loader of a rank: ``workers`` processes of one core, each loading whole batches, ``prefetch`` of them ahead at most.
+    """The data loader of a rank: ``workers``, each loading whole batches, ``prefetch`` of them ahead at most.
 
-    The defaults are the authors' 4 workers and PyTorch's 2 batches for each.
+    The ``threads`` of a worker share the samples of its batch: as many reads are in flight at once, and as many cores decode. The
+    defaults are the authors' 4 workers of one thread and PyTorch's 2 batches for each; Chainer's MultithreadIterator is one worker with
+    several threads and one batch ahead. With ``across_epochs`` the batches ahead may be those of the next epoch; without, as in PyTorch,
+    an epoch begins with nothing loaded.
     """
 
     workers: Count = 4
     prefetch: Count = 8
+    threads: Count = 1
+    across_epochs: bool = False
+
+    @property
+    def reads_in_flight(self) -> int:
+        """Reads that a rank has in flight at most."""
+        return min(self.workers, self.prefetch) * self.threads
+
+
+class Staging(Spec):
+    """How the samples come from the PFS to the hosts before the first epoch, under strategies that keep them there.
+
+    As an ``archive``, or as ``files`` that are opened one by one, ``copies`` of them at once on a host. To the ``ssd``, or to ``memory``
+    (/dev/shm), from which they are then read. Where every host gets the same, each reads it from the PFS, or with ``broadcast`` an equal
+    part of it, and the parts go round a ring of the hosts.
+    """
+
+    format: Literal["archive", "files"] = "archive"
+    target: Literal["ssd", "memory"] = "ssd"
+    copies: Count = 1
+    broadcast: bool = False
 
 
 class Jitter(Spec):
@@ -89,16 +125,18 @@ class Jitter(Spec):
 class Workload(Spec):
     """What every rank does. ``last_batch`` rules on the remainder of a shard that does not fill a batch.
 
-    'nearest' keeps it as an iteration if it is at least half a batch, 'keep' always (PyTorch's drop_last=False), 'drop' never.
+    'nearest' keeps it as an iteration if it is at least half a batch, 'keep' always (PyTorch's drop_last=False), 'drop' never; 'carry'
+    fills it up with the first samples of the next epoch, which begins with the batch after it (Chainer's repeating iterators).
     """
 
     model: ModelProfile
     dataset: Dataset
     local_batch_size: Count
-    last_batch: Literal["nearest", "keep", "drop"] = "nearest"
+    last_batch: Literal["nearest", "keep", "drop", "carry"] = "nearest"
     exchange: Exchange
     allreduce: Allreduce
     loader: Loader = Loader()
+    staging: Staging = Staging()
     jitter: Jitter = Jitter()
     description: Annotated[str, Field(default="")] = ""
 
@@ -108,8 +146,19 @@ class Workload(Spec):
             raise PydanticCustomError("batch", "local_batch_size exceeds the number of samples")
         return self
 
-    def iterations(self, world_size: int) -> int:
-        """Iterations of an epoch: N / (M b), made whole by ``last_batch``; at least 1."""
+    @property
+    def source(self) -> Source | Literal["memory"]:
+        """What the samples are read from: the exchange's source, or 'memory' if they are staged there."""
+        held = self.exchange.source
+        return "memory" if held == "ssd" and self.staging.target == "memory" else held
+
+    def iterations(self, world_size: int, epoch: int = 1) -> int:
+        """Iterations of an epoch: N / (M b), made whole by ``last_batch``; at least 1. With 'carry', epochs differ by up to 1."""
         exact = self.dataset.num_samples / (world_size * self.local_batch_size)
-        whole = {"nearest": math.floor(exact + 0.5), "keep": math.ceil(exact), "drop": math.floor(exact)}[self.last_batch]
-        return max(whole, 1)
+        whole = {
+            "nearest": math.floor(exact + 0.5),
+            "keep": math.ceil(exact),
+            "drop": math.floor(exact),
+            "carry": math.ceil(epoch * exact) - math.ceil((epoch - 1) * exact),
+        }
+        return max(whole[self.last_batch], 1)

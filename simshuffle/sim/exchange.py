@@ -27,18 +27,24 @@ class Message:
 
     Attributes:
         target: rank it goes to; its own rank keeps the samples.
-        read: s of SSD device time to read them, and ``cached`` bytes that come from the page cache instead.
-        files: files that come from the SSD.
+        read: s of SSD device time to read those that are not in memory, ``missed`` their bytes, ``files`` their number.
+        cached: bytes of those that are.
         work: s of the sender's main thread.
         nbytes: bytes on the wire.
     """
 
     target: Ints
     read: Floats
-    cached: Floats
+    missed: Floats
     files: Ints
+    cached: Floats
     work: Floats
     nbytes: Floats
+
+    @property
+    def mixed(self) -> NDArray[np.bool_]:
+        """Which ranks read a part of their samples from the SSD and a part from memory."""
+        return np.asarray((self.files > 0) & (self.cached > 0))
 
 
 class Exchange:
@@ -51,8 +57,8 @@ class Exchange:
 
     Attributes:
         sent: (iterations, M) bytes that leave each rank.
-        received_work: (iterations, M) s of the receiver's main thread, and ``received_write`` s of its SSD.
-        read_ssd, read_memory: bytes read from each source by the senders.
+        received: (iterations, M) bytes that each rank stores, and ``received_work`` s of its main thread.
+        read_ssd, read_memory: bytes read from each source by the senders; ``written`` bytes stored on SSDs.
     """
 
     def __init__(self, scenario: Scenario, resources: Resources, clock: NetworkClock, plan: EpochPlan, nbytes: Floats) -> None:
@@ -62,6 +68,7 @@ class Exchange:
         self._scenario, self._resources, self._clock = scenario, resources, clock
         self._schedule: ExchangeSchedule = schedule
         self._plan = plan
+        self._in_memory = scenario.workload.source == "memory"
         self.world_size = scenario.world_size
         depth = math.ceil(math.log2(self.world_size))
         self.barrier_latency = depth * scenario.cluster.message_passing.latency
@@ -87,9 +94,7 @@ class Exchange:
         self._stored = stored
         self._wire = ratio * dataset.decoded_size.mean if decoded else stored
         self._work = plan.moving * (schedule.read + schedule.zero_buffer) + ratio * (decode + schedule.pickle)
-        rng = self._scenario.rng("exchange_cache", self._plan.epoch)
-        cached = self._plan.cached
-        self._hit = plan.moving if cached >= 1 else (rng.random(plan.sample.shape) < cached) & plan.moving
+        self._hit = self._plan.hit_sent & plan.moving
         self.read_memory = float((stored * self._hit).sum())
         self.read_ssd = float(stored.sum()) - self.read_memory
         iterations = self._plan.iterations
@@ -99,10 +104,9 @@ class Exchange:
         np.put_along_axis(arriving, plan.target, stored, axis=1)
         arrived = np.zeros((iterations, self.world_size))
         np.add.at(arrived, plan.iteration, arriving)
-        ssd = self._scenario.cluster.ssd
-        self.received_write = arrived / ssd.write_bandwidth
+        self.received = arrived
         self.received_work = arrived / dataset.sample_size.mean * write
-        self.written = float(arrived.sum())
+        self.written = 0.0 if self._in_memory else float(arrived.sum())
         self.remove_seconds = schedule.remove * plan.moving.sum(axis=0)
 
     @property
@@ -134,16 +138,16 @@ class Exchange:
         return self._delivery_groups[rank]
 
     def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
-        """Re-encode what the rank received and write it to the SSD, then meet the other ranks if barriers are scheduled.
+        """Re-encode what the rank received and write it to where its shard is, then meet the other ranks if barriers are scheduled.
 
         Returns the group that is complete when the rank has written, and the event that lets all ranks go on, if they meet.
         """
         group = self._clock.open(1)
         batch = self._store[rank]
-        write = self.received_write[iteration, rank]
+        received = self.received[iteration, rank]
         batch.tasks["delay"][0] = self.received_work[iteration, rank]
-        batch.tasks["work"][1] = write
-        batch.tasks["nbytes"][1] = write * self._scenario.cluster.ssd.write_bandwidth
+        batch.tasks["work"][1] = received if self._in_memory else self._scenario.cluster.ssd.write_seconds(received)
+        batch.tasks["nbytes"][1] = received
         batch.tasks["group"][1] = group
         if not self._meets:
             self._clock.post(batch)
@@ -174,10 +178,11 @@ class Exchange:
         complete.callbacks.append(release)
 
     def _store_batches(self) -> list[TransferBatch]:
-        """For every rank the chain 're-encode, write to the SSD'."""
+        """For every rank the chain 're-encode, write to the SSD or to memory'."""
         edge_from, edge_to = chain(2)
-        ssd = self._resources.ssd[self._resources.host_of].tolist()
-        return [TransferBatch(tasks(2), pad_routes([[], [link]]), edge_from, edge_to) for link in ssd]
+        device = self._resources.memory if self._in_memory else self._resources.ssd
+        links = device[self._resources.host_of].tolist()
+        return [TransferBatch(tasks(2), pad_routes([[], [link]]), edge_from, edge_to) for link in links]
 
     def _open(self, event: simpy.Event) -> None:
         event.succeed()
@@ -201,18 +206,22 @@ class Exchange:
         plan = self._plan.exchange
         low, high = np.searchsorted(plan.iteration, [iteration, iteration + 1])
         ssd = self._scenario.cluster.ssd
+        in_flight = self._resources.ranks_per_host * self._scenario.workload.loader.reads_in_flight
         out = []
         steps = np.arange(low, high)
         for number in np.unique(plan.message[low:high]):
             part = steps[plan.message[low:high] == number]
-            missed = self._stored[part] * ~self._hit[part]
+            missed = (self._stored[part] * ~self._hit[part]).sum(axis=0)
+            files = (plan.moving[part] & ~self._hit[part]).sum(axis=0)
+            requests = files.astype(float)
             drawn = self._schedule.draw * self.world_size * (1 if self._new_partner(part[0]) else 0)
             out.append(
                 Message(
                     target=plan.target[part[0]],
-                    read=missed.sum(axis=0) / ssd.read_bandwidth,
+                    read=ssd.read_seconds(missed, requests, in_flight),
+                    missed=missed,
+                    files=files,
                     cached=(self._stored[part] * self._hit[part]).sum(axis=0),
-                    files=(missed > 0).sum(axis=0),
                     work=self._work[part].sum(axis=0) + drawn,
                     nbytes=self._wire[part].sum(axis=0),
                 )
@@ -229,8 +238,9 @@ class Exchange:
         n, count = len(ranks), len(self._messages)
         barriers = self._schedule.barriers
         gates = 0 if barriers == "none" else (count if barriers == "message" else 1)
-        # layout: gates | reads (count x n) | works (count x n) | wires (count x n)
-        total = gates + 3 * count * n
+        # layout: gates | reads (count x n) | works (count x n) | wires (count x n) | second reads (n for each message that has any)
+        mixed = [k for k, message in enumerate(self._messages) if message.mixed.any()]
+        total = gates + (3 * count + len(mixed)) * n
         batch_tasks = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)
         batch_tasks["delay"][:gates] = self.barrier_latency
@@ -251,8 +261,14 @@ class Exchange:
             elif last is not None:
                 edges_from.append(last)
                 edges_to.append(reads)
-            edges_from += [reads, works]
-            edges_to += [works, wires]
+            if k in mixed:
+                also = gates + (3 * count + mixed.index(k)) * n + np.arange(n)
+                self._fill_second_read(batch_tasks, routes, ranks, message, also)
+                edges_from += [reads, also, works]
+                edges_to += [also, works, wires]
+            else:
+                edges_from += [reads, works]
+                edges_to += [works, wires]
         batch_tasks["group"][gates + (2 * count - 1) * n : gates + 2 * count * n] = np.asarray(self._host_groups)[ranks]
         away = np.ones(total, bool)
         for k, message in enumerate(self._messages):
@@ -266,7 +282,7 @@ class Exchange:
         hosts = resources.host_of[ranks]
         from_ssd = message.files[ranks] > 0
         batch["work"][reads] = np.where(from_ssd, message.read[ranks], message.cached[ranks])
-        batch["nbytes"][reads] = np.where(from_ssd, message.read[ranks] * cluster.ssd.read_bandwidth, message.cached[ranks])
+        batch["nbytes"][reads] = np.where(from_ssd, message.missed[ranks], message.cached[ranks])
         batch["delay"][reads] = message.files[ranks] * cluster.ssd.latency
         routes[reads, 0] = np.where(from_ssd, resources.ssd[hosts], resources.memory[hosts])
         batch["delay"][works] = message.work[ranks]
@@ -281,6 +297,13 @@ class Exchange:
         groups = np.asarray(self._delivery_groups)
         batch["group"][wires] = groups[ranks]
         batch["group2"][wires] = groups[target]
+
+    def _fill_second_read(self, batch: NDArray[np.void], routes: NDArray[np.int32], ranks: Ints, message: Message, reads: Ints) -> None:
+        """The part of a message that is in memory, where another part is not; nothing for messages of one kind."""
+        mixed = message.mixed[ranks]
+        batch["work"][reads] = batch["nbytes"][reads] = np.where(mixed, message.cached[ranks], 0.0)
+        batch["account"][reads] = ranks
+        routes[reads, 0] = np.where(mixed, self._resources.memory[self._resources.host_of[ranks]], NONE)
 
 
 def _compact(

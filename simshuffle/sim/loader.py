@@ -19,89 +19,127 @@ from simshuffle.traffic import NONE, TransferBatch, chain, pad_routes, tasks
 class Loaders:
     """The loaders of all ranks for one epoch.
 
-    As in PyTorch, each worker loads a whole batch by itself, on one core: it opens and reads the files one by one, then decodes them;
+    As in PyTorch, each worker loads a whole batch by itself: one thread opens and reads its files and then decodes them;
+    several threads do both at the same time, each on a core (see `_order`);
     the workers take the batches in turn. A loaded batch is copied to the GPU over its PCIe slot. At most ``loader.prefetch`` batches
     are ahead of the training loop. Attributes ``read_pfs``, ``read_ssd``, ``read_memory``: bytes by source.
     """
 
     def __init__(self, scenario: Scenario, resources: Resources, clock: NetworkClock, plan: EpochPlan) -> None:
         self._scenario, self._resources, self._clock = scenario, resources, clock
-        workload = scenario.workload
-        self._cached = plan.cached
-        self._source = workload.exchange.source
+        self._source = scenario.workload.source
         self._samples = plan.batch_samples
-        missed = plan.batch_nbytes * (1.0 - plan.cached)
-        hit = plan.batch_nbytes * plan.cached
+        hit, missed = plan.hit_nbytes, plan.batch_nbytes - plan.hit_nbytes
         self.read_memory = float(hit.sum())
         self.read_pfs = float(missed.sum()) if self._source == "pfs" else 0.0
         self.read_ssd = float(missed.sum()) if self._source == "ssd" else 0.0
+        self._any_hit = bool(plan.hit_samples.any())
+        self._any_missed = bool((plan.hit_samples < plan.batch_samples).any()) or not self._any_hit
+        self._caps: Any = None  # (M, iterations), opens a second of a batch's worker, where it is not the same for all batches
         self._price(plan, missed, hit)
         self._templates = self._chains()
         self._loaded = [0] * scenario.world_size
         self._turns = [[(NONE, 0)] * scenario.workload.loader.workers for _ in range(scenario.world_size)]
+        self._turn = 0  # the worker whose turn the first batch is
+        self._next: Loaders | None = None
         self._groups: list[deque[int]] = [deque() for _ in range(scenario.world_size)]
 
     def _price(self, plan: EpochPlan, missed: Any, hit: Any) -> None:
         """Work, delay and bytes of every link of the chains: (stages, iterations, M) each."""
-        scenario, cluster, workload = self._scenario, self._scenario.cluster, self._scenario.workload
+        workload = self._scenario.workload
         shape = plan.batch_nbytes.shape
-        jitter = lognormal_factor(scenario.rng("read_jitter", plan.epoch), workload.jitter.read, shape)
-        files = plan.batch_samples * (1.0 - plan.cached)
-        work: list[Any] = []
-        delay: list[Any] = []
-        nbytes: list[Any] = []
-        if plan.cached < 1:
-            if self._source == "pfs":
-                self._pfs_routes, link_latency = self._resources.pfs_read()
-                work += [files * jitter, missed]
-                delay += [np.zeros(shape), np.broadcast_to(link_latency, shape)]
-                nbytes += [np.zeros(shape), missed]
-            else:
-                work.append(missed / cluster.ssd.read_bandwidth * jitter)
-                delay.append(files * cluster.ssd.latency)
-                nbytes.append(missed)
-        if plan.cached > 0:
-            work.append(hit)
-            delay.append(np.zeros(shape))
-            nbytes.append(hit)
-        self._read_stages = len(work)
+        jitter = lognormal_factor(self._scenario.rng("read_jitter", plan.epoch), workload.jitter.read, shape)
+        stages: list[tuple[Any, Any, Any]] = []  # work, delay, bytes
+        if self._any_missed:
+            stages += self._storage_stages((plan.batch_samples - plan.hit_samples).astype(float), missed, jitter)
+        if self._any_hit:
+            stages.append((hit, np.zeros(shape), hit))
+        self._read_stages = len(stages)
         dataset = workload.dataset
-        work.append(plan.batch_nbytes / dataset.sample_size.mean * dataset.decode)
-        work.append(plan.batch_samples * workload.model.input_size)
-        delay += [np.zeros(shape)] * 2
-        nbytes += [np.zeros(shape), work[-1]]
+        stages.append((plan.batch_nbytes / dataset.sample_size.mean * dataset.decode, np.zeros(shape), np.zeros(shape)))
+        copied = plan.batch_samples * workload.model.input_size
+        stages.append((copied, np.zeros(shape), copied))
         # rank first, so that what one post needs lies together
-        self._work, self._delay, self._nbytes = (np.ascontiguousarray(np.stack(x).transpose(2, 1, 0)) for x in (work, delay, nbytes))
+        self._work, self._delay, self._nbytes = (
+            np.ascontiguousarray(np.stack([np.broadcast_to(x, shape) for x in column]).transpose(2, 1, 0))
+            for column in zip(*stages, strict=True)
+        )
+
+    def _storage_stages(self, samples: Any, nbytes: Any, jitter: Any) -> list[tuple[Any, Any, Any]]:
+        """Work, delay and bytes of what batches read from the PFS (opens, then bytes) or the SSD; all arrays are (iterations, M)."""
+        workload, cluster = self._scenario.workload, self._scenario.cluster
+        dataset, threads = workload.dataset, workload.loader.threads
+        requests = samples / dataset.samples_per_request
+        in_flight = np.minimum(threads, np.maximum(requests, 1.0))
+        if self._source == "pfs":
+            if threads > 1:
+                pfs = cluster.parallel_file_system
+                caps = [pfs.open_cap(dataset.samples_per_file, dataset.samples_per_request, n) for n in np.unique(in_flight)]
+                self._caps = np.ascontiguousarray(np.array(caps)[np.unique(in_flight, return_inverse=True)[1]].reshape(samples.shape).T)
+            self._pfs_routes, link_latency = self._resources.pfs_read()
+            zero = np.zeros_like(samples)
+            return [(samples / dataset.samples_per_file * jitter, zero, zero), (nbytes, np.where(samples > 0, link_latency, 0.0), nbytes)]
+        seconds = cluster.ssd.read_seconds(nbytes, requests, self._resources.ranks_per_host * workload.loader.reads_in_flight)
+        return [(seconds * jitter, requests / in_flight * cluster.ssd.latency, nbytes)]
 
     def _chains(self) -> list[TransferBatch]:
         """For every rank the batch that is posted again and again with new numbers."""
-        resources, cluster = self._resources, self._scenario.cluster
-        pfs_routes = self._pfs_routes.tolist() if self._source == "pfs" and self._cached < 1 else None
+        resources, dataset = self._resources, self._scenario.workload.dataset
+        pfs_routes = self._pfs_routes.tolist() if self._source == "pfs" and self._any_missed else None
+        open_cap = self._scenario.cluster.parallel_file_system.open_cap(dataset.samples_per_file, dataset.samples_per_request)
         stages = self._work.shape[2]
-        edge_from, edge_to = chain(stages)
+        edge_from, edge_to = self._order(stages)
+        cores = float(min(self._scenario.workload.loader.threads, self._scenario.workload.local_batch_size))
         out = []
         for rank in range(self._scenario.world_size):
             host = int(resources.host_of[rank])
             routes: list[list[int]] = []
             cap = [np.inf] * stages
             if pfs_routes is not None:
-                cap[0] = 1.0 / cluster.parallel_file_system.latency if cluster.parallel_file_system.latency > 0 else np.inf
+                cap[0] = open_cap
                 routes += [[resources.pfs_open], [link for link in pfs_routes[rank] if link >= 0]]
-            elif self._cached < 1:
+            elif self._any_missed:
                 routes.append([int(resources.ssd[host])])
-            if self._cached > 0:
+            if self._any_hit:
                 routes.append([int(resources.memory[host])])
-            cap[len(routes)] = 1.0
+            cap[len(routes)] = cores
             routes += [[int(resources.cores[host])], [int(resources.pcie_in[host, resources.slot_of(rank)])]]
             batch = tasks(stages, cap=np.array(cap))
             batch["mark"][self._read_stages - 1] = 1
             out.append(TransferBatch(batch, pad_routes(routes), edge_from, edge_to))
         return out
 
+    def _order(self, stages: int) -> tuple[Any, Any]:
+        """Which stage of a chain follows which.
+
+        A worker of one thread goes through them in turn. Several threads decode some samples while they read others, so that the two go
+        on beside each other, and the batch is copied when both are done.
+        """
+        decode, copy = stages - 2, stages - 1
+        if self._scenario.workload.loader.threads == 1:
+            self._first = [0]
+            return chain(stages)
+        self._first = [0, decode]
+        edge_from, edge_to = chain(decode)
+        return np.append(edge_from, [decode - 1, decode]).astype(np.int32), np.append(edge_to, [copy, copy]).astype(np.int32)
+
+    def followed_by(self, loaders: Loaders) -> None:
+        """Let the workers go on with the batches of the next epoch when they have loaded all of this one."""
+        self._next = loaders
+        loaders._turns = self._turns
+        loaders._turn = (self._turn + len(self._samples)) % self._scenario.workload.loader.workers
+
     def begin(self, rank: int) -> None:
-        """Load the first batches of a rank, as many as may be ahead."""
-        for _ in range(min(self._scenario.workload.loader.prefetch, len(self._samples))):
+        """Load the first batches of a rank, as many as may be ahead and are not loaded yet."""
+        for _ in range(self._scenario.workload.loader.prefetch - len(self._groups[rank])):
+            self._load_one(rank)
+
+    def _load_one(self, rank: int) -> None:
+        """Let one more batch be loaded, of this epoch or else of the next, if there is one."""
+        if self._loaded[rank] < len(self._samples):
             self._load(rank)
+        elif self._next is not None:
+            self._next._load_one(rank)
 
     def _load(self, rank: int) -> None:
         """Let the rank's next batch be loaded, once the worker whose turn it is has done with its last one."""
@@ -114,11 +152,14 @@ class Loaders:
         records["work"] = self._work[rank, iteration]
         records["delay"] = self._delay[rank, iteration]
         records["nbytes"] = self._nbytes[rank, iteration]
+        if self._caps is not None:
+            records["cap"][0] = self._caps[rank, iteration]
         records["group"][self._read_stages - 1] = group
         records["group"][-1] = group
         turns = self._turns[rank]
-        worker = iteration % len(turns)
-        records["after"][0], records["after_seq"][0] = turns[worker]
+        worker = (self._turn + iteration) % len(turns)
+        for stage in self._first:
+            records["after"][stage], records["after_seq"][stage] = turns[worker]
         self._clock.post(batch)
         turns[worker] = self._clock.network.last
 
@@ -129,8 +170,7 @@ class Loaders:
     def take(self, rank: int) -> float:
         """Take the next batch, which is ready, and let another be loaded; returns when its last byte was read (s)."""
         read_at, _ = self._clock.close(self._groups[rank].popleft())
-        if self._loaded[rank] < len(self._samples):
-            self._load(rank)
+        self._load_one(rank)
         return read_at
 
 

@@ -21,6 +21,8 @@ from simshuffle.plan import EpochPlan, cached_share, plan_epochs, sample_nbytes
 from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.loader import Loaders
+from simshuffle.sim.staging import NOTHING, Staged, stage
 from simshuffle.sim.training import Epoch
 from simshuffle.timeline import SOURCE_COLUMNS, Timeline, phase_table
 from simshuffle.units import Dimension, readable
@@ -57,20 +59,41 @@ def simulate(scenario: Scenario, run: str | None = None, progress: Progress | No
     rows: list[dict[str, Any]] = []
     links = LinkStatistics(name, resources, network)
     sources = []
-    total = scenario.epochs * scenario.workload.iterations(scenario.world_size)
-    for plan in plan_epochs(scenario, nbytes):
-        done_before = (plan.epoch - 1) * plan.iterations
-        epoch = Epoch(scenario, resources, clock, plan, nbytes, _reporter(progress, done_before, total))
+    staged = NOTHING
+    total = sum(scenario.workload.iterations(scenario.world_size, epoch) for epoch in range(1, scenario.epochs + 1))
+    done = 0
+    for plan, loaders in _with_loaders(scenario, resources, clock, plan_epochs(scenario, nbytes)):
+        if plan.epoch == 1:
+            staged = stage(scenario, resources, np.add.reduceat(nbytes[plan.shards.order], plan.shards.start[:-1]))
+        epoch = Epoch(scenario, resources, clock, plan, loaders, nbytes, _reporter(progress, done, total))
+        done += plan.iterations
         with without_cycle_collection():
             env.run(until=env.process(epoch.run()))
         record = epoch.record()
         rows += record.rows
         links.close_epoch(plan.epoch, env.now)
-        sources.append(_source_row(name, scenario, plan, epoch))
+        sources.append(_source_row(name, scenario, plan, epoch, staged if plan.epoch == 1 else NOTHING))
     table = pd.DataFrame(sources, columns=list(SOURCE_COLUMNS))
     for column in ("run", "strategy"):
         table[column] = pd.Categorical(table[column])
     return Timeline(phase_table(name, rows), links.table(), table)
+
+
+def _with_loaders(
+    scenario: Scenario, resources: Resources, clock: NetworkClock, plans: Iterator[EpochPlan]
+) -> Iterator[tuple[EpochPlan, Loaders]]:
+    """Each plan with its loaders; where those go on into the next epoch, its plan is made an epoch ahead."""
+    if not scenario.workload.loader.across_epochs:
+        yield from ((plan, Loaders(scenario, resources, clock, plan)) for plan in plans)
+        return
+    plan = next(plans)
+    loaders = Loaders(scenario, resources, clock, plan)
+    for following in plans:
+        ahead = Loaders(scenario, resources, clock, following)
+        loaders.followed_by(ahead)
+        yield plan, loaders
+        plan, loaders = following, ahead
+    yield plan, loaders
 
 
 def expected_packets(scenario: Scenario, resources: Resources, mtu: float) -> dict[str, float]:
@@ -135,7 +158,7 @@ def _reporter(progress: Progress | None, before: int, total: int) -> Callable[[i
     return lambda done: progress((before + done) / total)
 
 
-def _source_row(run: str, scenario: Scenario, plan: EpochPlan, epoch: Epoch) -> tuple[Any, ...]:
+def _source_row(run: str, scenario: Scenario, plan: EpochPlan, epoch: Epoch, staged: Staged) -> tuple[Any, ...]:
     exchange, loaders = epoch.exchange, epoch.loaders
     fraction = scenario.workload.exchange.fraction
     return (
@@ -152,6 +175,8 @@ def _source_row(run: str, scenario: Scenario, plan: EpochPlan, epoch: Epoch) -> 
         loaders.read_ssd + (exchange.read_ssd if exchange else 0.0),
         loaders.read_memory + (exchange.read_memory if exchange else 0.0),
         exchange.written if exchange else 0.0,
+        staged.seconds,
+        staged.nbytes,
     )
 
 

@@ -58,17 +58,25 @@ class Epoch:
     Args:
         scenario, resources, clock: what is simulated, on what.
         plan: what the ranks read and exchange.
+        loaders: those of the plan.
         nbytes: (N,) bytes of every sample in storage.
         progress: called after each iteration with the number of iterations done.
     """
 
     def __init__(
-        self, scenario: Scenario, resources: Resources, clock: NetworkClock, plan: EpochPlan, nbytes: Any, progress: Callable[[int], None]
+        self,
+        scenario: Scenario,
+        resources: Resources,
+        clock: NetworkClock,
+        plan: EpochPlan,
+        loaders: Loaders,
+        nbytes: Any,
+        progress: Callable[[int], None],
     ) -> None:
         self._scenario, self._resources, self._clock, self._plan = scenario, resources, clock, plan
         self._env = clock.env
         workload, world_size = scenario.workload, scenario.world_size
-        self.loaders = Loaders(scenario, resources, clock, plan)
+        self.loaders = loaders
         exchanges = workload.exchange.carried_out is not None and len(plan.exchange.iteration) > 0
         self.exchange = Exchange(scenario, resources, clock, plan, nbytes) if exchanges else None
         times = workload.model.accelerators[scenario.cluster.host.accelerator]

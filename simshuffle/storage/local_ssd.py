@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.curve import FrequencyByCount
 from simshuffle.spec import Bandwidth, PositiveNBytes, Seconds, Sourced
+
+Amount = TypeVar("Amount", float, NDArray[np.float64])
 
 
 class LocalSsd(Sourced):
-    """One SSD of a host. Its device time is the resource that reads and writes share."""
+    """One SSD of a host. Its device time is the resource that reads and writes share.
+
+    ``iops`` is the most requests that it reads a second, over the number in flight; None for no limit but bandwidth and ``latency``.
+    """
 
     capacity: PositiveNBytes
     read_bandwidth: Bandwidth
     write_bandwidth: Bandwidth
     latency: Seconds
+    iops: FrequencyByCount | None = None
 
-    def read_seconds(self, nbytes: float) -> float:
-        """Device time (s) to read ``nbytes`` bytes."""
-        return nbytes / self.read_bandwidth
+    def read_seconds(self, nbytes: Amount, requests: Amount | None = None, queue_depth: float = 1.0) -> Amount:
+        """Device time (s) to read ``nbytes`` bytes in ``requests`` requests (None: few), ``queue_depth`` of the host's being in flight.
+
+        The larger of bytes / bandwidth and requests / iops(queue depth).
+        """
+        transfer = nbytes / self.read_bandwidth
+        if self.iops is None or requests is None:
+            return transfer
+        slowest: Amount = np.maximum(transfer, requests / self.iops(queue_depth))
+        return slowest
 
     def write_seconds(self, nbytes: float) -> float:
         """Device time (s) to write ``nbytes`` bytes."""

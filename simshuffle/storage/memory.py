@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
@@ -35,6 +36,16 @@ class Memory(Sourced):
         missing = 1.0 - self.page_cache / nbytes
         return 1.0 - missing + (missing * math.log(missing) if missing > 0 else 0.0)
 
-    def resident_share(self, read_before: float, total: float) -> float:
-        """Probability that a random one of ``total`` bytes is cached after ``read_before`` random ones were read once."""
-        return min(read_before, self.page_cache, total) / total if total > 0 else 0.0
+    def redrawn_hits(self, nbytes: float, share: float, epochs: int) -> float:
+        """Expected share of the reads that hit when a random ``share`` of ``nbytes`` bytes was read in each of ``epochs`` epochs before.
+
+        A sample was last read j epochs ago with the probability share (1 - share)^(j - 1), at position u of that epoch; it is now read at
+        position v, and 1 - (1 - share (1 - u)) (1 - share)^(j - 1) (1 - share v) of the set was read in between. Mean over u and v.
+        """
+        middles = (np.arange(50) + 0.5) / 50
+        head, tail = 1.0 - share * middles[:, None], 1.0 - share * (1.0 - middles)
+        hits = 0.0
+        for spared in (1.0 - share) ** np.arange(epochs):
+            there = 1.0 - tail * spared * head <= self.page_cache / nbytes if self.page_cache < nbytes else np.ones(1)
+            hits += share * float(spared) * float(there.mean())
+        return hits

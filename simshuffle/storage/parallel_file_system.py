@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from simshuffle.spec import Bandwidth, Few, Frequency, Seconds, Sourced
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from simshuffle.curve import BandwidthByCount
+from simshuffle.spec import Bandwidth, Few, Frequency, Seconds, Sourced, whole_as_float
+
+Load = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, lt=1)]
+"""A share from 0 to below 1."""
 
 
 class ParallelFileSystem(Sourced):
@@ -10,6 +18,9 @@ class ParallelFileSystem(Sourced):
 
     A file is opened first, which takes ``latency`` and one of ``open_rate`` operations a second of the servers, then its bytes come at
     a share of ``read_bandwidth`` through the network. ``links_per_switch`` links of ``link_bandwidth`` tie it to every topmost switch.
+
+    ``client_bandwidth`` is what one host gets at most, over the number of hosts of the run; None for no such limit. ``background_load`` is
+    the share of bandwidth and operations that other users take.
     """
 
     read_bandwidth: Bandwidth
@@ -18,3 +29,24 @@ class ParallelFileSystem(Sourced):
     link_bandwidth: Bandwidth
     link_latency: Seconds
     links_per_switch: Few
+    client_bandwidth: BandwidthByCount | None = None
+    background_load: Load = 0.0
+
+    @property
+    def free_bandwidth(self) -> float:
+        """Bytes/s that the background load leaves."""
+        return self.read_bandwidth * (1.0 - self.background_load)
+
+    @property
+    def free_open_rate(self) -> float:
+        """Files opened a second that the background load leaves."""
+        return self.open_rate * (1.0 - self.background_load)
+
+    def open_cap(self, samples_per_file: int, samples_per_request: int, in_flight: float = 1.0) -> float:
+        """Most files (1/s) that a reader opens whose requests take ``latency`` each, ``in_flight`` at once; inf without latency.
+
+        A file takes samples_per_file / samples_per_request requests.
+        """
+        if self.latency == 0:
+            return float("inf")
+        return in_flight * (samples_per_request / samples_per_file) / self.latency

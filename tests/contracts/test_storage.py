@@ -94,25 +94,33 @@ def test_hits_grow_with_the_cache_and_shrink_with_the_set(a: float, b: float, nb
     assert hits[1] <= min(large / nbytes, 1.0) + 1e-12
 
 
-@pytest.mark.parametrize(
-    ("cache", "read", "total", "share"),
-    [
-        (4e8, 1e8, 1e9, 0.1),
-        (4e8, 4e8, 1e9, 0.4),
-        (4e8, 9e8, 1e9, 0.4),
-        (2e9, 1e9, 1e9, 1.0),
-        (2e9, 3e9, 1e9, 1.0),
-        (0, 1e9, 1e9, 0),
-        (1, 0, 5, 0),
-    ],
-)
-def test_resident_share(cache: float, read: float, total: float, share: float) -> None:
-    """What was read, as far as the cache keeps it."""
-    assert memory(cache).resident_share(read, total) == pytest.approx(share)
+def test_a_new_random_part_hits_by_hand() -> None:
+    """The whole set fits: after 1, 2, 3 epochs that read a half each, 1/2, 3/4, 7/8 of it were seen."""
+    assert [memory(1e9).redrawn_hits(1e9, 0.5, epochs) for epochs in (0, 1, 2, 3)] == pytest.approx([0, 1 / 2, 3 / 4, 7 / 8])
+    assert memory(0.0).redrawn_hits(1e9, 0.5, 3) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_nothing_is_resident_of_an_empty_set() -> None:
-    assert memory(1e9).resident_share(0.0, 0.0) == 0.0
+@pytest.mark.parametrize("cache", [0.1, 0.5, 0.9])
+def test_a_part_of_one_is_the_whole_set_again(cache: float) -> None:
+    """One host reads everything in every epoch, which is the case of a shard that is read again."""
+    assert memory(cache * 1e9).redrawn_hits(1e9, 1.0, 4) == pytest.approx(memory(cache * 1e9).repeat_hits(1e9), abs=0.01)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize("cache", [0.05, 0.3, 0.8])
+def test_a_new_random_part_hits_as_in_a_simulated_cache(share: float, cache: float) -> None:
+    count, epochs, rng = 4000, 12, np.random.default_rng(2)
+    lru: OrderedDict[int, None] = OrderedDict()
+    hits = 0
+    for _ in range(epochs + 1):
+        hits = 0
+        for item in rng.permutation(count)[: round(share * count)].tolist():
+            hits += item in lru
+            lru[item] = None
+            lru.move_to_end(item)
+            if len(lru) > cache * count:
+                lru.popitem(last=False)
+    assert memory(cache * 1e9).redrawn_hits(1e9, share, epochs) == pytest.approx(hits / (share * count), abs=0.04)
 
 
 def test_cache_is_part_of_the_memory() -> None:

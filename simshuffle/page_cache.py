@@ -1,0 +1,315 @@
+"""The page caches of the hosts: which reads of an epoch find their sample in memory. Decided sample by sample, without a clock.
+
+A cache keeps what its host touched last: read from a file, or written as a received sample. What is removed leaves it. A sample is still
+there when the bytes of the others that the host touched in between, each counted once, leave room for it. Those bytes follow from the
+positions of the two accesses; how many of the later ones repeat earlier ones is taken as its expected value, since every epoch has a new
+random order. All ranks of a host are taken to advance through their batches together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.exchange import ExchangePlan, Shards
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.integer]
+Flags = NDArray[np.bool_]
+ABSENT = np.float32(-1)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Samples and bytes that each batch has, as (iterations, M) arrays; ``size`` samples in a whole one."""
+
+    samples: NDArray[np.int64]
+    nbytes: Floats
+    size: int
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What the page caches hold of an epoch's reads.
+
+    Attributes:
+        samples, nbytes: (iterations, M) of each batch.
+        sent: (steps, M) whether the sample that a rank sends in a step is in its host's cache when it is sent.
+    """
+
+    samples: NDArray[np.int64]
+    nbytes: Floats
+    sent: Flags
+
+
+def no_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
+    """Everything comes from storage."""
+    return Hits(np.zeros_like(batches.samples), np.zeros_like(batches.nbytes), np.zeros(exchange.sample.shape, bool))
+
+
+def all_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
+    """Everything is in memory."""
+    return Hits(batches.samples, batches.nbytes, exchange.moving)
+
+
+@dataclass
+class _Past:
+    """An epoch of global shuffle that caches may still remember.
+
+    Attributes:
+        host: (N,) the host that read each sample; -1 where none did.
+        after: (N,) bytes that this host read after it in that epoch; None if the whole set fits, so that it does not matter.
+        spared: (H,) share of the set that each host has not read in the epochs since.
+    """
+
+    host: Ints
+    after: NDArray[np.float32] | None
+    spared: Floats
+
+
+class _Epoch:
+    """One epoch on the clock of bytes: what each host has touched when it reads a certain sample.
+
+    Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H) arrays, at the beginning of each iteration.
+    """
+
+    def __init__(self, shards: Shards, exchange: ExchangePlan, batches: Batches, nbytes: Floats, host_of: Ints) -> None:
+        self.shards, self.exchange, self.batches, self.host_of, self._nbytes = shards, exchange, batches, host_of, nbytes
+        self.first_rank = np.flatnonzero(np.diff(host_of, prepend=-1))
+        self.iterations, self._size = len(batches.samples), batches.size
+        self.longest = int(shards.sizes.max())
+        self._within = np.arange(self.longest) < shards.sizes[:, None]
+        self._full = bool(self._within.all())
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """(N,) bytes of the sample of every slot."""
+        return np.asarray(self._nbytes[self.shards.order])
+
+    @cached_property
+    def held(self) -> Floats:
+        """(H,) bytes of the host's shards."""
+        return np.asarray(np.add.reduceat(np.add.reduceat(self.sizes, self.shards.start[:-1]), self.first_rank))
+
+    @cached_property
+    def read(self) -> Floats:
+        """Cumulative bytes that loaders have read."""
+        return self._cumulative(self.batches.nbytes)
+
+    @cached_property
+    def before(self) -> Floats:
+        """(M, longest) bytes that loaders of the host have read before each sample."""
+        return self.at(self.read)
+
+    @cached_property
+    def kept(self) -> Floats:
+        """Cumulative bytes of what loaders have read and is not removed at the end."""
+        return self.read - self.sent_steps[np.minimum(np.arange(self.iterations + 1) * self._size, len(self._moved))]
+
+    @cached_property
+    def sent_steps(self) -> Floats:
+        """(steps + 1, H) bytes sent before every step of the exchange."""
+        return self._cumulative(self._moved)
+
+    @cached_property
+    def sent(self) -> Floats:
+        """Cumulative bytes sent."""
+        return np.asarray(self.sent_steps[self._steps])
+
+    @cached_property
+    def arrived(self) -> Floats:
+        """Cumulative bytes received and stored."""
+        arriving = np.zeros_like(self._moved)
+        np.put_along_axis(arriving, self.exchange.target, self._moved, axis=1)
+        return np.asarray(self._cumulative(arriving)[self._steps])
+
+    @cached_property
+    def _moved(self) -> Floats:
+        return np.asarray(self._nbytes[self.exchange.sample] * self.exchange.moving)
+
+    @cached_property
+    def _steps(self) -> Ints:
+        return np.searchsorted(self.exchange.iteration, np.arange(self.iterations + 1))
+
+    def _cumulative(self, of_ranks: Floats) -> Floats:
+        """(n, M) bytes as (n + 1, H) cumulative ones."""
+        of_hosts = np.add.reduceat(of_ranks, self.first_rank, axis=1)
+        return np.concatenate([np.zeros((1, len(self.first_rank))), np.cumsum(of_hosts, axis=0)])
+
+    def flat(self, dense: Any) -> Any:
+        """(M, longest) values as values of slots."""
+        return dense.ravel() if self._full else dense[self._within]
+
+    def at(self, cumulative: Floats, stepwise: Floats | None = None, count: int | None = None) -> Floats:
+        """(M, count) value when each of the first ``count`` samples of a shard (all by default) is read.
+
+        The values of ``cumulative`` grow while a batch is read, those of ``stepwise``, which are added, after it.
+        """
+        place = np.arange(self.longest if count is None else count)
+        batch = np.minimum(place // self._size, self.iterations)
+        length = np.minimum(self._size, self.longest - batch * self._size)
+        share = np.where(batch < self.iterations, (place - batch * self._size + 0.5) / length, 0.0)  # what is left over is read at the end
+        of_ranks = cumulative.T[self.host_of]
+        growth = np.diff(of_ranks, axis=1, append=of_ranks[:, -1:])
+        if stepwise is not None:
+            of_ranks = of_ranks + stepwise.T[self.host_of]
+        return np.asarray(of_ranks[:, batch] + share * growth[:, batch])
+
+    def hosts(self) -> Ints:
+        """(N,) host of every slot."""
+        return np.asarray(np.repeat(self.host_of, self.shards.sizes))
+
+    @cached_property
+    def left_over(self) -> Ints:
+        """Slots that no batch has."""
+        unread = self.shards.sizes - self.batches.samples.sum(axis=0)
+        if not unread.any():
+            return np.zeros(0, np.int64)
+        return np.concatenate([np.arange(end - n, end) for end, n in zip(self.shards.start[1:], unread, strict=True)])
+
+
+class PageCaches:
+    """The page caches of all hosts from epoch to epoch.
+
+    Args:
+        capacity: bytes of each.
+        nbytes: (N,) bytes of every sample.
+        host_of: (M,) host of every rank, not decreasing.
+        redrawn: every host reads a new random part of the set each epoch (global shuffle), and several may hold the same sample; else
+            a sample has one place, and is read there again and again.
+    """
+
+    def __init__(self, capacity: float, nbytes: Floats, host_of: Ints, redrawn: bool) -> None:
+        self._capacity, self._nbytes, self._redrawn = capacity, nbytes, redrawn
+        # a small type, since one is kept for each sample
+        self._host_of: Ints = host_of.astype(np.int16) if host_of[-1] < 1 << 15 else host_of
+        self._total = float(nbytes.sum())
+        self._last: _Epoch | None = None
+        self._past: list[_Past] = []  # redrawn: the latest last
+        # not redrawn: bytes touched on its host since each sample was, up to the end of the latest epoch, or ABSENT
+        self._since = np.full(0 if redrawn else len(nbytes), ABSENT, np.float32)
+
+    def epoch(self, shards: Shards, exchange: ExchangePlan, batches: Batches) -> Hits:
+        """The hits of the next epoch; in the first there are none."""
+        if self._capacity == 0:
+            return no_hits(batches, exchange)
+        last, epoch = self._last, _Epoch(shards, exchange, batches, self._nbytes, self._host_of)
+        self._last = epoch
+        if last is None:
+            return no_hits(batches, exchange)
+        if not self._redrawn and not len(last.left_over) and self._fits(last).all() and self._fits(epoch).all():
+            return all_hits(batches, exchange)  # everything was touched in the epoch before
+        if self._redrawn:
+            self._note_redrawn(last)
+            found = self._found_redrawn(epoch)
+        else:
+            self._note(last)
+            since = self._since[shards.order]
+            found = (since >= 0) & (since * self._fresh(epoch) <= self._free(epoch))
+        return Hits(*_of_batches(epoch, found), self._sent(epoch, found))
+
+    # An access finds its sample if at most the capacity has been touched since the last one. That is `since` (what followed up to the end
+    # of that epoch), then `before` (of this epoch), of which the share since / universe was touched already, and what arrived in this
+    # epoch: before + since (1 - before / universe) + arrived + its own size <= capacity.
+
+    def _universe(self, epoch: _Epoch) -> Floats:
+        """(H,) bytes of which a host reads a random part in each epoch."""
+        return np.full(len(epoch.held), self._total) if self._redrawn else epoch.held
+
+    def _fits(self, epoch: _Epoch) -> Flags:
+        """(H,) whether nothing need ever leave the cache."""
+        return np.asarray(self._universe(epoch) + epoch.arrived[-1] <= self._capacity)
+
+    def _fresh(self, epoch: _Epoch) -> Floats:
+        """(N,) by slot: 1 - before / universe."""
+        return np.asarray(epoch.flat(1.0 - epoch.before / self._universe(epoch)[self._host_of][:, None]))
+
+    def _free(self, epoch: _Epoch) -> Floats:
+        """(N,) by slot: capacity - before - arrived - size; without bound where everything fits."""
+        room = self._capacity - (epoch.at(epoch.read, epoch.arrived) if epoch.arrived[-1].any() else epoch.before)
+        room[self._fits(epoch)[self._host_of]] = np.inf
+        return np.asarray(epoch.flat(room) - epoch.sizes)
+
+    def _note(self, epoch: _Epoch) -> None:
+        """Where a sample has one place: note what was touched since each one was."""
+        exchange, nbytes = epoch.exchange, self._nbytes
+        kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived  # from now to the end
+        sent = epoch.sent[-1] - epoch.sent  # removed at the end
+        limit = np.where(self._fits(epoch), np.inf, self._capacity)
+        left = epoch.left_over
+        since = epoch.flat(epoch.at(kept, arrived))
+        if sent[0].any():
+            peak = epoch.at(kept, arrived + sent) - limit[self._host_of][:, None]
+            since[epoch.flat(peak) + epoch.sizes > 0] = ABSENT
+        sample, host = epoch.shards.order[left], epoch.hosts()[left]
+        old = self._since[sample]
+        aged = epoch.read[-1][host] + epoch.arrived[-1][host] + old * (1.0 - epoch.read[-1][host] / epoch.held[host])
+        since[left] = np.where(old >= 0, aged, ABSENT)
+        self._since[epoch.shards.order] = since
+        if len(exchange.sample):
+            host_to = self._host_of[exchange.target]
+            there, gone = (x[exchange.iteration[:, None] + 1, host_to] for x in (kept + arrived, sent))
+            gone = there + gone + nbytes[exchange.sample] > limit[host_to]
+            moving = exchange.moving
+            self._since[exchange.sample[moving]] = np.where(gone, ABSENT, there)[moving]
+
+    def _note_redrawn(self, epoch: _Epoch) -> None:
+        """Under global shuffle: keep which host read what, and how much after it."""
+        for past in self._past:
+            past.spared = past.spared * (1.0 - epoch.read[-1] / self._total)
+        host = epoch.hosts()
+        host[epoch.left_over] = -1
+        by_sample = np.empty_like(host)
+        by_sample[epoch.shards.order] = host
+        after: NDArray[np.float32] | None = None
+        if self._total > self._capacity:
+            after = np.empty(len(host), np.float32)
+            after[epoch.shards.order] = epoch.flat((epoch.read[-1][self._host_of][:, None] - epoch.before).astype(np.float32))
+        self._past.append(_Past(by_sample, after, np.ones(len(epoch.held))))
+        self._past = [past for past in self._past if ((1.0 - past.spared) * self._total <= self._capacity).any()]
+
+    def _found_redrawn(self, epoch: _Epoch) -> Flags:
+        """(N,) by slot: whether the host has read the sample in an epoch before, and it is still there."""
+        order, host_of_slot = epoch.shards.order, epoch.hosts()
+        fresh, free = self._fresh(epoch), self._free(epoch)
+        slot, host = np.empty_like(order), np.empty_like(host_of_slot)
+        slot[order], host[order] = np.arange(len(order), dtype=order.dtype), host_of_slot
+        found = np.zeros(len(order), bool)
+        for past in reversed(self._past):
+            sample = np.flatnonzero(past.host == host)
+            host[sample] = -2  # not looked for any more
+            at = slot[sample]
+            if past.after is None:
+                found[at] = True
+                continue
+            untouched = (1.0 - past.after[sample] / self._total) * past.spared[host_of_slot[at]]
+            found[at] = self._total * (1.0 - untouched) * fresh[at] <= free[at]
+        return found
+
+    def _sent(self, epoch: _Epoch, found: Flags) -> Flags:
+        """(steps, M): whether a sample that is sent is in the cache: it was read for training a little before, in the same epoch."""
+        exchange, shards = epoch.exchange, epoch.shards
+        count = len(exchange.sample)
+        if not count:
+            return np.zeros(exchange.sample.shape, bool)
+        now = epoch.read[exchange.iteration + 1] + epoch.arrived[exchange.iteration] + epoch.sent_steps[:-1]
+        between = now[:, self._host_of] - epoch.at(epoch.read, epoch.sent + epoch.arrived, count).T + self._nbytes[exchange.sample]
+        trained = np.arange(count)[:, None] < epoch.batches.samples.sum(axis=0)
+        there = (between <= self._capacity) | self._fits(epoch)[self._host_of]
+        return np.asarray(np.where(trained, there, found[shards.start[:-1] + np.arange(count)[:, None]]) & exchange.moving)
+
+
+def _of_batches(epoch: _Epoch, found: Flags) -> tuple[NDArray[np.int64], Floats]:
+    """Samples and bytes of every batch that were found, (iterations, M) each."""
+    batches, start = epoch.batches, epoch.shards.start
+    edges = np.minimum(start[:-1] + np.arange(epoch.iterations + 1)[:, None] * batches.size, start[1:])
+    count = np.concatenate([[0], np.cumsum(found)])
+    total = np.concatenate([[0.0], np.cumsum(np.where(found, epoch.sizes, 0.0))])
+    samples = np.diff(count[edges], axis=0)
+    nbytes = np.diff(total[edges], axis=0)
+    nbytes[samples == 0] = 0.0  # without what rounding leaves
+    return samples, np.where(samples == batches.samples, batches.nbytes, nbytes)

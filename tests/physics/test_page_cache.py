@@ -1,0 +1,186 @@
+"""The page cache against a true LRU cache, simulated sample by sample: what every host reads, sends, stores and removes, in its order.
+
+The law and its derivation: docs/model.md.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simshuffle.plan import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.scenario import Scenario
+from tests.small import small
+
+LOCAL, GLOBAL, PARTIAL = "local_shuffle", "global_shuffle:source=pfs", "partial_local_shuffle:exchange_fraction=0.3"
+
+
+class Lru:
+    """A cache of one host: files by name, the one touched longest ago goes first."""
+
+    def __init__(self, capacity: float) -> None:
+        self.capacity, self.used = capacity, 0.0
+        self.files: OrderedDict[Any, float] = OrderedDict()
+
+    def touch(self, name: Any, nbytes: float) -> bool:
+        """Read or write a file; whether it was there."""
+        there = name in self.files
+        if there:
+            self.files.move_to_end(name)
+        else:
+            self.files[name] = nbytes
+            self.used += nbytes
+            while self.used > self.capacity:
+                self.used -= self.files.popitem(last=False)[1]
+        return there
+
+    def remove(self, name: Any) -> None:
+        self.used -= self.files.pop(name, 0.0)
+
+
+def true_hits(scenario: Scenario, plans: list[EpochPlan], nbytes: Any) -> list[tuple[Any, Any]]:
+    """For each epoch the hits of every batch, (iterations, M), and of what is sent, (steps, M), of caches of one copy of each file."""
+    gpus, world_size, size = scenario.cluster.host.gpus, scenario.world_size, scenario.workload.local_batch_size
+    caches = [Lru(scenario.cluster.memory.page_cache) for _ in range(scenario.hosts)]
+    version = np.zeros(len(nbytes), int)  # a received sample is a new file
+    out = []
+    for plan in plans:
+        hits, sent = np.zeros((plan.iterations, world_size), int), np.zeros(plan.exchange.sample.shape, bool)
+        removed = []
+        for iteration in range(plan.iterations):
+            for k in range(size):
+                for rank in range(world_size):
+                    place = plan.shards.start[rank] + iteration * size + k
+                    if place < plan.shards.start[rank + 1]:
+                        sample = plan.shards.order[place]
+                        hits[iteration, rank] += caches[rank // gpus].touch((sample, version[sample]), nbytes[sample])
+            steps = np.flatnonzero(plan.exchange.iteration == iteration)
+            for step in steps:
+                for rank in np.flatnonzero(plan.exchange.moving[step]):
+                    sample = plan.exchange.sample[step, rank]
+                    sent[step, rank] = caches[rank // gpus].touch((sample, version[sample]), nbytes[sample])
+                    removed.append((rank // gpus, (sample, version[sample])))
+                    version[sample] += 1
+            for step in steps:
+                for rank in np.flatnonzero(plan.exchange.moving[step]):
+                    sample = plan.exchange.sample[step, rank]
+                    caches[plan.exchange.target[step, rank] // gpus].touch((sample, version[sample]), nbytes[sample])
+        for host, name in removed:
+            caches[host].remove(name)
+        out.append((hits, sent))
+    return out
+
+
+def run(exchange: str, share: float, num_samples: int = 8000, epochs: int = 4, **values: Any) -> tuple[Scenario, list[EpochPlan], Any]:
+    """8 ranks on two hosts; a cache holds ``share`` of a host's part of the set."""
+    part = num_samples * 100e3 / 2
+    given = {"cluster__host__gpus": 4, "cluster__memory__page_cache": f"{share * part!r} B", "workload__dataset__num_samples": num_samples}
+    sizes = {"workload__dataset__sample_size": {"mean": "100 kB", "std": "60 kB"}, "workload__last_batch": "keep"}
+    scenario = small(workload__exchange=exchange, epochs=epochs, **(given | sizes | values))
+    nbytes = sample_nbytes(scenario)
+    return scenario, list(plan_epochs(scenario, nbytes)), nbytes
+
+
+def tenths(batches: Any) -> Any:
+    """Sums over ten equal parts of the iterations."""
+    return np.array([part.sum() for part in np.array_split(batches, 10)])
+
+
+def check(scenario: Scenario, plans: list[EpochPlan], nbytes: Any, epoch_within: float = 0.01, tenth_within: float = 0.03) -> None:
+    """Hits of warm epochs, as a share of an epoch's reads and of those of a tenth of it; none in the first."""
+    for plan, (hits, sent) in zip(plans, true_hits(scenario, plans, nbytes), strict=True):
+        if plan.epoch == 1:
+            assert not plan.hit_samples.any()
+            assert not plan.hit_nbytes.any()
+            assert not plan.hit_sent.any()
+            continue
+        reads = int(plan.batch_samples.sum())
+        assert plan.hit_samples.sum() == pytest.approx(hits.sum(), abs=epoch_within * reads)
+        assert tenths(plan.hit_samples) == pytest.approx(tenths(hits), abs=tenth_within * reads / 10)
+        if sent.size:
+            assert plan.hit_sent.sum() == pytest.approx(sent.sum(), abs=2 * epoch_within * sent.size)
+        assert (plan.hit_nbytes <= plan.batch_nbytes).all()
+        assert (plan.hit_nbytes[plan.hit_samples == plan.batch_samples] == plan.batch_nbytes[plan.hit_samples == plan.batch_samples]).all()
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.95, 1.1])
+@pytest.mark.parametrize("exchange", [LOCAL, GLOBAL, PARTIAL, "partial_local_shuffle:exchange_fraction=1"])
+def test_hits_are_those_of_a_true_lru_cache(exchange: str, share: float) -> None:
+    """8000 samples on two hosts: within 1 % of an epoch's reads, and 3 % of those of any tenth of it.
+
+    Under partial local shuffle received samples enter the cache when they are written, and sent ones leave it at the end of the epoch.
+    """
+    check(*run(exchange, share))
+
+
+@pytest.mark.parametrize("share", [1.5, 1.9, 2.5])
+def test_a_large_cache_remembers_several_epochs_of_global_shuffle(share: float) -> None:
+    """Each of two hosts reads a random half in every epoch; with room for the whole set (share 2 and more) nothing is read twice."""
+    scenario, plans, nbytes = run(GLOBAL, share, epochs=6)
+    check(scenario, plans, nbytes)
+    if share > 2:
+        for plan, (hits, _) in zip(plans[1:], true_hits(scenario, plans, nbytes)[1:], strict=True):
+            assert plan.hit_samples.tolist() == hits.tolist()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 1.1])
+@pytest.mark.parametrize("exchange", [LOCAL, GLOBAL, PARTIAL])
+def test_samples_that_no_batch_has_are_not_read(exchange: str, share: float) -> None:
+    """8440 samples are 1055 a rank, of which 17 batches of 60 take 1020."""
+    check(*run(exchange, share, 8440, workload__last_batch="drop", workload__local_batch_size=60), tenth_within=0.04)
+
+
+@pytest.mark.parametrize("exchange", [LOCAL, PARTIAL])
+def test_small_shards_stray_by_chance_only(exchange: str) -> None:
+    """The overlap of two orders is an expected value. With 50 samples a host, epochs stray by a tenth at most, their mean by less."""
+    scenario, plans, nbytes = run(exchange, 0.7, num_samples=100, epochs=40, workload__local_batch_size=2)
+    truth = true_hits(scenario, plans, nbytes)[1:]
+    strays = np.array([plan.hit_samples.sum() - hits.sum() for plan, (hits, _) in zip(plans[1:], truth, strict=True)]) / 100
+    assert np.abs(strays).max() < 0.1
+    assert abs(strays.mean()) < 0.015
+
+
+def test_repeated_reads_hit_as_often_as_the_closed_form_says() -> None:
+    """c + (1 - c) ln(1 - c) of the reads, c being the share that fits: the integral of the law over both positions."""
+    for share in (0.3, 0.6, 0.9):
+        scenario, plans, _ = run(LOCAL, share, num_samples=80_000, epochs=2, workload__dataset__sample_size__std="0 B")
+        expected = scenario.cluster.memory.repeat_hits(80_000 * 100e3 / 2)
+        assert plans[1].hit_samples.sum() / 80_000 == pytest.approx(expected, abs=0.004)
+
+
+def test_late_reads_hit_more_rarely_than_early_ones() -> None:
+    """What is read first in an epoch was touched last in the one before, if at all: with half a cache, v > 1/2 never hits."""
+    _, plans, _ = run(LOCAL, 0.5, num_samples=80_000, epochs=2)
+    hits = tenths(plans[1].hit_samples)
+    assert (np.diff(hits) <= 0).all()
+    assert hits[0] / 8000 == pytest.approx(1 - 0.5 * np.mean(1 / (1 - np.linspace(0, 0.1, 1001))), abs=0.02)
+    assert (hits[5:] == 0).all()
+
+
+def test_everything_hits_where_everything_fits() -> None:
+    for exchange in (LOCAL, PARTIAL):
+        for plan in run(exchange, 1.4)[1][1:]:
+            assert (plan.hit_samples == plan.batch_samples).all()
+            assert (plan.hit_nbytes == plan.batch_nbytes).all()
+            assert (plan.hit_sent == plan.exchange.moving).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([LOCAL, GLOBAL, PARTIAL]), st.floats(0, 2.5), st.floats(0, 2.5), st.integers(1, 30), st.sampled_from(["keep", "drop"])
+)
+def test_more_cache_never_reads_more_from_storage(exchange: str, a: float, b: float, batch: int, rule: str) -> None:
+    """Sample by sample, whatever fits into a small cache fits into a large one."""
+    values = {"num_samples": 700, "epochs": 3, "workload__local_batch_size": batch, "workload__last_batch": rule}
+    less, more = (run(exchange, share, **values)[1] for share in sorted((a, b)))
+    for x, y in zip(less, more, strict=True):
+        assert (x.hit_samples <= y.hit_samples).all()
+        assert (x.hit_sent <= y.hit_sent).all()
+        assert (y.hit_samples <= y.batch_samples).all()
+        assert (x.hit_nbytes >= 0).all()
+        assert (x.hit_nbytes <= x.batch_nbytes).all()
