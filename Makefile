@@ -1,12 +1,13 @@
 # make demo   the main job at 2048 GPUs, from nothing but python3
 # make test   the whole test suite
 # make check  formatting, lint, types, import rules
+# make validation  the tables of predicted against measured in README.md and docs/
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
 
-.PHONY: demo test check format benchmark clean
+.PHONY: demo test check format benchmark validation clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -40,6 +41,9 @@ benchmark: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/epoch.py
 	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/packet.py
+
+validation: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/validation_tables.py
 
 clean:
 	rm -rf $(VENV) results

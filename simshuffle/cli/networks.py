@@ -77,7 +77,7 @@ def congestion(
     from simshuffle.congestion import folder as folders
     from simshuffle.congestion import request
     from simshuffle.congestion.compare import Settings
-    from simshuffle.results import check_place
+    from simshuffle.folders import check_place
 
     settings = request.chosen(Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets), pattern or [], network or [])
     scenarios = request.scenarios(scenario, values(set_ or []), world_size or [])

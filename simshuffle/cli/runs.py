@@ -27,7 +27,8 @@ def run(
     """Simulate SCENARIO... and write tables and the breakdown figure into a result folder."""
     from simshuffle.experiment import resolved_yaml
     from simshuffle.experiment import run as run_scenarios
-    from simshuffle.results import check_place, epochs_as_json, existing, fingerprint
+    from simshuffle.folders import check_place
+    from simshuffle.results import epochs_as_json, existing, fingerprint
 
     scenarios = load(scenario, set_)
     mark = fingerprint(resolved_yaml(scenarios))
@@ -76,7 +77,15 @@ def plot(
     from simshuffle import plots, report
     from simshuffle.congestion import folder as comparisons
     from simshuffle.results import read
+    from simshuffle.validation import figure as validation_figure
+    from simshuffle.validation import folder as validations
 
+    if validations.holds(folder):
+        stem = out if out is not None else folder / "validation"
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for path in plots.save(validation_figure.figure(validations.read(folder)), stem):
+            typer.echo(f"Figure: {path}")
+        return
     if comparisons.holds(folder):
         for path in comparisons.draw(comparisons.read(folder).tables, folder if out is None else out):
             typer.echo(f"Figure: {path}")

@@ -30,6 +30,7 @@ def run(arguments, folder):
 
 @pytest.mark.parametrize("block", blocks("console"))
 def test_console(block, tmp_path):
+    (tmp_path / "tests").symlink_to(ROOT / "tests")  # pages name files of tests/data as in the repository
     commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
     assert commands
     for command in commands:

@@ -54,16 +54,16 @@ def test_the_wheel_holds_the_package_its_data_and_its_marker_of_types(unpacked):
     assert (package / "py.typed").is_file()
     assert names(package, "*.py") == names(ROOT / "simshuffle", "*.py")
     assert names(package / "catalog", "*.yaml") == names(ROOT / "simshuffle" / "catalog", "*.yaml") != set()
-    for folder in ("scenarios", "topologies"):
+    for folder in ("scenarios", "topologies", "validation"):
         shipped = package / "_shipped" / folder
-        assert names(shipped, "*.yaml") == names(ROOT / folder, "*.yaml") != set()
-        for name in names(shipped, "*.yaml"):
+        assert names(shipped, "*.*") == names(ROOT / folder, "*.*") != set()
+        for name in names(shipped, "*.*"):
             assert (shipped / name).read_bytes() == (ROOT / folder / name).read_bytes()
 
 
 def test_the_wheel_holds_nothing_else(unpacked):
     assert {path.name.partition("-")[0] for path in unpacked.iterdir()} == {"simshuffle"}
-    assert {path.suffix for path in (unpacked / "simshuffle").rglob("*") if path.is_file()} <= {".py", ".yaml", ".typed"}
+    assert {path.suffix for path in (unpacked / "simshuffle").rglob("*") if path.is_file()} <= {".py", ".yaml", ".csv", ".typed"}
 
 
 def test_the_wheel_names_its_command_its_licence_and_its_version(unpacked):

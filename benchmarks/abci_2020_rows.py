@@ -1,0 +1,129 @@
+"""Makes abci_2020.csv from the epoch log in data/: python benchmarks/abci_2020_rows.py > validation/abci_2020.csv
+
+Of every model and number of GPUs with steady epochs (from the second on), the measured value is the median of the epochs that are at most
+3 % longer than the shortest of them; low and high are the ends of that group. Other jobs, of the same user and of others, only ever make an
+epoch longer, so that this is the time of the run when it was disturbed least. The concurrent rows take all epochs.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, median
+
+LOG = "abci_dataparallel_2020.csv"
+FOLDER = Path(__file__).parent.parent / "validation"
+COLUMNS = ["set", "case", "quantity", "unit", "measured", "low", "high", "use", "kind", "scenario", "values", "spread", "reason", "source"]
+SCENARIO = "validation/abci-chainer-2020"
+SOURCE = "github.com/ankahira/paraDL, raw training logs on ABCI, January 2020; the epochs are in validation/data/" + LOG
+NAMES = {"resnet50": "ResNet-50", "vgg16": "VGG-16", "alexnet": "AlexNet"}
+PLATEAU = 1.03
+# seconds of an epoch as projected by the ParaDL technical report (github.com/TruongThaoNguyen/paraDL-analysis)
+PARADL = {
+    "resnet50": {2: 2014.8, 4: 1012.2, 8: 532.0, 16: 267.7, 32: 134.8, 64: 68.1, 128: 34.7},
+    "vgg16": {2: 5549.2, 4: 2842.9, 8: 1796.9, 16: 916.6, 32: 463.8, 64: 234.2},
+    "alexnet": {2: 397.3, 4: 200.2, 8: 108.8, 16: 54.9, 32: 27.6, 64: 13.9},
+}
+FITTED = {
+    **{("resnet50", gpus): "intra-host bus bandwidth" for gpus in (2, 4)},
+    **{("vgg16", 4): "intra-host bus bandwidth"},
+    **{(model, gpus): "inter-host bus bandwidth" for model in ("resnet50", "vgg16") for gpus in (8, 16, 32)},
+    **{(model, 1): "time of forward and backward" for model in NAMES},
+    **{("alexnet", gpus): "decode time of an image" for gpus in (4, 8)},
+    ("alexnet", 32): "background load of the file system",
+}
+BOUND_BY_FILES = {("resnet50", 64), ("resnet50", 128), ("alexnet", 16), ("alexnet", 32), ("alexnet", 64)}
+LOAD = "cluster.parallel_file_system.background_load=0.2..0.6"
+# evenings in which several jobs ran; in the first of them the jobs started within minutes
+EVENINGS = {
+    "21 January": ("2020-01-21-20-00-00", "2020-01-21-23-00-00"),
+    "22 January, AlexNet": ("2020-01-22-17-00-00", "2020-01-22-18-30-00"),
+    "22 January, ResNet-50": ("2020-01-22-19-00-00", "2020-01-22-19-30-00"),
+    "24 January": ("2020-01-24-20-00-00", "2020-01-24-21-00-00"),
+}
+
+
+def log() -> list[dict[str, str]]:
+    with (FOLDER / "data" / LOG).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def plateau(epochs: list[float]) -> list[float]:
+    return sorted(x for x in epochs if x <= PLATEAU * min(epochs))
+
+
+def row(**values: str) -> dict[str, str]:
+    return {**dict.fromkeys(COLUMNS, ""), "unit": "s", "kind": "run", "scenario": SCENARIO, "source": SOURCE, **values}
+
+
+def of_run(model: str, gpus: int, batch: str) -> str:
+    return f"workload.model={model};world_size={gpus};workload.local_batch_size={batch};epochs=2"
+
+
+def steady_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
+    runs = defaultdict(list)
+    for record in records:
+        if int(record["epoch"]) > 1:
+            runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(float(record["epoch_s"]))
+    out = []
+    for (model, gpus, batch), epochs in sorted(runs.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1])):
+        kept = plateau(epochs)
+        fixes, bound = FITTED.get((model, gpus)), (model, gpus) in BOUND_BY_FILES
+        remark = f"{len(kept)} of {len(epochs)} epochs"
+        if gpus in PARADL[model]:
+            remark += f"; ParaDL projects {PARADL[model][gpus]:g} s ({100 * (PARADL[model][gpus] / median(kept) - 1):+.0f} %)"
+        out.append(
+            row(
+                set="abci_2020_files" if bound else "abci_2020",
+                case=f"{NAMES[model]}, {gpus} GPU{'s' if gpus > 1 else ''}",
+                quantity="steady epoch",
+                measured=f"{median(kept):.6g}",
+                low=f"{kept[0]:.6g}",
+                high=f"{kept[-1]:.6g}",
+                use="fit" if fixes else "predict",
+                values=of_run(model, gpus, batch),
+                spread=LOAD if bound else "",
+                reason=f"{fixes}; {remark}" if fixes else remark,
+            )
+        )
+    return out
+
+
+def concurrent_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
+    out = []
+    for evening, (begins, ends) in EVENINGS.items():
+        jobs = defaultdict(list)
+        for record in records:
+            if begins <= record["job_start"] <= ends:
+                jobs[record["model"], int(record["gpus"])].append(float(record["epoch_s"]))
+        for (model, gpus), epochs in sorted(jobs.items()):
+            case = f"{NAMES[model]}, {gpus} GPU{'s' if gpus > 1 else ''}"
+            if len(epochs) < 2:
+                continue
+            out.append(
+                row(
+                    set="abci_2020_concurrent",
+                    case=f"{case}, {evening}",
+                    quantity="mean epoch",
+                    measured=f"{mean(epochs):.6g}",
+                    use="predict",
+                    kind="concurrent",
+                    values=f"log={LOG};from={begins};to={ends};job={model} {gpus}",
+                    spread=LOAD,
+                    reason=f"{len(epochs)} epochs, the first included; all jobs that are not in the log count as background",
+                )
+            )
+    return out
+
+
+def main() -> None:
+    records = log()
+    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(steady_rows(records) + concurrent_rows(records))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Writes what `simshuffle validate` says into README.md and docs/validation.md, and draws docs/figures/validation.png.
+
+python benchmarks/validation_tables.py
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from simshuffle import plots
+from simshuffle.validation import text, validate
+from simshuffle.validation.figure import figure
+
+ROOT = Path(__file__).parent.parent
+
+
+def put(page: Path, name: str, table: str) -> None:
+    """Replace what stands between ``<!-- name -->`` and ``<!-- end -->``."""
+    before = page.read_text(encoding="utf-8")
+    after, count = re.subn(
+        rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda found: f"{found[1]}\n{table}\n\n{found[2]}", before, flags=re.DOTALL
+    )
+    if count != 1:
+        raise SystemExit(f"{page}: needs one <!-- {name} --> and an <!-- end --> behind it")
+    page.write_text(after, encoding="utf-8")
+
+
+def main() -> None:
+    results = validate()
+    for page in (ROOT / "README.md", ROOT / "docs" / "validation.md"):
+        put(page, "validation summary", text.markdown_summary(results))
+    put(ROOT / "docs" / "validation.md", "validation rows", text.markdown(results))
+    plots.save(figure(results), ROOT / "docs" / "figures" / "validation")
+    (ROOT / "docs" / "figures" / "validation.pdf").unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Jobs that share one file system, against what follows by hand."""
+
+import pytest
+
+from simshuffle.validation.concurrent import FILES, Job, epochs_together
+
+
+def job(gpus: int, epochs: int = 1, start: float = 0.0) -> Job:
+    return Job("resnet50", gpus, 64, start, (1.0,) * epochs)
+
+
+def test_alone_a_job_takes_its_own_time() -> None:
+    # 100 s for all files is less than the servers could give
+    assert epochs_together([job(8, 3)], [100.0], FILES / 10) == pytest.approx([100.0], rel=1e-9)
+
+
+def test_the_servers_bound_a_job() -> None:
+    assert epochs_together([job(8, 2)], [100.0], FILES / 250) == pytest.approx([250.0], rel=1e-9)
+
+
+def test_two_equal_jobs_halve_the_rate() -> None:
+    # each asks for FILES/100; together they get FILES/100 and each half of it
+    assert epochs_together([job(8), job(8)], [100.0, 100.0], FILES / 100) == pytest.approx([200.0, 200.0], rel=1e-9)
+
+
+def test_ranks_and_not_jobs_share_fairly() -> None:
+    # 12 ranks get 1/12 each of FILES/300 a second: 4 ranks together 1/3, and take 900 s; then 8 ranks, which have done 2/3 in 300 s of
+    # their epoch every 450 s, are through at 450 s; after that the 4 ranks have all: they have read 450/900, and the rest takes 150 s
+    together = epochs_together([job(4), job(8)], [1.0, 1.0], FILES / 300)
+    assert together == pytest.approx([450 + 150, 450], rel=1e-9)
+
+
+def test_a_slow_job_leaves_the_rest_to_the_others() -> None:
+    # the first asks for FILES/1000 whatever happens; the second gets FILES/100 - FILES/1000 = FILES 9/1000
+    assert epochs_together([job(8), job(8)], [1000.0, 10.0], FILES / 100) == pytest.approx([1000.0, 1000 / 9], rel=1e-9)
+
+
+def test_a_job_that_starts_later_slows_the_first_from_then_on() -> None:
+    # alone for 50 s, half is read; then at half the rate, 100 s more
+    first, _ = epochs_together([job(8), job(8, 5, start=50.0)], [100.0, 100.0], FILES / 100)
+    assert first == pytest.approx(150.0, rel=1e-9)

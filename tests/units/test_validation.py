@@ -1,0 +1,303 @@
+"""Predicted against measured: the rows, the table, the texts, the figure and the verb. Nothing here simulates more than a small cluster."""
+
+import contextlib
+import csv
+import json
+import math
+import runpy
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.library import shipped
+from simshuffle.validation import validate
+from simshuffle.validation.figure import figure
+from simshuffle.validation.folder import read, save
+from simshuffle.validation.predict import variants
+from simshuffle.validation.rows import COLUMNS, Row, assignments, ends, read_rows
+from simshuffle.validation.runs import Times
+from simshuffle.validation.table import summary, table
+from simshuffle.validation.text import as_json, markdown, parts, span, value
+
+ROOT = Path(__file__).parent.parent.parent
+GOOD = {
+    "set": "mine",
+    "case": "8 ranks",
+    "quantity": "steady epoch",
+    "unit": "s",
+    "measured": "1.5",
+    "low": "1.4",
+    "high": "1.6",
+    "use": "predict",
+    "kind": "run",
+    "scenario": "quickstart",
+    "values": "world_size=2;epochs=2",
+    "spread": "",
+    "reason": "",
+    "source": "a page",
+}
+
+
+def write(folder: Path, *records: dict[str, str], name: str = "mine.csv") -> Path:
+    with (folder / name).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(COLUMNS))
+        writer.writeheader()
+        writer.writerows(records)
+    return folder
+
+
+def row(**values: object) -> Row:
+    numbers = {"measured": 2.0, "low": None, "high": None}
+    return Row(**{**GOOD, **numbers, **values})
+
+
+# ------------------------------------------------------------------------------------------------------------------------ rows
+
+
+def test_a_good_file_is_read(tmp_path: Path) -> None:
+    assert read_rows(write(tmp_path, GOOD)) == [row(measured=1.5, low=1.4, high=1.6)]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"measured": "-1"}, "mine.csv:2 measured: must be a number greater than 0"),
+        ({"measured": "1.5 s"}, "mine.csv:2 measured: must be a number greater than 0"),
+        ({"low": "nan"}, "mine.csv:2 low: must be a number"),
+        ({"use": "guess"}, "mine.csv:2 use: must be one of fit, predict, none"),
+        ({"kind": "magic"}, "mine.csv:2 kind: must be one of"),
+        ({"measured": ""}, "mine.csv:2 measured: is needed"),
+        ({"source": " "}, "mine.csv:2 source: must not be empty"),
+        ({"use": "fit"}, "mine.csv:2 reason: must not be empty"),
+        ({"use": "none"}, "mine.csv:2 reason: must not be empty"),
+    ],
+)
+def test_what_is_wrong_in_a_row_is_named_with_its_line(tmp_path: Path, change: dict[str, str], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        read_rows(write(tmp_path, GOOD | change))
+
+
+def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
+    write(tmp_path, GOOD | {"use": "x"}, GOOD | {"measured": "y"})
+    (tmp_path / "other.csv").write_text("set,case\n1,2\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_rows(tmp_path)
+    assert [problem.path.split()[0] for problem in caught.value.problems] == ["mine.csv:2", "mine.csv:3", "mine.csv:3", "other.csv"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"set\x00,case\n"])
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.csv").write_bytes(content)
+    with pytest.raises(InputError, match=r"bad\.csv"):
+        read_rows(tmp_path)
+
+
+def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must hold CSV files"):
+        read_rows(tmp_path)
+
+
+@given(st.text(max_size=60))
+def test_no_text_of_values_ends_in_a_traceback(text: str) -> None:
+    for parse in (assignments, ends):
+        with contextlib.suppress(InputError):
+            parse(text)
+
+
+def test_the_ends_of_a_spread() -> None:
+    assert ends("seed=1..2;a.b=0.5..0.7") == ["seed=1;a.b=0.5", "seed=2;a.b=0.7"]
+
+
+# ----------------------------------------------------------------------------------------------------------------- predictions
+
+
+def test_a_spread_is_simulated_at_both_ends_and_a_ratio_on_both_sides() -> None:
+    tasks = variants(row(kind="ratio", values="world_size=2|world_size=4", spread="seed=1..2"))
+    assert [[task.values for task in pair] for pair in tasks] == [
+        ["world_size=2", "world_size=4"],
+        ["world_size=2;seed=1", "world_size=4;seed=1"],
+        ["world_size=2;seed=2", "world_size=4;seed=2"],
+    ]
+
+
+def test_rows_of_one_evening_share_one_simulation() -> None:
+    one, other = (variants(row(kind="concurrent", values=f"log=x;job={job};from=a;to=b")) for job in ("resnet50 4", "vgg16 8"))
+    assert one == other
+
+
+def test_quantities_of_a_run() -> None:
+    times = Times((5.0, 2.0, 4.0), staging=7.0, samples=600)
+    wanted = {"first epoch": 5, "steady epoch": 3, "throughput": 200, "run time": 11, "staging": 7}
+    assert {name: times.quantity(name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("name", ["steady epoch", "throughput"])
+def test_a_steady_epoch_needs_a_second_one(name: str) -> None:
+    with pytest.raises(InputError, match="at least 2"):
+        Times((5.0,), 0.0, 1).quantity(name)
+
+
+SMALL = "world_size=2;epochs=2;workload.dataset.num_samples=2000;workload.local_batch_size=32"
+
+
+def test_the_same_numbers_come_from_one_process_and_from_two(tmp_path: Path) -> None:
+    rows = [GOOD | {"values": SMALL, "spread": "seed=1..2"}, GOOD | {"quantity": "first epoch", "values": SMALL}]
+    write(tmp_path, *rows)
+    one, two = (validate(folder=tmp_path, processes=count) for count in (1, 2))
+    pd.testing.assert_frame_equal(one, two)
+    assert (one["predicted"] > 0).all()
+    assert one["predicted_low"][0] <= one["predicted"][0] <= one["predicted_high"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"quantity": "speed"}, "quantity: must be one of"),
+        ({"values": "world_size"}, "are written KEY=VALUE"),
+        ({"values": SMALL + ";nonsense.key=3"}, "nonsense"),
+        ({"scenario": "no-such"}, "no such scenario"),
+        ({"kind": "ratio", "values": SMALL}, "two lists"),
+        ({"spread": "seed=1"}, "KEY=FROM..TO"),
+    ],
+)
+def test_a_row_that_cannot_be_simulated_is_an_error_of_the_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, str], text: str
+) -> None:
+    write(tmp_path, GOOD | {"values": SMALL} | change)
+    assert main(["validate", "--from", str(tmp_path), "--processes", "1"]) == 2
+    captured = capsys.readouterr()
+    assert text in captured.err
+    assert captured.out == ""
+
+
+def test_an_error_in_another_process_is_told_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, GOOD | {"values": SMALL + ";nonsense.key=3"}, GOOD | {"values": SMALL})
+    assert main(["validate", "--from", str(tmp_path), "--processes", "2"]) == 2
+    assert "nonsense" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------------- table and summary
+
+
+def results() -> pd.DataFrame:
+    rows = [
+        row(case="a", low=1.9, high=2.1),
+        row(case="b", measured=4.0),
+        row(case="c", use="fit", reason="the rate"),
+        row(case="d", set="other", measured=None, use="none", kind="", reason="a figure without numbers"),
+    ]
+    return table(rows, [(2.2, 2.05, 2.3), (2.0, 2.0, 2.0), (2.1, 2.1, 2.1), None])
+
+
+def test_errors_are_relative_to_what_was_measured() -> None:
+    out = results()
+    assert out["error"].tolist()[:3] == pytest.approx([0.1, -0.5, 0.05])
+    assert math.isnan(out["error"][3])
+    assert out["inside"].tolist() == [True, False, False, False]
+
+
+def test_fitted_rows_are_judged_apart() -> None:
+    out = summary(results()).set_index(["set", "use"])
+    assert out.loc[("mine", "predict"), ["rows", "mean_error", "median_error", "worst_error", "worst_case", "inside"]].tolist() == [
+        2,
+        pytest.approx(0.3),
+        pytest.approx(0.3),
+        pytest.approx(0.5),
+        "b, steady epoch",
+        0.5,
+    ]
+    assert out.loc[("mine", "fit"), "mean_error"] == pytest.approx(0.05)
+    assert out.loc[("other", "none"), "worst_case"] == ""
+
+
+def test_numbers_for_a_reader() -> None:
+    assert [value(12.345, "s"), value(6.2e9, "B/s"), value(43000, "1/s"), value(0.345, "1"), value(math.nan, "s")] == [
+        "12.3 s",
+        "6.2 GB/s",
+        "43 k/s",
+        "0.345",
+        "–",
+    ]
+    assert [span(1.0, 2.0, "s"), span(1.0, 1.0, "s"), span(0.5, 2.0, "s"), span(math.nan, 2.0, "s")] == ["1–2 s", "", "500 ms–2 s", ""]
+
+
+def test_texts_hold_every_row() -> None:
+    text = markdown(results())
+    assert "| a | steady epoch | 2 s | 1.9–2.1 s | 2.2 s | 2.05–2.3 s | +10.0 % |" in text
+    assert text.index("Fitted:") < text.index("| c |") < text.index("Predicted:") < text.index("| b |")
+    assert "| other | d, steady epoch | a figure without numbers |" in text
+    assert len(list(parts(results()))) == 5
+    parsed = json.loads(as_json(results()))
+    assert [len(parsed["rows"]), len(parsed["summary"]), parsed["rows"][3]["predicted"]] == [4, 3, None]
+
+
+def test_the_figure_shows_a_mark_for_each_compared_row() -> None:
+    drawn = figure(results())
+    (ax,) = drawn.axes
+    marks = [line for line in ax.lines if line.get_marker() == "o"]
+    assert sorted(round(float(line.get_xdata()[0]), 3) for line in marks) == [0.5, 1.05, 1.1]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["mine"]
+    assert drawn.get_size_inches()[0] == pytest.approx(3.4)
+
+
+def test_a_folder_is_written_whole_and_read_back(tmp_path: Path) -> None:
+    save(results(), tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "columns.json",
+        "meta.json",
+        "summary.csv",
+        "validation.csv",
+        "validation.pdf",
+        "validation.png",
+    ]
+    pd.testing.assert_frame_equal(read(tmp_path / "out"), results())
+    with pytest.raises(InputError, match="another result"):
+        save(results(), tmp_path / "out")
+    save(results(), tmp_path / "out", replace=True)
+
+
+# -------------------------------------------------------------------------------------------------------------------------- verb
+
+
+def test_the_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    write(folder, GOOD | {"values": SMALL, "measured": "0.02"})
+    out = tmp_path / "out"
+    assert main(["validate", "--from", str(folder), "--out", str(out), "--processes", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "mine (predicted)" in printed
+    assert (out / "validation.png").is_file()
+    assert main(["validate", "--from", str(folder), "--processes", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["case"] == "8 ranks"
+    assert main(["plot", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again.png").read_bytes() == (out / "validation.png").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [(["--only", "mune"], "mine"), (["--json", "--markdown"], "--markdown"), (["--out", "."], "working directory")],
+)
+def test_bad_options_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str) -> None:
+    write(tmp_path, GOOD | {"values": SMALL})
+    assert main(["validate", "--from", str(tmp_path), *arguments]) == 2
+    assert text in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------------------ shipped rows
+
+
+def test_the_rows_of_abci_follow_from_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "benchmarks" / "abci_2020_rows.py"), run_name="__main__")
+    assert capsys.readouterr().out == (shipped("validation") / "abci_2020.csv").read_text(encoding="utf-8")
+
+
+def test_nothing_was_fitted_on_more_than_32_gpus() -> None:
+    for one in read_rows(shipped("validation")):
+        if one.set.startswith("abci_2020") and one.use == "fit":
+            assert int(assignments(one.values)["world_size"]) <= 32
