@@ -6,8 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simshuffle.allreduce.ring import Ring, RingFlows
+from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.nccl import Nccl
+from simshuffle.allreduce.ring import Ring
+from simshuffle.allreduce.tree import Tree
 
-Allreduce = Annotated[Ring, Field()]
+Allreduce = Annotated[Ring | Tree | Nccl, Field(discriminator="kind")]
 
-__all__ = ["Allreduce", "Ring", "RingFlows"]
+__all__ = ["Allreduce", "AllreduceFlows", "Nccl", "Ring", "Tree"]

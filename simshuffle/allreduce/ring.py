@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.curve import BandwidthBySize
 from simshuffle.spec import Count, Seconds, Sourced
-
-
-@dataclass(frozen=True)
-class RingFlows:
-    """The flows of one allreduce: every rank to its successor, on every ring.
-
-    Attributes:
-        src, dst: (flows,) ranks.
-        nbytes: (flows,) bytes.
-        rail: (flows,) the ring's number, which is the HCA it uses.
-        cap: (flows,) bytes/s at most.
-        latency: s, of the whole allreduce.
-    """
-
-    src: NDArray[np.int32]
-    dst: NDArray[np.int32]
-    nbytes: NDArray[np.float64]
-    rail: NDArray[np.int32]
-    cap: NDArray[np.float64]
-    latency: float
 
 
 class Ring(Sourced):
@@ -40,6 +20,7 @@ class Ring(Sourced):
     offer; each may be a curve over the bytes of the allreduce.
     """
 
+    one_for_each_hca: ClassVar[str] = "rings"
     kind: Literal["ring"]
     rings: Count
     intra_host_latency: Seconds
@@ -47,7 +28,7 @@ class Ring(Sourced):
     intra_host_bus_bandwidth: BandwidthBySize
     inter_host_bus_bandwidth: BandwidthBySize
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> RingFlows | None:
+    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None for a single rank.
 
         Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2 (H-1) on H hosts cross the network and the
@@ -64,7 +45,7 @@ class Ring(Sourced):
         bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
         inter = 2 * (hosts - 1)
         intra = 2 * (world_size - 1) - inter
-        return RingFlows(
+        return AllreduceFlows(
             src=src,
             dst=dst,
             nbytes=np.full(len(src), each),

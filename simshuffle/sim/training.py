@@ -84,7 +84,7 @@ class Epoch:
         self._forward = (plan.batch_samples * times.forward * jitter).T.tolist()
         self._backward = (plan.batch_samples * times.backward * jitter).T.tolist()
         self._update = times.update
-        self._ring = self._ring_batch()
+        self._flows = self._allreduce_batch()
         self._gradients = Meeting(self._env, world_size, self._allreduce)
         self._finish = Meeting(self._env, world_size, _succeed)
         self._progress = progress
@@ -224,7 +224,7 @@ class Epoch:
 
     # ------------------------------------------------------------------------------------------------------------- transfers
 
-    def _ring_batch(self) -> TransferBatch | None:
+    def _allreduce_batch(self) -> TransferBatch | None:
         workload, resources = self._scenario.workload, self._resources
         flows = workload.allreduce.flows(resources.host_of, workload.model.gradient_size)
         if flows is None:
@@ -233,13 +233,13 @@ class Epoch:
         return TransferBatch(batch, resources.gradient(flows.src, flows.dst, flows.rail))
 
     def _allreduce(self, event: simpy.Event) -> None:
-        """The last rank has its gradients: post the ring's flows. All ranks go on when the slowest has ended and weights are updated."""
-        if self._ring is None:
+        """The last rank has its gradients: post its flows. All ranks go on when the slowest has ended and weights are updated."""
+        if self._flows is None:
             self._reduced(event)
             return
-        group = self._clock.open(len(self._ring))
-        self._ring.tasks["group"] = group
-        self._clock.post(self._ring)
+        group = self._clock.open(len(self._flows))
+        self._flows.tasks["group"] = group
+        self._clock.post(self._flows)
         done = self._clock.completion(group)
         if done is None:
             raise AssertionError("flows that were just posted have not ended")

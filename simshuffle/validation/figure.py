@@ -52,7 +52,7 @@ def ratios(compared: pd.DataFrame, sets: list[str], ax: Axes) -> Axes:
         shown = [tick for tick in shown if tick not in {0.67, 0.8, 1.25, 1.5}]
     ax.set_xticks(shown, [f"{tick:g}" for tick in shown])
     ax.minorticks_off()
-    ax.set_yticks(range(len(sets)), list(reversed(sets)))
+    ax.set_yticks(range(len(sets)), [name.replace("_", " ") for name in reversed(sets)])
     ax.set_ylim(-0.6, len(sets) - 0.4)
     ax.set_xlabel("predicted / measured (band: ±10 %)")
     return ax

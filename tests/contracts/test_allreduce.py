@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.allreduce import Allreduce, Ring
+from simshuffle.allreduce import Allreduce, Nccl, Ring, Tree
+from simshuffle.allreduce.tree import double_tree
 from tests.strategies import members, world_sizes
 
 ALPHA_INTRA, ALPHA_INTER = 3.4e-6, 9.6e-6
@@ -28,7 +29,42 @@ def ring(rings: int = 1, **changes: Any) -> Ring:
     return Ring.model_validate({**values, **changes})
 
 
-EXAMPLES: dict[str, Any] = {"one ring": ring(), "two rings": ring(2), "four rings": ring(4)}
+def tree(channels: int = 1, **changes: Any) -> Tree:
+    values: dict[str, Any] = {
+        "kind": "tree",
+        "channels": channels,
+        "intra_host_latency": "28 us",
+        "inter_host_latency": "50 us",
+        "intra_host_bus_bandwidth": "21 GB/s",
+        "inter_host_bus_bandwidth": "6 GB/s",
+    }
+    return Tree.model_validate({**values, **changes})
+
+
+def nccl(channels: int = 1, **changes: Any) -> Nccl:
+    values: dict[str, Any] = {
+        "kind": "nccl",
+        "channels": channels,
+        "ring_intra_host_latency": "3.4 us",
+        "ring_inter_host_latency": "9.6 us",
+        "tree_intra_host_latency": "28 us",
+        "tree_inter_host_latency": "50 us",
+        "intra_host_bus_bandwidth": "21 GB/s",
+        "inter_host_bus_bandwidth": "6 GB/s",
+    }
+    return Nccl.model_validate({**values, **changes})
+
+
+EXAMPLES: dict[str, Any] = {
+    "one ring": ring(),
+    "two rings": ring(2),
+    "four rings": ring(4),
+    "trees": tree(),
+    "trees on two HCAs": tree(2),
+    "trees on four HCAs": tree(4),
+    "nccl": nccl(2),
+    "nccl that takes trees": nccl(2, tree_intra_host_latency="1 us", tree_inter_host_latency="1 us"),
+}
 
 
 @pytest.fixture(params=list(EXAMPLES))
@@ -80,19 +116,85 @@ def test_bytes_and_latency_are_those_of_the_steps(world_size: int) -> None:
     assert flows.latency == pytest.approx(steps * ALPHA_INTER, rel=1e-12)
 
 
-@settings(max_examples=80, deadline=None)
+def tree_allreduce(parent: list[int], vectors: list[np.ndarray]) -> tuple[list[np.ndarray], list[int], int]:
+    """Reduce to the root of a tree, then broadcast from it: the results, elements that each sent, and steps, level by level."""
+    depth = {parent.index(-1): 0}
+    while len(depth) < len(parent):
+        depth |= {child: depth[up] + 1 for child, up in enumerate(parent) if child not in depth and up in depth}
+    values, sent = [vector.copy() for vector in vectors], [0] * len(parent)
+    for level in range(max(depth.values()), 0, -1):
+        for child in (c for c, d in depth.items() if d == level):
+            values[parent[child]] += values[child]
+            sent[child] += len(values[child])
+    for level in range(1, max(depth.values()) + 1):
+        for child in (c for c, d in depth.items() if d == level):
+            values[child] = values[parent[child]].copy()
+            sent[parent[child]] += len(values[child])
+    return values, sent, 2 * max(depth.values())
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 8, 13, 16])
+def test_trees_carried_out_give_every_host_the_sum(count: int) -> None:
+    """Half of the vector over each tree: all hosts end with the sum, and each has sent what its flows say.
+
+    The steps, all in turn, are the levels up and down that the latency counts, or two more if the number of hosts is no power of two:
+    NCCL's tuning model rounds log2(H) down.
+    """
+    half = 6
+    vectors = [np.random.default_rng(host).integers(0, 100, 2 * half) for host in range(count)]
+    halves = [
+        tree_allreduce(parent.tolist(), [v[k * half : (k + 1) * half] for v in vectors]) for k, parent in enumerate(double_tree(count))
+    ]
+    results = [np.concatenate(parts) for parts in zip(*(values for values, _, _ in halves), strict=True)]
+    assert all(np.array_equal(result, sum(vectors)) for result in results)
+    flows = tree().flows(hosts(count, 1), 4.0 * 2 * half)
+    assert flows is not None
+    sent = np.sum([sent for _, sent, _ in halves], axis=0)
+    assert np.bincount(flows.src, flows.nbytes, count) == pytest.approx(4.0 * sent, rel=1e-12)
+    steps = {steps for _, _, steps in halves}
+    assert steps == {2 * (count - 1).bit_length()}
+    assert flows.latency == pytest.approx(50e-6 * (max(steps) - (0 if count.bit_count() == 1 else 2)), rel=1e-12)
+
+
+@settings(max_examples=120, deadline=None)
 @given(st.sampled_from(list(EXAMPLES)), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
-def test_rank_sends_and_receives_its_share(name: str, world_size: int, gpus: int, nbytes: float) -> None:
-    algorithm = EXAMPLES[name]
-    flows = algorithm.flows(hosts(world_size, gpus), nbytes)
+def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(name: str, world_size: int, gpus: int, nbytes: float) -> None:
+    """All ranks together send 2 (M-1) n bytes, so some rank at least 2 (M-1)/M n, and along the flows everybody reaches everybody."""
+    flows = EXAMPLES[name].flows(hosts(world_size, gpus), nbytes)
     if world_size == 1:
         assert flows is None
+        return
+    assert flows.src.shape == flows.dst.shape == flows.nbytes.shape == flows.rail.shape == flows.cap.shape
+    assert (flows.src != flows.dst).all()
+    assert flows.nbytes.sum() == pytest.approx(2 * (world_size - 1) * nbytes, rel=1e-9)
+    for ends in (flows.src, flows.dst):
+        assert np.bincount(ends, flows.nbytes, world_size).max() >= 2 * (world_size - 1) / world_size * nbytes * (1 - 1e-9)
+    has = np.eye(world_size, dtype=bool)  # of which ranks a rank has the gradients
+    for _ in range(world_size):
+        before = has.copy()
+        np.logical_or.at(has, flows.dst, before[flows.src])
+        if (has == before).all():
+            break
+    assert has.all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from([1, 2, 4]), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
+def test_every_rank_of_a_ring_sends_and_receives_its_share(rings: int, world_size: int, gpus: int, nbytes: float) -> None:
+    flows = ring(rings).flows(hosts(world_size, gpus), nbytes)
+    if flows is None:
         return
     share = 2 * (world_size - 1) / world_size * nbytes
     for ends in (flows.src, flows.dst):
         assert np.bincount(ends, flows.nbytes, world_size) == pytest.approx(np.full(world_size, share), rel=1e-9)
-    assert flows.src.shape == flows.dst.shape == flows.nbytes.shape == flows.rail.shape == flows.cap.shape
-    assert (flows.src != flows.dst).all()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 5, 8, 24])
+@pytest.mark.parametrize("gpus", [1, 3, 8])
+def test_only_rails_that_exist_are_used(algorithm: Any, world_size: int, gpus: int) -> None:
+    flows = algorithm.flows(hosts(world_size, gpus), 1e6)
+    if flows is not None:
+        assert set(flows.rail.tolist()) <= set(range(getattr(algorithm, algorithm.one_for_each_hca)))
 
 
 def test_one_rank_does_nothing(algorithm: Any) -> None:
@@ -157,7 +259,34 @@ def test_scattered_hosts_count_as_well() -> None:
     assert flows.latency == pytest.approx(4 * ALPHA_INTER + 4 * ALPHA_INTRA)
 
 
+def test_trees_follow_the_hosts_whatever_their_numbers() -> None:
+    """Hosts 3, 7 and 9 with ranks 2 and 3, 0 and 1, 4: their first ranks 2, 0 and 4 stand in the trees."""
+    flows = tree().flows(np.array([7, 7, 3, 3, 9], np.int32), 1e6)
+    assert flows is not None
+    up = set(zip(flows.src.tolist(), flows.dst.tolist(), strict=True))
+    inside = {(1, 0), (3, 2)}
+    first, second = {(0, 4), (4, 2)}, {(2, 0), (4, 2)}  # 7 below 9 below 3, and 3 below 7, 9 below 3
+    edges = inside | first | second
+    assert up == edges | {(b, a) for a, b in edges}
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+@pytest.mark.parametrize(("world_size", "gpus", "bus"), [(4, 4, 21e9), (3, 4, 21e9), (8, 4, 6e9), (2, 1, 6e9), (28, 4, 6e9)])
+def test_trees_share_the_bus_bandwidth(channels: int, world_size: int, gpus: int, bus: float) -> None:
+    """As for rings: with nothing else in the way every flow ends after 2 (M-1)/M n / bus."""
+    flows = tree(channels).flows(hosts(world_size, gpus), 1e9)
+    assert flows is not None
+    assert flows.nbytes / flows.cap == pytest.approx(np.full(len(flows.src), 2 * (world_size - 1) / world_size * 1e9 / bus))
+    assert flows.seconds_uncontended == pytest.approx(flows.latency + 2 * (world_size - 1) / world_size * 1e9 / bus)
+
+
 @pytest.mark.parametrize("change", [{"rings": 0}, {"intra_host_latency": 1e-6}, {"inter_host_bus_bandwidth": "0 B/s"}, {"kind": "tree"}])
 def test_impossible_ring_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ring(**change)
+
+
+@pytest.mark.parametrize("change", [{"channels": 0}, {"inter_host_latency": 1e-6}, {"rings": 1}, {"kind": "ring"}])
+def test_impossible_trees_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        tree(**change)

@@ -133,6 +133,14 @@ BY_SET = {
         "got 0",
     ),
     "more rings than HCAs": ("workload.allreduce.rings=3", "workload.allreduce.rings", "got 3", "at most 2"),
+    "more channels than HCAs": (
+        "workload.allreduce={kind: tree, channels: 3, intra_host_latency: 28 us, inter_host_latency: 50 us,"
+        " intra_host_bus_bandwidth: 21 GB/s, inter_host_bus_bandwidth: 6 GB/s}",
+        "workload.allreduce.channels",
+        "got 3",
+        "at most 2 channels",
+    ),
+    "an allreduce that is not there": ("workload.allreduce.kind=hypercube", "workload.allreduce.kind", "got 'hypercube'", "'tree'"),
     "HCAs that do not divide the GPUs": ("cluster.host.hcas=3", "cluster.host", "multiple of hcas"),
     "below a plain value": ("name.x=3", "name.x", "'quickstart'", "plain value"),
     "a mapping expected": ("network=fluid", "network", "got 'fluid'", "mapping"),

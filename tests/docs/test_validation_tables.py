@@ -1,0 +1,51 @@
+"""The tables of predicted against measured in README.md and docs/validation.md are those that `simshuffle validate` prints."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from simshuffle.library import shipped
+from simshuffle.validation import validate
+from simshuffle.validation.rows import read_rows
+from simshuffle.validation.text import cells, markdown_summary, reasons
+
+ROOT = Path(__file__).parent.parent.parent
+CHEAP = ["testbed", "storage", "collectives", "nopfs"]  # a few seconds together; the others are simulated by `make validation`
+
+
+def block(page: Path, name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None, f"{page} has no {name}"
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def computed():
+    return validate(CHEAP, processes=1)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/validation.md"])
+def test_the_summary_is_what_comes_out(page, computed):
+    lines = [line for line in markdown_summary(computed).splitlines() if any(line.startswith(f"| {name} |") for name in CHEAP)]
+    assert len(lines) >= len(CHEAP)
+    shown = block(ROOT / page, "validation summary").splitlines()
+    for line in lines:
+        assert line in shown
+
+
+def test_every_row_is_what_comes_out(computed):
+    shown = block(ROOT / "docs" / "validation.md", "validation rows")
+    for row in computed[computed["use"] != "none"].to_dict("records"):
+        assert "| " + " | ".join(cells(row)).replace("  ", " ") + " |" in shown.replace("  ", " ")
+    for cell in reasons(computed):
+        assert "| " + " | ".join(cell) + " |" in shown
+
+
+def test_every_row_and_set_of_the_files_is_shown():
+    rows = read_rows(shipped("validation"))
+    shown = block(ROOT / "docs" / "validation.md", "validation rows")
+    summary = block(ROOT / "README.md", "validation summary")
+    for row in rows:
+        assert f"{row.case}" in shown
+        assert row.use == "none" or f"| {row.set} |" in summary

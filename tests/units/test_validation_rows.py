@@ -1,0 +1,160 @@
+"""The measured values of machines, collectives, storage and slides in validation/: complete, and about scenarios that load."""
+
+import math
+import re
+
+import pytest
+
+from simshuffle.errors import InputError
+from simshuffle.library import shipped
+from simshuffle.validation import collectives, reads
+from simshuffle.validation.rows import assignments, ends, read_rows
+from simshuffle.validation.runs import load
+
+SETS = ("collectives", "cosmoflow", "deepcam", "resnet50", "slides", "storage")
+PSEUDO = {"allreduce": {"nbytes"}, "read": {"clients", "tasks", "file_size"}}
+FITTED = re.compile(r"\b(?:cluster|workload)\.[a-z0-9_.-]*[a-z0-9]")
+UNITS = {"throughput": "1/s", "staging": "s", "time": "s", "bus bandwidth": "B/s", "read bandwidth": "B/s", "file rate": "1/s"}
+
+
+ROWS = [row for row in read_rows(shipped("validation")) if row.set in SETS]
+SIMULATED = [row for row in ROWS if row.use != "none"]
+
+
+def resolved(row, side=""):
+    """The scenario of a row, without the keys that are not the scenario's."""
+    values = {key: value for key, value in assignments(side or row.values).items() if key not in PSEUDO.get(row.kind, ())}
+    return load(row.scenario, values)
+
+
+def ident(row):
+    return f"{row.set}: {row.case}, {row.quantity}"
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_has_no_row_twice(name):
+    rows = [row for row in ROWS if row.set == name]
+    assert rows
+    assert len({(row.case, row.quantity) for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=ident)
+def test_a_row_is_complete(row):
+    assert row.case and row.quantity and row.unit and row.source
+    assert row.low is None or row.high is None or row.low <= row.measured <= row.high
+    if row.use == "none":
+        assert len(row.reason) > 20, "says why not"
+    else:
+        assert row.scenario and row.measured is not None
+        assert row.unit == ("1" if row.quantity.endswith(" ratio") else UNITS[row.quantity])
+
+
+@pytest.mark.parametrize("row", SIMULATED, ids=ident)
+def test_the_scenario_of_a_row_loads(row):
+    sides = row.values.split("|")
+    assert len(sides) == (2 if row.kind == "ratio" else 1)
+    for more in ["", *ends(row.spread)]:
+        for side in sides:
+            resolved(row, ";".join(filter(None, (side, more))))
+
+
+@pytest.mark.parametrize("row", [row for row in SIMULATED if row.use == "fit"], ids=ident)
+def test_a_fitted_row_names_a_parameter_of_its_scenario(row):
+    names = FITTED.findall(row.reason)
+    assert names
+    at = resolved(row).to_dict()
+    for part in names[0].split("."):
+        assert part in at, names[0]
+        at = at[part]
+
+
+def test_every_set_has_predicted_rows_and_every_fit_predicts_something():
+    fits = {(row.set, row.scenario) for row in SIMULATED if row.use == "fit"}
+    predictions = {(row.set, row.scenario) for row in SIMULATED if row.use == "predict"}
+    assert {name for name, _ in predictions} == set(SETS)
+    assert fits <= predictions
+
+
+@pytest.mark.parametrize("row", [row for row in SIMULATED if row.kind in PSEUDO], ids=ident)
+def test_collectives_and_reads_are_predicted_as_they_were_fitted(row):
+    predict = collectives.predict if row.kind == "allreduce" else reads.predict
+    value = predict(row.scenario, assignments(row.values), row.quantity)
+    assert math.isfinite(value) and value > 0
+    if row.use == "fit":
+        assert value == pytest.approx(row.measured, rel=1e-3)
+
+
+# -------------------------------------------------------------------------------------------------------------------- collectives
+
+LINKS = {"world_size": "16", "workload.allreduce.intra_host_latency": "1 us", "workload.allreduce.inter_host_latency": "10 us"}
+
+
+def test_an_allreduce_over_two_hosts_takes_its_steps_and_its_bytes_over_the_cables():
+    # 2 hosts of 8: of 30 steps 2 cross the network; 2 * 15/16 * 16 GB over 8 cables of 25 GB/s, each with an eighth of the bytes
+    seconds = collectives.predict("validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "time")
+    assert seconds == pytest.approx(2 * 10e-6 + 28 * 1e-6 + 30e9 / 200e9)
+    bus = collectives.predict("validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "bus bandwidth")
+    assert bus == pytest.approx(30e9 / seconds)
+    algorithm = collectives.predict("validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "algorithm bandwidth")
+    assert algorithm == pytest.approx(16e9 / seconds)
+
+
+def test_the_bus_bandwidth_of_the_library_caps_an_allreduce():
+    capped = {**LINKS, "workload.allreduce.inter_host_bus_bandwidth": "10 GB/s", "nbytes": "16 GB"}
+    assert collectives.predict("validation/allreduce-links", capped, "time") == pytest.approx(48e-6 + 3.0)
+
+
+def test_one_rank_reduces_nothing():
+    assert collectives.predict("validation/allreduce-links", {"world_size": "1", "nbytes": "1 GB"}, "time") == 0.0
+
+
+@pytest.mark.parametrize("values", [{}, {"nbytes": "16"}, {"nbytes": "0 B"}, {"nbytes": "ten MB"}])
+def test_an_allreduce_needs_a_size_with_a_unit(values):
+    with pytest.raises(InputError, match="nbytes=16 MiB"):
+        collectives.predict("validation/allreduce-links", values, "time")
+
+
+# -------------------------------------------------------------------------------------------------------------------------- reads
+
+FILE_SYSTEM = {
+    "cluster.parallel_file_system": "{read_bandwidth: 100 GB/s, open_rate: 40 k/s, latency: 1 ms, client_bandwidth: 5 GB/s, "
+    "background_load: 0.5, link_bandwidth: 1 TB/s, link_latency: 26 ns, links_per_switch: 8}"
+}
+
+
+@pytest.mark.parametrize(("clients", "expected"), [(1, 5e9), (8, 40e9), (10, 50e9), (1000, 50e9)])
+def test_clients_read_at_their_own_rate_until_the_servers_bind(clients, expected):
+    values = {**FILE_SYSTEM, "clients": str(clients)}
+    assert reads.predict("validation/io500-alpine", values, "read bandwidth") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "size", "expected"),
+    [
+        (5, "10 kB", 5e3),  # each waits 1 ms for a file
+        (1000, "10 kB", 20e3),  # the servers open 40,000 files a second, half of them for others
+        (1000, "10 MB", 500),  # one host reads 5 GB/s
+    ],
+)
+def test_files_are_bound_by_latency_by_servers_or_by_bytes(tasks, size, expected):
+    values = {**FILE_SYSTEM, "clients": "1", "tasks": str(tasks), "file_size": size}
+    assert reads.predict("validation/io500-alpine", values, "file rate") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "quantity", "hint"),
+    [
+        ({}, "read bandwidth", "clients=10"),
+        ({"clients": "0"}, "read bandwidth", "clients=10"),
+        ({"clients": "1"}, "file rate", "file_size=3901 B"),
+        ({"clients": "1"}, "speed", "read bandwidth, file rate"),
+    ],
+)
+def test_reads_say_what_they_need(values, quantity, hint):
+    with pytest.raises(InputError, match=hint):
+        reads.predict("validation/io500-alpine", values, quantity)
+
+
+def test_a_collective_says_which_quantities_there_are():
+    with pytest.raises(InputError, match="bus bandwidth"):
+        collectives.predict("validation/allreduce-links", {"nbytes": "1 MB"}, "speed")
