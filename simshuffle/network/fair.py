@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.network.compiling import compiled, int64, merged, reducing
+from simshuffle.network.compiling import compiled, int64, reducing
 
 Records = Any  # a record array; its fields are those of the dtypes below
 State = namedtuple("State", "width nodes links hops clock load ends entries others room")
@@ -584,7 +584,7 @@ def _queue_dirty(s: Any, n: int) -> int:
     return n
 
 
-@merged
+@compiled
 def _visit(s: Any, ident: int) -> None:
     """Bring one link up to date: its flows, its level, its next end; lists the links that this changes as dirty."""
     link = s.links[ident]
@@ -856,7 +856,7 @@ def _raise(load: Any) -> None:
         load[TOP, i] = max(load[TOP, i], load[EXT, i])
 
 
-@merged
+@compiled
 def _sweep(s: Any) -> None:
     """Visit the saturated links in order, from the lowest that changed upwards, until every one fits and none is overloaded."""
     clock = s.clock[0]
@@ -1029,7 +1029,7 @@ def fill(s: Any, flows: Any, n_new: int) -> None:
     all_minima(s)
 
 
-@merged
+@compiled
 def share(s: Any, starting: Any, n_starting: int) -> None:
     """Make the rates max-min fair again after the flows in ``starting`` have come and those that `stop` took have gone."""
     clock = s.clock[0]

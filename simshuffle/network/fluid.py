@@ -140,7 +140,7 @@ class FluidNetwork:
         """
         self._make_room(batch)
         upcoming = kernel.post(
-            self._state, self._heap, self._edges, now, batch.tasks, batch.routes, batch.edge_from, batch.edge_to, self._slots
+            self._state, self._heap, self._edges, float(now), batch.tasks, batch.routes, batch.edge_from, batch.edge_to, self._slots
         )
         self._last_size = len(batch.tasks)
         return float(upcoming)

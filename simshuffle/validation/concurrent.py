@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.library import shipped
 from simshuffle.network import Fluid, Links
 from simshuffle.network.flows import Flows
-from simshuffle.validation.runs import load, times
+from simshuffle.validation.runs import load
 
 FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
 STAMP = "%Y-%m-%d-%H-%M-%S"
@@ -52,6 +51,8 @@ def jobs(log: str, begins: str, ends: str) -> list[Job]:
         InputError: there is none.
     """
     path = shipped("validation") / "data" / log
+    if not path.is_file():
+        raise InputError(Problem("log", "no such file", repr(log), f"Name a file of {path.parent}."))
     found: dict[tuple[str, str, str], list[dict[str, str]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for record in csv.DictReader(file):
@@ -74,34 +75,55 @@ def jobs(log: str, begins: str, ends: str) -> list[Job]:
     ]
 
 
-def mean_epochs(scenario: str, values: Mapping[str, str]) -> dict[str, float]:
-    """Mean seconds of an epoch of each job beside the others, by its name.
-
-    Every rank of a job is a flow of files, limited to the rate at which the job reads when it has the file system for itself (which is
-    simulated first); all flows share the operations of the servers max-min fairly, and an epoch begins when the one before has ended.
-    The reads of all epochs are taken to come from the file system.
+def alone(values: Mapping[str, str]) -> list[dict[str, str]]:
+    """For each job the values of a run in which it has the file system for itself, for one epoch.
 
     Args:
-        scenario: one of a single job, by its name below ``scenarios/``.
         values: ``log``, ``from``, ``to`` choose the jobs; all others are set in the scenario.
 
     Raises:
-        InputError: no job was found, or a value is not valid.
+        InputError: no job was found.
     """
-    chosen = dict(values)
-    running = jobs(chosen.pop("log"), chosen.pop("from"), chosen.pop("to"))
+    chosen, running = _chosen(values)
+    return [
+        {
+            **{key: value for key, value in chosen.items() if key not in UNSHARED},
+            **UNSHARED,
+            "workload.model": job.model,
+            "workload.local_batch_size": str(job.batch),
+            "world_size": str(job.gpus),
+            "epochs": "1",
+        }
+        for job in running
+    ]
+
+
+def mean_epochs(scenario: str, values: Mapping[str, str], seconds: Sequence[float]) -> dict[str, float]:
+    """Mean seconds of an epoch of each job beside the others, by its name.
+
+    Every rank of a job is a flow of files, limited to the rate at which the job reads when it has the file system for itself; all flows
+    share the operations of the servers max-min fairly, and an epoch begins when the one before has ended. The reads of all epochs are
+    taken to come from the file system.
+
+    Args:
+        scenario: one of a single job, by its name below ``scenarios/``.
+        values: as of `alone`.
+        seconds: (jobs,) s of an epoch of each run of `alone`.
+    """
+    chosen, running = _chosen(values)
     servers = load(scenario, chosen).cluster.parallel_file_system
-    own = tuple((key, value) for key, value in chosen.items() if key not in UNSHARED)
-    alone = [_alone(scenario, own, job.model, job.gpus, job.batch) for job in running]
-    lasted = epochs_together(running, alone, servers.free_open_rate)
+    lasted = epochs_together(running, list(seconds), servers.free_open_rate)
     return {job.name: mean for job, mean in zip(running, lasted, strict=True)}
 
 
-@cache
-def _alone(scenario: str, values: tuple[tuple[str, str], ...], model: str, gpus: int, batch: int) -> float:
-    """Seconds of an epoch of a job that has the file system for itself."""
-    own = {"workload.model": model, "workload.local_batch_size": str(batch), "world_size": str(gpus), "epochs": "1"}
-    return times(scenario, {**dict(values), **UNSHARED, **own}).epochs[0]
+def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
+    missing = [name for name in ("log", "from", "to") if name not in values]
+    if missing:
+        raise InputError(
+            Problem("values", "must name the log, and from when to when jobs started", f"no {', '.join(missing)}", "Add them.")
+        )
+    rest = dict(values)
+    return rest, jobs(rest.pop("log"), rest.pop("from"), rest.pop("to"))
 
 
 def epochs_together(running: list[Job], alone: list[float], files_per_second: float) -> list[float]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from simshuffle import policies, testbed
@@ -64,24 +65,29 @@ def variants(row: Row) -> list[tuple[Task, ...]]:
     """What a row needs: for its values, and for both ends of its spread; two tasks each for a ratio."""
     out = []
     for more in ["", *ends(row.spread)]:
+        if row.kind == "concurrent":  # each job alone: the same runs for all rows of an evening, whatever its background load
+            runs_alone = concurrent.alone(_shared(row.values, more))
+            out.append(tuple(Task("run", row.scenario, ";".join(f"{k}={v}" for k, v in one.items())) for one in runs_alone))
+            continue
         sides = row.values.split("|") if row.kind == "ratio" else [row.values]
         if row.kind == "ratio" and len(sides) != 2:
             raise _of_row(row, Problem("values", "of a ratio are two lists with | between them", repr(row.values), "Write A|B."))
         kind = "run" if row.kind == "ratio" else row.kind
         quantity = row.quantity if kind in {"allreduce", "read"} else ""
-        if kind == "concurrent":  # one simulation answers for all jobs
-            sides = [";".join(part for part in sides[0].split(";") if not part.strip().startswith("job="))]
         out.append(tuple(Task(kind, row.scenario, ";".join(filter(None, (side, more))), quantity) for side in sides))
     return out
 
 
+def _shared(values: str, more: str) -> dict[str, str]:
+    """The values of a row of concurrent jobs but the job itself."""
+    return {key: value for key, value in {**assignments(values), **assignments(more)}.items() if key != "job"}
+
+
 def answer(task: Task) -> Any:
-    """The outcome of a task: `runs.Times`, mean epochs by job, or one number."""
+    """The outcome of a task: `runs.Times`, or one number."""
     values = assignments(task.values)
     if task.kind == "run":
         return runs.times(task.scenario, values)
-    if task.kind == "concurrent":
-        return concurrent.mean_epochs(task.scenario, values)
     if task.kind in {"policies", "testbed"}:
         return {"policies": policies, "testbed": testbed}[task.kind].predicted(values)
     return {"allreduce": collectives, "read": reads}[task.kind].predict(task.scenario, values, task.quantity)
@@ -111,14 +117,16 @@ def _outcomes(tasks: list[Task], processes: int) -> Iterable[tuple[Task, Any]]:
 
 
 def _prediction(row: Row, variant: list[tuple[Task, ...]], answers: dict[Task, Any]) -> Prediction:
-    values = [_value(row, [answers[task] for task in tasks]) for tasks in variant]
+    spreads = ["", *ends(row.spread)]
+    values = [_value(row, more, [answers[task] for task in tasks]) for more, tasks in zip(spreads, variant, strict=True)]
     return Prediction(values[0], min(values), max(values))
 
 
-def _value(row: Row, outcomes: list[Any]) -> float:
+def _value(row: Row, more: str, outcomes: list[Any]) -> float:
     try:
         if row.kind == "concurrent":
-            return float(outcomes[0][assignments(row.values)["job"]])
+            seconds = tuple(outcome.quantity("first epoch") for outcome in outcomes)
+            return _together(row.scenario, tuple(_shared(row.values, more).items()), seconds)[assignments(row.values)["job"]]
         if row.kind == "ratio":
             first, second = (outcome.quantity(row.quantity.removesuffix(" ratio")) for outcome in outcomes)
             return float(first / second)
@@ -127,6 +135,11 @@ def _value(row: Row, outcomes: list[Any]) -> float:
         raise _of_row(row, Problem("values", "must name a job of the log", f"job={error.args[0]}", "See validation/data/.")) from None
     except InputError as error:
         raise _of_row(row, *error.problems) from None
+
+
+@cache
+def _together(scenario: str, values: tuple[tuple[str, str], ...], seconds: tuple[float, ...]) -> dict[str, float]:
+    return concurrent.mean_epochs(scenario, dict(values), seconds)
 
 
 def _of_row(row: Row, *problems: Problem) -> InputError:

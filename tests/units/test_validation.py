@@ -125,9 +125,11 @@ def test_a_spread_is_simulated_at_both_ends_and_a_ratio_on_both_sides() -> None:
     ]
 
 
-def test_rows_of_one_evening_share_one_simulation() -> None:
-    one, other = (variants(row(kind="concurrent", values=f"log=x;job={job};from=a;to=b")) for job in ("resnet50 4", "vgg16 8"))
-    assert one == other
+def test_rows_of_one_evening_share_their_runs_whatever_the_background_load() -> None:
+    evening = "log=abci_dataparallel_2020.csv;from=2020-01-22-19-00-00;to=2020-01-22-19-30-00"
+    spread = "cluster.parallel_file_system.background_load=0.2..0.6"
+    tasks = [variants(row(kind="concurrent", values=f"{evening};job={job}", spread=spread)) for job in ("resnet50 4", "resnet50 64")]
+    assert len({task for variant in tasks for side in variant for task in side}) == 3  # its three jobs, alone
 
 
 def test_quantities_of_a_run() -> None:
@@ -163,6 +165,9 @@ def test_the_same_numbers_come_from_one_process_and_from_two(tmp_path: Path) -> 
         ({"scenario": "no-such"}, "no such scenario"),
         ({"kind": "ratio", "values": SMALL}, "two lists"),
         ({"spread": "seed=1"}, "KEY=FROM..TO"),
+        ({"kind": "concurrent"}, "no log, from, to"),
+        ({"kind": "concurrent", "values": "log=x.csv;from=a;to=b;job=c"}, "no such file"),
+        ({"kind": "concurrent", "values": "log=abci_dataparallel_2020.csv;from=a;to=b;job=c"}, "Widen it"),
     ],
 )
 def test_a_row_that_cannot_be_simulated_is_an_error_of_the_input(
