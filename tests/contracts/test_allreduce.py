@@ -290,3 +290,12 @@ def test_impossible_ring_is_refused(change: dict[str, Any]) -> None:
 def test_impossible_trees_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         tree(**change)
+
+
+def test_a_curve_of_bus_bandwidth_is_read_at_the_bytes_of_the_allreduce() -> None:
+    curve = {"points": {"1 MB": "2 GB/s", "100 MB": "8 GB/s"}}
+    measured = ring(2, inter_host_bus_bandwidth=curve)
+    for nbytes, bus in ((1e6, 2e9), (1e7, 4e9), (1e8, 8e9), (1e9, 8e9)):
+        flows = measured.flows(np.arange(8, dtype=np.int32), nbytes)
+        assert flows is not None
+        assert flows.cap.reshape(2, -1).sum(axis=0) == pytest.approx(np.full(8, bus))

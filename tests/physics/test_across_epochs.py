@@ -91,3 +91,25 @@ def test_carried_remainders_add_up(batch: int, samples: int, count: int) -> None
         assert (plan.batch_samples == batch).all()
         assert plan.batch_nbytes.sum() == pytest.approx(plan.iterations * batch * 100e3, rel=1e-9)
         assert (plan.hit_samples <= plan.batch_samples).all()
+
+
+# decoding binds: 10 samples of 1 ms; all else takes next to nothing
+DECODING = READING | {
+    "cluster__ssd__read_bandwidth": "1 TB/s",
+    "workload__dataset__decode": "1 ms",
+    "workload__model__accelerators": {"v100-sxm2-16gb": {"forward": "1 ns", "backward": "1 ns", "update": "0 s"}},
+}
+
+
+def test_a_worker_of_several_threads_loads_one_batch_at_a_time() -> None:
+    # 2 threads decode a batch in 5 ms, 10 batches in 50 ms, however many may be ahead; the host has 8 cores
+    loader = {"workers": 1, "prefetch": 4, "threads": 2}
+    (lasted,) = report.epochs(simulate(small(**DECODING | {"epochs": 1, "workload__loader": loader})))["epoch_s"]
+    assert lasted == pytest.approx(50e-3, rel=1e-3)
+
+
+def test_the_workers_go_on_in_turn_in_the_next_epoch() -> None:
+    # 2 workers, 10 ms a batch, 5 batches an epoch: 10 batches in 50 ms if the second worker has the first batch of the second epoch
+    loader = {"workers": 2, "prefetch": 2, "across_epochs": True}
+    values = DECODING | {"epochs": 2, "workload__dataset__num_samples": 50, "workload__loader": loader}
+    assert report.epochs(simulate(small(**values)))["epoch_s"].sum() == pytest.approx(50e-3, rel=1e-2)
