@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -35,6 +36,7 @@ def _fingerprint() -> str:
 
 
 SOURCES = _fingerprint()
+NO_CACHE = "the network kernels are compiled anew in every run, about 11 s: set NUMBA_CACHE_DIR to a folder that you may write to"
 
 
 class _Part(_Library):  # type: ignore[misc]
@@ -93,7 +95,12 @@ def entry(function: F) -> F:
     numba looks for changes in the file of ``function`` alone; what it calls may stand in others, so their mark is part of its name.
     """
     function.__qualname__ = f"{function.__qualname__}_{SOURCES}"
-    return cast(F, _njit(cache=True, pipeline_class=_Compiler, error_model="numpy", _nrt=False)(function))
+    options = {"pipeline_class": _Compiler, "error_model": "numpy", "_nrt": False}
+    try:
+        return cast(F, _njit(cache=True, **options)(function))
+    except RuntimeError:  # numba found no folder that it may write to
+        warnings.warn(NO_CACHE, stacklevel=1)  # said once, and not for each kernel
+        return cast(F, _njit(**options)(function))
 
 
 def compiled(function: F) -> F:

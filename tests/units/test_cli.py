@@ -479,3 +479,17 @@ def test_the_command_and_the_module_are_the_same(tmp_path):
     done = subprocess.run([script, "--version"], cwd=tmp_path, capture_output=True, check=False, timeout=60)
     assert done.stdout == command("--version", cwd=tmp_path).stdout
     assert done.returncode == 0
+
+
+def test_without_a_folder_for_compiled_kernels_commands_work_and_say_so(tmp_path):
+    case = tmp_path / "case.json"
+    flows = {"size": [1e9], "route": [[0]]}
+    case.write_text(json.dumps({"links": {"capacity": [1e9], "latency": [0]}, "flows": flows}))
+    code = (
+        "import numba.core.caching as caching, sys; caching.CacheImpl._locator_classes = []; "
+        "from simshuffle.cli import main; sys.exit(main(['replay', sys.argv[1], '--network', 'packet']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(case)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "NUMBA_CACHE_DIR" in done.stderr
+    assert done.stdout.splitlines()[1].startswith("0,")
