@@ -11,13 +11,32 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontEntry, fontManager
 from matplotlib.patches import Patch
 
 COLUMN_INCHES = 3.4
 WIDTH = 0.62
 DASHED = (0, (2, 1.5))
 COLOURS = {"I/O": "#4477AA", "FW+BW": "#228833", "IMPT": "#AA3377", "GE+WU": "#CCBB44", "EXCHANGE": "#EE6677"}
+
+
+def _font() -> str:
+    """The name under which matplotlib's own DejaVu Sans is found, and no other of that name that the machine may have.
+
+    So a figure is the same to the last byte wherever it is drawn.
+    """
+    name = "DejaVu Sans of matplotlib"
+    if all(entry.name != name for entry in fontManager.ttflist):
+        file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+        own = FontEntry(fname=str(file), name=name, style="normal", variant="normal", weight=400, stretch="normal", size="scalable")
+        fontManager.ttflist.append(own)
+    return name
+
+
 STYLE: dict[Any, Any] = {
+    "font.family": _font(),
+    "mathtext.fontset": "custom",
+    "mathtext.rm": _font(),
     "font.size": 7,
     "axes.labelsize": 7.5,
     "xtick.labelsize": 7,
