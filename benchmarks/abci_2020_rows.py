@@ -60,6 +60,10 @@ def row(**values: str) -> dict[str, str]:
     return {**dict.fromkeys(COLUMNS, ""), "unit": "s", "kind": "run", "scenario": SCENARIO, "source": SOURCE, **values}
 
 
+def label(model: str, gpus: int) -> str:
+    return f"{NAMES[model]}, {gpus} GPU{'s' if gpus > 1 else ''}"
+
+
 def of_run(model: str, gpus: int, batch: str) -> str:
     return f"workload.model={model};world_size={gpus};workload.local_batch_size={batch};epochs=2"
 
@@ -79,7 +83,7 @@ def steady_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
         out.append(
             row(
                 set="abci_2020_files" if bound else "abci_2020",
-                case=f"{NAMES[model]}, {gpus} GPU{'s' if gpus > 1 else ''}",
+                case=label(model, gpus),
                 quantity="steady epoch",
                 measured=f"{median(kept):.6g}",
                 low=f"{kept[0]:.6g}",
@@ -104,7 +108,7 @@ def first_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
         out.append(
             row(
                 set="abci_2020_first",
-                case=f"{NAMES[model]}, {gpus} GPUs",
+                case=label(model, gpus),
                 quantity="first epoch",
                 measured=f"{min(epochs):.6g}",
                 low=f"{min(epochs):.6g}",
@@ -126,13 +130,12 @@ def concurrent_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
             if begins <= record["job_start"] <= ends:
                 jobs[record["model"], int(record["gpus"])].append(float(record["epoch_s"]))
         for (model, gpus), epochs in sorted(jobs.items()):
-            case = f"{NAMES[model]}, {gpus} GPU{'s' if gpus > 1 else ''}"
             if len(epochs) < 2:
                 continue
             out.append(
                 row(
                     set="abci_2020_concurrent",
-                    case=f"{case}, {evening}",
+                    case=f"{label(model, gpus)}, {evening}",
                     quantity="mean epoch",
                     measured=f"{mean(epochs):.6g}",
                     use="predict",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network import Links
+from simshuffle.network import Flows, Links
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
@@ -115,16 +115,11 @@ class _Network:
 
     def seconds(self) -> float:
         """When the last flow ends (s)."""
-        routes, nbytes = np.concatenate(self._routes), np.concatenate(self._nbytes)
-        count = len(nbytes)
+        flows = Flows.of(np.concatenate(self._routes), np.concatenate(self._nbytes))
+        count = len(flows)
         # the kernel that the run needs as well, and not `Fluid.finish_times`, whose own would have to be compiled
-        network = FluidNetwork(self._links.capacity, width=routes.shape[1], tags=count)
-        posted = tasks(count, work=nbytes, nbytes=nbytes, delay=self._latencies(routes), tag=np.arange(count))
-        network.post(0.0, TransferBatch(posted, routes))
+        network = FluidNetwork(self._links.capacity, width=flows.routes.shape[1], tags=count)
+        posted = tasks(count, work=flows.nbytes, nbytes=flows.nbytes, delay=flows.latencies(self._links), tag=np.arange(count))
+        network.post(0.0, TransferBatch(posted, flows.routes))
         network.advance(np.inf)
         return float(network.finish[:count].max())
-
-    def _latencies(self, routes: NDArray[np.int32]) -> Floats:
-        """The latency (s) of every route."""
-        latencies: Floats = np.append(self._links.latency, 0.0)[routes].sum(axis=1)
-        return latencies

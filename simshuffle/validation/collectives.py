@@ -10,7 +10,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.network import Flows, Fluid, Links
 from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
-from simshuffle.units import Dimension, UnitError, parse_quantity
+from simshuffle.validation.rows import size
 from simshuffle.validation.runs import load
 
 QUANTITIES = ("time", "bus bandwidth", "algorithm bandwidth")
@@ -32,7 +32,7 @@ def predict(scenario: str, values: Mapping[str, str], quantity: str) -> float:
     if quantity not in QUANTITIES:
         raise InputError(Problem("quantity", f"must be one of {', '.join(QUANTITIES)}", repr(quantity), "Choose one."))
     chosen = dict(values)
-    nbytes = _size(chosen.pop("nbytes", ""))
+    nbytes = size(chosen.pop("nbytes", ""), "of an allreduce must say how many bytes", "nbytes=16 MiB")
     resolved = load(scenario, chosen)
     seconds = allreduce_seconds(resolved, nbytes)
     if quantity == "time":
@@ -52,13 +52,3 @@ def allreduce_seconds(scenario: Scenario, nbytes: float) -> float:
     routes = np.column_stack([own, resources.gradient(flows.src, flows.dst, flows.rail)])
     links = Links(np.concatenate([devices, flows.cap]), np.zeros(len(devices) + len(flows.cap)))
     return flows.latency + Fluid().finish_times(links, Flows(routes, flows.nbytes, np.zeros(len(flows.nbytes)))).makespan
-
-
-def _size(text: str) -> float:
-    try:
-        nbytes = parse_quantity(text, Dimension.NBYTES)
-    except UnitError:
-        nbytes = 0.0
-    if nbytes <= 0:
-        raise InputError(Problem("values", "of an allreduce must say how many bytes", repr(text), "Add for example nbytes=16 MiB."))
-    return nbytes

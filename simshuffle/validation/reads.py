@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from simshuffle.errors import InputError, Problem
 from simshuffle.scenario import Scenario
 from simshuffle.topology import Custom
-from simshuffle.units import Dimension, UnitError, parse_quantity
+from simshuffle.validation.rows import size
 from simshuffle.validation.runs import load
 
 QUANTITIES = ("read bandwidth", "file rate")
@@ -33,7 +33,10 @@ def predict(scenario: str, values: Mapping[str, str], quantity: str) -> float:
     file_size = chosen.pop("file_size", "")
     resolved = load(scenario, chosen)
     bandwidth = read_bandwidth(resolved, clients)
-    return bandwidth if quantity == "read bandwidth" else file_rate(resolved, tasks, bandwidth, _size(file_size))
+    if quantity == "read bandwidth":
+        return bandwidth
+    nbytes = size(file_size, "of a file rate must say how large a file is", "file_size=3901 B")
+    return file_rate(resolved, tasks, bandwidth, nbytes)
 
 
 def read_bandwidth(scenario: Scenario, clients: int) -> float:
@@ -60,13 +63,3 @@ def _count(name: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise InputError(Problem("values", f"of reads must have a count of {name}", repr(text), f"Add for example {name}=10."))
     return int(text)
-
-
-def _size(text: str) -> float:
-    try:
-        nbytes = parse_quantity(text, Dimension.NBYTES)
-    except UnitError:
-        nbytes = 0.0
-    if nbytes <= 0:
-        raise InputError(Problem("values", "of a file rate must say how large a file is", repr(text), "Add for example file_size=3901 B."))
-    return nbytes

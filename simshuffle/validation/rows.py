@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.units import Dimension, UnitError, parse_quantity
 
 COLUMNS = {
     "set": "the group of rows that are judged together",
@@ -152,3 +153,23 @@ def ends(spread: str) -> list[str]:
         low.append(f"{key}={first.strip()}")
         high.append(f"{key}={last.strip()}")
     return [";".join(low), ";".join(high)]
+
+
+def size(text: str, rule: str, example: str) -> float:
+    """The bytes (greater than 0) that a value of a row names.
+
+    Args:
+        text: a quantity such as '16 MiB'; '' where the row has none.
+        rule: what must be said, for the message.
+        example: an assignment that would do.
+
+    Raises:
+        InputError: it names none.
+    """
+    try:
+        nbytes = parse_quantity(text, Dimension.NBYTES)
+    except UnitError:
+        nbytes = 0.0
+    if nbytes <= 0:
+        raise InputError(Problem("values", rule, repr(text), f"Add for example {example}."))
+    return nbytes
