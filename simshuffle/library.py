@@ -1,4 +1,4 @@
-"""The files that simshuffle brings along: scenarios, topologies, and the catalog of models and data sets; and safe reading of YAML."""
+"""The files that simshuffle brings along: scenarios, studies, topologies, the catalog of models and data sets; and safe reading of YAML."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def find(reference: str, folder: str, beside: Path | None = None) -> Path:
                 return candidate
     elif is_file(named := shipped(folder) / f"{reference}.yaml"):
         return named
-    kind = folder.rstrip("s").replace("topologie", "topology")
+    kind = folder.removesuffix("s").removesuffix("ie") + "y" if folder.endswith("ies") else folder.removesuffix("s")
     raise ScenarioError(Problem("", f"no such {kind} file or name", repr(reference), nearest(reference, shipped_names(folder))))
 
 
@@ -122,6 +122,33 @@ def read_value(text: str) -> Any:
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(str(error)) from None
+
+
+def by_kind(text: str) -> dict[str, Any]:
+    """The plain values of a record that is named by its kind, such as ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``.
+
+    Raises:
+        ScenarioError: a parameter is not written name=value, or cannot be set.
+    """
+    kind, _, arguments = text.partition(":")
+    out: dict[str, Any] = {"kind": kind}
+    for item in filter(None, arguments.split(",")):
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ScenarioError(
+                Problem("", "parameters are written name=value", repr(item), "For example partial_local_shuffle:exchange_fraction=0.1.")
+            )
+        at = out
+        *parents, last = name.strip().split(".")
+        for part in parents:
+            at = at.setdefault(part, {})
+            if not isinstance(at, dict):
+                raise ScenarioError(Problem(name, f"cannot be set: '{part}' holds a plain value", repr(value), "Give one of the two."))
+        try:
+            at[last] = read_value(value)
+        except ValueError:
+            raise ScenarioError(Problem(name, "the value must be plain YAML", repr(value), "Write for example 0.1.")) from None
+    return out
 
 
 def _yaml_problem(error: Exception, rule: str) -> Problem:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +17,10 @@ from simshuffle.calibration import Calibrated, blame, forget, include, mismatche
 from simshuffle.cluster import Cluster
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.form import validated
-from simshuffle.library import catalog_entry, find, is_file, nearest, read_value, read_yaml
+from simshuffle.library import by_kind, catalog_entry, find, is_file, nearest, read_yaml
 from simshuffle.network import Fluid, Network
 from simshuffle.resources import network_graph
+from simshuffle.rng import stream
 from simshuffle.spec import Count, Spec
 from simshuffle.staging import storage_problems
 from simshuffle.topology import Custom
@@ -56,8 +56,7 @@ class Scenario(Spec):
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
         """The random stream of that name (and numbers, such as the epoch): independent of every other, the same on every machine."""
-        word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
-        return np.random.default_rng([self.seed, word, *numbers])
+        return stream(self.seed, name, *numbers)
 
     def with_values(self, values: Mapping[str, Any]) -> Scenario:
         """A new scenario with other values, by dotted key; checked like a file.
@@ -249,25 +248,7 @@ def _named(key: str, text: str, folder: Path | None) -> Any:
         return documents[0]
     if key in {"model", "dataset"}:
         return catalog_entry(f"{key}s", text)
-    kind, _, arguments = text.partition(":")
-    out: dict[str, Any] = {"kind": kind}
-    for item in filter(None, arguments.split(",")):
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise ScenarioError(
-                Problem("", "parameters are written name=value", repr(item), "For example partial_local_shuffle:exchange_fraction=0.1.")
-            )
-        at = out
-        *parents, last = name.strip().split(".")
-        for part in parents:
-            at = at.setdefault(part, {})
-            if not isinstance(at, dict):
-                raise ScenarioError(Problem(name, f"cannot be set: '{part}' holds a plain value", repr(value), "Give one of the two."))
-        try:
-            at[last] = read_value(value)
-        except ValueError:
-            raise ScenarioError(Problem(name, "the value must be plain YAML", repr(value), "Write for example 0.1.")) from None
-    return out
+    return by_kind(text)
 
 
 def _locate_topology(raw: dict[str, Any], folder: Path | None) -> None:

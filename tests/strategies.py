@@ -6,7 +6,15 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from simshuffle.exchange import ExchangeSchedule, GlobalShuffle, LocalShuffle, PartialLocalShuffle
+from simshuffle.exchange import (
+    ExchangeSchedule,
+    GlobalShuffle,
+    ImportanceExchange,
+    ImportancePair,
+    LocalShuffle,
+    PairSchedule,
+    PartialLocalShuffle,
+)
 from simshuffle.topology import Abci, FatTree, Star
 
 LINKS: dict[str, Any] = {"link_bandwidth": "12.5 GB/s", "cable_latency": "26 ns"}
@@ -93,20 +101,39 @@ def fractions() -> st.SearchStrategy[float]:
     return st.integers(0, 100).map(lambda percent: percent / 100)
 
 
-def schedules() -> st.SearchStrategy[ExchangeSchedule]:
-    """Schedules that differ in partners and messages."""
-    single = st.builds(ExchangeSchedule, partner_lifetime=st.sampled_from(["sample", "iteration", "epoch"]))
-    several = st.builds(
-        ExchangeSchedule,
-        partner_lifetime=st.sampled_from(["iteration", "epoch"]),
-        samples_per_message=st.one_of(st.integers(1, 5), st.just("iteration")),
-    )
+RULES: tuple[dict[str, str], ...] = (
+    {"partner_rule": "random"},
+    {"partner_rule": "random_pairs"},
+    *({"partner_rule": "importance_sorted", "rank_importance": of} for of in ("max", "mean", "sum")),
+)
+
+
+def schedules(record: Any = ExchangeSchedule, sorted_too: bool = False) -> st.SearchStrategy[Any]:
+    """Schedules that differ in partners and messages; with ``sorted_too`` also those that pair ranks by importance."""
+    rules = st.sampled_from(RULES if sorted_too else RULES[:2])
+
+    def schedule(rule: dict[str, str], lifetime: str, size: int | str) -> Any:
+        return record(**rule, partner_lifetime=lifetime, samples_per_message=size)
+
+    single = st.builds(schedule, rules, st.sampled_from(["sample", "iteration", "epoch"]), st.just(1))
+    several = st.builds(schedule, rules, st.sampled_from(["iteration", "epoch"]), st.one_of(st.integers(1, 5), st.just("iteration")))
     return st.one_of(single, several)
 
 
-def partial_local_shuffles() -> st.SearchStrategy[PartialLocalShuffle]:
+def partial_local_shuffles(sorted_too: bool = False) -> st.SearchStrategy[PartialLocalShuffle]:
     """Partial local shuffles with any Q and schedule."""
-    return st.builds(PartialLocalShuffle, kind=st.just("partial_local_shuffle"), exchange_fraction=fractions(), schedule=schedules())
+    schedule = schedules(sorted_too=sorted_too)
+    return st.builds(PartialLocalShuffle, kind=st.just("partial_local_shuffle"), exchange_fraction=fractions(), schedule=schedule)
+
+
+def importance_strategies() -> st.SearchStrategy[Any]:
+    """Importance exchanges and pairs with any Q, selection and schedule."""
+    selection = st.sampled_from(["importance", "sqrt_importance", "highest", "lowest", "random"])
+    more = {"exchange_fraction": fractions(), "selection": selection, "lagging": st.booleans()}
+    return st.one_of(
+        st.builds(ImportanceExchange, kind=st.just("importance_exchange"), schedule=schedules(sorted_too=True), **more),
+        st.builds(ImportancePair, kind=st.just("importance_pair"), schedule=schedules(PairSchedule, sorted_too=True), **more),
+    )
 
 
 def exchanges() -> st.SearchStrategy[Any]:
@@ -115,7 +142,8 @@ def exchanges() -> st.SearchStrategy[Any]:
     return st.one_of(
         st.builds(GlobalShuffle, kind=st.just("global_shuffle"), source=source),
         st.builds(LocalShuffle, kind=st.just("local_shuffle"), source=source),
-        partial_local_shuffles(),
+        partial_local_shuffles(sorted_too=True),
+        importance_strategies(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Exchange strategies, one file each. To add one, write a file and add it to the union."""
+"""Exchange strategies, one file each. To add one, write a file and add it to the unions."""
 
 from __future__ import annotations
 
@@ -8,22 +8,36 @@ from pydantic import Field
 
 from simshuffle.exchange.base import Source, Strategy
 from simshuffle.exchange.global_shuffle import GlobalShuffle
+from simshuffle.exchange.importance import RankImportance, Selection
+from simshuffle.exchange.importance_exchange import ImportanceExchange
+from simshuffle.exchange.importance_pair import ImportancePair, PairSchedule
 from simshuffle.exchange.local_shuffle import LocalShuffle
 from simshuffle.exchange.partial_local_shuffle import PartialLocalShuffle
-from simshuffle.exchange.plan import ExchangePlan, Shards, initial_owner
+from simshuffle.exchange.plan import ExchangePlan, Shards, empty_plan, initial_owner
 from simshuffle.exchange.schedule import ExchangeSchedule
 
-Exchange = Annotated[GlobalShuffle | LocalShuffle | PartialLocalShuffle, Field(discriminator="kind")]
+Exchange = Annotated[
+    GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair, Field(discriminator="kind")
+]
+
+TrainedExchange = Exchange
 
 __all__ = [
     "Exchange",
     "ExchangePlan",
     "ExchangeSchedule",
     "GlobalShuffle",
+    "ImportanceExchange",
+    "ImportancePair",
     "LocalShuffle",
+    "PairSchedule",
     "PartialLocalShuffle",
+    "RankImportance",
+    "Selection",
     "Shards",
     "Source",
     "Strategy",
+    "TrainedExchange",
+    "empty_plan",
     "initial_owner",
 ]

@@ -32,6 +32,14 @@ class Strategy(Protocol):
     def carried_out(self) -> ExchangeSchedule | None:
         """How samples are exchanged; None if they are not."""
 
+    @property
+    def needs_importance(self) -> bool:
+        """Whether `plan` needs the importance (N,) of the samples."""
+
+    @property
+    def lagging(self) -> bool:
+        """Whether that importance is the loss of last epoch's training, and not of an inference pass before the epoch."""
+
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """Largest part of the data set that a host with that many ranks keeps on its SSD, from 0 to 1."""
 
@@ -48,7 +56,16 @@ class Strategy(Protocol):
         importance: NDArray[np.float64] | None,
         rng: np.random.Generator,
     ) -> ExchangePlan:
-        """The exchange of an epoch (from 1).
+        """The exchange of an epoch.
 
-        ``importance`` is (N,) or None for strategies that need none; ``rng`` yields the same on every rank.
+        Args:
+            shards: who trains on what in the epoch.
+            batch_size: b, samples of a rank in an iteration.
+            iterations: of the epoch, at least 1.
+            epoch: from 1.
+            importance: (N,) losses (nats), not negative; None will do for strategies that need none. Its scale does not matter.
+            rng: yields the same on every rank.
+
+        Raises:
+            InputError: an importance is needed, and the one given is none, has another shape, or is not finite or negative somewhere.
         """

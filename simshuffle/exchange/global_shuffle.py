@@ -29,6 +29,16 @@ class GlobalShuffle(Spec):
         """None: nothing is exchanged between ranks."""
         return None
 
+    @property
+    def needs_importance(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def lagging(self) -> bool:
+        """False."""
+        return False
+
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """1 on the SSD, 0 from the PFS."""
         return 1.0 if self.source == "ssd" else 0.0

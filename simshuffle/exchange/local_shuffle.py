@@ -29,6 +29,16 @@ class LocalShuffle(Spec):
         """None: nothing is exchanged."""
         return None
 
+    @property
+    def needs_importance(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def lagging(self) -> bool:
+        """False."""
+        return False
+
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """The host's ranks times 1/M."""
         return ranks_on_host / world_size if self.source == "ssd" else 0.0

@@ -9,9 +9,15 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from simshuffle.exchange.importance import RankImportance
+from simshuffle.exchange.partners import couples, sorted_pairs
 from simshuffle.spec import Count, Seconds, Sourced
 
 Ints = NDArray[np.integer]
+PartnerRule = Literal["random", "random_pairs", "importance_sorted"]
+PartnerLifetime = Literal["sample", "iteration", "epoch"]
+SamplesPerMessage = Count | Literal["iteration"]
+Barriers = Literal["message", "iteration", "none"]
 
 
 CODE = "github.com/TruongThaoNguyen/kakurenbo (6cb9f88), ImageNet/utils/scheduler.py, PartialScheduler"
@@ -30,8 +36,12 @@ class ExchangeSchedule(Sourced):
     """The carrying out of an exchange. The defaults are those of the authors' code (PartialScheduler).
 
     Attributes:
-        partner_rule: 'random': in every step one random permutation of all ranks, drawn from a seed that all share.
-        partner_lifetime: how long a permutation serves: one 'sample', one 'iteration' or the whole 'epoch'.
+        partner_rule: 'random': one random permutation of all ranks, drawn from a seed that all share; 'random_pairs': one random
+            matching, so that whoever a rank sends to sends to it; 'importance_sorted': a matching of the rank of i-th lowest importance
+            with that of i-th highest, equals in an order drawn anew. In a matching of an odd number of ranks one keeps its samples.
+        partner_lifetime: how long it serves before it is drawn anew: one 'sample', one 'iteration' or the whole 'epoch'.
+        rank_importance: of a rank, for 'importance_sorted': the 'max', 'mean' or 'sum' over the samples of its shard. Where partners
+            serve for less than an epoch, over those that it has not yet sent in this epoch.
         samples_per_message: samples that travel together; 'iteration' for all of an iteration.
         barriers: 'message': all ranks meet before every message and after the receipt; 'iteration': before the first message of an
             iteration and after the receipt; 'none'.
@@ -46,10 +56,11 @@ class ExchangeSchedule(Sourced):
         remove: s a sample to remove what was sent, at the end of the epoch.
     """
 
-    partner_rule: Literal["random"] = "random"
-    partner_lifetime: Literal["sample", "iteration", "epoch"] = "sample"
-    samples_per_message: Count | Literal["iteration"] = 1
-    barriers: Literal["message", "iteration", "none"] = "message"
+    partner_rule: PartnerRule = "random"
+    partner_lifetime: PartnerLifetime = "sample"
+    rank_importance: RankImportance = "max"
+    samples_per_message: SamplesPerMessage = 1
+    barriers: Barriers = "message"
     payload: Literal["decoded", "encoded"] = "decoded"
     overlap: bool = True
     read: Seconds = 19e-6
@@ -67,6 +78,12 @@ class ExchangeSchedule(Sourced):
             raise PydanticCustomError("lifetime", "partner_lifetime must be 'iteration' or 'epoch' when a message carries several samples")
         return self
 
+    @model_validator(mode="after")
+    def _rank_importance_is_used(self) -> ExchangeSchedule:
+        if self.rank_importance != "max" and self.partner_rule != "importance_sorted":
+            raise PydanticCustomError("unused", "rank_importance can be set only where partner_rule is 'importance_sorted'")
+        return self
+
     def messages(self, iteration: Ints) -> Ints:
         """Message number of each step, given the iteration (steps,) of each step."""
         if not len(iteration):
@@ -77,16 +94,36 @@ class ExchangeSchedule(Sourced):
         starts = within % size == 0
         return np.asarray(np.cumsum(starts) - 1)
 
-    def targets(self, iteration: Ints, world_size: int, rng: np.random.Generator) -> Ints:
-        """Partners of every step: (steps, M) int64, a permutation in each row."""
-        steps = len(iteration)
+    def lives(self, iteration: Ints) -> Ints:
+        """Which partners serve in each step: (steps,) numbers from 0 on, not decreasing, given the iteration (steps,) of each step."""
         if self.partner_lifetime == "sample":
-            life: Ints = np.arange(steps)
-        else:
-            life = iteration if self.partner_lifetime == "iteration" else np.zeros(steps, np.int64)
-        drawn, which = np.unique(life, return_inverse=True)
-        permutations = np.array([rng.permutation(world_size) for _ in drawn], np.int64).reshape(len(drawn), world_size)
-        return permutations[which]
+            return np.arange(len(iteration))
+        if self.partner_lifetime == "epoch":
+            return np.zeros(len(iteration), np.int64)
+        return np.unique(iteration, return_inverse=True)[1]
+
+    def drawn(self, life: Ints, world_size: int, rng: np.random.Generator) -> Ints:
+        """A random order of all ranks for each life: (lives, M) int64. All rules take the same from ``rng``, which all ranks share."""
+        lives = int(life[-1]) + 1 if len(life) else 0
+        return np.array([rng.permutation(world_size) for _ in range(lives)], np.int64).reshape(lives, world_size)
+
+    def targets(self, drawn: Ints, importance: NDArray[np.float64] | None = None) -> Ints:
+        """Whom each rank sends to in each life: (lives, M) int64, a permutation in each row.
+
+        Args:
+            drawn: (lives, M) from `drawn`: the permutation itself, or the ranks that are paired in this order, or the order of equals.
+            importance: (lives, M) of each rank when a life begins; for 'importance_sorted', which is refused without.
+
+        Raises:
+            ValueError: partners are sorted by importance, and there is none.
+        """
+        if self.partner_rule == "random":
+            return drawn
+        if self.partner_rule == "random_pairs":
+            return couples(drawn, drawn.shape[1]).astype(np.int64)
+        if importance is None:
+            raise ValueError("partners sorted by importance need the importance (lives, M) of each rank")
+        return sorted_pairs(importance, drawn).astype(np.int64)
 
 
 def paced_steps(quota: int, per_iteration: float, iterations: int) -> Ints:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.exchange.partners import couples, sorted_pairs
 from simshuffle.patterns.fabric import Fabric, Floats, Ints
 from simshuffle.patterns.variant import PATTERNS, needs_power_of_two
 
@@ -28,8 +29,8 @@ def partners(pattern: str, steps: int, fabric: Fabric, rng: np.random.Generator,
     if pattern == "xor":
         return np.asarray(ranks ^ distances(steps, count - 1)[:, None], np.int32)
     pairings: dict[str, Callable[[], Ints]] = {
-        "pairing_random": lambda: _couples(rng.permutation(count), count),
-        "pairing_importance": lambda: _by_importance(importance),
+        "pairing_random": lambda: couples(rng.permutation(count), count),
+        "pairing_importance": lambda: sorted_pairs(importance, ranks),
         "pairing_topology": lambda: _by_topology(fabric, rng),
     }
     if pattern not in pairings:
@@ -52,21 +53,6 @@ def _permutation(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
             return drawn
 
 
-def _couples(order: NDArray[np.integer], count: int) -> Ints:
-    """Partners (M,) if the first two of ``order`` are a pair, the next two, ...; the last of an odd number is alone, and so are others."""
-    partner = np.arange(count, dtype=np.int32)
-    left, right = order[0 : len(order) // 2 * 2 : 2], order[1 : len(order) // 2 * 2 : 2]
-    partner[left], partner[right] = right, left
-    return partner
-
-
-def _by_importance(importance: Floats) -> Ints:
-    order = np.argsort(importance, kind="stable")
-    partner = np.empty(len(order), np.int32)
-    partner[order] = order[::-1]
-    return partner
-
-
 def _by_topology(fabric: Fabric, rng: np.random.Generator) -> Ints:
     """Random pairs on each leaf switch; those left over, one a switch at most, in pairs by distance, the nearest first."""
     count = fabric.world_size
@@ -74,7 +60,7 @@ def _by_topology(fabric: Fabric, rng: np.random.Generator) -> Ints:
     order = order[np.argsort(fabric.leaf[order], kind="stable")]
     sizes = np.bincount(fabric.leaf)
     odd = np.cumsum(sizes)[sizes % 2 == 1] - 1
-    partner = _couples(np.delete(order, odd), count)
+    partner = couples(np.delete(order, odd), count)
     left = rng.permutation(order[odd])
     for a, b in _nearest_first(fabric, left):
         partner[a], partner[b] = b, a

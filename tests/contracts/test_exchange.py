@@ -18,19 +18,39 @@ from simshuffle.exchange import (
     ExchangePlan,
     ExchangeSchedule,
     GlobalShuffle,
+    ImportanceExchange,
+    ImportancePair,
     LocalShuffle,
+    PairSchedule,
     PartialLocalShuffle,
     Shards,
+    TrainedExchange,
     initial_owner,
 )
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.exchange.schedule import epoch_quota, paced_steps
 from simshuffle.scenario import load_scenario
-from tests.strategies import batch_sizes, exchanges, fractions, members, partial_local_shuffles, schedules, world_sizes
+from tests.strategies import (
+    batch_sizes,
+    exchanges,
+    importance_strategies,
+    members,
+    partial_local_shuffles,
+    schedules,
+    world_sizes,
+)
 
 
 def partial(fraction: float, **schedule: Any) -> PartialLocalShuffle:
     return PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=fraction, schedule=ExchangeSchedule(**schedule))
+
+
+def importance_exchange(fraction: float, schedule: dict[str, Any] | None = None, **more: Any) -> ImportanceExchange:
+    return ImportanceExchange(kind="importance_exchange", exchange_fraction=fraction, schedule=ExchangeSchedule(**schedule or {}), **more)
+
+
+def importance_pair(fraction: float, schedule: dict[str, Any] | None = None, **more: Any) -> ImportancePair:
+    return ImportancePair(kind="importance_pair", exchange_fraction=fraction, schedule=PairSchedule(**schedule or {}), **more)
 
 
 EXAMPLES: dict[str, Any] = {
@@ -43,6 +63,20 @@ EXAMPLES: dict[str, Any] = {
     "partial 1": partial(1),
     "partial 0.3, iteration": partial(0.3, partner_lifetime="iteration", samples_per_message="iteration"),
     "partial 0.3, epoch": partial(0.3, partner_lifetime="epoch", samples_per_message=2),
+    "partial 0.3, pairs": partial(0.3, partner_rule="random_pairs"),
+    "partial 0.3, sorted": partial(0.3, partner_rule="importance_sorted", partner_lifetime="epoch"),
+    "IS 0": importance_exchange(0),
+    "IS 0.3": importance_exchange(0.3),
+    "IS 1": importance_exchange(1),
+    "ILag 0.3": importance_exchange(0.3, lagging=True),
+    "IS 0.3, highest": importance_exchange(0.3, selection="highest"),
+    "IS 0.3, sorted": importance_exchange(0.3, {"partner_rule": "importance_sorted", "rank_importance": "sum"}),
+    "IS-Pair 0": importance_pair(0),
+    "IS-Pair 0.3": importance_pair(0.3),
+    "IS-Pair 1": importance_pair(1),
+    "ILag-Pair 0.3": importance_pair(0.3, lagging=True),
+    "IS-Pair 0.3, random pairs": importance_pair(0.3, {"partner_rule": "random_pairs"}, selection="sqrt_importance"),
+    "IS-Pair 0.3, by iteration": importance_pair(0.3, {"partner_lifetime": "iteration", "rank_importance": "mean"}),
 }
 
 
@@ -55,15 +89,17 @@ def rng(*seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def planned(strategy: Any, owner: Any, world_size: int, *, batch: int = 4, epoch: int = 1, seed: int = 0) -> tuple[Shards, ExchangePlan]:
-    """Shards and plan of an epoch with as many iterations as the batches of the largest shard."""
+def planned(
+    strategy: Any, owner: Any, world_size: int, *, batch: int = 4, epoch: int = 1, seed: int = 0, importance: bool = True
+) -> tuple[Shards, ExchangePlan]:
+    """Shards and plan of an epoch with as many iterations as the batches of the largest shard; importances are drawn."""
     shards = strategy.shards(owner, world_size, rng(seed, epoch, 1))
     plan = strategy.plan(
         shards,
         batch_size=batch,
         iterations=max(math.ceil(len(owner) / (world_size * batch)), 1),
         epoch=epoch,
-        importance=None,
+        importance=rng(seed, epoch, 3).exponential(size=len(owner)) if importance else None,
         rng=rng(seed, epoch, 2),
     )
     return shards, plan
@@ -93,13 +129,16 @@ def situations(draw: Any, strategies: Any = None) -> tuple[Any, Any, int, int, i
 
 
 def test_every_member_of_the_union_has_an_example() -> None:
-    assert {type(strategy) for strategy in EXAMPLES.values()} == set(members(Exchange))
+    assert {type(strategy) for strategy in EXAMPLES.values()} == set(members(TrainedExchange))
+    assert set(members(Exchange)) <= set(members(TrainedExchange))
 
 
 def test_strategy_answers_what_it_is(strategy: Any) -> None:
     assert strategy.source in {"pfs", "ssd"}
     assert strategy.fraction is None or 0 <= strategy.fraction <= 1
-    assert (strategy.carried_out is not None) == isinstance(strategy, PartialLocalShuffle)
+    assert (strategy.carried_out is not None) == (strategy.kind not in {"global_shuffle", "local_shuffle"})
+    if not strategy.needs_importance:
+        planned(strategy, initial_owner(40, 4, rng(0)), 4, importance=False)
     assert type(strategy).model_validate(strategy.model_dump(mode="json", exclude_none=True)) == strategy
 
 
@@ -172,7 +211,10 @@ def test_same_streams_give_the_same_epoch_and_others_another(strategy: Any) -> N
 
     def epoch(number: int, run: Any = scenario) -> tuple[Shards, ExchangePlan]:
         shards = strategy.shards(owner, 8, run.rng("shuffle", number))
-        return shards, strategy.plan(shards, batch_size=5, iterations=10, epoch=number, importance=None, rng=run.rng("exchange", number))
+        importance = run.rng("importance", number).exponential(size=400)
+        return shards, strategy.plan(
+            shards, batch_size=5, iterations=10, epoch=number, importance=importance, rng=run.rng("exchange", number)
+        )
 
     assert same(epoch(2), epoch(2))
     for other in (epoch(3), epoch(2, load_scenario("quickstart", {"seed": 4}))):
@@ -201,9 +243,10 @@ def test_nothing_moves(name: str) -> None:
     assert np.array_equal(plan.apply(owner), owner)
 
 
-def test_one_rank_moves_nothing() -> None:
+@pytest.mark.parametrize("kind", [partial, importance_exchange, importance_pair])
+def test_one_rank_moves_nothing(kind: Any) -> None:
     owner = initial_owner(20, 1, rng(1))
-    _, plan = planned(partial(0.5), owner, 1)
+    _, plan = planned(kind(0.5), owner, 1)
     assert plan.sample.shape == (10, 1)
     assert plan.samples_moved == 0
 
@@ -219,6 +262,8 @@ def test_one_rank_moves_nothing() -> None:
         (EXAMPLES["partial 0.3"], 64, 4, 1.3 * 4 / 64),
         (EXAMPLES["partial 0.3"], 4096, 1, 1.3 / 4096),
         (EXAMPLES["partial 1"], 10, 2, 0.4),
+        (EXAMPLES["IS 0.3"], 4096, 1, 1.3 / 4096),
+        (EXAMPLES["IS-Pair 0.3"], 64, 4, 1.3 * 4 / 64),
     ],
 )
 def test_stored_share(strategy: Any, world_size: int, ranks: int, share: float) -> None:
@@ -254,7 +299,7 @@ def test_one_rank_a_step_keeps_its_sample_on_average() -> None:
 def test_targets_are_uniform() -> None:
     """Every rank sends to every rank alike, itself included: 5 standard deviations of a binomial count."""
     world_size, steps = 8, 4000
-    target = ExchangeSchedule().targets(np.arange(steps), world_size, rng(6))
+    target = targets_of(ExchangeSchedule(), np.arange(steps), world_size, rng(6))
     counts = np.array([np.bincount(target[:, rank], minlength=world_size) for rank in range(world_size)])
     p = 1 / world_size
     assert np.abs(counts - steps * p).max() < 5 * math.sqrt(steps * p * (1 - p))
@@ -303,8 +348,8 @@ def test_pace_by_hand(fraction: float, batch: int, iterations: int, quota: int, 
 
 
 @settings(max_examples=80, deadline=None)
-@given(situations(partial_local_shuffles()))
-def test_plan_follows_pace_and_quota(case: tuple[PartialLocalShuffle, Any, int, int, int]) -> None:
+@given(situations(st.one_of(partial_local_shuffles(), importance_strategies())))
+def test_plan_follows_pace_and_quota(case: tuple[Any, Any, int, int, int]) -> None:
     strategy, owner, world_size, batch, epoch = case
     _, plan = planned(strategy, owner, world_size, batch=batch, epoch=epoch)
     quota = epoch_quota(strategy.exchange_fraction, len(owner), world_size, epoch)
@@ -349,6 +394,13 @@ def test_everything_is_exchanged_with_a_fraction_of_one(num_samples: int, world_
 # ------------------------------------------------------------------------------------------------------------- schedule
 
 
+def targets_of(schedule: ExchangeSchedule, iteration: Any, world_size: int, random: np.random.Generator) -> Any:
+    """Targets of every step, (steps, M)."""
+    life = schedule.lives(iteration)
+    drawn = schedule.drawn(life, world_size, random)
+    return schedule.targets(drawn, random.random(drawn.shape))[life]
+
+
 def runs(rows: Any) -> list[int]:
     """Lengths of the runs of equal rows."""
     return [len(list(group)) for _, group in groupby(map(tuple, rows.tolist()))]
@@ -357,10 +409,11 @@ def runs(rows: Any) -> list[int]:
 ITERATION = np.array([0, 0, 0, 1, 1, 1, 1, 3])
 
 
+@pytest.mark.parametrize("rule", ["random", "random_pairs", "importance_sorted"])
 @pytest.mark.parametrize(("lifetime", "lengths"), [("sample", [1] * 8), ("iteration", [3, 4, 1]), ("epoch", [8])])
-def test_partners_serve_for_their_lifetime(lifetime: Any, lengths: list[int]) -> None:
+def test_partners_serve_for_their_lifetime(rule: Any, lifetime: Any, lengths: list[int]) -> None:
     """With 40 ranks, no two permutations are alike by chance."""
-    targets = ExchangeSchedule(partner_lifetime=lifetime).targets(ITERATION, 40, rng(2))
+    targets = targets_of(ExchangeSchedule(partner_rule=rule, partner_lifetime=lifetime), ITERATION, 40, rng(2))
     assert runs(targets) == lengths
     assert (np.sort(targets, axis=1) == np.arange(40)).all()
 
@@ -381,11 +434,11 @@ def test_messages_group_the_samples_of_an_iteration(size: Any, messages: list[in
 
 
 @settings(max_examples=100, deadline=None)
-@given(schedules(), st.lists(st.integers(0, 6), max_size=40).map(sorted), world_sizes(), st.integers(0, 99))
+@given(schedules(sorted_too=True), st.lists(st.integers(0, 6), max_size=40).map(sorted), world_sizes(), st.integers(0, 99))
 def test_messages_and_partners_fit(schedule: ExchangeSchedule, iteration: list[int], world_size: int, seed: int) -> None:
     steps = np.array(iteration, np.int64)
     messages = schedule.messages(steps)
-    targets = schedule.targets(steps, world_size, rng(seed))
+    targets = targets_of(schedule, steps, world_size, rng(seed))
     assert messages.shape == steps.shape
     assert targets.shape == (len(steps), world_size)
     size = math.inf if schedule.samples_per_message == "iteration" else schedule.samples_per_message
@@ -501,12 +554,12 @@ def test_initial_partition_is_random() -> None:
     assert np.abs(counts - draws / 4).max() < 5 * math.sqrt(draws * 0.25 * 0.75)
 
 
-@settings(max_examples=20, deadline=None)
-@given(fractions(), world_sizes(8), st.integers(0, 20))
-def test_shards_stay_balanced_over_many_epochs(fraction: float, world_size: int, more: int) -> None:
+@settings(max_examples=60, deadline=None)
+@given(exchanges().filter(lambda strategy: strategy.fraction is not None), world_sizes(8), st.integers(0, 20))
+def test_shards_stay_balanced_over_many_epochs(strategy: Any, world_size: int, more: int) -> None:
     owner = initial_owner(world_size * 5 + more, world_size, rng(more))
     sizes = np.bincount(owner, minlength=world_size)
     for epoch in range(1, 9):
-        _, plan = planned(partial(fraction), owner, world_size, epoch=epoch)
+        _, plan = planned(strategy, owner, world_size, epoch=epoch)
         owner = plan.apply(owner)
         assert np.array_equal(np.bincount(owner, minlength=world_size), sizes)
