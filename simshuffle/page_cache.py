@@ -102,13 +102,51 @@ class _Epoch:
 
     @cached_property
     def before(self) -> Floats:
-        """(M, longest) bytes that loaders of the host have read before each sample."""
-        return self.at(self.read)
+        """(M, longest) bytes of its shards that the host has touched in this epoch before each sample is read."""
+        return self.at(self.read, self.ahead if self.early.any() else None)
 
     @cached_property
     def kept(self) -> Floats:
         """Cumulative bytes of what loaders have read and is not removed at the end."""
-        return self.read - self.sent_steps[np.minimum(np.arange(self.iterations + 1) * self._size, len(self._moved))]
+        return self.read - self._by_iteration(np.minimum(self.read_in, self.iterations - 1))  # what no batch has: as if in the last
+
+    @cached_property
+    def places(self) -> Ints:
+        """(steps, M) place in its rank's order of each sample that is sent."""
+        slot = np.empty_like(self.shards.order)
+        slot[self.shards.order] = np.arange(len(slot), dtype=slot.dtype)
+        return np.asarray(slot[self.exchange.sample] - self.shards.start[:-1])
+
+    @cached_property
+    def read_in(self) -> Ints:
+        """(steps, M) iteration in which each sample that is sent is trained on; as many as there are if in none."""
+        return np.asarray(np.where(self.places < self.batches.samples.sum(axis=0), self.places // self._size, self.iterations))
+
+    @cached_property
+    def early(self) -> Flags:
+        """(steps, M) whether a sample is sent before it is trained on."""
+        return np.asarray((self.read_in > self.exchange.iteration[:, None]) & self.exchange.moving)
+
+    @cached_property
+    def ahead(self) -> Floats:
+        """Bytes of samples that were sent and will yet be trained on, at the beginning of each iteration, (iterations + 1, H)."""
+        if not self.early.any():
+            return np.zeros((self.iterations + 1, len(self.first_rank)))
+        sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
+        return self._by_iteration(sent, self.early) - self._by_iteration(self.read_in, self.early & (self.read_in < self.iterations))
+
+    @cached_property
+    def gone(self) -> Floats:
+        """Cumulative bytes of what is removed at the end and not touched any more before."""
+        sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
+        return self._by_iteration(np.where(self.read_in < self.iterations, np.maximum(sent, self.read_in), sent))
+
+    def _by_iteration(self, iteration: Ints, which: Flags | None = None) -> Floats:
+        """Cumulative bytes of (those) samples that are sent, by an iteration (steps, M) of each."""
+        total = np.zeros((self.iterations, len(self.host_of)))
+        step, rank = np.nonzero(self.exchange.moving if which is None else which)
+        np.add.at(total, (iteration[step, rank], rank), self._moved[step, rank])
+        return self._cumulative(total)
 
     @cached_property
     def sent_steps(self) -> Floats:
@@ -210,7 +248,10 @@ class PageCaches:
             self._note(last)
             since = self._since[shards.order]
             found = (since >= 0) & (since * self._fresh(epoch) <= self._free(epoch))
-        return Hits(*_of_batches(epoch, found), self._sent(epoch, found))
+        sent = self._sent(epoch, found)
+        if epoch.early.any():
+            self._settle_early(epoch, found, sent)
+        return Hits(*_of_batches(epoch, found), sent)
 
     # An access finds its sample if at most the capacity has been touched since the last one. That is `since` (what followed up to the end
     # of that epoch), then `before` (of this epoch), of which the share since / universe was touched already, and what arrived in this
@@ -230,7 +271,7 @@ class PageCaches:
 
     def _free(self, epoch: _Epoch) -> Floats:
         """(N,) by slot: capacity - before - arrived - size; without bound where everything fits."""
-        room = self._capacity - (epoch.at(epoch.read, epoch.arrived) if epoch.arrived[-1].any() else epoch.before)
+        room = self._capacity - (epoch.at(epoch.read, epoch.arrived + epoch.ahead) if epoch.arrived[-1].any() else epoch.before)
         room[self._fits(epoch)[self._host_of]] = np.inf
         return np.asarray(epoch.flat(room) - epoch.sizes)
 
@@ -238,7 +279,7 @@ class PageCaches:
         """Where a sample has one place: note what was touched since each one was."""
         exchange, nbytes = epoch.exchange, self._nbytes
         kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived  # from now to the end
-        sent = epoch.sent[-1] - epoch.sent  # removed at the end
+        sent = epoch.gone[-1] - epoch.gone  # touched from now on, and removed at the end
         limit = np.where(self._fits(epoch), np.inf, self._capacity)
         left = epoch.left_over
         since = epoch.flat(epoch.at(kept, arrived))
@@ -291,16 +332,33 @@ class PageCaches:
         return found
 
     def _sent(self, epoch: _Epoch, found: Flags) -> Flags:
-        """(steps, M): whether a sample that is sent is in the cache: it was read for training a little before, in the same epoch."""
-        exchange, shards = epoch.exchange, epoch.shards
-        count = len(exchange.sample)
-        if not count:
+        """(steps, M): whether a sample that is sent is in the cache. Most were read for training a little before, in the same epoch."""
+        exchange, places = epoch.exchange, epoch.places
+        if not len(exchange.sample):
             return np.zeros(exchange.sample.shape, bool)
-        now = epoch.read[exchange.iteration + 1] + epoch.arrived[exchange.iteration] + epoch.sent_steps[:-1]
-        between = now[:, self._host_of] - epoch.at(epoch.read, epoch.sent + epoch.arrived, count).T + self._nbytes[exchange.sample]
-        trained = np.arange(count)[:, None] < epoch.batches.samples.sum(axis=0)
-        there = (between <= self._capacity) | self._fits(epoch)[self._host_of]
-        return np.asarray(np.where(trained, there, found[shards.start[:-1] + np.arange(count)[:, None]]) & exchange.moving)
+        now = epoch.read[exchange.iteration + 1] + epoch.arrived[exchange.iteration]
+        rank, count = np.arange(places.shape[1]), int(places.max()) + 1
+        between = now[:, self._host_of] - epoch.at(epoch.read, epoch.arrived, count)[rank, places] + self._nbytes[exchange.sample]
+        others = epoch.sent_steps[:-1][:, self._host_of] - epoch.at(np.zeros_like(epoch.read), epoch.sent, count)[rank, places]
+        if epoch.early.any():  # sent in any order: a part of the others was also read in between, and counts once
+            others *= 1.0 - np.clip(between / epoch.held[self._host_of], 0.0, 1.0)
+        there = (between + others <= self._capacity) | self._fits(epoch)[self._host_of]
+        trained = epoch.read_in < epoch.iterations
+        return np.asarray(np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving)
+
+    def _settle_early(self, epoch: _Epoch, found: Flags, sent: Flags) -> None:
+        """Of what is sent before it is trained on: ``sent`` depends on the epochs before, ``found``, when it is read, on the sending."""
+        step, rank = np.nonzero(epoch.early)
+        exchange, host, place = epoch.exchange, self._host_of[rank], epoch.places[step, rank]
+        sample, then = exchange.sample[step, rank], exchange.iteration[step]
+        touched = (epoch.read + epoch.ahead)[then + 1, host]
+        since = self._since[sample] * (1.0 - touched / self._universe(epoch)[host]) + touched + epoch.arrived[then, host]
+        fits = self._fits(epoch)[host]
+        sent[step, rank] = (self._since[sample] >= 0) & ((since + self._nbytes[sample] <= self._capacity) | fits)
+        read = epoch.read_in[step, rank] < epoch.iterations
+        between = epoch.at(epoch.read, epoch.arrived)[rank, place] - (epoch.read + epoch.arrived)[then + 1, host]
+        slot = epoch.shards.start[rank] + place
+        found[slot[read]] = ((between + self._nbytes[sample] <= self._capacity) | fits)[read]
 
 
 def _of_batches(epoch: _Epoch, found: Flags) -> tuple[NDArray[np.int64], Floats]:

@@ -8,12 +8,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange import ExchangePlan, Shards, initial_owner
+from simshuffle.exchange import ExchangePlan, Shards, empty_plan, initial_owner
 from simshuffle.page_cache import Batches, Hits, PageCaches, all_hits
 from simshuffle.scenario import Scenario
 from simshuffle.staging import staging_bound
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """One pass of all ranks over their samples, batch by batch.
+
+    Attributes:
+        samples: (iterations, M) samples of each batch.
+        nbytes: (iterations, M) bytes of each batch in storage.
+        hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache, or staged there.
+    """
+
+    samples: NDArray[np.int64]
+    nbytes: Floats
+    hit_samples: NDArray[np.int64]
+    hit_nbytes: Floats
 
 
 @dataclass(frozen=True)
@@ -24,25 +40,22 @@ class EpochPlan:
         epoch: from 1.
         shards: who trains on what.
         exchange: which samples move.
-        batch_samples: (iterations, M) samples of each batch.
-        batch_nbytes: (iterations, M) bytes of each batch in storage.
-        hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache, or staged there.
+        training: what is read to train on.
+        inference: what is read before that to measure importance; None if it is not measured.
         hit_sent: (steps, M) whether the sample that a rank sends is in memory when it is sent.
     """
 
     epoch: int
     shards: Shards
     exchange: ExchangePlan
-    batch_samples: NDArray[np.int64]
-    batch_nbytes: Floats
-    hit_samples: NDArray[np.int64]
-    hit_nbytes: Floats
+    training: Reads
+    inference: Reads | None
     hit_sent: NDArray[np.bool_]
 
     @property
     def iterations(self) -> int:
         """Iterations of the epoch."""
-        return len(self.batch_samples)
+        return len(self.training.samples)
 
 
 def sample_nbytes(scenario: Scenario) -> Floats:
@@ -54,29 +67,64 @@ def sample_nbytes(scenario: Scenario) -> Floats:
 def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     """The plans of epochs 1, 2, ... in order; ``nbytes`` is (N,), from `sample_nbytes`."""
     workload, world_size = scenario.workload, scenario.world_size
+    strategy = workload.exchange
     owner = initial_owner(len(nbytes), world_size, scenario.rng("partition"))
     host_of = np.arange(world_size) // scenario.cluster.host.gpus
-    caches = PageCaches(scenario.cluster.memory.page_cache, nbytes, host_of, workload.exchange.kind == "global_shuffle")
+    caches = PageCaches(scenario.cluster.memory.page_cache, nbytes, host_of, strategy.kind == "global_shuffle")
     for epoch in range(1, scenario.epochs + 1):
-        shards = workload.exchange.shards(owner, world_size, scenario.rng("shuffle", epoch))
-        iterations = workload.iterations(world_size, epoch)
-        exchange = workload.exchange.plan(
+        shards = strategy.shards(owner, world_size, scenario.rng("shuffle", epoch))
+        exchange = strategy.plan(
             shards,
             batch_size=workload.local_batch_size,
-            iterations=iterations,
+            iterations=workload.iterations(world_size, epoch),
             epoch=epoch,
-            importance=None,
+            importance=drawn_importance(scenario, epoch) if strategy.needs_importance else None,
             rng=scenario.rng("exchange", epoch),
         )
-        carried = workload.last_batch == "carry"  # then the samples left out are the next epoch's first: they count as read in this one
-        samples, sizes = _batches(shards, nbytes, workload.local_batch_size, workload.iterations(world_size) if carried else iterations)
-        batches = Batches(samples, sizes, workload.local_batch_size)
-        in_memory = workload.source == "memory"
-        hits = all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
-        if carried:
-            samples, sizes, hits = _filled_up(samples[:iterations], sizes[:iterations], hits, workload.local_batch_size)
-        yield EpochPlan(epoch, shards, exchange, samples, sizes, hits.samples, hits.nbytes, hits.sent)
+        inference = _inference(scenario, owner, nbytes, caches) if measures_importance(scenario) else None
+        training, sent = _training(scenario, epoch, shards, exchange, nbytes, caches)
+        yield EpochPlan(epoch, shards, exchange, training, inference, sent)
         owner = exchange.apply(owner)
+
+
+def measures_importance(scenario: Scenario) -> bool:
+    """Whether every epoch begins with an inference pass over all shards."""
+    strategy = scenario.workload.exchange
+    return strategy.needs_importance and not strategy.lagging
+
+
+def drawn_importance(scenario: Scenario, epoch: int) -> Floats:
+    """Importance of every sample in place of a real one: (N,), exponentially distributed, anew in each epoch.
+
+    It decides who is paired with whom and which samples go, not how many: times depend on it only through the sizes of the samples.
+    """
+    return scenario.rng("importance", epoch).exponential(size=scenario.workload.dataset.num_samples)
+
+
+def _inference(scenario: Scenario, owner: NDArray[np.integer], nbytes: Floats, caches: PageCaches) -> Reads:
+    """A pass over all shards in the order in which samples are numbered."""
+    batch_size, world_size = scenario.workload.local_batch_size, scenario.world_size
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
+    shards = Shards(np.argsort(owner, kind="stable").astype(np.int32), start)
+    samples, sizes = _batches(shards, nbytes, batch_size, -(-int(shards.sizes.max()) // batch_size))
+    batches, nothing = Batches(samples, sizes, batch_size), empty_plan(world_size)
+    hits = all_hits(batches, nothing) if scenario.workload.source == "memory" else caches.epoch(shards, nothing, batches)
+    return Reads(samples, sizes, hits.samples, hits.nbytes)
+
+
+def _training(
+    scenario: Scenario, epoch: int, shards: Shards, exchange: ExchangePlan, nbytes: Floats, caches: PageCaches
+) -> tuple[Reads, NDArray[np.bool_]]:
+    """The reads of training, and which of the samples that are sent are in memory then."""
+    workload, world_size = scenario.workload, scenario.world_size
+    iterations = workload.iterations(world_size, epoch)
+    carried = workload.last_batch == "carry"  # then the samples left out are the next epoch's first: they count as read in this one
+    samples, sizes = _batches(shards, nbytes, workload.local_batch_size, workload.iterations(world_size) if carried else iterations)
+    batches = Batches(samples, sizes, workload.local_batch_size)
+    hits = all_hits(batches, exchange) if workload.source == "memory" else caches.epoch(shards, exchange, batches)
+    if carried:
+        samples, sizes, hits = _filled_up(samples[:iterations], sizes[:iterations], hits, workload.local_batch_size)
+    return Reads(samples, sizes, hits.samples, hits.nbytes), hits.sent
 
 
 def _batches(shards: Shards, nbytes: Floats, batch_size: int, iterations: int) -> tuple[NDArray[np.int64], Floats]:

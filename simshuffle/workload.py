@@ -64,11 +64,15 @@ class Dataset(Sourced):
 
 
 class StepTimes(Spec):
-    """Seconds on one accelerator: ``forward`` and ``backward`` for one sample, ``update`` for one iteration."""
+    """Seconds on one accelerator: ``forward`` and ``backward`` for one sample, ``update`` for one iteration.
+
+    ``inference`` is for one sample of a pass without training; None takes ``forward``.
+    """
 
     forward: PositiveSeconds
     backward: PositiveSeconds
     update: Seconds
+    inference: PositiveSeconds | None = None
 
 
 class ModelProfile(Sourced):

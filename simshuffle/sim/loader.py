@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simshuffle.plan import EpochPlan
+from simshuffle.plan import Reads
 from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
@@ -17,26 +17,28 @@ from simshuffle.traffic import NONE, TransferBatch, chain, pad_routes, tasks
 
 
 class Loaders:
-    """The loaders of all ranks for one epoch.
+    """The loaders of all ranks for one pass over their samples.
 
     As in PyTorch, each worker loads a whole batch by itself: one thread opens and reads its files and then decodes them;
     several threads do both at the same time, each on a core (see `_order`);
     the workers take the batches in turn. A loaded batch is copied to the GPU over its PCIe slot. At most ``loader.prefetch`` batches
-    are ahead of the training loop. Attributes ``read_pfs``, ``read_ssd``, ``read_memory``: bytes by source.
+    are ahead of the loop that uses them. ``rng`` draws the jitter of the reads.
+
+    Attributes ``read_pfs``, ``read_ssd``, ``read_memory``: bytes by source.
     """
 
-    def __init__(self, scenario: Scenario, resources: Resources, clock: NetworkClock, plan: EpochPlan) -> None:
+    def __init__(self, scenario: Scenario, resources: Resources, clock: NetworkClock, reads: Reads, rng: np.random.Generator) -> None:
         self._scenario, self._resources, self._clock = scenario, resources, clock
         self._source = scenario.workload.source
-        self._samples = plan.batch_samples
-        hit, missed = plan.hit_nbytes, plan.batch_nbytes - plan.hit_nbytes
+        self._samples = reads.samples
+        hit, missed = reads.hit_nbytes, reads.nbytes - reads.hit_nbytes
         self.read_memory = float(hit.sum())
         self.read_pfs = float(missed.sum()) if self._source == "pfs" else 0.0
         self.read_ssd = float(missed.sum()) if self._source == "ssd" else 0.0
-        self._any_hit = bool(plan.hit_samples.any())
-        self._any_missed = bool((plan.hit_samples < plan.batch_samples).any()) or not self._any_hit
+        self._any_hit = bool(reads.hit_samples.any())
+        self._any_missed = bool((reads.hit_samples < reads.samples).any()) or not self._any_hit
         self._caps: Any = None  # (M, iterations), opens a second of a batch's worker, where it is not the same for all batches
-        self._price(plan, missed, hit)
+        self._price(reads, missed, hit, rng)
         self._templates = self._chains()
         self._loaded = [0] * scenario.world_size
         self._turns = [[(NONE, 0)] * scenario.workload.loader.workers for _ in range(scenario.world_size)]
@@ -44,20 +46,20 @@ class Loaders:
         self._next: Loaders | None = None
         self._groups: list[deque[int]] = [deque() for _ in range(scenario.world_size)]
 
-    def _price(self, plan: EpochPlan, missed: Any, hit: Any) -> None:
+    def _price(self, reads: Reads, missed: Any, hit: Any, rng: np.random.Generator) -> None:
         """Work, delay and bytes of every link of the chains: (stages, iterations, M) each."""
         workload = self._scenario.workload
-        shape = plan.batch_nbytes.shape
-        jitter = lognormal_factor(self._scenario.rng("read_jitter", plan.epoch), workload.jitter.read, shape)
+        shape = reads.nbytes.shape
+        jitter = lognormal_factor(rng, workload.jitter.read, shape)
         stages: list[tuple[Any, Any, Any]] = []  # work, delay, bytes
         if self._any_missed:
-            stages += self._storage_stages((plan.batch_samples - plan.hit_samples).astype(float), missed, jitter)
+            stages += self._storage_stages((reads.samples - reads.hit_samples).astype(float), missed, jitter)
         if self._any_hit:
             stages.append((hit, np.zeros(shape), hit))
         self._read_stages = len(stages)
         dataset = workload.dataset
-        stages.append((plan.batch_nbytes / dataset.sample_size.mean * dataset.decode, np.zeros(shape), np.zeros(shape)))
-        copied = plan.batch_samples * workload.model.input_size
+        stages.append((reads.nbytes / dataset.sample_size.mean * dataset.decode, np.zeros(shape), np.zeros(shape)))
+        copied = reads.samples * workload.model.input_size
         stages.append((copied, np.zeros(shape), copied))
         # rank first, so that what one post needs lies together
         self._work, self._delay, self._nbytes = (

@@ -83,13 +83,17 @@ def _with_loaders(
     scenario: Scenario, resources: Resources, clock: NetworkClock, plans: Iterator[EpochPlan]
 ) -> Iterator[tuple[EpochPlan, Loaders]]:
     """Each plan with its loaders; where those go on into the next epoch, its plan is made an epoch ahead."""
+
+    def loaders_of(plan: EpochPlan) -> Loaders:
+        return Loaders(scenario, resources, clock, plan.training, scenario.rng("read_jitter", plan.epoch))
+
     if not scenario.workload.loader.across_epochs:
-        yield from ((plan, Loaders(scenario, resources, clock, plan)) for plan in plans)
+        yield from ((plan, loaders_of(plan)) for plan in plans)
         return
     plan = next(plans)
-    loaders = Loaders(scenario, resources, clock, plan)
+    loaders = loaders_of(plan)
     for following in plans:
-        ahead = Loaders(scenario, resources, clock, following)
+        ahead = loaders_of(following)
         loaders.followed_by(ahead)
         yield plan, loaders
         plan, loaders = following, ahead
@@ -159,7 +163,8 @@ def _reporter(progress: Progress | None, before: int, total: int) -> Callable[[i
 
 
 def _source_row(run: str, scenario: Scenario, plan: EpochPlan, epoch: Epoch, staged: Staged) -> tuple[Any, ...]:
-    exchange, loaders = epoch.exchange, epoch.loaders
+    exchange = epoch.exchange
+    passes = [loaders for loaders in (epoch.loaders, epoch.inference) if loaders is not None]
     fraction = scenario.workload.exchange.fraction
     return (
         run,
@@ -168,12 +173,12 @@ def _source_row(run: str, scenario: Scenario, plan: EpochPlan, epoch: Epoch, sta
         np.nan if fraction is None else fraction,
         plan.epoch,
         plan.iterations,
-        int(plan.batch_samples.sum()),
+        int(plan.training.samples.sum()),
         plan.exchange.samples_moved,
         float(exchange.sent.sum()) if exchange else 0.0,
-        loaders.read_pfs,
-        loaders.read_ssd + (exchange.read_ssd if exchange else 0.0),
-        loaders.read_memory + (exchange.read_memory if exchange else 0.0),
+        sum(loaders.read_pfs for loaders in passes),
+        sum(loaders.read_ssd for loaders in passes) + (exchange.read_ssd if exchange else 0.0),
+        sum(loaders.read_memory for loaders in passes) + (exchange.read_memory if exchange else 0.0),
         exchange.written if exchange else 0.0,
         staged.seconds,
         staged.nbytes,

@@ -16,6 +16,7 @@ from simshuffle.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.collectives import Meeting, succeed_after
 from simshuffle.sim.exchange import Exchange
+from simshuffle.sim.importance import gather_seconds, inference_loaders, inference_seconds
 from simshuffle.sim.loader import Loaders, lognormal_factor
 from simshuffle.timeline import phase_rows
 from simshuffle.traffic import TransferBatch, tasks
@@ -77,12 +78,17 @@ class Epoch:
         self._env = clock.env
         workload, world_size = scenario.workload, scenario.world_size
         self.loaders = loaders
+        self.inference = inference_loaders(scenario, resources, clock, plan)
+        self._inference = inference_seconds(scenario, plan)
+        self._gather_seconds = gather_seconds(scenario, resources)
+        self._gathering = Meeting(self._env, world_size, self._gather)
+        self._measured = np.zeros((1, world_size, 2))
         exchanges = workload.exchange.carried_out is not None and len(plan.exchange.iteration) > 0
         self.exchange = Exchange(scenario, resources, clock, plan, nbytes) if exchanges else None
         times = workload.model.accelerators[scenario.cluster.host.accelerator]
-        jitter = lognormal_factor(scenario.rng("compute_jitter", plan.epoch), workload.jitter.compute, plan.batch_samples.shape)
-        self._forward = (plan.batch_samples * times.forward * jitter).T.tolist()
-        self._backward = (plan.batch_samples * times.backward * jitter).T.tolist()
+        jitter = lognormal_factor(scenario.rng("compute_jitter", plan.epoch), workload.jitter.compute, plan.training.samples.shape)
+        self._forward = (plan.training.samples * times.forward * jitter).T.tolist()
+        self._backward = (plan.training.samples * times.backward * jitter).T.tolist()
         self._update = times.update
         self._flows = self._allreduce_batch()
         self._gradients = Meeting(self._env, world_size, self._allreduce)
@@ -107,11 +113,13 @@ class Epoch:
         ranks = np.stack([np.frombuffer(times) for times in self._bounds])
         bounds = ranks.reshape(len(ranks), plan.iterations, -1).swapaxes(0, 1)
         nbytes = np.zeros((*bounds.shape[:2], len(PHASES)))
-        nbytes[..., 0] = plan.batch_nbytes
+        nbytes[..., 0] = plan.training.nbytes
         nbytes[..., 7] = self._scenario.workload.model.gradient_size if self._scenario.world_size > 1 else 0.0
         if self.exchange:
             nbytes[..., 9] = self.exchange.sent
+        looked_at = np.zeros((1, len(ranks), 1)) if plan.inference is None else plan.inference.nbytes.sum(axis=0)[None, :, None]
         rows = [
+            phase_rows(plan.epoch, ["importance"], self._measured, looked_at, final=True),
             phase_rows(plan.epoch, PHASES, bounds, nbytes),
             phase_rows(plan.epoch, FINAL, self._final, np.zeros((1, self._scenario.world_size, len(FINAL))), final=True),
         ]
@@ -125,6 +133,7 @@ class Epoch:
 
     def _rank(self, rank: int) -> Steps:
         env, exchange, loaders = self._env, self.exchange, self.loaders
+        yield from self._measure_importance(rank)
         loaders.begin(rank)
         pending = -1  # iteration whose messages have not been waited for
         for iteration in range(self._plan.iterations):
@@ -157,6 +166,25 @@ class Epoch:
             self._bounds[rank].extend(bounds)
             self._count(rank)
         yield from self._wind_up(rank, pending)
+
+    def _measure_importance(self, rank: int) -> Steps:
+        """The inference pass over the rank's shard, if importance is measured; the exchange of what pairing needs to know."""
+        env, loaders = self._env, self.inference
+        self._measured[0, rank] = env.now
+        if loaders is not None:
+            loaders.begin(rank)
+            for seconds in self._inference[rank]:
+                awaited = loaders.awaited(rank)
+                if awaited is not None:
+                    yield awaited
+                loaders.take(rank)
+                yield env.timeout(seconds)
+        if self._gather_seconds is not None:
+            yield self._gathering.arrive()
+        self._measured[0, rank, 1] = env.now
+
+    def _gather(self, event: simpy.Event) -> None:
+        succeed_after(self._env, self._gather_seconds or 0.0, event)
 
     def _count(self, rank: int) -> None:
         if rank == 0:

@@ -56,11 +56,11 @@ def test_every_sample_is_in_a_batch(exchange: str) -> None:
     assert [plan.epoch for plan in epochs] == [1, 2, 3]
     for plan in epochs:
         assert plan.iterations == 24
-        assert plan.batch_samples.shape == plan.batch_nbytes.shape == (24, 6)
-        assert plan.batch_samples.sum(axis=0).tolist() == plan.shards.sizes.tolist()
+        assert plan.training.samples.shape == plan.training.nbytes.shape == (24, 6)
+        assert plan.training.samples.sum(axis=0).tolist() == plan.shards.sizes.tolist()
         assert sorted(plan.shards.sizes.tolist()) == [167] * 5 + [168]
-        assert (plan.batch_samples[:-1] == 7).all()
-        assert sorted(plan.batch_samples[-1].tolist()) == [6] * 5 + [7]
+        assert (plan.training.samples[:-1] == 7).all()
+        assert sorted(plan.training.samples[-1].tolist()) == [6] * 5 + [7]
 
 
 @pytest.mark.parametrize("rule", ["keep", "nearest", "drop"])
@@ -71,15 +71,15 @@ def test_bytes_of_a_batch_are_those_of_its_samples(exchange: str, rule: str) -> 
             mine = plan.shards.order[plan.shards.start[rank] : plan.shards.start[rank + 1]]
             for iteration in range(plan.iterations):
                 batch = mine[20 * iteration : 20 * (iteration + 1)]
-                assert plan.batch_samples[iteration, rank] == len(batch)
-                assert plan.batch_nbytes[iteration, rank] == pytest.approx(nbytes[batch].sum(), rel=1e-9)
+                assert plan.training.samples[iteration, rank] == len(batch)
+                assert plan.training.nbytes[iteration, rank] == pytest.approx(nbytes[batch].sum(), rel=1e-9)
 
 
 def test_remainder_of_a_shard_is_dropped_on_request() -> None:
     """167 or 168 samples are 8.4 batches of 20: 9 with the remainder, 8 without; nearest is 8."""
     counts = {rule: plans(scenario(workload__last_batch=rule, workload__local_batch_size=20))[1][0] for rule in ("keep", "nearest", "drop")}
     assert {rule: plan.iterations for rule, plan in counts.items()} == {"keep": 9, "nearest": 8, "drop": 8}
-    assert set(counts["drop"].batch_samples.sum(axis=0).tolist()) == {160}
+    assert set(counts["drop"].training.samples.sum(axis=0).tolist()) == {160}
 
 
 def test_sizes_are_drawn_once(exchange: str) -> None:
@@ -120,7 +120,7 @@ def test_plans_are_the_same_every_time_and_for_more_epochs(exchange: str) -> Non
     for a, b in zip(short, long, strict=False):
         assert np.array_equal(a.shards.order, b.shards.order)
         assert np.array_equal(a.exchange.target, b.exchange.target)
-        assert np.array_equal(a.batch_nbytes, b.batch_nbytes)
+        assert np.array_equal(a.training.nbytes, b.training.nbytes)
 
 
 def test_strategies_start_from_the_same_partition() -> None:
@@ -152,13 +152,13 @@ def test_bytes_sent_in_an_epoch(payload: str, each: float) -> None:
 
 def hit_share(plan: EpochPlan) -> float:
     """Share of the bytes read that is in memory."""
-    return float(plan.hit_nbytes.sum() / plan.batch_nbytes.sum())
+    return float(plan.training.hit_nbytes.sum() / plan.training.nbytes.sum())
 
 
 def test_first_epoch_is_cold(exchange: str) -> None:
     first = plans(scenario(exchange, cluster__memory__page_cache="300 GB"))[1][0]
-    assert not first.hit_samples.any()
-    assert not first.hit_nbytes.any()
+    assert not first.training.hit_samples.any()
+    assert not first.training.hit_nbytes.any()
     assert not first.hit_sent.any()
 
 
@@ -203,7 +203,7 @@ def test_global_shuffle_hits_what_was_seen() -> None:
     for plan in plans(run)[1]:
         for host in range(2):
             read = set(plan.shards.order[plan.shards.start[4 * host] : plan.shards.start[4 * host + 4]].tolist())
-            assert plan.hit_samples[:, 4 * host : 4 * host + 4].sum() == len(read & seen[host])
+            assert plan.training.hit_samples[:, 4 * host : 4 * host + 4].sum() == len(read & seen[host])
             seen[host] |= read
         assert hit_share(plan) == pytest.approx(cached_share(run, plan.epoch), abs=0.08)
 

@@ -74,10 +74,10 @@ def test_what_is_carried_over_stays_in_the_page_cache() -> None:
     scenario = small(world_size=1, epochs=6, cluster__memory__page_cache="1 GB", **values)
     plans = list(plan_epochs(scenario, sample_nbytes(scenario)))
     assert [plan.iterations for plan in plans] == [3, 2, 3, 2, 2, 3]
-    assert not plans[0].hit_samples.any()
+    assert not plans[0].training.hit_samples.any()
     for plan in plans[1:]:
-        assert (plan.hit_samples == plan.batch_samples).all()
-        assert plan.hit_nbytes == pytest.approx(plan.batch_nbytes)
+        assert (plan.training.hit_samples == plan.training.samples).all()
+        assert plan.training.hit_nbytes == pytest.approx(plan.training.nbytes)
 
 
 @given(st.integers(1, 64), st.integers(65, 900), st.integers(1, 6))
@@ -88,9 +88,9 @@ def test_carried_remainders_add_up(batch: int, samples: int, count: int) -> None
     plans = list(plan_epochs(scenario, sample_nbytes(scenario)))
     assert sum(plan.iterations for plan in plans) == -(-count * samples // batch)  # the ceiling of all samples over a batch
     for plan in plans:
-        assert (plan.batch_samples == batch).all()
-        assert plan.batch_nbytes.sum() == pytest.approx(plan.iterations * batch * 100e3, rel=1e-9)
-        assert (plan.hit_samples <= plan.batch_samples).all()
+        assert (plan.training.samples == batch).all()
+        assert plan.training.nbytes.sum() == pytest.approx(plan.iterations * batch * 100e3, rel=1e-9)
+        assert (plan.training.hit_samples <= plan.training.samples).all()
 
 
 # decoding binds: 10 samples of 1 ms; all else takes next to nothing
