@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, Shards, empty_plan, initial_owner
 from simshuffle.page_cache import Batches, Hits, PageCaches, all_hits
+from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
 from simshuffle.staging import staging_bound
 
@@ -71,6 +72,8 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     owner = initial_owner(len(nbytes), world_size, scenario.rng("partition"))
     host_of = np.arange(world_size) // scenario.cluster.host.gpus
     caches = PageCaches(scenario.cluster.memory.page_cache, nbytes, host_of, strategy.kind == "global_shuffle")
+    near = strategy.carried_out is not None and strategy.carried_out.partner_scope != "all"
+    places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places if near else None
     for epoch in range(1, scenario.epochs + 1):
         shards = strategy.shards(owner, world_size, scenario.rng("shuffle", epoch))
         exchange = strategy.plan(
@@ -80,6 +83,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
             epoch=epoch,
             importance=drawn_importance(scenario, epoch) if strategy.needs_importance else None,
             rng=scenario.rng("exchange", epoch),
+            places=places,
         )
         inference = _inference(scenario, owner, nbytes, caches) if measures_importance(scenario) else None
         training, sent = _training(scenario, epoch, shards, exchange, nbytes, caches)

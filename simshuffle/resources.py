@@ -6,14 +6,19 @@ writes share it at their own speeds); core-seconds for cores; operations for the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.cluster import Cluster
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.topology.graph import Graph, attach_storage, graph_problems
+from simshuffle.exchange import Places
+from simshuffle.topology.graph import Graph, attach_storage, graph_problems, switch_depths
 from simshuffle.topology.routing import ForwardingTable
 
 Ints = NDArray[np.int32]
@@ -67,6 +72,22 @@ def network_graph(cluster: Cluster) -> Graph:
     return graph
 
 
+def racks(graph: Graph) -> dict[str, int]:
+    """For every switch to which hosts are attached the number of what is joined below the topmost switches; all 0 with one level."""
+    depth = {node: level for node, level in switch_depths(graph).items() if graph.nodes[node]["tier"] != "storage"}
+    top = max(depth.values())
+    lower = [node for node, level in depth.items() if level < top] if top else list(depth)
+    hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
+    parts = nx.connected_components(graph.subgraph([*lower, *hosts]))
+    return {node: number for number, part in enumerate(parts) for node in part if depth.get(node) == 0}
+
+
+def _numbered(names: Sequence[Any]) -> Ints:
+    """Numbers from 0 in the order in which the names first occur."""
+    number: dict[Any, int] = {}
+    return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
+
+
 class Resources:
     """The links of a cluster that ``world_size`` ranks use, and the routes between them.
 
@@ -96,8 +117,15 @@ class Resources:
         self._pfs_endpoint = np.array(
             [p for node, kind in graph.nodes(data="kind") if kind == "storage" for p in self.forwarding.endpoints(node)], np.int32
         )
+        self._rack_of_switch = racks(graph)
         self.links = self._number_links()
         self.width = self.forwarding.diameter + 2
+
+    @cached_property
+    def places(self) -> Places:
+        """Where the ranks are."""
+        leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
+        return Places(self.host_of, _numbered(leaf), _numbered([self._rack_of_switch[switch] for switch in leaf]))
 
     def _number_links(self) -> LinkTable:
         cluster, host = self.cluster, self.cluster.host

@@ -13,12 +13,10 @@ from simshuffle.exchange.importance_exchange import ImportanceExchange
 from simshuffle.exchange.importance_pair import ImportancePair, PairSchedule
 from simshuffle.exchange.local_shuffle import LocalShuffle
 from simshuffle.exchange.partial_local_shuffle import PartialLocalShuffle
-from simshuffle.exchange.plan import ExchangePlan, Shards, empty_plan, initial_owner
+from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner
 from simshuffle.exchange.schedule import ExchangeSchedule
 
-Exchange = Annotated[
-    GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair, Field(discriminator="kind")
-]
+Exchange = Annotated[GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair, Field(discriminator="kind")]
 
 TrainedExchange = Exchange
 
@@ -32,6 +30,7 @@ __all__ = [
     "LocalShuffle",
     "PairSchedule",
     "PartialLocalShuffle",
+    "Places",
     "RankImportance",
     "Selection",
     "Shards",

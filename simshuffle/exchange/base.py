@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange.plan import ExchangePlan, Shards
+from simshuffle.exchange.plan import ExchangePlan, Places, Shards
 from simshuffle.exchange.schedule import ExchangeSchedule
 
 Source = Literal["pfs", "ssd"]
@@ -55,6 +55,7 @@ class Strategy(Protocol):
         epoch: int,
         importance: NDArray[np.float64] | None,
         rng: np.random.Generator,
+        places: Places | None = None,
     ) -> ExchangePlan:
         """The exchange of an epoch.
 
@@ -65,7 +66,9 @@ class Strategy(Protocol):
             epoch: from 1.
             importance: (N,) losses (nats), not negative; None will do for strategies that need none. Its scale does not matter.
             rng: yields the same on every rank.
+            places: where the ranks are; None will do for partners of scope 'all'.
 
         Raises:
-            InputError: an importance is needed, and the one given is none, has another shape, or is not finite or negative somewhere.
+            InputError: places are needed and not given; or an importance is needed, and the one given is none, has another shape, or is
+                not finite or negative somewhere.
         """

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange.base import Source
-from simshuffle.exchange.plan import ExchangePlan, Shards, empty_plan, random_order
+from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, random_order
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.spec import Spec
 
@@ -57,6 +57,7 @@ class GlobalShuffle(Spec):
         epoch: int,
         importance: NDArray[np.float64] | None,
         rng: np.random.Generator,
+        places: Places | None = None,
     ) -> ExchangePlan:
         """Nothing moves between ranks."""
         return empty_plan(len(shards.sizes))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange.base import Source
-from simshuffle.exchange.plan import ExchangePlan, Shards, empty_plan, shuffled_shards
+from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, shuffled_shards
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.spec import Spec
 
@@ -56,6 +56,7 @@ class LocalShuffle(Spec):
         epoch: int,
         importance: NDArray[np.float64] | None,
         rng: np.random.Generator,
+        places: Places | None = None,
     ) -> ExchangePlan:
         """Nothing moves."""
         return empty_plan(len(shards.sizes))

@@ -1,4 +1,7 @@
-"""Pairs of ranks: a matching drawn at random, and a pairing by sorted importance. Both are involutions: a partner's partner is the rank."""
+"""Partners: a permutation or a matching drawn at random, and a pairing by sorted importance; of all ranks, or within groups of them.
+
+Matchings and pairings are involutions: a partner's partner is the rank.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,36 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
+
+
+def permuted_within(drawn: Ints, group: Ints) -> Ints:
+    """Random permutations (lives, M) that leave every group to itself.
+
+    Args:
+        drawn: (lives, M) random orders of the ranks.
+        group: (M,) number of each rank's group; with one group, ``drawn`` itself is returned.
+    """
+    target = np.empty_like(drawn)
+    target[:, np.argsort(group, kind="stable")] = by_group(drawn, group)
+    return target
+
+
+def couples_within(drawn: Ints, group: Ints) -> NDArray[np.int32]:
+    """Random matchings (lives, M) within groups. Of each odd group one is left over; these are paired in the order of their groups.
+
+    Args:
+        drawn: (lives, M) random orders of the ranks.
+        group: (M,) number of each rank's group.
+    """
+    sizes = np.bincount(group)
+    odd = np.cumsum(sizes)[sizes % 2 == 1] - 1
+    order = by_group(drawn, group)
+    return couples(np.concatenate([np.delete(order, odd, axis=1), order[:, odd]], axis=1), len(group))
+
+
+def by_group(order: Ints, group: Ints) -> Ints:
+    """``order`` (..., M) with the ranks of group 0 first, then those of group 1, ..., each in their order."""
+    return np.take_along_axis(order, np.argsort(group[order], axis=-1, kind="stable"), axis=-1)
 
 
 def couples(order: Ints, world_size: int) -> NDArray[np.int32]:
@@ -27,8 +60,8 @@ def couples(order: Ints, world_size: int) -> NDArray[np.int32]:
     return partner
 
 
-def sorted_pairs(importance: Floats, order: Ints) -> NDArray[np.int32]:
-    """Partners if the rank of i-th lowest importance is paired with that of i-th highest.
+def sorted_pairs(importance: Floats, order: Ints, group: Ints | None = None) -> NDArray[np.int32]:
+    """Partners if the rank of i-th lowest importance is paired with that of i-th highest, among all ranks or those of a group.
 
     "we pair the worker that holds the most important sample with the worker that holds the least importance of samples, and so on"
     (Nguyen and Tanimura, Efficient Sample Exchanging, poster).
@@ -36,12 +69,18 @@ def sorted_pairs(importance: Floats, order: Ints) -> NDArray[np.int32]:
     Args:
         importance: (..., M) of each rank.
         order: (..., M) all ranks; of equal importance, the earlier in ``order`` counts as lower.
+        group: (M,) number of each rank's group; None for one group.
 
     Returns:
-        (..., M) int32, a partner for each rank. With odd M the rank in the middle is its own.
+        (..., M) int32, a partner for each rank. In an odd group the rank in the middle is its own.
     """
     rising = np.argsort(np.take_along_axis(importance, order, axis=-1), axis=-1, kind="stable")
     ranked = np.take_along_axis(order, rising, axis=-1)
     partner = np.empty(ranked.shape, np.int32)
-    np.put_along_axis(partner, ranked, ranked[..., ::-1].astype(np.int32), axis=-1)
+    mirrored = np.arange(ranked.shape[-1])[::-1]
+    if group is not None:
+        ranked, sizes = by_group(ranked, group), np.bincount(group)
+        ends = np.cumsum(sizes)
+        mirrored = np.repeat(2 * ends - sizes - 1, sizes) - np.arange(len(group))
+    np.put_along_axis(partner, ranked, ranked[..., mirrored].astype(np.int32), axis=-1)
     return partner

@@ -49,6 +49,21 @@ class ExchangePlan:
         return after
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the ranks are: (M,) numbers, equal for ranks of the same one, rising from 0 with the distance from rank 0.
+
+    Attributes:
+        host: whose GPU the rank has.
+        leaf: the leaf switch that its messages go through.
+        rack: what is joined below the topmost switches.
+    """
+
+    host: Ints
+    leaf: Ints
+    rack: Ints
+
+
 def empty_plan(world_size: int) -> ExchangePlan:
     """A plan that moves nothing."""
     none = np.zeros((0, world_size), np.int64)

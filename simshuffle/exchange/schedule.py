@@ -10,11 +10,13 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.exchange.importance import RankImportance
-from simshuffle.exchange.partners import couples, sorted_pairs
-from simshuffle.spec import Count, Seconds, Sourced
+from simshuffle.exchange.partners import couples_within, permuted_within, sorted_pairs
+from simshuffle.exchange.plan import Places
+from simshuffle.spec import Count, Fraction, Seconds, Sourced
 
 Ints = NDArray[np.integer]
 PartnerRule = Literal["random", "random_pairs", "importance_sorted"]
+PartnerScope = Literal["all", "rack", "leaf", "host"]
 PartnerLifetime = Literal["sample", "iteration", "epoch"]
 SamplesPerMessage = Count | Literal["iteration"]
 Barriers = Literal["message", "iteration", "none"]
@@ -39,7 +41,12 @@ class ExchangeSchedule(Sourced):
         partner_rule: 'random': one random permutation of all ranks, drawn from a seed that all share; 'random_pairs': one random
             matching, so that whoever a rank sends to sends to it; 'importance_sorted': a matching of the rank of i-th lowest importance
             with that of i-th highest, equals in an order drawn anew. In a matching of an odd number of ranks one keeps its samples.
+        partner_scope: among whom: 'all' ranks, or those of the same 'rack', 'leaf' switch or 'host' (see `Places`). Of a matching within
+            odd groups those left over are paired with one another.
         partner_lifetime: how long it serves before it is drawn anew: one 'sample', one 'iteration' or the whole 'epoch'.
+        partners_per_epoch: with a lifetime of an 'epoch': how many serve one after the other, for equal shares of its iterations.
+        least_difference: for 'importance_sorted': pairs exchange nothing if their importances differ by less than this share of the
+            higher one.
         rank_importance: of a rank, for 'importance_sorted': the 'max', 'mean' or 'sum' over the samples of its shard. Where partners
             serve for less than an epoch, over those that it has not yet sent in this epoch.
         samples_per_message: samples that travel together; 'iteration' for all of an iteration.
@@ -57,8 +64,11 @@ class ExchangeSchedule(Sourced):
     """
 
     partner_rule: PartnerRule = "random"
+    partner_scope: PartnerScope = "all"
     partner_lifetime: PartnerLifetime = "sample"
+    partners_per_epoch: Count = 1
     rank_importance: RankImportance = "max"
+    least_difference: Fraction = 0.0
     samples_per_message: SamplesPerMessage = 1
     barriers: Barriers = "message"
     payload: Literal["decoded", "encoded"] = "decoded"
@@ -79,9 +89,13 @@ class ExchangeSchedule(Sourced):
         return self
 
     @model_validator(mode="after")
-    def _rank_importance_is_used(self) -> ExchangeSchedule:
-        if self.rank_importance != "max" and self.partner_rule != "importance_sorted":
-            raise PydanticCustomError("unused", "rank_importance can be set only where partner_rule is 'importance_sorted'")
+    def _what_is_set_is_used(self) -> ExchangeSchedule:
+        if self.partner_rule != "importance_sorted":
+            for key, set_ in (("rank_importance", self.rank_importance != "max"), ("least_difference", self.least_difference > 0)):
+                if set_:
+                    raise PydanticCustomError("unused", "{key} can be set only where partner_rule is 'importance_sorted'", {"key": key})
+        if self.partners_per_epoch > 1 and self.partner_lifetime != "epoch":
+            raise PydanticCustomError("unused", "partners_per_epoch can be set only where partner_lifetime is 'epoch'")
         return self
 
     def messages(self, iteration: Ints) -> Ints:
@@ -98,8 +112,8 @@ class ExchangeSchedule(Sourced):
         """Which partners serve in each step: (steps,) numbers from 0 on, not decreasing, given the iteration (steps,) of each step."""
         if self.partner_lifetime == "sample":
             return np.arange(len(iteration))
-        if self.partner_lifetime == "epoch":
-            return np.zeros(len(iteration), np.int64)
+        if self.partner_lifetime == "epoch" and len(iteration):
+            iteration = iteration * self.partners_per_epoch // (int(iteration[-1]) + 1)
         return np.unique(iteration, return_inverse=True)[1]
 
     def drawn(self, life: Ints, world_size: int, rng: np.random.Generator) -> Ints:
@@ -107,23 +121,39 @@ class ExchangeSchedule(Sourced):
         lives = int(life[-1]) + 1 if len(life) else 0
         return np.array([rng.permutation(world_size) for _ in range(lives)], np.int64).reshape(lives, world_size)
 
-    def targets(self, drawn: Ints, importance: NDArray[np.float64] | None = None) -> Ints:
+    def targets(self, drawn: Ints, importance: NDArray[np.float64] | None = None, places: Places | None = None) -> Ints:
         """Whom each rank sends to in each life: (lives, M) int64, a permutation in each row.
 
         Args:
             drawn: (lives, M) from `drawn`: the permutation itself, or the ranks that are paired in this order, or the order of equals.
             importance: (lives, M) of each rank when a life begins; for 'importance_sorted', which is refused without.
+            places: where the ranks are; for a ``partner_scope`` of less than all, which is refused without.
 
         Raises:
-            ValueError: partners are sorted by importance, and there is none.
+            ValueError: what the partners depend on is not given.
         """
+        group = self._groups(drawn.shape[1], places)
         if self.partner_rule == "random":
-            return drawn
+            return permuted_within(drawn, group)
         if self.partner_rule == "random_pairs":
-            return couples(drawn, drawn.shape[1]).astype(np.int64)
+            return couples_within(drawn, group).astype(np.int64)
         if importance is None:
             raise ValueError("partners sorted by importance need the importance (lives, M) of each rank")
-        return sorted_pairs(importance, drawn).astype(np.int64)
+        partner = sorted_pairs(importance, drawn, group).astype(np.int64)
+        if self.least_difference == 0:
+            return partner
+        of_partner = np.take_along_axis(importance, partner, axis=1)
+        alike = np.abs(importance - of_partner) < self.least_difference * np.maximum(importance, of_partner)
+        return np.where(alike | (importance == of_partner), np.arange(drawn.shape[1]), partner)
+
+    def _groups(self, world_size: int, places: Places | None) -> Ints:
+        """(M,) number of the group of each rank."""
+        if self.partner_scope == "all":
+            return np.zeros(world_size, np.int64)
+        if places is None:
+            raise ValueError(f"partners of the same {self.partner_scope} need the places of the ranks")
+        group: Ints = getattr(places, self.partner_scope)
+        return group
 
 
 def paced_steps(quota: int, per_iteration: float, iterations: int) -> Ints:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.base import Source
 from simshuffle.exchange.importance import Selection, checked_importance, rank_importance, selected
-from simshuffle.exchange.plan import ExchangePlan, Shards, empty_plan, shuffled_shards
+from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, shuffled_shards
 from simshuffle.exchange.schedule import ExchangeSchedule, epoch_quota, paced_steps
 from simshuffle.spec import Fraction, Spec
 
@@ -69,15 +70,19 @@ class SendingStrategy(Spec):
         epoch: int,
         importance: NDArray[np.float64] | None,
         rng: np.random.Generator,
+        places: Places | None = None,
     ) -> ExchangePlan:
         """Q b samples an iteration by floor-with-carry, Q N/M an epoch, and never more than the smallest shard has.
 
         Partners are drawn before samples, so strategies that differ only in the selection have the same partners.
 
         Raises:
-            InputError: an importance is needed, and ``importance`` is not (N,) finite numbers from 0 on.
+            InputError: an importance is needed, and ``importance`` is not (N,) finite numbers from 0 on; or ``places`` are.
         """
         world_size = len(shards.sizes)
+        if self.schedule.partner_scope != "all" and places is None:
+            remedy = "Say where the ranks are, or use partner_scope: all."
+            raise InputError(Problem("places", f"are needed for partners of the same {self.schedule.partner_scope}", "None", remedy))
         known = checked_importance(importance, shards, self.kind) if self.needs_importance else None
         quota = min(epoch_quota(self.exchange_fraction, len(shards.order), world_size, epoch), int(shards.sizes.min()))
         if quota == 0:
@@ -91,7 +96,7 @@ class SendingStrategy(Spec):
             of_ranks = rank_importance(self.schedule.rank_importance, known, shards, sample, np.unique(life, return_index=True)[1])
         return ExchangePlan(
             sample=sample,
-            target=self.schedule.targets(drawn, of_ranks)[life],
+            target=self.schedule.targets(drawn, of_ranks, places)[life],
             iteration=iteration,
             message=self.schedule.messages(iteration),
         )

@@ -68,6 +68,7 @@ class Exchange:
         self._scenario, self._resources, self._clock = scenario, resources, clock
         self._schedule: ExchangeSchedule = schedule
         self._plan = plan
+        self._lives = schedule.lives(plan.exchange.iteration)
         self._in_memory = scenario.workload.source == "memory"
         self.world_size = scenario.world_size
         depth = math.ceil(math.log2(self.world_size))
@@ -229,9 +230,7 @@ class Exchange:
         return out
 
     def _new_partner(self, step: int) -> bool:
-        life = self._schedule.partner_lifetime
-        iteration = self._plan.exchange.iteration
-        return life == "sample" or step == 0 or (life == "iteration" and iteration[step] != iteration[step - 1])
+        return step == 0 or bool(self._lives[step] != self._lives[step - 1])
 
     def _post(self, ranks: Ints) -> None:
         """Post the messages of ``ranks``: for each a read, the host's work, and the wire; barriers between as scheduled."""

@@ -46,7 +46,8 @@ def gather_seconds(scenario: Scenario, resources: Resources) -> float | None:
     if schedule is None or schedule.partner_rule != "importance_sorted" or scenario.world_size == 1:
         return None
     world_size = scenario.world_size
-    each = 1.0 if schedule.partner_lifetime == "epoch" else scenario.workload.dataset.num_samples / world_size
+    once = schedule.partner_lifetime == "epoch" and schedule.partners_per_epoch == 1
+    each = 1.0 if once else scenario.workload.dataset.num_samples / world_size
     received = (world_size - 1) * each * GATHERED
     return math.ceil(math.log2(world_size)) * scenario.cluster.message_passing.latency + received / _share_of_a_rank(resources)
 

@@ -107,6 +107,10 @@ class ForwardingTable:
         """Numbers of the ports of a host or storage system, in the order of its links to leaf switches."""
         return self._endpoints[node]
 
+    def leaves(self, endpoints: Ints) -> list[str]:
+        """The switch that each of ``endpoints`` (n,) is attached to."""
+        return [self._switches[number] for number in self._at[endpoints].tolist()]
+
     @cached_property
     def diameter(self) -> int:
         """Links of the longest route that there can be, the injecting and ejecting ones included."""
