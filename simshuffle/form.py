@@ -75,7 +75,7 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
 def _visible(location: Iterable[int | str]) -> list[int | str]:
     """A location without the steps that pydantic adds for unions."""
     tags = {"abci", "fat_tree", "star", "custom", "global_shuffle", "local_shuffle", "partial_local_shuffle", "analytic", "fluid", "packet"}
-    tags |= {"importance_exchange", "importance_pair", "ring", "tree", "nccl"}
+    tags |= {"importance_exchange", "importance_pair", "recorded", "ring", "tree", "nccl"}
     tags |= {"digits", "procedural", "classification", "cifar10", "cifar100", "image_folder", "mlp", "small_cnn", "resnet", "wide_resnet"}
     tags |= {"random", "dirichlet", "sorted", "shards"}
     unions = {"topology", "exchange", "network", "allreduce", "data", "model", "partition"}

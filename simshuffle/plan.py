@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange import ExchangePlan, Shards, empty_plan, initial_owner
+from simshuffle.exchange import ExchangePlan, Shards, empty_plan
 from simshuffle.page_cache import Batches, Hits, PageCaches, all_hits
 from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
@@ -69,7 +69,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     """The plans of epochs 1, 2, ... in order; ``nbytes`` is (N,), from `sample_nbytes`."""
     workload, world_size = scenario.workload, scenario.world_size
     strategy = workload.exchange
-    owner = initial_owner(len(nbytes), world_size, scenario.rng("partition"))
+    owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
     host_of = np.arange(world_size) // scenario.cluster.host.gpus
     caches = PageCaches(scenario.cluster.memory.page_cache, nbytes, host_of, strategy.kind == "global_shuffle")
     near = strategy.carried_out is not None and strategy.carried_out.partner_scope != "all"
@@ -85,16 +85,10 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
             rng=scenario.rng("exchange", epoch),
             places=places,
         )
-        inference = _inference(scenario, owner, nbytes, caches) if measures_importance(scenario) else None
+        inference = _inference(scenario, owner, nbytes, caches) if strategy.measures_importance else None
         training, sent = _training(scenario, epoch, shards, exchange, nbytes, caches)
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
         owner = exchange.apply(owner)
-
-
-def measures_importance(scenario: Scenario) -> bool:
-    """Whether every epoch begins with an inference pass over all shards."""
-    strategy = scenario.workload.exchange
-    return strategy.needs_importance and not strategy.lagging
 
 
 def drawn_importance(scenario: Scenario, epoch: int) -> Floats:

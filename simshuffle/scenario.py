@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from pydantic import Field, field_validator
 from simshuffle.calibration import Calibrated, blame, forget, include, mismatches, related
 from simshuffle.cluster import Cluster
 from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.exchange import Recorded
 from simshuffle.form import validated
 from simshuffle.library import by_kind, catalog_entry, find, is_file, nearest, read_yaml
 from simshuffle.network import Fluid, Network
@@ -23,7 +25,6 @@ from simshuffle.resources import network_graph
 from simshuffle.rng import stream
 from simshuffle.spec import Count, Spec
 from simshuffle.staging import storage_problems
-from simshuffle.topology import Custom
 from simshuffle.workload import ModelProfile, Workload
 
 
@@ -88,7 +89,7 @@ class Scenario(Spec):
     def label(self) -> str:
         """Strategy and world size, such as 'partial-0.1 @2048'."""
         exchange = self.workload.exchange
-        kind = exchange.kind.removesuffix("_shuffle").removesuffix("_local")
+        kind = _LAGGING[exchange.kind] if exchange.lagging else _SHORT.get(exchange.kind, exchange.kind.removesuffix("_shuffle"))
         detail = f"-{exchange.fraction:g}" if exchange.fraction else "" if exchange.fraction is not None else f"-{exchange.source}"
         if exchange.fraction == 0 and exchange.source == "pfs":
             detail = "-pfs"
@@ -114,6 +115,8 @@ class Scenario(Spec):
         return self.workload.exchange.stored_share(self.world_size, ranks) * self.workload.dataset.nbytes
 
 
+_SHORT = {"partial_local_shuffle": "partial", "importance_exchange": "IS", "importance_pair": "IS-Pair"}
+_LAGGING = {"importance_exchange": "ILag", "importance_pair": "ILag-Pair"}
 _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_fraction"}
 _REFERENCES = {"cluster", "workload.model", "workload.dataset", "workload.exchange"}
 
@@ -173,9 +176,9 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         for number, reference in enumerate(sweep["cluster"]):
             holder = {"cluster": reference}
             _expand(holder, "cluster", folder, problems)
-            _locate_topology(holder, folder)
+            _locate_files(holder, folder)
             sweep["cluster"][number] = holder["cluster"]
-    _locate_topology(raw, folder)
+    _locate_files(raw, folder)
     scenario, found = validated(raw, Scenario)
     broken = {problem.path for problem in problems}
     problems += [blame(p, origin) for p in found if not any(p.path == b or p.path.startswith(f"{b}.") for b in broken)]
@@ -251,17 +254,21 @@ def _named(key: str, text: str, folder: Path | None) -> Any:
     return by_kind(text)
 
 
-def _locate_topology(raw: dict[str, Any], folder: Path | None) -> None:
-    """Make the path of a custom topology absolute, and note what the file holds, so that the resolved scenario stands alone."""
-    cluster = raw.get("cluster")
-    topology = cluster.get("topology") if isinstance(cluster, dict) else None
-    if isinstance(topology, dict) and topology.get("kind") == "custom" and isinstance(topology.get("path"), str):
-        beside = (folder or Path()) / topology["path"]
-        path = beside if is_file(beside) else Path(topology["path"])
-        with contextlib.suppress(OSError, ValueError):
-            topology["path"] = str(path.resolve())
-        if is_file(path):
-            topology.setdefault("sha256", Custom(kind="custom", path=str(path)).digest())
+def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
+    """Make the paths of a custom topology and of a recorded exchange absolute, and note what the files hold.
+
+    So the resolved scenario stands alone.
+    """
+    for section, key, kind in (("cluster", "topology", "custom"), ("workload", "exchange", "recorded")):
+        holder = raw.get(section)
+        record = holder.get(key) if isinstance(holder, dict) else None
+        if isinstance(record, dict) and record.get("kind") == kind and isinstance(record.get("path"), str):
+            beside = (folder or Path()) / record["path"]
+            path = beside if is_file(beside) else Path(record["path"])
+            with contextlib.suppress(OSError, ValueError):
+                record["path"] = str(path.resolve())
+            if is_file(path):
+                record.setdefault("sha256", hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 # ---------------------------------------------------------------------------------------------------- what the numbers mean together
@@ -270,7 +277,7 @@ def _locate_topology(raw: dict[str, Any], folder: Path | None) -> None:
 def _meaning(scenario: Scenario) -> list[Problem]:
     """Problems of values that are fine one by one."""
     cluster, workload = scenario.cluster, scenario.workload
-    problems = _too_many_ranks(scenario) + _workload_problems(cluster, workload)
+    problems = _too_many_ranks(scenario) + _workload_problems(cluster, workload) + _recorded_problems(scenario)
     problems += storage_problems(cluster, workload, scenario.world_size, scenario.storage_per_host)
     for key, values in scenario.sweep.items():
         if not values:
@@ -279,6 +286,17 @@ def _meaning(scenario: Scenario) -> list[Problem]:
         if key.split(".")[0] == "sweep":
             problems.append(Problem(f"sweep.{key}", "cannot be swept", "a mapping", "Write each of its keys as a key of the sweep."))
     return problems
+
+
+def _recorded_problems(scenario: Scenario) -> list[Problem]:
+    """A recorded exchange that cannot be read, or is of another scale."""
+    exchange = scenario.workload.exchange
+    if not isinstance(exchange, Recorded):
+        return []
+    try:
+        return exchange.check(scenario.workload.dataset.num_samples, scenario.world_size, scenario.epochs)
+    except InputError as error:
+        return [Problem(f"workload.exchange.{p.path or 'path'}", p.rule, p.value, p.remedy) for p in error.problems]
 
 
 def _too_many_ranks(scenario: Scenario) -> list[Problem]:

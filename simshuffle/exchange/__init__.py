@@ -14,11 +14,18 @@ from simshuffle.exchange.importance_pair import ImportancePair, PairSchedule
 from simshuffle.exchange.local_shuffle import LocalShuffle
 from simshuffle.exchange.partial_local_shuffle import PartialLocalShuffle
 from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner
+from simshuffle.exchange.recorded import Recorded
 from simshuffle.exchange.schedule import ExchangeSchedule
 
-Exchange = Annotated[GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair, Field(discriminator="kind")]
+TrainedExchange = Annotated[
+    GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair, Field(discriminator="kind")
+]
+"""The strategies that decide what is exchanged; a training follows one of them."""
 
-TrainedExchange = Exchange
+Exchange = Annotated[
+    GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair | Recorded, Field(discriminator="kind")
+]
+"""What can be simulated: those, and a recorded training."""
 
 __all__ = [
     "Exchange",
@@ -32,6 +39,7 @@ __all__ = [
     "PartialLocalShuffle",
     "Places",
     "RankImportance",
+    "Recorded",
     "Selection",
     "Shards",
     "Source",

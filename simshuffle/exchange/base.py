@@ -40,6 +40,13 @@ class Strategy(Protocol):
     def lagging(self) -> bool:
         """Whether that importance is the loss of last epoch's training, and not of an inference pass before the epoch."""
 
+    @property
+    def measures_importance(self) -> bool:
+        """Whether an epoch begins with such a pass."""
+
+    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> NDArray[np.integer]:
+        """The rank of each sample before the first epoch: (N,)."""
+
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """Largest part of the data set that a host with that many ranks keeps on its SSD, from 0 to 1."""
 

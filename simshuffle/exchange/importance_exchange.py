@@ -25,6 +25,11 @@ class ImportanceSending(SendingStrategy):
     lagging: bool = False
 
     @property
+    def measures_importance(self) -> bool:
+        """Whether importance is needed, and not that of the last epoch's training."""
+        return self.needs_importance and not self.lagging
+
+    @property
     def selected_by(self) -> Selection:
         """``selection``."""
         return self.selection

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange.base import Source
-from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, shuffled_shards
+from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner, shuffled_shards
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.spec import Spec
 
@@ -39,9 +39,18 @@ class LocalShuffle(Spec):
         """False."""
         return False
 
+    @property
+    def measures_importance(self) -> bool:
+        """False."""
+        return False
+
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """The host's ranks times 1/M."""
         return ranks_on_host / world_size if self.source == "ssd" else 0.0
+
+    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> NDArray[np.integer]:
+        """A random partition."""
+        return initial_owner(num_samples, world_size, rng)
 
     def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
         """Each rank's own samples in a new order."""

@@ -19,3 +19,8 @@ class PartialLocalShuffle(SendingStrategy):
     def lagging(self) -> bool:
         """False."""
         return False
+
+    @property
+    def measures_importance(self) -> bool:
+        """True if ranks are paired by importance."""
+        return self.needs_importance

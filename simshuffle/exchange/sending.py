@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.base import Source
 from simshuffle.exchange.importance import Selection, checked_importance, rank_importance, selected
-from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, shuffled_shards
+from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner, shuffled_shards
 from simshuffle.exchange.schedule import ExchangeSchedule, epoch_quota, paced_steps
 from simshuffle.spec import Fraction, Spec
 
@@ -46,6 +46,10 @@ class SendingStrategy(Spec):
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """(1 + Q)/M for each of the host's ranks: sent samples are removed only at the end of the epoch."""
         return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
+
+    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> NDArray[np.integer]:
+        """A random partition."""
+        return initial_owner(num_samples, world_size, rng)
 
     def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
         """Each rank's own samples in a new order."""

@@ -11,7 +11,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_notebooks():
-    assert [path.name for path in NOTEBOOKS] == ["01-quickstart.ipynb"]
+    assert [path.name for path in NOTEBOOKS] == ["01-quickstart.ipynb", "02-accuracy-and-time.ipynb"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -1,0 +1,193 @@
+"""Recorded: the exchange of a training that was recorded, replayed one to one or scaled up."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange.base import Source
+from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, shuffled_shards
+from simshuffle.exchange.recording import RecordedPlans, read_plans
+from simshuffle.exchange.schedule import ExchangeSchedule, paced_steps
+from simshuffle.rng import stream
+from simshuffle.spec import Count, Fraction, Spec
+
+Ints = NDArray[np.integer]
+
+
+class Recorded(Spec):
+    """Who sent which sample to whom in a training, epoch by epoch, in place of a strategy that decides it.
+
+    Scaling up: each recorded rank stands for ``ranks_each`` ranks, so that there are as many copies of the training side by side, their
+    ranks dealt out over the machine at random; each recorded sample stands for ``samples_each`` samples, which go the same way one after
+    the other. The order of steps is kept; if anything is scaled, or the epoch has another number of iterations, their pace is Q b samples
+    an iteration, as in every strategy. Samples beyond the multiple stay where they are.
+
+    Attributes:
+        path: file of the plans, as a training study writes it (``plans/RUN.npz``).
+        sha256: of that file, in hexadecimal; if given, another file is refused.
+        exchange_fraction: Q of the strategy that was recorded.
+        schedule: how the exchange is carried out.
+        measures_importance: every epoch begins with an inference pass.
+        samples_each, ranks_each: see above.
+    """
+
+    kind: Literal["recorded"]
+    path: str
+    sha256: str | None = None
+    exchange_fraction: Fraction
+    schedule: ExchangeSchedule = ExchangeSchedule()
+    measures_importance: bool = False
+    samples_each: Count = 1
+    ranks_each: Count = 1
+
+    @property
+    def source(self) -> Source:
+        """'ssd'."""
+        return "ssd"
+
+    @property
+    def fraction(self) -> float | None:
+        """Q."""
+        return self.exchange_fraction
+
+    @property
+    def carried_out(self) -> ExchangeSchedule | None:
+        """The schedule."""
+        return self.schedule
+
+    @property
+    def needs_importance(self) -> bool:
+        """False: what is sent has been decided."""
+        return False
+
+    @property
+    def lagging(self) -> bool:
+        """False."""
+        return False
+
+    def stored_share(self, world_size: int, ranks_on_host: int) -> float:
+        """(1 + Q)/M for each of the host's ranks: sent samples are removed only at the end of the epoch."""
+        return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
+
+    def recorded(self) -> RecordedPlans:
+        """What the file holds.
+
+        Raises:
+            InputError: it cannot be read, or is another one than ``sha256`` says.
+        """
+        path = Path(self.path)
+        try:
+            stamp = path.stat().st_mtime_ns
+        except (OSError, ValueError):
+            missing = Problem("path", "no such file", repr(self.path), "Name plans/RUN.npz of a study.")
+            raise InputError(missing, "recorded exchange") from None
+        found, digest = _read(path, stamp)
+        if self.sha256 not in (None, digest):
+            rule = "the file is no longer the one that sha256 names"
+            raise InputError(Problem("sha256", rule, str(self.sha256), "Leave it out to use the new one."), self.path)
+        return found
+
+    def check(self, num_samples: int, world_size: int, epochs: int) -> list[Problem]:
+        """What keeps the recording from being replayed by ``world_size`` ranks on ``num_samples`` samples.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        found = self.recorded()
+        ranks, held = _ranks(found), len(found.owner)
+        problems = []
+        if ranks * self.ranks_each != world_size:
+            rule = f"must be {self.ranks_each} times the {ranks} ranks that were recorded"
+            problems.append(Problem("world_size", rule, str(world_size), "Set it, or ranks_each of the exchange."))
+        elif held * self.ranks_each * self.samples_each > num_samples:
+            rule = f"must be at least {self.ranks_each * self.samples_each} times the {held} samples that were recorded"
+            problems.append(Problem("workload.dataset.num_samples", rule, str(num_samples), "Use a smaller samples_each."))
+        if epochs > len(found.plans):
+            rule = f"must be at most the {len(found.plans)} that were recorded"
+            problems.append(Problem("epochs", rule, str(epochs), "Simulate fewer."))
+        return problems
+
+    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
+        """The rank of each sample before the first epoch: (N,) int32."""
+        found = self.recorded()
+        owner = np.empty(num_samples, np.int32)
+        ranks = self._placed(_ranks(found))[:, found.owner]  # (copies, N of the recording)
+        taken = ranks.size * self.samples_each
+        owner[:taken] = np.repeat(ranks.ravel(), self.samples_each)
+        owner[taken:] = np.arange(num_samples - taken) % world_size
+        return owner
+
+    def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
+        """Each rank's own samples in a new order."""
+        return shuffled_shards(owner, world_size, rng)
+
+    def plan(
+        self,
+        shards: Shards,
+        *,
+        batch_size: int,
+        iterations: int,
+        epoch: int,
+        importance: NDArray[np.float64] | None,
+        rng: np.random.Generator,
+        places: Places | None = None,
+    ) -> ExchangePlan:
+        """The recorded exchange of that epoch, scaled.
+
+        Raises:
+            InputError: so many epochs were not recorded.
+        """
+        found = self.recorded()
+        if epoch > len(found.plans):
+            rule = f"must be at most the {len(found.plans)} that were recorded"
+            raise InputError(Problem("epochs", rule, str(epoch), "Simulate fewer."), self.path)
+        plan = found.plans[epoch - 1]
+        if not len(plan.iteration):
+            return empty_plan(len(shards.sizes))
+        sample, target = self._scaled(plan, len(found.owner))
+        last = int(plan.iteration[-1])
+        if self.samples_each == 1 and self.ranks_each == 1 and last < iterations <= last + 2:
+            return ExchangePlan(sample, target, plan.iteration, plan.message)
+        iteration = paced_steps(len(sample), self.exchange_fraction * batch_size, iterations)
+        return ExchangePlan(sample, target, iteration, self._messages(iteration, target))
+
+    def _scaled(self, plan: ExchangePlan, recorded: int) -> tuple[Ints, Ints]:
+        """Samples and targets of all steps, (steps, M) each."""
+        each, ranks = self.samples_each, self._placed(plan.world_size)
+        steps = len(plan.sample)
+        sample = np.empty((steps * each, ranks.size), np.int64)
+        target = np.empty((steps * each, ranks.size), np.int64)
+        for copy, at in enumerate(ranks):
+            of_copy = (plan.sample.astype(np.int64) + copy * recorded) * each
+            sample[:, at] = (of_copy[:, None, :] + np.arange(each)[None, :, None]).reshape(steps * each, -1)
+            target[:, at] = np.repeat(at[plan.target], each, axis=0)
+        return sample, target
+
+    def _placed(self, ranks: int) -> Ints:
+        """(copies, recorded ranks): the rank that each stands for."""
+        if self.ranks_each == 1:
+            return np.arange(ranks)[None, :]
+        return stream(0, "recorded ranks").permutation(ranks * self.ranks_each).reshape(self.ranks_each, ranks)
+
+    def _messages(self, iteration: Ints, target: Ints) -> Ints:
+        """Messages as the schedule has them, and a new one where the partners change."""
+        changes = np.diff(self.schedule.messages(iteration), prepend=-1) != 0
+        changes[1:] |= (target[1:] != target[:-1]).any(axis=1)
+        return np.asarray(np.cumsum(changes) - 1)
+
+
+def _ranks(found: RecordedPlans) -> int:
+    return found.plans[0].world_size if found.plans else int(found.owner.max(initial=0)) + 1
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, stamp: int) -> tuple[RecordedPlans, str]:
+    """Plans and SHA-256 of the file, read again when it was changed."""
+    return read_plans(path), hashlib.sha256(path.read_bytes()).hexdigest()

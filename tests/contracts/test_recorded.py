@@ -1,0 +1,169 @@
+"""Recorded exchanges: replayed one to one, and scaled up by the stated rule."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simshuffle.errors import InputError, ScenarioError
+from simshuffle.exchange import ImportancePair, PartialLocalShuffle, Recorded
+from simshuffle.exchange.plan import initial_owner
+from simshuffle.exchange.recording import RecordedPlans, write_plans
+from simshuffle.plan import plan_epochs, sample_nbytes
+from simshuffle.sim.simulate import simulate
+from tests.small import small
+
+PAIR = {"partner_rule": "importance_sorted", "partner_lifetime": "epoch", "samples_per_message": "iteration", "barriers": "iteration"}
+EPOCHS, RANKS, SAMPLES, BATCH, ITERATIONS = 3, 8, 160, 5, 4
+
+
+def record(strategy: Any, epochs: int = EPOCHS, ranks: int = RANKS, samples: int = SAMPLES) -> RecordedPlans:
+    """What a training of that strategy would leave: 20 samples a rank in four iterations of 5."""
+    owner = initial_owner(samples, ranks, np.random.default_rng(5))
+    first, plans = owner, []
+    for epoch in range(1, epochs + 1):
+        rng = np.random.default_rng(epoch)
+        shards = strategy.shards(owner, ranks, rng)
+        importance = rng.random(samples)
+        iterations = -(-samples // ranks // BATCH)
+        plan = strategy.plan(shards, batch_size=BATCH, iterations=iterations, epoch=epoch, importance=importance, rng=rng)
+        plans.append(plan)
+        owner = plan.apply(owner)
+    return RecordedPlans(first, plans)
+
+
+def pair() -> ImportancePair:
+    return ImportancePair(kind="importance_pair", exchange_fraction=0.3)
+
+
+def stored(folder: Path, found: RecordedPlans, **values: Any) -> Recorded:
+    path = folder / "plans.npz"
+    write_plans(path, found)
+    return Recorded.model_validate({"kind": "recorded", "path": str(path), "exchange_fraction": 0.3, "schedule": PAIR, **values})
+
+
+def scenario(replay: Recorded, **values: Any) -> Any:
+    base = {"workload__local_batch_size": BATCH, "workload__dataset__num_samples": SAMPLES, "epochs": EPOCHS}
+    return small(workload__exchange=replay.model_dump(mode="json", exclude_none=True), **(base | values))
+
+
+def test_one_to_one_every_sample_goes_where_it_went(tmp_path: Path) -> None:
+    found = record(pair())
+    of = scenario(stored(tmp_path, found))
+    owner = found.owner
+    for plan, recorded in zip(plan_epochs(of, sample_nbytes(of)), found.plans, strict=True):
+        for name in ("sample", "target", "iteration", "message"):
+            assert np.array_equal(getattr(plan.exchange, name), getattr(recorded, name))
+        held = np.empty(SAMPLES, int)
+        held[plan.shards.order] = np.repeat(np.arange(RANKS), plan.shards.sizes)
+        assert np.array_equal(held, owner)
+        owner = recorded.apply(owner)
+
+
+def test_a_replay_takes_as_long_as_the_strategy_itself(tmp_path: Path) -> None:
+    """The simulator's own plan, recorded and replayed: the same phases to the last, but for the importance, which is not measured again."""
+    strategy = {"kind": "importance_pair", "exchange_fraction": 0.3, "lagging": True}
+    own = small(workload__exchange=strategy, workload__local_batch_size=BATCH, workload__dataset__num_samples=SAMPLES, epochs=EPOCHS)
+    plans = list(plan_epochs(own, sample_nbytes(own)))
+    owner = np.empty(SAMPLES, np.int32)
+    owner[plans[0].shards.order] = np.repeat(np.arange(RANKS), plans[0].shards.sizes)
+    replay = scenario(stored(tmp_path, RecordedPlans(owner, [plan.exchange for plan in plans])))
+    one, other = simulate(own).phases, simulate(replay).phases
+    assert one.drop(columns="run").equals(other.drop(columns="run"))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 40), st.booleans())
+def test_scaled_up_every_recorded_sample_stands_for_others(tmp_path_factory: Any, each: int, copies: int, rest: int, paired: bool) -> None:
+    """Undone by the rule, each epoch's plan is the recorded one, as often as it was copied; what is beyond the multiple stays."""
+    strategy = pair() if paired else PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.3)
+    found = record(strategy)
+    schedule = PAIR if paired else {}
+    replay = stored(tmp_path_factory.mktemp("plans"), found, samples_each=each, ranks_each=copies, schedule=schedule)
+    count, ranks = SAMPLES * each * copies + rest, RANKS * copies
+    owner = replay.first_owner(count, ranks, np.random.default_rng(0))
+    placed = replay._placed(RANKS)
+    assert sorted(placed.ravel().tolist()) == list(range(ranks))
+    for epoch, recorded in enumerate(found.plans, 1):
+        rng = np.random.default_rng(epoch)
+        shards = replay.shards(owner, ranks, rng)
+        plan = replay.plan(shards, batch_size=BATCH * each, iterations=ITERATIONS, epoch=epoch, importance=None, rng=rng)
+        assert (np.sort(plan.target, axis=1) == np.arange(ranks)).all()
+        assert np.array_equal(owner[plan.sample], np.broadcast_to(np.arange(ranks), plan.sample.shape))
+        for copy, at in enumerate(placed):
+            sample = plan.sample[:, at] // each - copy * SAMPLES
+            assert np.array_equal(sample, np.repeat(recorded.sample, each, axis=0))
+            assert np.array_equal(plan.target[:, at], at[np.repeat(recorded.target, each, axis=0)])
+        assert np.array_equal(plan.sample[:, 0] % each, np.tile(np.arange(each), len(recorded.sample)))
+        together = plan.message[1:] == plan.message[:-1]
+        assert (plan.target[1:][together] == plan.target[:-1][together]).all()
+        assert (plan.iteration[1:][together] == plan.iteration[:-1][together]).all()
+        after = plan.apply(owner)
+        assert np.array_equal(np.bincount(after, minlength=ranks), np.bincount(owner, minlength=ranks))
+        assert np.array_equal(after[count - rest :], owner[count - rest :])
+        owner = after
+
+
+def test_a_scaled_replay_keeps_the_pace_of_the_target(tmp_path: Path) -> None:
+    """6 samples of 20 in an epoch, each standing for two, in 8 iterations of batch 5: 1.5 an iteration, by floor with carry."""
+    replay = stored(tmp_path, record(pair()), samples_each=2)
+    of = scenario(replay, workload__dataset__num_samples=2 * SAMPLES)
+    plan = next(plan_epochs(of, sample_nbytes(of))).exchange
+    assert np.bincount(plan.iteration, minlength=8).tolist() == [1, 2, 1, 2, 1, 2, 1, 2]
+    assert len(np.unique(plan.message)) == 8
+
+
+def test_an_epoch_without_exchange(tmp_path: Path) -> None:
+    replay = stored(tmp_path, record(PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.0)), exchange_fraction=0)
+    of = scenario(replay)
+    assert [plan.exchange.samples_moved for plan in plan_epochs(of, sample_nbytes(of))] == [0, 0, 0]
+    simulate(of)
+
+
+def test_the_inference_pass_is_timed_if_it_was_made(tmp_path: Path) -> None:
+    with_pass, without = (scenario(stored(tmp_path, record(pair()), measures_importance=flag)) for flag in (True, False))
+    assert next(plan_epochs(with_pass, sample_nbytes(with_pass))).inference is not None
+    assert next(plan_epochs(without, sample_nbytes(without))).inference is None
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"world_size": 16}, "world_size: must be 1 times the 8 ranks that were recorded; got 16"),
+        ({"workload__dataset__num_samples": 159}, "workload.dataset.num_samples: must be at least 1 times the 160 samples"),
+        ({"epochs": 4}, "epochs: must be at most the 3 that were recorded; got 4"),
+    ],
+)
+def test_another_scale_is_refused(tmp_path: Path, values: dict[str, Any], text: str) -> None:
+    with pytest.raises(ScenarioError, match=text):
+        scenario(stored(tmp_path, record(pair())), **values)
+
+
+def test_files_that_are_missing_damaged_or_changed_are_named(tmp_path: Path) -> None:
+    replay = stored(tmp_path, record(pair()))
+    with pytest.raises(ScenarioError, match=r"workload\.exchange\.path: no such file"):
+        scenario(replay.model_copy(update={"path": str(tmp_path / "none.npz")}))
+    of = scenario(replay)
+    assert of.workload.exchange.sha256 is not None
+    write_plans(tmp_path / "plans.npz", record(pair(), epochs=5))
+    with pytest.raises(ScenarioError, match="no longer the one that sha256 names"):
+        of.with_values({"seed": 1})
+    (tmp_path / "plans.npz").write_bytes(b"PK nothing")
+    with pytest.raises(ScenarioError, match="cannot be read as recorded plans"):
+        scenario(replay)
+    with pytest.raises(InputError):
+        replay.recorded()
+
+
+def test_the_path_of_a_scenario_file_is_taken_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from simshuffle.scenario import load_scenario
+
+    replay = stored(tmp_path, record(pair()))
+    text = scenario(replay).to_yaml().replace(str(tmp_path / "plans.npz"), "plans.npz")
+    (tmp_path / "replay.yaml").write_text(text)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert load_scenario(str(tmp_path / "replay.yaml")).workload.exchange.path == str(tmp_path / "plans.npz")  # type: ignore[union-attr]
