@@ -1,0 +1,15 @@
+"""Real training: what the shuffling strategy does to accuracy. The only room that imports torch (extra: simshuffle[train])."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("torch") is None or find_spec("sklearn") is None:
+    raise ImportError("training needs torch and scikit-learn: pip install 'simshuffle[train]'")
+
+from simshuffle.train.emulate import EmulatedRun, check_run, emulate, train_run
+from simshuffle.train.emulation import Diverged, Emulation
+from simshuffle.train.run import Run
+from simshuffle.train.training import Training
+
+__all__ = ["Diverged", "EmulatedRun", "Emulation", "Run", "Training", "check_run", "emulate", "train_run"]

@@ -1,0 +1,253 @@
+"""Batch norm of many ranks in one batch: every rank normalises its own samples and keeps its own running statistics.
+
+The batch holds the samples of all ranks with the rank as the fastest index: sample j of rank r is row j M + r. Then (b M, C, ...) seen as
+(b, M C, ...) is a batch of b samples with M C channels, whose ordinary batch norm is that of every rank alone, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.train.training import BatchNorm
+
+Tensor = torch.Tensor
+
+
+@dataclass
+class RankRows:
+    """Whose rows the batch holds that the network is given next: row j ``count`` + i is of rank ``first`` + i.
+
+    Attributes:
+        first: lowest rank.
+        count: ranks.
+        rows: of the batch, a multiple of ``count``.
+    """
+
+    first: int = 0
+    count: int = 1
+    rows: int = 0
+
+    def expect(self, first: int, count: int, rows: int) -> None:
+        """The next batch has ``rows`` rows, of ``count`` ranks from ``first`` on."""
+        self.first, self.count, self.rows = first, count, rows
+
+
+class _ByRank(_BatchNorm):
+    """Batch norm with running statistics (M, C), one row for each rank."""
+
+    ranks: RankRows
+    path: str
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``input`` (rows, C, ...), normalised by rank; see `RankRows`."""
+        self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        ranks = self.ranks
+        if len(input) != ranks.rows:
+            rule = f"batch norm by rank needs one row for each sample ({ranks.rows} of this batch)"
+            raise InputError(Problem(self.path, rule, f"{len(input)} rows", _SYNC), "model")
+        if not self.training and self.running_mean is None:  # statistics of the batch that is evaluated, whoever does it
+            return super().forward(input)
+        mine = slice(ranks.first, ranks.first + ranks.count)
+        factor = self._count_batch(mine)
+        keeps = not self.training or self.track_running_stats
+        wide = input.reshape(ranks.rows // ranks.count, ranks.count * input.shape[1], *input.shape[2:])
+        output = F.batch_norm(
+            wide,
+            self.running_mean[mine].view(-1) if keeps and self.running_mean is not None else None,
+            self.running_var[mine].view(-1) if keeps and self.running_var is not None else None,
+            None if self.weight is None else self.weight.repeat(ranks.count),
+            None if self.bias is None else self.bias.repeat(ranks.count),
+            self.training or self.running_mean is None,
+            factor,
+            self.eps,
+        )
+        return output.reshape(input.shape)
+
+    def _count_batch(self, mine: slice) -> float:
+        """Count this batch; how far the running statistics go towards its own."""
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked[mine] += 1
+            if self.momentum is None:  # the mean over all batches so far
+                return 1.0 / float(self.num_batches_tracked[mine.start])
+        return 0.0 if self.momentum is None else self.momentum
+
+
+class _ByRank1d(_ByRank, nn.BatchNorm1d):
+    pass
+
+
+class _ByRank2d(_ByRank, nn.BatchNorm2d):
+    pass
+
+
+class _ByRank3d(_ByRank, nn.BatchNorm3d):
+    pass
+
+
+class _ScaleAndShift(_BatchNorm):
+    """What remains of batch norm without normalisation: its weight and bias."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``input`` (rows, C, ...) times weight plus bias."""
+        self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        if self.weight is None:
+            return input
+        by_channel = (-1, *[1] * (input.ndim - 2))
+        if self.bias is None:
+            return input * self.weight.view(by_channel)
+        return torch.addcmul(self.bias.view(by_channel), input, self.weight.view(by_channel))
+
+
+class _ScaleAndShift1d(_ScaleAndShift, nn.BatchNorm1d):
+    pass
+
+
+class _ScaleAndShift2d(_ScaleAndShift, nn.BatchNorm2d):
+    pass
+
+
+class _ScaleAndShift3d(_ScaleAndShift, nn.BatchNorm3d):
+    pass
+
+
+_BY_RANK: dict[type[nn.Module], type[_ByRank]] = {nn.BatchNorm1d: _ByRank1d, nn.BatchNorm2d: _ByRank2d, nn.BatchNorm3d: _ByRank3d}
+_SCALE: dict[type[nn.Module], type[nn.Module]] = {
+    nn.BatchNorm1d: _ScaleAndShift1d,
+    nn.BatchNorm2d: _ScaleAndShift2d,
+    nn.BatchNorm3d: _ScaleAndShift3d,
+}
+_ORDINARY: dict[type[nn.Module], type[nn.Module]] = {grouped: ordinary for ordinary, grouped in _BY_RANK.items()}
+_SYNC = "Use batch_norm: sync, which leaves the model's layers as they are and normalises over all ranks."
+
+
+def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
+    """Make the batch norm of ``model`` as ``mode`` says, in place: `group_by_rank`, `scale_and_shift_only`, or for 'sync' nothing at all.
+
+    Over the whole batch, torch's own batch norm does what SyncBatchNorm does over ranks; its running variance is unbiased over all samples
+    in both.
+
+    Raises:
+        InputError: as `group_by_rank`.
+    """
+    check_materialised(model)
+    if mode == "per_rank":
+        return group_by_rank(model, world_size)
+    if mode == "none":
+        scale_and_shift_only(model)
+    return RankRows()
+
+
+def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
+    """Make the batch-norm layers of ``model`` keep statistics for each of ``world_size`` ranks, in place.
+
+    Weights and biases stay the same parameters; the buffers ``running_mean`` and ``running_var`` become (M, C), each row what (C,) was, and
+    ``num_batches_tracked`` (M,). Before a batch is given to the model, the returned `RankRows` must be told whose rows it holds.
+
+    Raises:
+        InputError: a layer keeps statistics that cannot be kept by rank; names it.
+    """
+    check_layers(model)
+    ranks = RankRows()
+    for path, layer in model.named_modules():
+        if type(layer) in _BY_RANK:
+            layer.__class__ = _BY_RANK[type(layer)]
+            layer.ranks, layer.path = ranks, path or "(model)"
+            for name, buffer in layer.named_buffers(recurse=False):
+                setattr(layer, name, buffer.expand(world_size, *buffer.shape).clone())
+    return ranks
+
+
+def scale_and_shift_only(model: nn.Module) -> None:
+    """Take the normalisation out of the batch-norm layers of ``model``, in place: what remains is x weight + bias.
+
+    Raises:
+        InputError: as `group_by_rank`.
+    """
+    check_layers(model)
+    for layer in model.modules():
+        if type(layer) in _SCALE:
+            layer.__class__ = _SCALE[type(layer)]
+            for name, _ in list(layer.named_buffers(recurse=False)):
+                setattr(layer, name, None)
+
+
+def check_layers(model: nn.Module) -> None:
+    """See that every layer of ``model`` that keeps statistics of what passes through it is a BatchNorm1d, 2d or 3d of torch.
+
+    Raises:
+        InputError: one is not; names all of them with their path and class.
+    """
+    problems = []
+    for path, layer in model.named_modules():
+        if type(layer) in _BY_RANK or not _keeps_statistics(layer):
+            continue
+        rule = "keeps statistics that cannot be kept by rank"
+        problems.append(Problem(path or "(model)", rule, type(layer).__name__, _SYNC))
+    if problems:
+        raise InputError(problems, "model")
+
+
+def check_materialised(model: nn.Module) -> None:
+    """See that ``model`` has no lazy layer whose weights are still to be made.
+
+    Raises:
+        InputError: it has; names all of them.
+    """
+    lazy = [
+        Problem(path or "(model)", "has no weights yet", type(layer).__name__, "Give the model one batch before it is trained.")
+        for path, layer in model.named_modules()
+        if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params()  # type: ignore[misc]
+    ]
+    if lazy:
+        raise InputError(lazy, "model")
+
+
+def _keeps_statistics(layer: nn.Module) -> bool:
+    tracked = any(getattr(layer, name, None) is not None for name in ("running_mean", "running_var"))
+    untracked_but_mixing = isinstance(layer, _NormBase) and not isinstance(layer, nn.modules.instancenorm._InstanceNorm)
+    return tracked or untracked_but_mixing
+
+
+def pooled(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Statistics of equally large groups together, from (groups, C) each: (C,) mean of means; mean of variances + variance of means."""
+    return mean.mean(0), variance.mean(0) + mean.var(0, correction=0)
+
+
+def ordinary(model: nn.Module, rank: int | None = None) -> nn.Module:
+    """A copy of ``model`` with torch's own batch-norm layers in place of those by rank.
+
+    Args:
+        model: as `group_by_rank` left it, trained or not; or without such layers, which gives a plain copy.
+        rank: whose running statistics the copy gets; None for `pooled` ones.
+    """
+    twin = copy.deepcopy(model)
+    for layer in twin.modules():
+        if type(layer) in _ORDINARY:
+            layer.__class__ = _ORDINARY[type(layer)]
+            _reduce(layer, rank)
+            del layer.ranks, layer.path
+    return twin
+
+
+def _reduce(layer: Any, rank: int | None) -> None:
+    """(M, C) buffers to (C,)."""
+    if layer.running_mean is not None:
+        if rank is None:
+            layer.running_mean, layer.running_var = pooled(layer.running_mean, layer.running_var)
+        else:
+            layer.running_mean, layer.running_var = layer.running_mean[rank].clone(), layer.running_var[rank].clone()
+        layer.num_batches_tracked = layer.num_batches_tracked[rank or 0].clone()
+
+
+def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
+    """The layers of ``model`` that keep running statistics as batch norm does, in order."""
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]

@@ -1,0 +1,64 @@
+"""What every data set of a training answers: samples in memory, with their labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples in memory.
+
+    Attributes:
+        inputs: (n, *shape) float32, ready for the network; or uint8, of which the network gets (x / 255 - mean) / std by channel.
+        targets: (n,) int64, labels from 0.
+    """
+
+    inputs: NDArray[Any]
+    targets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample: (features,) or (channels, height, width)."""
+        return tuple(self.inputs.shape[1:])
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """A data set, split for training.
+
+    Attributes:
+        name: for captions.
+        train, test: its samples.
+        classes: number of labels.
+        mean, std: by channel, (channels,) float32, of uint8 inputs as fractions of 255; empty where inputs are float32.
+    """
+
+    name: str
+    train: Samples
+    test: Samples
+    classes: int
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
+class DataSource(Protocol):
+    """A record of a study that can be loaded."""
+
+    @property
+    def kind(self) -> str:
+        """Its name."""
+
+    def load(self) -> TrainingSet:
+        """The samples; the same on every call.
+
+        Raises:
+            InputError: a file is missing or not what it should be.
+        """

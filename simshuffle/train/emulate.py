@@ -1,0 +1,230 @@
+"""Whole trainings on emulated ranks: a run of a study, or a model and data sets of the caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from simshuffle.accuracy.record import RunRecord
+from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.exchange import Strategy, TrainedExchange
+from simshuffle.form import validated
+from simshuffle.library import by_kind
+from simshuffle.rng import stream
+from simshuffle.spec import Count, Spec
+from simshuffle.train.data import TrainingSet
+from simshuffle.train.emulation import Diverged, Emulation, Progress
+from simshuffle.train.evaluate import Evaluation
+from simshuffle.train.iterations import local_batches
+from simshuffle.train.network import ranked_network, torch_dtype
+from simshuffle.train.partition import Partition, check_ranks
+from simshuffle.train.recording import Recorder, description
+from simshuffle.train.run import Run
+from simshuffle.train.source import ArraySource, DatasetSource, Source
+from simshuffle.train.training import Training
+
+__all__ = ["Diverged", "EmulatedRun", "Emulation", "check_run", "emulate", "initial_model", "train_run"]
+
+
+@dataclass(frozen=True)
+class EmulatedRun(RunRecord):
+    """What `emulate` returns: the record of the run, and
+
+    Attributes:
+        model: a copy of the caller's model with the trained weights, on the CPU, in eval mode; batch-norm statistics are pooled over ranks.
+    """
+
+    model: nn.Module
+
+
+def train_run(run: Run, progress: Progress | None = None, device: str = "auto", data: TrainingSet | None = None) -> RunRecord:
+    """Train ``run`` on emulated ranks.
+
+    The same run gives the same weights, bit by bit, on the same machine with the same number of threads. With another number of threads, or
+    on another machine, sums are added up in another order, and weights agree to rounding only.
+
+    Args:
+        run: what to train.
+        progress: called with the share that is done.
+        device: that trains: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
+        data: that of ``run``, if it is loaded already.
+
+    Returns:
+        The record; of status 'failed', with the epochs before, where the loss was no longer finite.
+
+    Raises:
+        InputError: the run cannot be trained so.
+    """
+    data = run.data.load() if data is None else data
+    owner = run.partition.owner(data.train.targets, run.world_size, run.rng("partition"))
+    where, dtype = device_named(device), torch_dtype(run.training)
+    emulation = Emulation(
+        initial_model(run, data),
+        ArraySource(data.train, data.mean, data.std, dtype=dtype, device=where),
+        strategy=run.exchange,
+        world_size=run.world_size,
+        training=run.training,
+        owner=owner,
+        seed=run.seed,
+        device=where,
+    )
+    test = ArraySource(data.test, data.mean, data.std, dtype=dtype, device=where)
+    return _carried_out(emulation, test, progress, data=data.name, model=run.model.kind, partition=run.partition.kind)
+
+
+def check_run(run: Run, data: TrainingSet | None = None) -> None:
+    """See, before it is trained, that ``run`` can be: that ranks get samples, and that the network takes them. Much faster than an epoch.
+
+    Raises:
+        InputError: it cannot.
+    """
+    data = run.data.load() if data is None else data
+    check_ranks(len(data.train), run.world_size)
+    sizes = local_batches(len(data.train), run.world_size, run.training)
+    source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
+    ranked_network(initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes)
+
+
+def initial_model(run: Run, data: TrainingSet) -> nn.Module:
+    """The network of ``run`` with the weights that it begins with, in float32 on the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(run.rng("weights").integers(2**63 - 1)))
+        return run.model.build(data.train.shape, data.classes)
+
+
+def emulate(
+    model: nn.Module,
+    train: Dataset[Any],
+    test: Dataset[Any],
+    *,
+    strategy: str | Strategy = "global_shuffle",
+    world_size: int,
+    partition: str | Partition = "random",
+    seed: int = 0,
+    progress: Progress | None = None,
+    device: str = "auto",
+    **training: Any,
+) -> EmulatedRun:
+    """Train a copy of ``model`` on emulated ranks.
+
+    Args:
+        model: gives logits; its weights are those that the training begins with. It stays as it is.
+        train, test: map-style datasets of pairs (input, target), targets whole numbers from 0. Items are read when they are needed, so
+            that random transforms work.
+        strategy: as a record, or as text, such as ``"partial_local_shuffle:exchange_fraction=0.1"``.
+        world_size: M.
+        partition: who holds which sample before the first epoch; a record or text, such as ``"dirichlet:alpha=0.3"``.
+        seed: of all that is drawn: shards, exchange, partition, and what layers such as dropout draw.
+        progress: called with the share that is done, from 0 to 1.
+        device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
+        training: fields of `Training`, such as ``local_batch_size=8, epochs=10, learning_rate=0.1``.
+
+    Returns:
+        The record of the run and the trained model; of status 'failed', with the epochs before, where the loss was no longer finite.
+
+    Raises:
+        InputError: an argument is not valid, or the model cannot be trained so.
+    """
+    raw = {"world_size": world_size, "training": training}
+    chosen = _chosen({**raw, "strategy": _plain(strategy, "strategy"), "partition": _plain(partition, "partition")})
+    where, dtype = device_named(device), torch_dtype(chosen.training)
+    source = DatasetSource(train, dtype=dtype, device=where, name="train")
+    test_source = DatasetSource(test, dtype=dtype, device=where, name="test")
+    emulation = Emulation(
+        model,
+        source,
+        strategy=chosen.strategy,
+        world_size=chosen.world_size,
+        training=chosen.training,
+        owner=chosen.partition.owner(source.targets, chosen.world_size, stream(seed, "partition")),
+        seed=seed,
+        device=where,
+    )
+    names = {"data": type(train).__name__, "model": type(model).__name__, "partition": chosen.partition.kind}
+    record = _carried_out(emulation, test_source, progress, **names)
+    return EmulatedRun(**record.__dict__, model=emulation.model().to("cpu").eval())
+
+
+class _Chosen(Spec):
+    """The arguments of `emulate` that are records."""
+
+    strategy: TrainedExchange
+    world_size: Count
+    partition: Partition
+    training: Training
+
+
+def _chosen(raw: dict[str, Any]) -> _Chosen:
+    chosen, problems = validated(raw, _Chosen)
+    if problems or chosen is None:
+        raise InputError(problems, "emulate")
+    return chosen
+
+
+def _plain(given: Any, name: str) -> Any:
+    """A record, or the plain values of one that is named by text."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return by_kind(given)
+    except ScenarioError as error:
+        raise InputError([Problem(name, p.rule, p.value, p.remedy) for p in error.problems], "emulate") from None
+
+
+def device_named(name: str) -> torch.device:
+    """The device of that name; for 'auto' a GPU if there is one, else the CPU.
+
+    Raises:
+        InputError: there is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # a torch without CUDA asserts
+        reason = str(error).splitlines()[0]
+        raise InputError(Problem("device", f"cannot be used: {reason}", repr(name), "Use auto, cpu or cuda."), "training") from None
+    return device
+
+
+def _carried_out(emulation: Emulation, test: Source, progress: Progress | None, **names: str) -> RunRecord:
+    """All epochs of ``emulation``, with evaluations on ``test``, as a record; ``names`` go into its description."""
+    training, epochs = emulation.training, emulation.training.epochs
+    described = description(
+        emulation.strategy,
+        training,
+        world_size=emulation.world_size,
+        seed=emulation.seed,
+        num_samples=len(emulation.source),
+        parameters=sum(p.numel() for p in emulation.network.model.parameters()),
+        device=emulation.device.type,
+        **names,
+    )
+    evaluation = Evaluation(
+        test,
+        emulation.source,
+        statistics=training.statistics,
+        world_size=emulation.world_size,
+        own_ranks=training.own_ranks,
+        rng=emulation.rng("evaluate"),
+        order_rng=emulation.rng("recalibrate"),
+    )
+    recorder = Recorder(emulation.strategy, emulation.owner)
+    for epoch in range(1, epochs + 1):
+        try:
+            outcome = emulation.epoch(_part_of(progress, epoch, epochs))
+        except Diverged as error:
+            return recorder.record(described, "failed", str(error))
+        wanted = epoch % training.evaluate_every == 0 or epoch == epochs
+        recorder.add(outcome, emulation.last_losses, evaluation.scores(emulation.network) if wanted else {})
+    return recorder.record(described, "done", "")
+
+
+def _part_of(progress: Progress | None, epoch: int, epochs: int) -> Progress | None:
+    """What an epoch (from 1) reports its own progress to."""
+    return None if progress is None else lambda share: progress((epoch - 1 + share) / epochs)

@@ -1,0 +1,279 @@
+"""Emulation: training on M ranks, exactly, in one process.
+
+The averaged gradient of M ranks with local batches of b samples is that of one batch of M b samples, if batch norm goes by rank. So one
+network, with running statistics for each rank, is trained on the batches of all ranks together; which samples those are, the strategy's
+shards and exchange plan say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from simshuffle.errors import SimshuffleError
+from simshuffle.exchange import ExchangePlan, Shards, Strategy, initial_owner
+from simshuffle.rng import stream
+from simshuffle.train.batch_norm import ordinary
+from simshuffle.train.importance import inference_losses
+from simshuffle.train.iterations import epoch_samples, learning_rate, local_batches
+from simshuffle.train.network import ranked_network
+from simshuffle.train.source import Ints, Source
+from simshuffle.train.training import Training
+
+Floats = NDArray[np.float64]
+Progress = Callable[[float], None]
+"""Called with the share that is done, from 0 to 1."""
+
+
+class Diverged(SimshuffleError, ArithmeticError):
+    """A training that has left the finite numbers.
+
+    Attributes:
+        epoch: from 1.
+        iteration: from 0.
+        rank: the first one whose loss is not finite.
+        learning_rate: of that iteration.
+    """
+
+    def __init__(self, epoch: int, iteration: int, rank: int, rate: float, what: str = "the loss") -> None:
+        self.epoch, self.iteration, self.rank, self.learning_rate = epoch, iteration, rank, rate
+        super().__init__(
+            f"{what} is not finite: epoch {epoch}, iteration {iteration}, first on rank {rank}, learning rate {rate:g}. "
+            "Use a lower learning rate or a longer warm-up."
+        )
+
+
+@dataclass
+class Stopwatch:
+    """Seconds by name; waits for the device."""
+
+    device: torch.device
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Add the time of the block to ``name``."""
+        begin = self._now()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + self._now() - begin
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+
+@dataclass(frozen=True)
+class EpochOutcome:
+    """One epoch.
+
+    Attributes:
+        epoch: from 1.
+        shards: who trained on what.
+        plan: the exchange after it.
+        importance: (N,) nats, that the plan was made with; None where it needs none.
+        train_loss: mean over the samples as they were trained on, nats.
+        samples: trained on, by all ranks.
+        learning_rate: of the last iteration.
+        iterations: for each, the seconds forward_s, backward_s and update_s.
+        importance_s: s, of the inference pass over all shards; 0 without one.
+        seconds: s, of all iterations.
+    """
+
+    epoch: int
+    shards: Shards
+    plan: ExchangePlan
+    importance: Floats | None
+    train_loss: float
+    samples: int
+    learning_rate: float
+    iterations: list[dict[str, float]]
+    importance_s: float
+    seconds: float
+
+
+class Emulation:
+    """A training on M emulated ranks, epoch by epoch.
+
+    Args:
+        model: the initial weights. It is copied, and stays as it is.
+        source: the training samples; must give inputs of ``training.dtype`` on ``device``.
+        strategy: which rank trains on what, and what is exchanged.
+        world_size: M.
+        training: how.
+        owner: the rank of each sample before the first epoch, (N,); None for a random partition.
+        seed: of all that is drawn, in the streams of `simshuffle.train.run.Run.rng`.
+        device: that trains.
+
+    Attributes:
+        network: with the weights as they are now; see `RankedNetwork`.
+        owner: the rank of each sample before the next epoch, (N,).
+        epochs_done: epochs.
+        last_losses: (N,) nats, of each sample as it was last trained on; NaN where it never was.
+
+    Raises:
+        InputError: there are more ranks than samples; or the model cannot be trained so, see `ranked_network`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        source: Source,
+        *,
+        strategy: Strategy,
+        world_size: int,
+        training: Training,
+        owner: Ints | None = None,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.source, self.strategy, self.world_size, self.training, self.seed = source, strategy, world_size, training, seed
+        self.device = torch.device(device)
+        self.batch_sizes = local_batches(len(source), world_size, training)
+        self.owner = initial_owner(len(source), world_size, self.rng("partition")) if owner is None else np.asarray(owner)
+        self.network = ranked_network(model, source, world_size, training, self.device, self.batch_sizes)
+        self.optimizer = sgd(self.network.model, training)
+        self.epochs_done = 0
+        self.last_losses: Floats = np.full(len(source), np.nan)
+
+    def rng(self, name: str, *numbers: int) -> np.random.Generator:
+        """The random stream of that name, as `simshuffle.train.run.Run.rng`."""
+        return stream(self.seed, name, *numbers)
+
+    def epoch(self, progress: Progress | None = None) -> EpochOutcome:
+        """Train for one epoch, and exchange after it. ``progress`` is called after every iteration with the share of the epoch done.
+
+        Raises:
+            Diverged: a loss is not finite, and the weights are those before its iteration; or a weight is not finite.
+        """
+        epoch, sizes = self.epochs_done + 1, self.batch_sizes
+        shards = self.strategy.shards(self.owner, self.world_size, self.rng("shuffle", epoch))
+        watch = Stopwatch(self.device)
+        with watch.measure("importance"):
+            importance = self._importance(epoch, shards)
+        plan = self.strategy.plan(
+            shards,
+            batch_size=self.training.local_batch_size,
+            iterations=len(sizes),
+            epoch=epoch,
+            importance=importance,
+            rng=self.rng("exchange", epoch),
+        )
+        samples = epoch_samples(shards, drop_last=self.training.drop_last)
+        with watch.measure("iterations"):
+            total, rows = self._iterations(epoch, samples, progress)
+        if not all(bool(torch.isfinite(weight).all()) for weight in self.network.model.parameters()):
+            last = len(sizes) - 1
+            raise Diverged(epoch, last, 0, self.learning_rate(epoch, last), "a weight, which all ranks share, after the update")
+        self.owner = plan.apply(self.owner)
+        self.epochs_done = epoch
+        return EpochOutcome(
+            epoch=epoch,
+            shards=shards,
+            plan=plan,
+            importance=importance,
+            train_loss=total / (sum(sizes) * self.world_size),
+            samples=sum(sizes) * self.world_size,
+            learning_rate=self.learning_rate(epoch, len(sizes) - 1),
+            iterations=rows,
+            importance_s=watch.seconds["importance"] if self.strategy.needs_importance and not self.strategy.lagging else 0.0,
+            seconds=watch.seconds["iterations"],
+        )
+
+    def learning_rate(self, epoch: int, iteration: int) -> float:
+        """The learning rate of an iteration (from 0) of an epoch (from 1)."""
+        return learning_rate(self.training, self.world_size, epoch, iteration, len(self.batch_sizes))
+
+    def _importance(self, epoch: int, shards: Shards) -> Floats | None:
+        if not self.strategy.needs_importance:
+            return None
+        if self.strategy.lagging:  # in the first epoch all are alike
+            return np.where(np.isnan(self.last_losses), 1.0, self.last_losses)
+        losses = inference_losses(self.network, self.source, shards)
+        finite = np.isfinite(losses[shards.order])
+        if not finite.all():
+            rank = int(np.searchsorted(shards.start, int(np.argmin(finite)), side="right")) - 1
+            raise Diverged(epoch, 0, rank, self.learning_rate(epoch, 0), "the inference loss of a sample")
+        return losses
+
+    def _iterations(self, epoch: int, samples: Ints, progress: Progress | None) -> tuple[float, list[dict[str, float]]]:
+        total, rows, begin = 0.0, [], 0
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int(self.rng("dropout", epoch).integers(2**63 - 1)))  # for layers that draw
+            for iteration, size in enumerate(self.batch_sizes):
+                watch = Stopwatch(self.device)
+                try:
+                    losses = self.step(samples[begin : begin + size], self.learning_rate(epoch, iteration), watch)
+                except _NotFinite as error:
+                    raise Diverged(epoch, iteration, error.rank, self.learning_rate(epoch, iteration)) from None
+                self.last_losses[samples[begin : begin + size]] = losses
+                total += float(losses.sum())
+                rows.append({f"{name}_s": watch.seconds[name] for name in ("forward", "backward", "update")})
+                begin += size
+                if progress is not None:
+                    progress((iteration + 1) / len(self.batch_sizes))
+        return total, rows
+
+    def step(self, samples: Ints, rate: float, watch: Stopwatch | None = None) -> Floats:
+        """One iteration: every rank on its column of ``samples`` (n, M), n its local batch; one update with learning rate ``rate``.
+
+        Returns the loss of each sample before the update, (n, M) nats.
+        """
+        watch = watch or Stopwatch(self.device)
+        losses = self.gradient(samples, watch)
+        with watch.measure("update"):
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+        return losses
+
+    def gradient(self, samples: Ints, watch: Stopwatch | None = None) -> Floats:
+        """Leave the gradient of the mean loss of ``samples`` (n, M) in the weights; returns the losses (n, M) in nats."""
+        watch = watch or Stopwatch(self.device)
+        found: Floats = np.empty(samples.shape)
+        self.optimizer.zero_grad()
+        for first, part in self.network.parts(samples):
+            with watch.measure("forward"):
+                losses, _ = self.network.losses(self.source, first, part)
+                found[:, first : first + part.shape[1]] = losses.detach().cpu().numpy().reshape(part.shape)
+            finite = np.isfinite(found[:, first : first + part.shape[1]]).all(axis=0)
+            if not finite.all():
+                raise _NotFinite(first + int(np.argmin(finite)))
+            with watch.measure("backward"):
+                (losses.sum() / samples.size).backward()  # type: ignore[no-untyped-call]
+        return found
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Copies of the weights, by name as in the model."""
+        return {name: weight.detach().clone() for name, weight in self.network.model.named_parameters()}
+
+    def model(self, rank: int | None = None) -> nn.Module:
+        """A copy of the trained model with ordinary layers, and the batch-norm statistics of ``rank``; pooled over ranks if None."""
+        return ordinary(self.network.model, rank)
+
+
+class _NotFinite(Exception):
+    """A loss is not finite on ``rank``."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank)
+        self.rank = rank
+
+
+def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
+    """The optimiser of ``model``; its learning rate is set before every step."""
+    return torch.optim.SGD(
+        model.parameters(),
+        lr=training.learning_rate,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+        nesterov=training.nesterov,
+        foreach=True,
+    )

@@ -1,0 +1,168 @@
+"""Evaluation on test samples, with the batch-norm statistics of every rank, of rank 0, pooled over ranks, or of the whole training set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import nn
+
+from simshuffle.train.batch_norm import batch_norm_layers, ordinary, pooled
+from simshuffle.train.network import RankedNetwork
+from simshuffle.train.source import Ints, Source
+from simshuffle.train.training import Statistics
+
+RECALIBRATION_BATCH = 1024
+"""Samples of a batch from which statistics are taken anew; there are as many batches as this makes, of equal size."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What an evaluation found.
+
+    Attributes:
+        accuracy: share of test samples whose label gets the largest logit.
+        loss: mean cross-entropy, nats.
+    """
+
+    accuracy: float
+    loss: float
+
+
+class Evaluation:
+    """Evaluates the networks of one run, always on the same samples by the same ranks.
+
+    Args:
+        test: the test samples.
+        train: the training samples, for recalibrated statistics.
+        statistics: evaluations to make.
+        world_size: M.
+        own_ranks: how many ranks evaluate each test sample for 'own'; see `own_pairs`.
+        rng: draws who evaluates what for 'own'.
+        order_rng: draws the batches for recalibrated statistics.
+    """
+
+    def __init__(
+        self,
+        test: Source,
+        train: Source,
+        *,
+        statistics: Sequence[Statistics],
+        world_size: int,
+        own_ranks: int,
+        rng: np.random.Generator,
+        order_rng: np.random.Generator,
+    ) -> None:
+        self.test, self.train, self.statistics = test, train, statistics
+        self.samples, self.counted = own_pairs(len(test), world_size, own_ranks, rng)
+        self.order = order_rng.permutation(len(train))
+
+    def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
+        """The score with each of the statistics. The network stays as it is, in training mode.
+
+        Where there are no statistics of ranks, 'own', 'rank0' and 'pooled' are one evaluation; without any, all four are.
+        """
+        found: dict[Statistics, Score] = {}
+        for name in self.statistics:
+            same = next((other for other in found if self._alike(network, name, other)), None)
+            found[name] = found[same] if same is not None else self._score(network, name)
+        return found
+
+    def _alike(self, network: RankedNetwork, one: Statistics, other: Statistics) -> bool:
+        if not batch_norm_layers(network.model):
+            return True
+        return not network.by_rank and "recalibrated" not in (one, other)
+
+    def _score(self, network: RankedNetwork, name: Statistics) -> Score:
+        if name == "own" and network.by_rank:
+            return own_score(network, self.test, self.samples, self.counted)
+        model = ordinary(network.model, 0 if name == "rank0" else None)
+        if name == "recalibrated":
+            recalibrate(model, self.train, self.order, network.rows_at_once)
+        return score(model, self.test, network.rows_at_once)
+
+
+def own_pairs(num_samples: int, world_size: int, own_ranks: int, rng: np.random.Generator) -> tuple[Ints, NDArray[np.bool_]]:
+    """Which rank evaluates which test samples: sample numbers (n, M), a column for each rank, and (n, M) False for those that only fill up.
+
+    Each sample is evaluated by K = min(``own_ranks``, M) ranks, and each rank evaluates K num_samples / M samples, rounded up or down. So
+    the mean over all pairs estimates the mean over ranks of the accuracy on the whole test set: without bias, with every sample and
+    (nearly) every rank counted alike, and exactly where K = M.
+    """
+    each = min(own_ranks, world_size)
+    pairs = num_samples * each
+    layers = -(-pairs // world_size)
+    order, ranks = rng.permutation(num_samples), rng.permutation(world_size)
+    samples = np.zeros((layers, world_size), np.int64)
+    counted = np.zeros((layers, world_size), np.bool_)
+    number = np.arange(pairs)  # pairs are dealt out to the ranks in turn, so those of one sample go to K ranks
+    place = number // world_size, ranks[number % world_size]
+    samples[place] = order[number // each]
+    counted[place] = True
+    return samples, counted
+
+
+def own_score(network: RankedNetwork, test: Source, samples: Ints, counted: NDArray[np.bool_]) -> Score:
+    """Every rank evaluates its column of ``samples`` (n, M) with its own statistics; see `own_pairs`."""
+    right, loss = 0, 0.0
+    network.model.eval()
+    with torch.no_grad():
+        for first in range(0, network.world_size, network.rows_at_once):
+            ranks = slice(first, min(first + network.rows_at_once, network.world_size))
+            count = max(1, network.rows_at_once // (ranks.stop - first))
+            for begin in range(0, len(samples), count):
+                part, valid = samples[begin : begin + count, ranks], counted[begin : begin + count, ranks].ravel()
+                losses, logits = network.losses(test, first, part)
+                hit = logits.argmax(1).cpu().numpy() == test.targets[part.ravel()]
+                right += int(hit[valid].sum())
+                loss += float(losses.double().cpu().numpy()[valid].sum())
+    network.model.train()
+    return Score(right / int(counted.sum()), loss / int(counted.sum()))
+
+
+def score(model: nn.Module, test: Source, rows_at_once: int) -> Score:
+    """The score of an ordinary ``model`` on all test samples, ``rows_at_once`` together."""
+    right, loss = 0, 0.0
+    model.eval()
+    with torch.no_grad():
+        for begin in range(0, len(test), rows_at_once):
+            inputs, targets = test.batch(np.arange(begin, min(begin + rows_at_once, len(test))))
+            logits = model(inputs)
+            right += int((logits.argmax(1) == targets).sum())
+            loss += float(F.cross_entropy(logits, targets, reduction="none").double().sum())
+    return Score(right / len(test), loss / len(test))
+
+
+def recalibrate(model: nn.Module, train: Source, order: Ints, rows_at_once: int) -> None:
+    """Give the batch-norm layers of ``model`` the statistics of the training samples under its weights, in place.
+
+    Samples are taken in ``order`` (N,), in equal batches of about `RECALIBRATION_BATCH` or of ``rows_at_once``, if that is less; the
+    batches' statistics are pooled: mean of means; mean of variances + variance of means.
+    """
+    layers = batch_norm_layers(model)
+    batches = max(1, len(order) // min(RECALIBRATION_BATCH, max(rows_at_once, 64)))
+    seen: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in layers]
+    model.eval()
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.train()
+        layer.momentum = 1.0  # running statistics are then those of the last batch
+    with torch.no_grad():
+        for batch in np.array_split(order, batches):
+            model(train.batch(batch)[0])
+            for layer, found in zip(layers, seen, strict=True):
+                found.append((_known(layer.running_mean), _known(layer.running_var)))
+    for layer, found, momentum in zip(layers, seen, momenta, strict=True):
+        layer.running_mean, layer.running_var = pooled(torch.stack([m for m, _ in found]), torch.stack([v for _, v in found]))
+        layer.momentum = momentum
+    model.eval()
+
+
+def _known(statistic: torch.Tensor | None) -> torch.Tensor:
+    if statistic is None:
+        raise ValueError("a layer without running statistics cannot be recalibrated")
+    return statistic.clone()

@@ -1,0 +1,17 @@
+"""Networks, one file each. To add one, write a file and add it to the union."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from simshuffle.train.models.base import Network
+from simshuffle.train.models.mlp import Mlp
+from simshuffle.train.models.resnet import ResNet
+from simshuffle.train.models.small_cnn import SmallCnn
+from simshuffle.train.models.wide_resnet import WideResNet
+
+Model = Annotated[Mlp | SmallCnn | ResNet | WideResNet, Field(discriminator="kind")]
+
+__all__ = ["Mlp", "Model", "Network", "ResNet", "SmallCnn", "WideResNet"]

@@ -1,0 +1,127 @@
+"""From a training to its record: the tables of a run, filled in epoch by epoch, and its description."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import BaseModel
+
+from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS, RecordedPlans, RunRecord
+from simshuffle.exchange import ExchangePlan, Strategy
+from simshuffle.train.emulation import EpochOutcome
+from simshuffle.train.evaluate import Score
+from simshuffle.train.importance import Floats, importance_row
+from simshuffle.train.source import Ints
+from simshuffle.train.training import STATISTICS, Statistics, Training
+
+NAN = float("nan")
+
+
+def strategy_label(strategy: Strategy) -> str:
+    """A short name, such as 'importance_pair-0.1-lagging': kind, Q, and the values that are not the default ones."""
+    parts = [strategy.kind]
+    if strategy.fraction:
+        parts.append(f"{strategy.fraction:g}")
+    parts += _unusual(strategy) if isinstance(strategy, BaseModel) else []
+    return "-".join(parts)
+
+
+def _unusual(record: BaseModel) -> list[str]:
+    """The values of ``record`` that are not the default ones, as text; those of the schedule only if they say who sends what to whom."""
+    found = []
+    for name, field in type(record).model_fields.items():
+        value = getattr(record, name)
+        if name == "schedule":
+            usual = field.get_default(call_default_factory=True)
+            found += [
+                str(getattr(value, key)) for key in ("partner_rule", "partner_lifetime", "rank_importance") if _differs(value, usual, key)
+            ]
+        elif name not in {"kind", "exchange_fraction", "source"} and value != field.get_default(call_default_factory=True):
+            found.append(name if value is True else str(value))
+    return found
+
+
+def _differs(value: Any, usual: Any, key: str) -> bool:
+    return bool(getattr(value, key) != getattr(usual, key))
+
+
+def description(strategy: Strategy, training: Training, **others: Any) -> dict[str, Any]:
+    """What was run, as plain values; ``others`` are the values that neither strategy nor training has, among them ``world_size``."""
+    schedule = strategy.carried_out
+    return {
+        **others,
+        "strategy": strategy.kind,
+        "label": strategy_label(strategy),
+        "exchange_fraction": strategy.fraction,
+        "lagging": strategy.lagging,
+        "selection": getattr(strategy, "selected_by", ""),
+        "partner_rule": "" if schedule is None else schedule.partner_rule,
+        "local_batch_size": training.local_batch_size,
+        "batch_norm": training.batch_norm,
+        "learning_rate": training.peak_learning_rate(others["world_size"]),
+        "epochs": training.epochs,
+        "exchange": strategy.model_dump(mode="json") if isinstance(strategy, BaseModel) else {},
+    }
+
+
+class Recorder:
+    """Collects what becomes the record of a run.
+
+    Args:
+        strategy: of the run.
+        owner: the rank of each sample before the first epoch, (N,).
+    """
+
+    def __init__(self, strategy: Strategy, owner: Ints) -> None:
+        self._strategy, self._owner = strategy, owner
+        self._epochs: list[dict[str, Any]] = []
+        self._iterations: list[dict[str, Any]] = []
+        self._importance: list[dict[str, Any]] = []
+        self._plans: list[ExchangePlan] = []
+        self._begin = time.perf_counter()
+        self._samples, self._seconds = 0, 0.0
+
+    def add(self, outcome: EpochOutcome, losses: Floats, scores: Mapping[Statistics, Score]) -> None:
+        """Add an epoch: its outcome, the losses (N,) of samples as they were last trained on, and the scores after it."""
+        epoch, shards = outcome.epoch, outcome.shards
+        owner = np.empty(len(shards.order), np.int64)
+        owner[shards.order] = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
+        if outcome.importance is not None and not self._strategy.lagging:
+            self._importance.append(importance_row(epoch, "inference", outcome.importance, owner))
+        self._importance.append(importance_row(epoch, "training", losses, owner))
+        self._iterations += [
+            {"exchange_s": 0.0, **row, "epoch": epoch, "iteration": number} for number, row in enumerate(outcome.iterations)
+        ]
+        self._plans.append(outcome.plan)
+        self._samples += outcome.samples
+        self._seconds += outcome.seconds
+        self._epochs.append(
+            {
+                "epoch": epoch,
+                "samples": outcome.samples,
+                "learning_rate": outcome.learning_rate,
+                "train_loss": outcome.train_loss,
+                "moved": outcome.plan.samples_moved,
+                "importance_s": outcome.importance_s,
+                **{f"{name}_accuracy": scores[name].accuracy if name in scores else NAN for name in STATISTICS},
+                **{f"{name}_loss": scores[name].loss if name in scores else NAN for name in STATISTICS},
+            }
+        )
+
+    def record(self, described: dict[str, Any], status: Literal["done", "failed"], message: str) -> RunRecord:
+        """The record; ``described`` gets samples_per_s, of the training alone."""
+        speed = self._samples / self._seconds if self._seconds else NAN
+        return RunRecord(
+            description={**described, "samples_per_s": speed},
+            status=status,
+            message=message,
+            epochs=pd.DataFrame(self._epochs, columns=list(EPOCH_COLUMNS)),
+            iterations=pd.DataFrame(self._iterations, columns=list(ITERATION_COLUMNS)),
+            importance=pd.DataFrame(self._importance, columns=list(IMPORTANCE_COLUMNS)),
+            plans=None if self._strategy.carried_out is None else RecordedPlans(self._owner, self._plans),
+            seconds=time.perf_counter() - self._begin,
+        )

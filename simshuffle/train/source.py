@@ -1,0 +1,154 @@
+"""Sources: where a training gets the inputs and targets of the samples that it names by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.train.data.base import Samples
+
+Ints = NDArray[np.integer]
+
+
+class Source(Protocol):
+    """Samples by number."""
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """The label of every sample: (N,)."""
+
+    def __len__(self) -> int:
+        """N, samples."""
+
+    def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs (n, *shape) and targets (n,) int64 of the samples ``indices`` (n,), on the training's device."""
+
+
+class ArraySource:
+    """Samples in memory, on the device that trains.
+
+    Args:
+        samples: inputs as float32, or as uint8, of which (x / 255 - mean) / std is given out.
+        mean, std: by channel, (channels,); for uint8 inputs. Empty for 0 and 1.
+        dtype: of the inputs given out.
+        device: holds them.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        mean: Sequence[float] = (),
+        std: Sequence[float] = (),
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.targets = samples.targets
+        inputs = torch.from_numpy(np.ascontiguousarray(samples.inputs))
+        self._raw = inputs.dtype == torch.uint8
+        self._inputs = inputs.to(device) if self._raw else inputs.to(device, dtype)
+        self._labels = torch.from_numpy(np.ascontiguousarray(samples.targets)).to(device)
+        self._dtype = dtype
+        by_channel = (-1, *[1] * (inputs.ndim - 2))
+        self._mean = torch.tensor(list(mean) or [0.0], dtype=dtype, device=device).view(by_channel)
+        self._std = torch.tensor(list(std) or [1.0], dtype=dtype, device=device).view(by_channel)
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.targets)
+
+    def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `Source.batch`."""
+        which = torch.from_numpy(np.asarray(indices, np.int64)).to(self._labels.device)
+        inputs = self._inputs.index_select(0, which)
+        if self._raw:
+            inputs = inputs.to(self._dtype).div_(255).sub_(self._mean).div_(self._std)
+        return inputs, self._labels.index_select(0, which)
+
+
+class DatasetSource:
+    """A map-style torch Dataset of pairs (input, target), read item by item when a batch needs them.
+
+    Args:
+        dataset: its targets are whole numbers from 0. They are taken from its attribute ``targets``, if it has a fitting one, or by
+            reading every item once.
+        dtype: of inputs that are not whole numbers.
+        device: gets the batches.
+        name: what errors call it.
+
+    Raises:
+        InputError: it is not map-style, it has no samples, or its items are not such pairs.
+    """
+
+    def __init__(
+        self, dataset: Dataset[Any], *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", name: str = "dataset"
+    ) -> None:
+        self._name = name
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            self._refuse("must be a map-style dataset, with __getitem__ and __len__", type(dataset).__name__, "Wrap it in one.")
+        self._dataset: Dataset[Any] = dataset
+        self._length, self._dtype, self._device = len(dataset), dtype, device
+        if not self._length:
+            self._refuse("must hold samples", "none", "Check its path.")
+        self._item(0)
+        self.targets = self._all_targets()
+
+    def __len__(self) -> int:
+        """N."""
+        return self._length
+
+    def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `Source.batch`.
+
+        Raises:
+            InputError: the inputs cannot be stacked to a tensor.
+        """
+        items = [self._item(int(i)) for i in indices]
+        try:
+            inputs = default_collate([given for given, _ in items])
+        except (TypeError, RuntimeError) as error:
+            kind = type(items[0][0]).__name__
+            self._refuse(f"inputs must be tensors or arrays of one shape ({error})", kind, "Give it a transform, such as ToTensor().")
+        if not isinstance(inputs, torch.Tensor):
+            self._refuse("inputs must be one tensor or array each", type(items[0][0]).__name__, "Wrap the dataset.")
+        inputs = inputs.to(self._device, self._dtype if inputs.is_floating_point() else inputs.dtype)
+        return inputs, torch.tensor([target for _, target in items], dtype=torch.int64, device=self._device)
+
+    def _item(self, index: int) -> tuple[Any, int]:
+        item = self._dataset[index]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            shown = f"{len(item)} values" if isinstance(item, tuple | list) else f"a {type(item).__name__}"
+            self._refuse(
+                "items must be pairs (input, target)", f"{shown} at {index}", "Training needs targets: give each sample its label."
+            )
+        given, target = item
+        number = _whole_number(target)
+        if number is None or number < 0:
+            self._refuse("targets must be whole numbers from 0", f"{target!r} at {index}", "Number the classes.")
+        return given, number
+
+    def _all_targets(self) -> NDArray[np.int64]:
+        known = getattr(self._dataset, "targets", None)
+        if known is not None and getattr(self._dataset, "target_transform", None) is None:
+            targets = np.asarray(known)
+            if targets.shape == (self._length,) and np.issubdtype(targets.dtype, np.integer) and targets.min() >= 0:
+                return targets.astype(np.int64)
+        return np.array([self._item(i)[1] for i in range(self._length)], np.int64)
+
+    def _refuse(self, rule: str, value: str, remedy: str) -> NoReturn:
+        raise InputError(Problem(self._name, rule, value, remedy), "training")
+
+
+def _whole_number(target: Any) -> int | None:
+    """``target`` if it is a whole number, or holds just one; else None."""
+    if isinstance(target, torch.Tensor) and target.numel() == 1 and not target.is_floating_point() and not target.is_complex():
+        return int(target)
+    if isinstance(target, np.ndarray) and target.size == 1 and np.issubdtype(target.dtype, np.integer):
+        return int(target.item())
+    return int(target) if isinstance(target, int | np.integer) else None

@@ -1,0 +1,78 @@
+"""How a network is trained: everything of a run but its data, network, ranks and strategy."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from simshuffle.spec import Count, NonNegative, Spec, whole_as_float
+
+Statistics = Literal["own", "rank0", "pooled", "recalibrated"]
+"""Where evaluation gets the batch-norm statistics from:
+
+own: each rank evaluates with its own running statistics, and the mean over ranks is taken;
+rank0: those of rank 0, as a checkpoint of DistributedDataParallel has them;
+pooled: mean over ranks, and variance within ranks plus variance between them;
+recalibrated: of the whole training set, with the final weights.
+"""
+STATISTICS: tuple[Statistics, ...] = ("own", "rank0", "pooled", "recalibrated")
+BatchNorm = Literal["per_rank", "sync", "none"]
+Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
+
+
+class Training(Spec):
+    """Stochastic gradient descent with momentum, as torch.optim.SGD.
+
+    Attributes:
+        epochs: how often every sample is trained on.
+        local_batch_size: b, samples of a rank in an iteration.
+        learning_rate: at a global batch of ``reference_batch_size``, after the warm-up.
+        learning_rate_scaling: with the global batch M b over the reference: 'linear', 'sqrt', or 'none' at all.
+        reference_batch_size: samples; see above.
+        warmup_epochs: over which the learning rate rises linearly from 0, iteration by iteration.
+        decay: of the learning rate after the warm-up: 'none', or 'cosine' down to 0 at the end.
+        momentum, weight_decay, nesterov: as in torch.optim.SGD.
+        batch_norm: 'per_rank' (each rank normalises its own local batch and keeps its own running statistics, as
+            DistributedDataParallel does), 'sync' (over all ranks, as SyncBatchNorm), or 'none' (scale and shift only).
+        drop_last: leave out what does not fill a last local batch, and the surplus sample of larger shards. If False, ranks with fewer
+            samples repeat their first ones, as torch's DistributedSampler does, and the last local batch may be smaller.
+        dtype: of weights and arithmetic.
+        evaluate_every: epochs between evaluations; the last epoch is always evaluated.
+        statistics: evaluations to make; see `Statistics`. With 'none' all of them are the same; with 'sync' all but 'recalibrated'.
+        own_ranks: how many ranks evaluate each test sample for 'own'; all of them where there are no more.
+    """
+
+    epochs: Count = 30
+    local_batch_size: Count = 8
+    learning_rate: Positive = 0.1
+    learning_rate_scaling: Literal["linear", "sqrt", "none"] = "none"
+    reference_batch_size: Count = 256
+    warmup_epochs: NonNegative = 0.0
+    decay: Literal["none", "cosine"] = "cosine"
+    momentum: Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, lt=1)] = 0.9
+    weight_decay: NonNegative = 5e-4
+    nesterov: bool = False
+    batch_norm: BatchNorm = "per_rank"
+    drop_last: bool = False
+    dtype: Literal["float32", "float64"] = "float32"
+    evaluate_every: Count = 1
+    statistics: list[Statistics] = Field(default_factory=lambda: list(STATISTICS))
+    own_ranks: Count = 8
+
+    def peak_learning_rate(self, world_size: int) -> float:
+        """The learning rate after the warm-up, with ``world_size`` ranks."""
+        ratio = world_size * self.local_batch_size / self.reference_batch_size
+        power = {"linear": 1.0, "sqrt": 0.5, "none": 0.0}[self.learning_rate_scaling]
+        return float(self.learning_rate * ratio**power)
+
+    def learning_rate_at(self, progress: float, world_size: int) -> float:
+        """The learning rate after ``progress`` epochs (a number from 0 to ``epochs``)."""
+        peak = self.peak_learning_rate(world_size)
+        if progress < self.warmup_epochs:
+            return peak * progress / self.warmup_epochs
+        if self.decay == "none":
+            return peak
+        rest = max(self.epochs - self.warmup_epochs, 1e-12)
+        return peak * 0.5 * (1.0 + math.cos(math.pi * min((progress - self.warmup_epochs) / rest, 1.0)))
