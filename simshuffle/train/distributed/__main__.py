@@ -1,0 +1,127 @@
+"""torchrun --nproc-per-node M -m simshuffle.train.distributed STUDY: the runs of a study on real ranks, with the usual tables."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from simshuffle.accuracy import folder as folders
+from simshuffle.accuracy.stored import write_run
+from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.library import read_value
+from simshuffle.train.distributed.group import Ranks, alike, collectively, leave
+from simshuffle.train.distributed.training import train_distributed
+from simshuffle.train.distributed.transport import TRANSPORTS
+from simshuffle.train.shuffling import RunJob, jobs_of, meta_of
+from simshuffle.train.study import load_study
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+TIMELINES = "timelines"
+
+
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(prog="simshuffle.train.distributed", description=__doc__)
+    parser.add_argument("study", help="a study file, or a name below studies/")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the study, such as seeds=1")
+    parser.add_argument("--out", type=Path, help="result folder; the default is results/ranks-NAME-FINGERPRINT")
+    parser.add_argument("--storage", type=Path, help="folder on the local storage for the shards; the default is memory")
+    parser.add_argument("--transport", choices=TRANSPORTS, default="isend")
+    parser.add_argument("--backend", default="gloo", help="of torch.distributed; with nccl every rank trains on a GPU")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run as one of the ranks that torchrun started; returns the exit code."""
+    chosen = arguments(given)
+    if "RANK" not in os.environ:
+        problem = Problem(
+            "", "must be started by torchrun", "", "torchrun --standalone --nproc-per-node 2 -m simshuffle.train.distributed ..."
+        )
+        return _refused(InputError(problem, "simshuffle.train.distributed"))
+    signal.signal(signal.SIGTERM, _stop)  # torchrun ends the others so if one fails
+    device = torch.device("cpu")
+    if chosen.backend == "nccl":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    try:
+        dist.init_process_group(chosen.backend)
+        _run_study(chosen, device)
+    except InputError as error:
+        return _refused(error)
+    except SimshuffleError as error:
+        sys.stderr.write(f"{error}\n")
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
+def _stop(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _refused(error: InputError) -> int:
+    if int(os.environ.get("RANK", "0")) == 0:
+        sys.stderr.write(f"{error}\n")
+    return BAD_INPUT
+
+
+def _run_study(chosen: argparse.Namespace, device: torch.device) -> None:
+    """Every run of the study, one after the other, those that are in the result folder excepted."""
+    ranks = Ranks.current()
+    values: dict[str, Any] = {"world_size": ranks.world_size}
+    for text in chosen.set:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(Problem("--set", "is written KEY=VALUE", repr(text), "For example --set seeds=1."), "command line")
+        try:
+            values[key] = read_value(value)
+        except ValueError:
+            raise InputError(
+                Problem(f"--set {key}", "the value must be plain YAML", repr(value), "Write for example 0.1."), "command line"
+            ) from None
+    study = load_study(chosen.study, values)
+    jobs = jobs_of(study, device.type)
+    meta = meta_of(study, jobs, f"{device.type}, {ranks.world_size} processes")
+    alike(ranks, {"study": meta["fingerprint"]}, {"study": "Give every rank the same study file and the same versions."})
+    folder: Path = chosen.out or Path("results") / f"ranks-{study.name.replace('/', '-')}-{meta['fingerprint']}"
+    first = ranks.rank == 0
+    collectively(ranks, lambda: folders.begin(folder, meta, study.to_yaml()) if first else None)
+    for name, job in jobs.items():
+        there = any(ranks.gather_texts("there" if first and (folder / folders.RUNS / name).exists() else ""))
+        if not there:
+            _one(job, folder / folders.RUNS / name, chosen, device)
+    if first:
+        folders.finish(folder, {})
+        sys.stdout.write(f"{(folder / 'report.txt').read_text(encoding='utf-8')}\nTables: {folder}\n")
+
+
+def _one(job: RunJob, place: Path, chosen: argparse.Namespace, device: torch.device) -> None:
+    """Train, and write the record, whole or not at all."""
+    record = train_distributed(job.training_run, transport=chosen.transport, storage=chosen.storage, device=device)
+    if record is None:
+        return
+    with TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.part-", ignore_cleanup_errors=True) as room:
+        draft = Path(room) / "run"
+        draft.mkdir()
+        write_run(replace(record, description=record.description | job.description), draft)
+        timelines = place.parent.parent / TIMELINES
+        timelines.mkdir(exist_ok=True)
+        record.timeline.to_parquet(Path(room) / "timeline.parquet", index=False, compression="zstd")
+        (Path(room) / "timeline.parquet").replace(timelines / f"{place.name}.parquet")
+        draft.rename(place)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,128 @@
+"""The exchange of one epoch as it is carried out, and what became of it."""
+
+from __future__ import annotations
+
+from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.exchange import ExchangePlan, ExchangeSchedule
+from simshuffle.train.distributed.dataset import Manifest, ShardDataset
+from simshuffle.train.distributed.group import ExchangeError, collectively, reason_of
+from simshuffle.train.distributed.transport import Message, Pair, Request, Transport, messages_of, split, wait
+
+
+class EpochExchange:
+    """Carries a plan out, iteration by iteration. Nothing is removed before all ranks have said that all has arrived.
+
+    What goes wrong with this rank's own storage is noted and told at the end, so that no other rank waits for messages in vain.
+
+    Args:
+        dataset: whose samples travel.
+        manifest: their sizes and checksums.
+        plan: of the epoch.
+        schedule: barriers and payload.
+        transport: that carries messages.
+        iterations: of the epoch.
+    """
+
+    def __init__(
+        self,
+        dataset: ShardDataset,
+        manifest: Manifest,
+        plan: ExchangePlan,
+        schedule: ExchangeSchedule,
+        transport: Transport,
+        iterations: int,
+    ) -> None:
+        self.dataset, self.manifest, self.plan, self.schedule, self.transport = dataset, manifest, plan, schedule, transport
+        self.ranks = dataset.ranks
+        self.iterations, self.next = iterations, 0
+        self._under_way: list[tuple[list[Message], Pair]] = []
+        self._received: list[int] = []
+        self._problems: list[str] = []
+
+    def begin(self) -> Pair:
+        """Begin the messages of the next iteration; nothing if there is none."""
+        if self.next >= self.iterations:
+            return [], []
+        messages = messages_of(self.plan, self.next, self.ranks.rank)
+        self.next += 1
+        pair = self.transport.begin(messages, self._payload)
+        if messages:
+            self._under_way.append((messages, pair))
+        return pair
+
+    def finish(self, out: list[Request], coming: list[Request]) -> None:
+        """Wait for what `begin` returned, and store what was received.
+
+        Raises:
+            ExchangeError: a peer is gone.
+            InputError: these are not requests of the epoch.
+        """
+        place = next((at for at, (_, pair) in enumerate(self._under_way) if pair[0] is out and pair[1] is coming), None)
+        if place is None:
+            if out or coming:
+                remedy = "Pass what communicate() returned, once."
+                raise InputError(Problem("requests", "are not under way", f"{len(out) + len(coming)} requests", remedy), "scheduler")
+            return
+        del self._under_way[place]
+        wait(coming, self.ranks)
+        for request in coming:
+            for sample, content in split(request, self.manifest.sizes):
+                self._keep(sample, content)
+        wait(out, self.ranks)
+        if self.schedule.barriers != "none":
+            self.ranks.barrier()
+
+    def finish_under_way(self) -> None:
+        """As `finish`, of all that was begun."""
+        while self._under_way:
+            self.finish(*self._under_way[0][1])
+
+    def finish_all(self) -> None:
+        """Carry out what is left of the plan, iteration by iteration, and wait for all of it."""
+        self.finish_under_way()
+        while self.next < self.iterations:
+            self.begin()
+            self.finish_under_way()
+
+    def settle(self) -> None:
+        """After `finish_all`: see that all has arrived everywhere; then remove what was sent. Otherwise remove what was received.
+
+        Raises:
+            ExchangeError: on all ranks, with what went wrong; the shards are those before the epoch. Or a peer is gone: then nothing is
+                removed at all, because the others may have gone on.
+        """
+        text = "; ".join(self._problems[:3]) + (f" and {len(self._problems) - 3} more" if len(self._problems) > 3 else "")
+        problems = self.ranks.gather_texts(text)
+        if any(problems):
+            for sample in self._received:
+                self.dataset.store.remove(sample)
+            found = "\n".join(f"rank {rank}: {each}" for rank, each in enumerate(problems) if each)
+            rest = "Every rank has its shard as before the epoch; when the cause is removed, the epoch can be scheduled again."
+            raise ExchangeError(f"{found}\n{rest}")
+        collectively(self.ranks, self._remove_sent)
+
+    def _remove_sent(self) -> None:
+        rank = self.ranks.rank
+        for sample in self.plan.sample[self.plan.moving[:, rank], rank]:
+            self.dataset.store.remove(int(sample))
+
+    def _payload(self, sample: int) -> bytes:
+        """What is sent of a sample; if it cannot be read, as many zeros, which the receiver refuses by their checksum."""
+        try:
+            content = self.dataset.to_payload(self.dataset.store.get(sample), self.schedule.payload)
+            if self.manifest.fits(sample, content):
+                return content
+            self._problems.append(f"sample {sample} is not what it was when it was staged")
+        except (OSError, SimshuffleError) as error:
+            self._problems.append(f"sample {sample} could not be read: {reason_of(error)}")
+        return bytes(int(self.manifest.sizes[sample]))
+
+    def _keep(self, sample: int, content: bytes) -> None:
+        if not self.manifest.fits(sample, content):
+            self._problems.append(f"sample {sample} arrived damaged")
+            return
+        try:
+            self.dataset.store.put(sample, self.dataset.from_payload(content, self.schedule.payload))
+            self._received.append(sample)
+        except (OSError, SimshuffleError) as error:
+            self._problems.append(f"sample {sample} could not be stored: {reason_of(error)}")

@@ -1,0 +1,233 @@
+"""ShardDataset: a map-style dataset of which this rank holds a shard in local storage."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset, IterableDataset
+
+from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.form import validated
+from simshuffle.library import by_kind
+from simshuffle.rng import stream
+from simshuffle.spec import Spec
+from simshuffle.train.distributed.codec import decode, encode
+from simshuffle.train.distributed.group import Ranks, collectively
+from simshuffle.train.distributed.store import FolderStore, MemoryStore, Store
+from simshuffle.train.partition import Partition
+
+Ints = NDArray[np.integer]
+Payload = Literal["decoded", "encoded"]
+
+
+class ShardDataset(Dataset[Any]):
+    """A map-style dataset, of which every rank copies its own samples to local storage. Samples keep their numbers in the whole set.
+
+    The process group must be there. A `Scheduler` stages the samples, exchanges them, and says by its sampler which ones this rank
+    trains on; ``dataset[sample]`` gives the item, from local storage if it was staged, else from ``source``.
+
+    Args:
+        source: the whole dataset, the same on every rank. Its items are bytes, or tuples of tensors, arrays and numbers, such as (input,
+            target). They are read once, when they are staged, so random transforms belong into ``transform``.
+        storage: folder on the node's local storage; every rank makes a folder of its own in it. None keeps the samples in memory.
+        partition: who holds which sample before the first epoch; a record or text, such as ``"dirichlet:alpha=0.3"``.
+        seed: of all that is drawn: partition, shuffling, exchange.
+        targets: (N,) labels, which all partitions but the random one need. By default ``source.targets``.
+        transform: makes of a stored item what training gets; applied at every access.
+        encode, decode: an item to bytes and back, where it is made of something else.
+
+    Raises:
+        InputError: no process group, or an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        source: Dataset[Any],
+        storage: str | Path | None = None,
+        *,
+        partition: str | Partition = "random",
+        seed: int = 0,
+        targets: Ints | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        encode: Callable[[Any], bytes] = encode,
+        decode: Callable[[bytes], Any] = decode,
+    ) -> None:
+        self.ranks = Ranks.current()
+        if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
+            rule = "must be a map-style dataset, with __getitem__ and __len__"
+            raise InputError(Problem("source", rule, type(source).__name__, "Wrap it in one."), "dataset")
+        self.source, self.seed, self.transform = source, seed, transform
+        self.partition = _partition(partition)
+        self._encode, self._decode, self._targets = encode, decode, targets
+        self._place = None if storage is None else Path(storage) / f"rank-{self.ranks.rank:05d}"
+        self._staged = False
+        self._store: Store | None = None
+
+    def __len__(self) -> int:
+        """N, of the whole set."""
+        return len(self.source)
+
+    def __getitem__(self, sample: int) -> Any:
+        """The item of that number.
+
+        Raises:
+            InputError: it was not staged on this rank.
+        """
+        item = self.item(self.store.get(int(sample))) if self._staged else self.source[int(sample)]
+        return item if self.transform is None else self.transform(item)
+
+    @property
+    def staged(self) -> bool:
+        """Whether items come from local storage."""
+        return self._staged
+
+    @property
+    def store(self) -> Store:
+        """The local storage of this rank."""
+        if self._store is None:
+            self._store = MemoryStore() if self._place is None else FolderStore(self._place)
+        return self._store
+
+    def owner(self) -> Ints:
+        """The rank of each sample before the first epoch: (N,) int32, the same on all ranks."""
+        targets = self.targets() if self.partition.kind != "random" else np.zeros(len(self), np.int64)
+        return self.partition.owner(targets, self.ranks.world_size, stream(self.seed, "partition"))
+
+    def targets(self) -> NDArray[np.int64]:
+        """The label of every sample: (N,).
+
+        Raises:
+            InputError: none are known.
+        """
+        known = getattr(self.source, "targets", None) if self._targets is None else self._targets
+        if known is None or np.shape(known) != (len(self),):
+            shown = "none" if known is None else f"shape {np.shape(known)}"
+            remedy = "Pass targets=, or use the random partition."
+            rule = f"must be the labels of all {len(self)} samples for the partition '{self.partition.kind}'"
+            raise InputError(Problem("targets", rule, shown, remedy), "dataset")
+        return np.asarray(known, np.int64)
+
+    def stage(self, samples: Ints, *, reserve: float = 0.0) -> None:
+        """Copy ``samples`` to local storage, and remove all others from there. Collective.
+
+        ``reserve`` is kept free beside them, as a part of them: Q for an exchange.
+
+        Raises:
+            InputError: they do not fit; found before anything is written.
+            ExchangeError: a rank could not read or write a sample.
+        """
+        collectively(self.ranks, self._open)
+        self._check_room(samples, reserve)
+        collectively(self.ranks, lambda: self._copy(samples))
+        self._staged = True
+
+    def _open(self) -> None:
+        self.store.clear()
+
+    def _copy(self, samples: Ints) -> None:
+        for sample in samples:
+            self.store.put(int(sample), self.read(int(sample)))
+
+    def _check_room(self, samples: Ints, reserve: float) -> None:
+        """See that what all ranks of a host want to store fits there, by the sizes of `nbytes`."""
+        room = self.store.room()
+        wanted = int(sum(self.nbytes(samples)) * (1.0 + reserve)) if room is not None else 0
+        devices = self.ranks.gather_texts(room[0] if room is not None else "")
+        needs = self.ranks.gather(np.array([wanted, room[1] if room is not None else 0], np.int64))
+        problems = []
+        for device in sorted(set(devices) - {""}):
+            here = [need for need, name in zip(needs, devices, strict=True) if name == device]
+            total, free = sum(int(need[0]) for need in here), min(int(need[1]) for need in here)
+            if total > free:
+                rule = f"the shards of {len(here)} ranks must fit on {device}: {total / 1e9:.4g} GB with what is exchanged"
+                problems.append(
+                    Problem("storage", rule, f"{free / 1e9:.4g} GB free", "Use more hosts, a larger disk, or a smaller fraction.")
+                )
+        if problems:
+            raise InputError(problems, "dataset")
+
+    def unstage(self) -> None:
+        """Remove this rank's samples from local storage; items come from ``source`` again."""
+        if self._store is not None:
+            self._store.close()
+        self._store, self._staged = None, False
+
+    # ------------------------------------------------------------------------------------------- what other kinds of samples do otherwise
+
+    def read(self, sample: int) -> bytes:
+        """A sample as it is stored, read from ``source``."""
+        return self._encode(self.source[sample])
+
+    def item(self, content: bytes) -> Any:
+        """The item of a stored sample."""
+        return self._decode(content)
+
+    def nbytes(self, samples: Ints) -> list[int]:
+        """Bytes that each of ``samples`` will take; here all as many as the first, which is read for it."""
+        return [len(self.read(int(samples[0])))] * len(samples) if len(samples) else []
+
+    def to_payload(self, content: bytes, payload: Payload) -> bytes:
+        """What is sent of a stored sample: for tensors and arrays the same, 'decoded' or 'encoded'."""
+        return content
+
+    def from_payload(self, received: bytes, payload: Payload) -> bytes:
+        """What is stored of a received sample."""
+        return received
+
+
+class Manifest:
+    """What every rank knows of every sample that was staged: its size on the way, and a checksum of it.
+
+    Attributes:
+        sizes: (N,) int64, bytes.
+        checksums: (N,) uint32, CRC-32.
+    """
+
+    def __init__(self, dataset: ShardDataset, owner: Ints, payload: Payload) -> None:
+        self.sizes = np.zeros(len(owner), np.int64)
+        self.checksums = np.zeros(len(owner), np.uint32)
+        mine = np.flatnonzero(owner == dataset.ranks.rank)
+        found: list[tuple[int, int]] = []
+
+        def look() -> None:
+            for sample in mine:
+                content = dataset.to_payload(dataset.store.get(int(sample)), payload)
+                found.append((len(content), zlib.crc32(content)))
+
+        collectively(dataset.ranks, look)
+        table = np.array(found, np.int64).reshape(len(mine), 2)
+        parts = dataset.ranks.gather(table.ravel())
+        for rank, part in enumerate(parts):
+            of_rank = owner == rank
+            self.sizes[of_rank], self.checksums[of_rank] = part.reshape(-1, 2).T
+
+    def fits(self, sample: int, content: bytes) -> bool:
+        """Whether ``content`` is that of the sample."""
+        return len(content) == int(self.sizes[sample]) and zlib.crc32(content) == int(self.checksums[sample])
+
+
+class _Chosen(Spec):
+    partition: Partition
+
+
+def _partition(given: str | Partition) -> Partition:
+    try:
+        raw = by_kind(given) if isinstance(given, str) else given
+    except ScenarioError as error:
+        raise InputError([Problem("partition", p.rule, p.value, p.remedy) for p in error.problems], "dataset") from None
+    chosen, problems = validated({"partition": raw}, _Chosen)
+    if problems or chosen is None:
+        raise InputError(problems, "dataset")
+    return chosen.partition
+
+
+def default_device(module: torch.nn.Module) -> torch.device:
+    """Where the weights of ``module`` are."""
+    weight = next(module.parameters(), None)
+    return torch.device("cpu") if weight is None else weight.device

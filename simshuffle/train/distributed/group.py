@@ -1,0 +1,170 @@
+"""The process group as the scheduler needs it: numbers and texts from all ranks, and errors that all ranks agree on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from simshuffle.errors import InputError, Problem, SimshuffleError
+
+Ints = NDArray[np.integer]
+Floats = NDArray[np.float64]
+SHOWN = 10
+"""Samples that an error names; of more it gives the number."""
+
+
+class ExchangeError(SimshuffleError, RuntimeError):
+    """An exchange that could not be carried out, or shards that are not what they should be. No sample has been removed for it."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all.
+
+    Attributes:
+        rank: from 0.
+        world_size: M.
+        backend: 'gloo', 'mpi' or 'nccl'.
+        device: that the backend sends from and receives on; what is sent is copied there first.
+    """
+
+    rank: int
+    world_size: int
+    backend: str
+    device: torch.device
+
+    @classmethod
+    def current(cls, device: torch.device | str | None = None) -> Ranks:
+        """Of the default process group. ``device`` is by default the current GPU for nccl, and the CPU for all others.
+
+        Raises:
+            InputError: there is no process group.
+        """
+        if not (dist.is_available() and dist.is_initialized()):
+            remedy = "Start the script with torchrun, and call torch.distributed.init_process_group('gloo') first."
+            raise InputError(Problem("process group", "must be initialised", "", remedy), "torch.distributed")
+        backend = dist.get_backend()
+        if device is None:
+            device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
+        return cls(dist.get_rank(), dist.get_world_size(), str(backend), torch.device(device))
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        with self.communicating("a barrier"):
+            dist.barrier()
+
+    def gather(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
+        """The ``values`` (n,) of every rank, by rank; n may differ, the type must not."""
+        raw = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
+        with self.communicating("gathering from all ranks"):
+            sizes = [int(n) for n in self._all(torch.tensor([len(raw)]))]
+            padded = np.zeros(max(*sizes, 1), np.uint8)
+            padded[: len(raw)] = raw
+            found = self._all(torch.from_numpy(padded))
+        return [np.frombuffer(part.numpy()[:n].tobytes(), values.dtype) for part, n in zip(found, sizes, strict=True)]
+
+    def gather_texts(self, text: str) -> list[str]:
+        """The ``text`` of every rank."""
+        return [part.tobytes().decode() for part in self.gather(np.frombuffer(text.encode(), np.uint8))]
+
+    def agree(self, problem: str) -> None:
+        """Raise on every rank if there is a ``problem`` ('' for none) on any.
+
+        Raises:
+            ExchangeError: with the problems of all ranks.
+        """
+        found = [f"rank {rank}: {text}" for rank, text in enumerate(self.gather_texts(problem)) if text]
+        if found:
+            raise ExchangeError("\n".join(found))
+
+    @contextmanager
+    def communicating(self, what: str) -> Iterator[None]:
+        """Give a failure of the backend (a lost peer, a timeout) as an `ExchangeError`."""
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, SimshuffleError):
+                raise
+            self.lost(what, error)
+
+    def lost(self, what: str, error: Exception) -> NoReturn:
+        """The connection failed during ``what``.
+
+        Raises:
+            ExchangeError: always.
+        """
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ExchangeError(
+            f"rank {self.rank}: {what} failed ({self.backend}): {reason}. No sample was removed; a peer has probably ended or is too late."
+        ) from error
+
+    def _all(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        here = tensor.to(self.device)
+        parts = [torch.empty_like(here) for _ in range(self.world_size)]
+        dist.all_gather(parts, here)
+        return [part.cpu() for part in parts]
+
+
+def leave(code: int = 0) -> NoReturn:
+    """End the process, after all ranks have come here if ``code`` is 0; closes the process group.
+
+    Python is not taken apart for it. Threads of gloo that still hold tensors of DistributedDataParallel can abort a process while that is
+    done ("terminate called without an active exception", torch 2.13), and torchrun then calls a training failed that has ended well.
+    """
+    if code == 0 and dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> None:
+    """See that every rank has the same ``values``, given as text by name.
+
+    Raises:
+        InputError: on every rank, naming what differs, with two ranks and their values, and the remedy of that name.
+    """
+    problems = []
+    for name, value in values.items():
+        found = ranks.gather_texts(value)
+        other = next((rank for rank, text in enumerate(found) if text != found[0]), None)
+        if other is not None:
+            shown = f"{found[0]} on rank 0, {found[other]} on rank {other}"
+            problems.append(Problem(name, "must be the same on all ranks", shown, remedies.get(name, "")))
+    if problems:
+        raise InputError(problems, "torch.distributed")
+
+
+def collectively(ranks: Ranks, action: Callable[[], None]) -> None:
+    """Do ``action`` on this rank; afterwards all ranks raise if it failed on one.
+
+    Raises:
+        ExchangeError: it did; names rank and reason.
+    """
+    problem = ""
+    try:
+        action()
+    except (OSError, SimshuffleError, ValueError, TypeError) as error:
+        problem = reason_of(error)
+    ranks.agree(problem)
+
+
+def reason_of(error: Exception) -> str:
+    """What ``error`` says, with the kind of an error that is not our own."""
+    return str(error) if isinstance(error, SimshuffleError) else f"{type(error).__name__}: {error}"
+
+
+def named(samples: Sequence[int] | Ints) -> str:
+    """Sample numbers as text; of many only the first."""
+    shown = ", ".join(str(int(sample)) for sample in samples[:SHOWN])
+    return shown if len(samples) <= SHOWN else f"{shown} and {len(samples) - SHOWN} more"

@@ -1,0 +1,80 @@
+"""Importance of samples on real ranks: losses that every rank measures on its own samples, and that all ranks then share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.train.distributed.dataset import ShardDataset, default_device
+from simshuffle.train.distributed.group import Ranks
+
+Ints = NDArray[np.integer]
+Floats = NDArray[np.float64]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""The loss of each sample, (n,), given what the model puts out and the targets."""
+
+
+def cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Of each sample, nats."""
+    return F.cross_entropy(output, target, reduction="none")
+
+
+class TrainedLosses:
+    """The loss of each sample as it was last trained on. Every rank records its own; `share` makes the table the same on all.
+
+    Attributes:
+        table: (N,) nats; NaN where a sample was never trained on.
+    """
+
+    def __init__(self, num_samples: int, world_size: int) -> None:
+        self.table: Floats = np.full(num_samples, np.nan)
+        self._samples: Ints = np.zeros((0, world_size), np.int64)
+        self._mine: Floats = np.zeros(0)
+        self._known = 0
+
+    def begin(self, samples: Ints) -> None:
+        """A new epoch, in which rank r trains on column r of ``samples`` (n, M)."""
+        self._samples, self._mine, self._known = samples, np.zeros(len(samples)), 0
+
+    def record(self, losses: Floats) -> None:
+        """The losses of the next local batch.
+
+        Raises:
+            InputError: there are more than the epoch has samples.
+        """
+        end = self._known + len(losses)
+        if end > len(self._mine):
+            rule = f"are more than the {len(self._mine)} that this rank trains on in the epoch"
+            raise InputError(Problem("losses", rule, str(end), "Record those of each local batch once."), "scheduler")
+        self._mine[self._known : end] = losses
+        self._known = end
+
+    def share(self, ranks: Ranks) -> bool:
+        """Bring the losses of the epoch into the table, on all ranks; False if a rank has not recorded all of them."""
+        parts = ranks.gather(self._mine[: self._known])
+        complete = all(len(part) == len(self._mine) for part in parts)
+        for rank, part in enumerate(parts):
+            self.table[self._samples[: len(part), rank]] = part  # of a sample that was repeated, the later loss stays
+        self.begin(self._samples[:0])
+        return complete
+
+
+def inference_losses(dataset: ShardDataset, samples: Ints, model: nn.Module, batch_size: int, loss: Loss) -> Floats:
+    """The loss of each of ``samples`` (n,), which are in local storage, in eval mode and with this rank's running statistics: (n,) nats."""
+    network = model.module if isinstance(model, DistributedDataParallel) else model
+    device, training = default_device(network), network.training
+    found = [np.zeros(0)]
+    network.eval()
+    with torch.no_grad():
+        for inputs, targets in DataLoader(dataset, batch_size=batch_size, sampler=samples.tolist()):
+            found.append(loss(network(inputs.to(device)), targets.to(device)).double().cpu().numpy())
+    network.train(training)
+    return np.concatenate(found)

@@ -1,0 +1,118 @@
+"""The network on real ranks: DistributedDataParallel with statistics by rank, and batch norm over ranks on any backend."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from simshuffle.train.batch_norm import check_layers, check_materialised, scale_and_shift_only
+from simshuffle.train.training import BatchNorm
+
+
+def data_parallel(model: nn.Module, **more: Any) -> DistributedDataParallel:
+    """``model`` in torch's DistributedDataParallel, every rank keeping its own running statistics; ``more`` goes to its constructor.
+
+    By default DistributedDataParallel copies the buffers of rank 0 to all ranks before every forward pass in training
+    (``broadcast_buffers=True``). The weights are the same then, but every rank evaluates with the statistics of rank 0's shard.
+    """
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    keep = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # renamed in torch 2.13
+    return DistributedDataParallel(model, **{keep: False, **more})
+
+
+def with_batch_norm(model: nn.Module, mode: BatchNorm) -> nn.Module:
+    """``model`` with batch norm as ``mode``: itself for 'per_rank', which is what it does on real ranks; changed in place otherwise.
+
+    'sync' takes torch's SyncBatchNorm on a GPU; that refuses CPUs, where layers of our own do the same.
+
+    Raises:
+        InputError: a layer keeps statistics that cannot be treated so; names it.
+    """
+    check_materialised(model)
+    if mode == "none":
+        scale_and_shift_only(model)
+    elif mode == "sync":
+        check_layers(model)
+        if any(weight.is_cuda for weight in model.parameters()):
+            return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+        for layer in model.modules():
+            if type(layer) in _OVER_RANKS:
+                layer.__class__ = _OVER_RANKS[type(layer)]
+    else:
+        check_layers(model)
+    return model
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """The sum over all ranks. Its gradient is the sum of the gradients, because each rank's sum enters every rank's loss."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        total = gradients[0].clone()
+        dist.all_reduce(total)
+        return total
+
+
+class _OverRanks(_BatchNorm):
+    """Batch norm over the batches of all ranks, which are equally large; the running variance is unbiased over all of them."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """``input`` (n, C, ...), normalised."""
+        self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        if not self.training:
+            return super().forward(input)
+        shape = (1, -1, *[1] * (input.ndim - 2))
+        others = [axis for axis in range(input.ndim) if axis != 1]
+        count = input.numel() // input.shape[1] * dist.get_world_size()
+        mean = self._sum(input.sum(others)) / count
+        centred = input - mean.view(shape)
+        variance = self._sum((centred * centred).sum(others)) / count
+        self._track(mean.detach(), variance.detach() * (count / max(count - 1, 1)))
+        output = centred * torch.rsqrt(variance + self.eps).view(shape)
+        if self.weight is None:
+            return output
+        return output * self.weight.view(shape) + self.bias.view(shape)
+
+    @staticmethod
+    def _sum(value: torch.Tensor) -> torch.Tensor:
+        total: torch.Tensor = _SumOverRanks.apply(value)  # type: ignore[no-untyped-call]
+        return total
+
+    def _track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked += 1
+        factor = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, factor)
+        self.running_var.lerp_(variance, factor)
+
+
+class _OverRanks1d(_OverRanks, nn.BatchNorm1d):
+    pass
+
+
+class _OverRanks2d(_OverRanks, nn.BatchNorm2d):
+    pass
+
+
+class _OverRanks3d(_OverRanks, nn.BatchNorm3d):
+    pass
+
+
+_OVER_RANKS: dict[type[nn.Module], type[_OverRanks]] = {
+    nn.BatchNorm1d: _OverRanks1d,
+    nn.BatchNorm2d: _OverRanks2d,
+    nn.BatchNorm3d: _OverRanks3d,
+}

@@ -1,0 +1,325 @@
+"""Scheduler: which samples this rank trains on in every epoch, and the exchange of samples between ranks while it trains."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.exchange import ExchangePlan, ExchangeSchedule, Shards, Strategy, TrainedExchange
+from simshuffle.form import validated
+from simshuffle.library import by_kind
+from simshuffle.rng import stream
+from simshuffle.spec import Spec
+from simshuffle.train.distributed.carrying import EpochExchange
+from simshuffle.train.distributed.checking import check_shards
+from simshuffle.train.distributed.dataset import Manifest, ShardDataset
+from simshuffle.train.distributed.group import alike
+from simshuffle.train.distributed.losses import Loss, TrainedLosses, cross_entropy, inference_losses
+from simshuffle.train.distributed.sampler import ShardSampler
+from simshuffle.train.distributed.transport import TRANSPORTS, Pair, Request, TransportName, transport_named
+from simshuffle.train.iterations import epoch_samples, local_batches
+from simshuffle.train.training import Training
+
+Ints = NDArray[np.integer]
+Floats = NDArray[np.float64]
+DEFAULT_SCHEDULE = {"payload": "encoded", "barriers": "none"}
+"""Of partial local shuffle by its fraction alone: files travel as they are, and ranks need not meet before messages."""
+_SAME = {
+    "samples": "Give every rank the same dataset.",
+    "partition": "Give every rank the same partition, seed and targets.",
+    "plan": "This should not happen: the ranks' versions of numpy or simshuffle differ.",
+}
+
+
+class Scheduler:
+    """Shuffles the samples of a `ShardDataset` between ranks. All methods but ``record_losses`` are collective: every rank calls them, in
+    the same order. The samples are staged when it is made.
+
+    Args:
+        dataset: whose samples.
+        batch_size: b, samples of a rank in an iteration; also that of the DataLoader.
+        fraction: Q of partial local shuffle, whose files then travel encoded and without barriers.
+        strategy: instead of ``fraction``: any strategy, as a record or text, such as ``"importance_pair:exchange_fraction=0.1"``.
+        drop_last: also that of the DataLoader; see `simshuffle.train.Training`.
+        transport: 'isend' (every message of the plan by itself) or 'all_to_all' (all messages of an iteration together).
+
+    Attributes:
+        sampler: of the DataLoader.
+        owner: the rank of each sample before the next epoch, (N,).
+        epochs_done: epochs.
+        shards, plan: of the epoch that was scheduled last; None before.
+        importance: (N,) nats that the plan was made with; None without.
+
+    Raises:
+        InputError: an argument is not valid, or not the same on all ranks; the shards do not fit into the local storage.
+        ExchangeError: a rank could not read or store a sample.
+    """
+
+    def __init__(
+        self,
+        dataset: ShardDataset,
+        batch_size: int,
+        fraction: float | None = None,
+        *,
+        strategy: str | Strategy | None = None,
+        drop_last: bool = False,
+        transport: TransportName = "isend",
+    ) -> None:
+        chosen = _chosen(fraction, strategy, batch_size, drop_last, transport)
+        self.dataset, self.ranks, self.strategy = dataset, dataset.ranks, chosen.strategy
+        given = {"samples": len(dataset), "seed": dataset.seed, "partition": repr(dataset.partition), "transport": transport}
+        given |= {"batch_size": batch_size, "strategy": repr(chosen.strategy), "drop_last": drop_last}
+        alike(self.ranks, {name: str(value) for name, value in given.items()}, _SAME)
+        self._training, self._transport_name = chosen.training, transport
+        self.batch_sizes = local_batches(len(dataset), self.ranks.world_size, chosen.training)
+        self.owner = dataset.owner()
+        alike(self.ranks, {"partition": _mark(self.owner)}, _SAME)
+        self.sampler = ShardSampler(sum(self.batch_sizes) if drop_last else -(-len(dataset) // self.ranks.world_size))
+        self.epochs_done = 0
+        self.shards: Shards | None = None
+        self.plan: ExchangePlan | None = None
+        self.importance: Floats | None = None
+        self.losses = TrainedLosses(len(dataset), self.ranks.world_size)
+        self._measured: Floats | None = None
+        self._exchange: EpochExchange | None = None
+        self._scheduled = False
+        self._stage()
+        self._transport = transport_named(transport, self.ranks, self._sizes, self._schedule)
+
+    # ---------------------------------------------------------------------------------------------------------------- an epoch
+
+    def scheduling(self, epoch: int) -> None:
+        """Plan the epoch (from 1): what this rank trains on, which ``sampler`` then yields, and what it will send and receive.
+
+        Raises:
+            InputError: it is not the epoch after the last one; or the strategy needs an importance that was not measured or recorded.
+            ExchangeError: the ranks have planned differently.
+        """
+        self._check_epoch(epoch)
+        self.importance = self._shared_importance(epoch)
+        self.shards = self.strategy.shards(self.owner, self.ranks.world_size, stream(self.dataset.seed, "shuffle", epoch))
+        self.plan = self.strategy.plan(
+            self.shards,
+            batch_size=self._training.local_batch_size,
+            iterations=len(self.batch_sizes),
+            epoch=epoch,
+            importance=self.importance,
+            rng=stream(self.dataset.seed, "exchange", epoch),
+        )
+        alike(self.ranks, {"plan": _mark(self.shards.order, self.plan.sample, self.plan.target)}, _SAME)
+        samples = epoch_samples(self.shards, drop_last=self._training.drop_last)
+        self.sampler.order = samples[: len(self.sampler), self.ranks.rank]
+        self.losses.begin(samples)
+        if self._manifest is not None:
+            iterations = len(self.batch_sizes)
+            self._exchange = EpochExchange(self.dataset, self._manifest, self.plan, self._schedule, self._transport, iterations)
+        self._scheduled = True
+
+    def communicate(self) -> Pair:
+        """Begin to exchange the samples of the next iteration, without waiting: (requests of sends, requests of receives).
+
+        After the last iteration of the epoch nothing is left to begin.
+
+        Raises:
+            InputError: no epoch is scheduled.
+            ExchangeError: a peer is gone.
+        """
+        self._need_epoch("communicate")
+        return ([], []) if self._exchange is None else self._exchange.begin()
+
+    def synchronize(self, send_req: list[Request] | None = None, recv_req: list[Request] | None = None) -> None:
+        """Wait until what `communicate` began has arrived, and store it beside the samples that are trained on.
+
+        Without arguments, wait for all that is under way, if anything is.
+
+        A sample that cannot be stored is told by `clean_local_storage`, so that no other rank waits in vain.
+
+        Raises:
+            ExchangeError: a peer is gone.
+        """
+        self._need_epoch("synchronize")
+        if self._exchange is None:
+            return
+        if send_req is None or recv_req is None:
+            self._exchange.finish_under_way()
+        else:
+            self._exchange.finish(send_req, recv_req)
+
+    def clean_local_storage(self) -> None:
+        """End the epoch: carry out what is left of the plan, wait for it, and, if all has arrived on all ranks, remove what was sent.
+
+        Raises:
+            InputError: no epoch is scheduled.
+            ExchangeError: on all ranks: a sample did not arrive. Nothing that was sent is removed, and the epoch can be scheduled again.
+        """
+        self._need_epoch("clean_local_storage")
+        if self._exchange is not None:
+            exchange, self._exchange = self._exchange, None
+            self._scheduled = False
+            exchange.finish_all()
+            exchange.settle()
+        self._scheduled = False
+        self.owner = self.owner if self.plan is None else self.plan.apply(self.owner)
+        self.epochs_done += 1
+
+    # ------------------------------------------------------------------------------------------------------------ importance
+
+    def record_losses(self, losses: torch.Tensor) -> None:
+        """Note the losses (n,) of this rank's next local batch as it was trained on, nats, for a strategy with lagging importance.
+
+        Raises:
+            InputError: there are more than samples in the epoch, or no epoch is scheduled.
+        """
+        self._need_epoch("record_losses")
+        self.losses.record(losses.detach().double().cpu().numpy().ravel())
+
+    def measure_importance(self, model: nn.Module, batch_size: int = 256, loss: Loss = cross_entropy) -> None:
+        """Measure the loss of each of this rank's samples, for a strategy with importance of its own; before `scheduling`. Not collective.
+
+        The model, or the one in DistributedDataParallel, is used in eval mode, so with this rank's running statistics.
+
+        Args:
+            model: takes inputs as the DataLoader of ``dataset`` gives them, on the device of its weights.
+            batch_size: samples at once.
+            loss: the loss of each sample; by default cross-entropy.
+        """
+        mine = np.flatnonzero(self.owner == self.ranks.rank)
+        self._measured = inference_losses(self.dataset, mine, model, batch_size, loss)
+
+    def _shared_importance(self, epoch: int) -> Floats | None:
+        if not self.strategy.needs_importance:
+            return None
+        if self.strategy.lagging:
+            if not self.losses.share(self.ranks):
+                remedy = "Call scheduler.record_losses(losses) for every local batch."
+                raise InputError(Problem("losses", f"of all samples of epoch {epoch - 1} must be recorded", "", remedy), "scheduler")
+            return np.where(np.isnan(self.losses.table), 1.0, self.losses.table)  # in the first epoch all are alike
+        measured, self._measured = self._measured, None
+        parts = self.ranks.gather(np.zeros(0) if measured is None else measured)
+        importance = np.zeros(len(self.dataset))
+        for rank, part in enumerate(parts):
+            of_rank = np.flatnonzero(self.owner == rank)
+            if len(part) != len(of_rank):
+                remedy = "Call scheduler.measure_importance(model) on every rank before scheduling(epoch)."
+                raise InputError(Problem("importance", f"must be measured for epoch {epoch}", f"none on rank {rank}", remedy), "scheduler")
+            importance[of_rank] = part
+        return importance
+
+    # ------------------------------------------------------------------------------------------------- checks and checkpoints
+
+    def verify(self) -> None:
+        """See that every sample is on just one rank, on the one that the plans say, and as it was when it was staged. Reads all of them.
+
+        Raises:
+            InputError: an epoch is under way.
+            ExchangeError: on all ranks, with the samples that are missing, twice there, misplaced or damaged, and their ranks.
+        """
+        if self._scheduled:
+            raise InputError(Problem("verify", "must be called between epochs", "", "Call clean_local_storage() first."), "scheduler")
+        if self._manifest is not None:
+            check_shards(self.dataset, self.owner, self._manifest, self._schedule.payload)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs to go on after the last epoch: the same on all ranks, for torch.save. Not collective."""
+        if self._scheduled:
+            raise InputError(Problem("state_dict", "must be called between epochs", "", "Call clean_local_storage() first."), "scheduler")
+        return {
+            "epochs_done": self.epochs_done,
+            "owner": torch.from_numpy(np.array(self.owner)),
+            "losses": torch.from_numpy(self.losses.table.copy()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint: every rank stages the samples that it had then, from the source.
+
+        Raises:
+            InputError: it is of another number of samples or ranks.
+            ExchangeError: a rank could not read or store a sample.
+        """
+        owner = np.asarray(state["owner"])
+        if owner.shape != self.owner.shape or int(owner.max()) >= self.ranks.world_size:
+            shown = f"{len(owner)} samples, {int(owner.max()) + 1} ranks"
+            raise InputError(
+                Problem("state", "must be of the same samples and ranks", shown, "Use the checkpoint of this run."), "scheduler"
+            )
+        self.owner, self.epochs_done = owner, int(state["epochs_done"])
+        self.losses = TrainedLosses(len(owner), self.ranks.world_size)
+        self.losses.table[:] = np.asarray(state["losses"])
+        self._exchange, self._scheduled = None, False
+        self._stage()
+        self._transport = transport_named(self._transport_name, self.ranks, self._sizes, self._schedule)
+
+    # ---------------------------------------------------------------------------------------------------------------- inside
+
+    def _stage(self) -> None:
+        """Copy to local storage what the strategy keeps there."""
+        self._manifest: Manifest | None = None
+        if self.strategy.source == "pfs":
+            return
+        if self.strategy.fraction is None:  # the whole set on every rank
+            self.dataset.stage(np.arange(len(self.dataset)))
+            return
+        self.dataset.stage(np.flatnonzero(self.owner == self.ranks.rank), reserve=self.strategy.fraction)
+        self._manifest = Manifest(self.dataset, self.owner, self._schedule.payload)
+
+    @property
+    def _schedule(self) -> ExchangeSchedule:
+        return self.strategy.carried_out or ExchangeSchedule(payload="encoded", barriers="none")
+
+    @property
+    def _sizes(self) -> Ints:
+        return np.zeros(0, np.int64) if self._manifest is None else self._manifest.sizes
+
+    def _check_epoch(self, epoch: int) -> None:
+        if self._scheduled:
+            remedy = "Call clean_local_storage() at the end of every epoch."
+            raise InputError(Problem("epoch", "cannot be scheduled while another one is under way", str(epoch), remedy), "scheduler")
+        if epoch != self.epochs_done + 1:
+            rule = f"must be {self.epochs_done + 1}: epochs are numbered from 1, one after the other"
+            raise InputError(Problem("epoch", rule, str(epoch), "Use for epoch in range(1, epochs + 1)."), "scheduler")
+
+    def _need_epoch(self, what: str) -> None:
+        if not self._scheduled:
+            raise InputError(Problem(what, "needs an epoch that is scheduled", "", "Call scheduling(epoch) first."), "scheduler")
+
+
+class _Chosen(Spec):
+    """The arguments of a scheduler that are records."""
+
+    strategy: TrainedExchange
+    training: Training
+    transport: TransportName
+
+
+def _chosen(fraction: float | None, strategy: Any, batch_size: int, drop_last: bool, transport: str) -> _Chosen:
+    if (fraction is None) == (strategy is None):
+        remedy = "Give fraction=Q for partial local shuffle, or strategy=."
+        raise InputError(Problem("strategy", "either a fraction or a strategy is needed", "", remedy), "scheduler")
+    if transport not in TRANSPORTS:
+        raise InputError(Problem("transport", f"must be one of {', '.join(TRANSPORTS)}", repr(transport), "Use 'isend'."), "scheduler")
+    if strategy is None:
+        raw: Any = {"kind": "partial_local_shuffle", "exchange_fraction": fraction, "schedule": DEFAULT_SCHEDULE}
+    else:
+        try:
+            raw = by_kind(strategy) if isinstance(strategy, str) else strategy
+        except ScenarioError as error:
+            raise InputError([Problem("strategy", p.rule, p.value, p.remedy) for p in error.problems], "scheduler") from None
+    training = {"local_batch_size": batch_size, "drop_last": drop_last}
+    chosen, problems = validated({"strategy": raw, "training": training, "transport": transport}, _Chosen)
+    if problems or chosen is None:
+        raise InputError(problems, "scheduler")
+    return chosen
+
+
+def _mark(*arrays: Ints) -> str:
+    """A number that stands for the arrays."""
+    mark = 0
+    for array in arrays:
+        mark = zlib.crc32(np.ascontiguousarray(array, np.int64).tobytes(), mark)
+    return f"{mark:08x}"

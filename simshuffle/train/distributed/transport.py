@@ -1,0 +1,223 @@
+"""How samples travel between ranks: one message after the other with isend and irecv, or all of an iteration with all_to_all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.exchange import ExchangePlan, ExchangeSchedule
+from simshuffle.train.distributed.group import Ranks, named
+
+Ints = NDArray[np.integer]
+TransportName = Literal["isend", "all_to_all"]
+TRANSPORTS: tuple[TransportName, ...] = ("isend", "all_to_all")
+TAGS = 1 << 15
+"""Tags in use; the MPI standard promises 32,768 of them."""
+_FAULTS = (RuntimeError, ValueError, NotImplementedError)
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one rank sends and receives together. A rank that is its own destination keeps its samples.
+
+    Attributes:
+        number: as in the plan.
+        destination, source: ranks.
+        sent, received: sample numbers, in the order of the plan's steps.
+    """
+
+    number: int
+    destination: int
+    source: int
+    sent: Ints
+    received: Ints
+
+
+@dataclass
+class Request:
+    """Something under way.
+
+    Attributes:
+        peer: the rank at the other end; -1 for all.
+        samples: that travel, in the order of the buffer.
+        buffer: their bytes, one after the other; kept until the request is done.
+        work: what torch.distributed waits for.
+    """
+
+    peer: int
+    samples: Ints
+    buffer: torch.Tensor
+    work: Any
+
+
+Pair = tuple[list[Request], list[Request]]
+"""Requests of what is sent and of what is received."""
+Operation = tuple[Callable[..., Any], torch.Tensor, int, int]
+"""isend or irecv, with buffer, peer and tag."""
+Payloads = Callable[[int], bytes]
+"""What is sent of a sample."""
+
+
+def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[Message]:
+    """The messages of ``rank`` after an iteration, in order; those that it keeps included."""
+    first, last = np.searchsorted(plan.iteration, [iteration, iteration + 1])
+    numbers = plan.message[first:last]
+    begins = [*np.flatnonzero(np.diff(numbers, prepend=-1)), len(numbers)]
+    out = []
+    for begin, end in pairwise(first + np.asarray(begins)):
+        targets = plan.target[begin]
+        source = int(np.flatnonzero(targets == rank)[0])
+        samples = plan.sample[begin:end]
+        out.append(Message(int(plan.message[begin]), int(targets[rank]), source, samples[:, rank], samples[:, source]))
+    return out
+
+
+class Transport(Protocol):
+    """Carries the messages of an iteration out."""
+
+    def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
+        """Send and receive, without waiting for it."""
+
+
+class Isend:
+    """A message of the plan is a message on the network; receives are posted before sends.
+
+    Args:
+        ranks: this process among all.
+        sizes: (N,) bytes of every sample on its way.
+        barriers: as of `ExchangeSchedule`.
+    """
+
+    def __init__(self, ranks: Ranks, sizes: Ints, barriers: str) -> None:
+        self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
+
+    def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
+        """As `Transport.begin`; with barriers, all ranks meet before the messages."""
+        out: list[Request] = []
+        coming: list[Request] = []
+        if self.barriers == "message":
+            for message in messages:
+                self.ranks.barrier()
+                self._post([message], payload_of, out, coming)
+        else:
+            if messages and self.barriers == "iteration":
+                self.ranks.barrier()
+            self._post(messages, payload_of, out, coming)
+        return out, coming
+
+    def _post(self, messages: list[Message], payload_of: Payloads, out: list[Request], coming: list[Request]) -> None:
+        rank = self.ranks.rank
+        receives = [(m, self._empty(m.received)) for m in messages if m.source != rank]
+        sends = [(m, self._filled(m.sent, payload_of)) for m in messages if m.destination != rank]
+        operations: list[Operation] = [(dist.irecv, buffer, m.source, m.number % TAGS) for m, buffer in receives]
+        operations += [(dist.isend, buffer, m.destination, m.number % TAGS) for m, buffer in sends]
+        with self.ranks.communicating("sending samples"):
+            works = _started(operations, together=self.ranks.backend == "nccl")
+        coming += [Request(m.source, m.received, buffer, next(works)) for m, buffer in receives]
+        out += [Request(m.destination, m.sent, buffer, next(works)) for m, buffer in sends]
+
+    def _empty(self, samples: Ints) -> torch.Tensor:
+        return torch.empty(int(self.sizes[samples].sum()), dtype=torch.uint8, device=self.ranks.device)
+
+    def _filled(self, samples: Ints, payload_of: Payloads) -> torch.Tensor:
+        return joined([payload_of(int(sample)) for sample in samples]).to(self.ranks.device)
+
+
+class AllToAll:
+    """All messages of an iteration as one all_to_all_single; with barriers, all ranks meet before it.
+
+    Args:
+        ranks, sizes, barriers: as of `Isend`; 'message' is the same as 'iteration'.
+    """
+
+    def __init__(self, ranks: Ranks, sizes: Ints, barriers: str) -> None:
+        self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
+
+    def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
+        """As `Transport.begin`."""
+        if not messages:  # on no rank
+            return [], []
+        if self.barriers != "none":
+            self.ranks.barrier()
+        rank, world_size = self.ranks.rank, self.ranks.world_size
+        sent = [_of([m.sent for m in messages if m.destination == peer != rank]) for peer in range(world_size)]
+        received = [_of([m.received for m in messages if m.source == peer != rank]) for peer in range(world_size)]
+        out = joined([payload_of(int(sample)) for part in sent for sample in part]).to(self.ranks.device)
+        into = [int(self.sizes[part].sum()) for part in received]
+        room = torch.empty(sum(into), dtype=torch.uint8, device=self.ranks.device)
+        with self.ranks.communicating("sending samples"):
+            work = dist.all_to_all_single(room, out, into, [int(self.sizes[part].sum()) for part in sent], async_op=True)
+        return [Request(-1, _of(sent), out, work)], [Request(-1, _of(received), room, work)]
+
+
+def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: ExchangeSchedule) -> Transport:
+    """The transport of that name.
+
+    Raises:
+        InputError: the backend lacks what it needs; found by trying it out on all ranks.
+    """
+    if name == "all_to_all":
+        nothing = torch.zeros(ranks.world_size, dtype=torch.uint8, device=ranks.device)
+        try:
+            dist.all_to_all_single(torch.empty_like(nothing), nothing)
+        except _FAULTS as error:
+            rule = f"the backend {ranks.backend} has no all_to_all_single: {str(error).splitlines()[0]}"
+            raise InputError(Problem("transport", rule, name, "Use transport='isend'."), "scheduler") from None
+        return AllToAll(ranks, sizes, schedule.barriers)
+    return Isend(ranks, sizes, schedule.barriers)
+
+
+def wait(requests: list[Request], ranks: Ranks) -> None:
+    """Wait until all of ``requests`` are done.
+
+    Raises:
+        ExchangeError: one failed; names the peer and the samples.
+    """
+    for request in requests:
+        if request.work is None:
+            continue
+        try:
+            request.work.wait()
+        except SimshuffleError:
+            raise
+        except _FAULTS as error:
+            peer = "all ranks" if request.peer < 0 else f"rank {request.peer}"
+            ranks.lost(f"the exchange of samples {named(request.samples)} with {peer}", error)
+
+
+def split(request: Request, sizes: Ints) -> Iterator[tuple[int, bytes]]:
+    """The samples of a received request, each with its bytes."""
+    content = request.buffer.cpu().numpy().tobytes()
+    begin = 0
+    for sample in request.samples:
+        end = begin + int(sizes[sample])
+        yield int(sample), content[begin:end]
+        begin = end
+
+
+def joined(parts: list[bytes]) -> torch.Tensor:
+    """``parts`` one after the other: (bytes,) uint8."""
+    content = bytearray().join(parts)
+    return torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+
+
+def _of(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _started(operations: list[Operation], *, together: bool) -> Iterator[Any]:
+    """The work of each operation. NCCL needs them together: one that is posted alone could wait for its peer's other one."""
+    if not operations:
+        return iter(())
+    if not together:
+        return iter([call(tensor, peer, tag=tag) for call, tensor, peer, tag in operations])
+    works = dist.batch_isend_irecv([dist.P2POp(call, tensor, peer, tag=tag) for call, tensor, peer, tag in operations])
+    return iter(works if len(works) == len(operations) else works * len(operations))

@@ -1,0 +1,484 @@
+"""Scheduler, local storage and samples of real ranks: what goes wrong is told on all ranks, and no sample is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from simshuffle.errors import InputError
+from simshuffle.exchange import ExchangePlan
+from simshuffle.train.distributed import ExchangeError, ImageFolder, Scheduler, ShardDataset
+from simshuffle.train.distributed.checking import faults
+from simshuffle.train.distributed.codec import decode, encode
+from simshuffle.train.distributed.store import FolderStore
+from simshuffle.train.distributed.transport import messages_of
+
+SECONDS = 240
+COUNT = 41
+"""Samples, which three ranks do not share evenly."""
+
+
+def dataset(count: int = COUNT) -> TensorDataset:
+    inputs = torch.arange(count * 3, dtype=torch.float64).reshape(count, 3)
+    return TensorDataset(inputs, torch.arange(count) % 4)
+
+
+def tree(root: Path) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(COUNT):
+        folder = root / f"class{number % 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 256, (6 + number % 3, 7, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:03d}.{'jpg' if number % 2 else 'png'}")
+
+
+# ---------------------------------------------------------------------------------------- three processes, one scenario after the other
+
+
+def epoch(scheduler: Scheduler, number: int) -> list[int]:
+    """An epoch without training; what this rank read."""
+    scheduler.scheduling(number)
+    pending: tuple = ([], [])
+    for _ in range(len(scheduler.batch_sizes)):
+        scheduler.synchronize(*pending)
+        pending = scheduler.communicate()
+    scheduler.synchronize(*pending)
+    read = scheduler.sampler.order.tolist()
+    scheduler.clean_local_storage()
+    return read
+
+
+def refused(action) -> str:
+    try:
+        action()
+    except (InputError, ExchangeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def storage_error(rank: int, folder: Path) -> dict:
+    shard = ShardDataset(dataset(), folder / "storage")
+    scheduler = Scheduler(shard, 4, 0.5)
+    put, before = shard.store.put, shard.store.samples().tolist()
+
+    def broken(sample, content):
+        raise OSError(28, "No space left on device")
+
+    if rank == 1:
+        shard.store.put = broken
+    error = refused(lambda: epoch(scheduler, 1))
+    after = shard.store.samples().tolist()
+    scheduler.verify()
+    shard.store.put = put
+    read = epoch(scheduler, 1)
+    scheduler.verify()
+    return {"error": error, "before": before, "after": after, "again": read, "moved": shard.store.samples().tolist() != before}
+
+
+def damage(rank: int, folder: Path) -> dict:
+    shard = ShardDataset(dataset(), folder / "storage")
+    scheduler = Scheduler(shard, 4, strategy="local_shuffle")
+    mine = [shard.store.samples().tolist(), None, None]
+    lists = scheduler.ranks.gather(np.array(mine[0]))
+    missing, twice, broken = int(lists[0][0]), int(lists[1][0]), int(lists[2][0])
+    if rank == 0:
+        shard.store.remove(missing)
+        shard.store.put(twice, encode(dataset()[twice]))
+    if rank == 2:
+        content = bytearray(shard.store.get(broken))
+        content[-1] ^= 1
+        shard.store.put(broken, bytes(content))
+    return {"error": refused(scheduler.verify), "missing": missing, "twice": twice, "broken": broken}
+
+
+def mismatch(rank: int, folder: Path) -> dict:
+    return {"error": refused(lambda: Scheduler(ShardDataset(dataset(COUNT + (rank == 2))), 4, 0.5))}
+
+
+def no_room(rank: int, folder: Path) -> dict:
+    shard = ShardDataset(dataset(), folder / "storage")
+    shard.store.room = lambda: ("host:1", 1000)
+    return {"error": refused(lambda: Scheduler(shard, 4, 0.5)), "written": len(shard.store.samples())}
+
+
+def peak(rank: int, folder: Path) -> dict:
+    shard = ShardDataset(dataset(), folder / "storage")
+    scheduler = Scheduler(shard, 4, 0.4, transport="all_to_all")
+    most = []
+    for number in range(1, 6):
+        scheduler.scheduling(number)
+        for _ in scheduler.batch_sizes:
+            scheduler.synchronize()
+            scheduler.communicate()
+        scheduler.synchronize()
+        most.append(len(shard.store.samples()))
+        scheduler.clean_local_storage()
+        scheduler.verify()
+    return {"most": most, "sizes": np.bincount(scheduler.owner).tolist()}
+
+
+def once(rank: int, folder: Path) -> dict:
+    scheduler = Scheduler(ShardDataset(dataset()), 4, 0.5)
+    scheduler.scheduling(1)
+    send, receive = scheduler.communicate()  # once an epoch; the rest is carried out at its end
+    scheduler.synchronize(send, receive)
+    again = refused(lambda: scheduler.synchronize(send, receive)) if send or receive else "InputError"
+    scheduler.clean_local_storage()
+    scheduler.verify()
+    return {"again": again, "owner": scheduler.owner.tolist(), "planned": scheduler.plan.samples_moved}
+
+
+def images(rank: int, folder: Path) -> dict:
+    if rank == 0:
+        tree(folder / "tree")
+    dist.barrier()
+    out = {}
+    for payload in ("encoded", "decoded"):
+        strategy = f"partial_local_shuffle:exchange_fraction=0.6,schedule.payload={payload},schedule.barriers=none"
+        shard = ImageFolder(folder / "tree", folder / f"storage-{payload}", transform=np.asarray)
+        scheduler = Scheduler(shard, 4, strategy=strategy)
+        for number in (1, 2, 3):
+            epoch(scheduler, number)
+        scheduler.verify()
+        out[payload] = {int(s): [shard[int(s)][0].tolist(), shard[int(s)][1]] for s in shard.store.samples()}
+    return out | {"classes": shard.classes}
+
+
+def checkpoint(rank: int, folder: Path) -> dict:
+    def made() -> Scheduler:
+        strategy = "importance_pair:exchange_fraction=0.3,lagging=true"
+        return Scheduler(ShardDataset(dataset(), folder / "storage", seed=5), 4, strategy=strategy)
+
+    def train(scheduler, number):
+        scheduler.scheduling(number)
+        scheduler.record_losses(torch.from_numpy(1.0 + scheduler.sampler.order))
+        order = scheduler.sampler.order.tolist()
+        scheduler.clean_local_storage()
+        return order
+
+    first = made()
+    for number in (1, 2):
+        train(first, number)
+    first.losses.share(first.ranks)
+    torch.save(first.state_dict(), folder / f"state{rank}")
+    straight = [train(first, number) for number in (3, 4)]
+    second = made()
+    second.load_state_dict(torch.load(folder / f"state{rank}", weights_only=True))
+    resumed = [train(second, number) for number in (3, 4)]
+    second.verify()
+    return {"straight": straight, "resumed": resumed}
+
+
+def forgotten(rank: int, folder: Path) -> dict:
+    fresh = Scheduler(ShardDataset(dataset()), 4, strategy="importance_exchange:exchange_fraction=0.3")
+    lagging = Scheduler(ShardDataset(dataset()), 4, strategy="importance_exchange:exchange_fraction=0.3,lagging=true")
+    epoch(lagging, 1)
+    model = nn.Linear(3, 4).double()
+    if rank != 1:
+        fresh.measure_importance(model)
+    return {"fresh": refused(lambda: fresh.scheduling(1)), "lagging": refused(lambda: lagging.scheduling(2))}
+
+
+def death(rank: int, folder: Path) -> dict:
+    """Rank 2 ends in the middle of the exchange. The last scenario, because the process group is broken then."""
+    shard = ShardDataset(dataset(), folder / "storage")
+    scheduler = Scheduler(shard, 4, 0.9)
+    scheduler.scheduling(1)
+    scheduler.synchronize(*scheduler.communicate())
+    if rank == 2:
+        os._exit(0)
+
+    def rest():
+        for _ in range(len(scheduler.batch_sizes)):
+            scheduler.synchronize(*scheduler.communicate())
+        scheduler.clean_local_storage()
+
+    return {"error": refused(rest)}
+
+
+SCENARIOS = [storage_error, damage, mismatch, no_room, peak, once, images, checkpoint, forgotten, death]
+
+
+def serve(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    limit = timedelta(seconds=SECONDS)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=3, timeout=limit)
+    for scenario in SCENARIOS:
+        place = folder / scenario.__name__
+        place.mkdir(exist_ok=True)
+        found = scenario(rank, place)
+        (place / f"found{rank}.json").write_text(json.dumps(found))
+    os._exit(0)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """A function: what each of three ranks found in a scenario."""
+    folder = tmp_path_factory.mktemp("three")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    processes = []
+    try:
+        for rank in range(3):
+            with (folder / f"errors{rank}").open("wb") as errors:
+                command = [sys.executable, "-W", "error", __file__, str(rank), str(folder)]
+                processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors))
+        codes = [process.wait(SECONDS) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert codes == [0, 0, 0], "\n".join((folder / f"errors{rank}").read_text() for rank in range(3))[-6000:]
+    return lambda scenario, ranks=(0, 1, 2): [
+        json.loads((folder / scenario.__name__ / f"found{rank}.json").read_text()) for rank in ranks
+    ], folder
+
+
+def of(three, scenario, ranks=(0, 1, 2)):
+    return three[0](scenario, ranks)
+
+
+def test_a_sample_that_cannot_be_stored_is_told_on_all_ranks_and_none_is_lost(three):
+    found = of(three, storage_error)
+    for each in found:
+        assert each["error"].startswith("ExchangeError: rank 1: sample")
+        assert "No space left on device" in each["error"]
+        assert each["before"] == each["after"]
+        assert each["moved"]
+    assert sorted(sample for each in found for sample in each["before"]) == list(range(COUNT))
+
+
+def test_verify_names_what_is_missing_twice_there_and_damaged_on_all_ranks(three):
+    for each in of(three, damage):
+        assert f"missing: {each['missing']} (should be on rank 0)" in each["error"]
+        assert f"more than once: {each['twice']} (on ranks 0, 1)" in each["error"]
+        assert f"damaged on rank 2: {each['broken']}" in each["error"]
+
+
+def test_different_data_sets_are_refused_on_all_ranks(three):
+    for each in of(three, mismatch):
+        assert "samples: must be the same on all ranks; got 41 on rank 0, 42 on rank 2" in each["error"]
+
+
+def test_shards_that_do_not_fit_are_refused_before_anything_is_written(three):
+    for each in of(three, no_room):
+        assert "the shards of 3 ranks must fit on host:1" in each["error"]
+        assert each["written"] == 0
+
+
+def test_at_most_1_plus_q_of_a_shard_is_stored(three):
+    for rank, each in enumerate(of(three, peak)):
+        shard = each["sizes"][rank]
+        assert max(each["most"]) <= shard + round(0.4 * COUNT / 3) + 1
+        assert max(each["most"]) > shard
+
+
+def test_what_a_loop_leaves_over_is_exchanged_at_the_end_of_the_epoch(three):
+    found = of(three, once)
+    assert found[0]["planned"] > 0
+    assert len({str(each["owner"]) for each in found}) == 1
+    assert all(each["again"].startswith("InputError") for each in found)
+
+
+def test_images_travel_as_files_or_as_pixels(three):
+    found = of(three, images)
+    folder = three[1] / "images" / "tree"
+    files = [path for name in found[0]["classes"] for path in sorted((folder / name).iterdir())]
+    for payload in ("encoded", "decoded"):
+        held = {int(sample): item for each in found for sample, item in each[payload].items()}
+        assert sorted(held) == list(range(COUNT))
+        for sample, path in enumerate(files):
+            with Image.open(path) as image:
+                assert held[sample] == [np.asarray(image.convert("RGB")).tolist(), found[0]["classes"].index(path.parent.name)]
+
+
+def test_a_checkpoint_goes_on_as_if_nothing_had_happened(three):
+    for each in of(three, checkpoint):
+        assert each["straight"] == each["resumed"]
+
+
+def test_an_importance_that_is_forgotten_is_told_on_all_ranks(three):
+    for each in of(three, forgotten):
+        assert "importance: must be measured for epoch 1; got none on rank 1" in each["fresh"]
+        assert "of all samples of epoch 1 must be recorded" in each["lagging"]
+
+
+def test_no_sample_is_lost_when_a_process_dies(three):
+    for each in of(three, death, (0, 1)):
+        assert each["error"].startswith("ExchangeError")
+        assert "No sample was removed" in each["error"]
+    held = {int(path.name) for rank in range(3) for path in (three[1] / "death" / "storage" / f"rank-{rank:05d}").iterdir()}
+    assert held == set(range(COUNT))
+
+
+# ------------------------------------------------------------------------------------------------------------------------- one process
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path_factory.mktemp('alone')}/meeting", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_without_a_process_group():
+    with pytest.raises(InputError, match="process group: must be initialised"):
+        ShardDataset(dataset())
+
+
+def test_arguments_of_a_scheduler(alone):
+    shard = ShardDataset(dataset())
+    with pytest.raises(InputError, match="either a fraction or a strategy"):
+        Scheduler(shard, 4)
+    with pytest.raises(InputError, match="transport: must be one of isend, all_to_all; got 'carrier pigeon'"):
+        Scheduler(shard, 4, 0.1, transport="carrier pigeon")
+    with pytest.raises(InputError, match="exchange_fraction"):
+        Scheduler(shard, 4, 1.5)
+    with pytest.raises(InputError, match="batch_size"):
+        Scheduler(shard, 0, 0.5)
+    with pytest.raises(InputError, match=r"partition\.kind"):
+        ShardDataset(dataset(), partition="alphabetical")
+    with pytest.raises(InputError, match="must be the labels of all"):
+        Scheduler(ShardDataset(dataset(), partition="sorted"), 4, 0.5)
+
+
+def test_a_backend_without_all_to_all_is_named(alone, monkeypatch):
+    def lacking(*arguments, **more):
+        raise RuntimeError("ProcessGroup does not support alltoall")
+
+    monkeypatch.setattr(dist, "all_to_all_single", lacking)
+    with pytest.raises(InputError, match="gloo has no all_to_all_single"):
+        Scheduler(ShardDataset(dataset()), 4, 0.5, transport="all_to_all")
+
+
+def test_the_order_of_calls(alone):
+    scheduler = Scheduler(ShardDataset(dataset()), 4, 0.5)
+    with pytest.raises(InputError, match="has no order yet"):
+        list(scheduler.sampler)
+    with pytest.raises(InputError, match="communicate: needs an epoch"):
+        scheduler.communicate()
+    with pytest.raises(InputError, match="must be 1: epochs are numbered from 1"):
+        scheduler.scheduling(0)
+    scheduler.scheduling(1)
+    with pytest.raises(InputError, match="between epochs"):
+        scheduler.verify()
+    with pytest.raises(InputError, match="while another one is under way"):
+        scheduler.scheduling(2)
+    scheduler.clean_local_storage()
+    scheduler.verify()
+
+
+@pytest.mark.filterwarnings("default:.*multi-threaded.*:DeprecationWarning")  # of fork, from Python 3.12 on: gloo has threads
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_reads_what_the_sampler_names(alone, tmp_path, workers):
+    shard = ShardDataset(dataset(), tmp_path / "storage", transform=lambda item: (item[0] + 1, item[1]))
+    scheduler = Scheduler(shard, 4, 0.5)
+    loader = DataLoader(shard, batch_size=4, sampler=scheduler.sampler, num_workers=workers, persistent_workers=workers > 0)
+    for number in (1, 2):
+        scheduler.scheduling(number)
+        inputs = torch.cat([given for given, _ in loader])
+        assert torch.equal(inputs, dataset().tensors[0][scheduler.sampler.order.astype(int)] + 1)
+        scheduler.clean_local_storage()
+    del loader
+
+
+def test_unstaged_samples_come_from_the_source(alone, tmp_path):
+    shard = ShardDataset(dataset(), tmp_path / "storage")
+    scheduler = Scheduler(shard, 4, strategy="global_shuffle")
+    assert not shard.staged
+    assert not (tmp_path / "storage").exists()
+    scheduler.scheduling(1)
+    assert scheduler.communicate() == ([], [])
+    assert torch.equal(shard[7][0], dataset()[7][0])
+    scheduler.clean_local_storage()
+
+
+def test_a_tree_without_images(alone, tmp_path):
+    with pytest.raises(InputError, match="must hold images in a folder for each class"):
+        ImageFolder(tmp_path)
+    with pytest.raises(InputError, match="No such file"):
+        ImageFolder(tmp_path / "nowhere")
+
+
+def test_items_as_bytes_and_back():
+    item = (torch.arange(6, dtype=torch.bfloat16).reshape(2, 3), np.float32(1.5), 7, np.arange(4)[::2], b"raw", "text", None, True, 0.1)
+    back = decode(encode(item))
+    assert torch.equal(back[0], item[0])
+    assert back[0].dtype == torch.bfloat16
+    np.testing.assert_array_equal(back[3], item[3])
+    assert back[1:3] + back[4:] == item[1:3] + item[4:]
+    assert decode(encode(b"alone")) == b"alone"
+    with pytest.raises(InputError, match="pickle"):
+        encode((Image.new("RGB", (2, 2)), 1))
+
+
+def test_a_sample_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    store = FolderStore(tmp_path / "samples")
+    store.put(3, b"old")
+
+    def failing(self, content):
+        with self.open("wb") as file:
+            file.write(content[:1])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", failing)
+    for sample in (3, 4):
+        with pytest.raises(OSError, match="No space"):
+            store.put(sample, b"new")
+    monkeypatch.undo()
+    assert store.samples().tolist() == [3]
+    assert store.get(3) == b"old"
+    assert [path.name for path in (tmp_path / "samples").iterdir()] == ["000000000003"]
+    (tmp_path / "samples" / "thesis.tex").touch()
+    with pytest.raises(InputError, match=r"something else than samples: thesis\.tex"):
+        FolderStore(tmp_path / "samples")
+
+
+def test_messages_of_a_rank():
+    plan = ExchangePlan(
+        sample=np.array([[0, 10, 20], [1, 11, 21], [2, 12, 22]]),
+        target=np.array([[1, 2, 0], [1, 2, 0], [0, 2, 1]]),
+        iteration=np.array([0, 0, 2]),
+        message=np.array([0, 0, 1]),
+    )
+    (together,) = messages_of(plan, 0, 0)
+    assert (together.destination, together.source) == (1, 2)
+    assert (together.sent.tolist(), together.received.tolist()) == ([0, 1], [20, 21])
+    assert messages_of(plan, 1, 0) == []
+    (kept,) = messages_of(plan, 2, 0)
+    assert kept.destination == kept.source == 0
+
+
+def test_what_is_wrong_with_shards():
+    owner = np.array([0, 0, 1, 1])
+    good = [np.array([0, 1]), np.array([2, 3])]
+    assert faults(good, owner) == []
+    assert faults([np.array([0, 2]), np.array([1, 3])], owner) == [
+        "misplaced: 1 (on rank 1 instead of 0), 2 (on rank 0 instead of 1)",
+    ]
+    assert faults([np.array([0, 1, 9]), np.array([2])], owner) == [
+        "no samples of the data set, on rank 0: 9",
+        "missing: 3 (should be on rank 1)",
+    ]
+
+
+def test_the_script_of_the_page_is_the_one_that_runs():
+    root = Path(__file__).parents[2]
+    script = (root / "simshuffle" / "train" / "distributed" / "example.py").read_text()
+    assert f"```py\n{script}```" in (root / "docs" / "distributed.md").read_text()
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), Path(sys.argv[2]))
