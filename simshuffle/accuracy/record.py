@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from simshuffle.exchange import ExchangePlan
+from simshuffle.exchange.recording import RecordedPlans
 
 STATISTICS = ("own", "rank0", "pooled", "recalibrated")
 
@@ -19,6 +17,7 @@ EPOCH_COLUMNS = {
     "learning_rate": "at the end of the epoch",
     "train_loss": "mean over the samples of the epoch, as they were trained on",
     "moved": "samples that left their rank after it",
+    "label_divergence": "mean over ranks of the total variation distance between the labels of a shard and those of all samples: 0 to 1",
     "importance_s": "s, the inference pass over all shards; 0 without one",
     **{f"{name}_accuracy": f"share of test samples, evaluated with the statistics '{name}'; NaN if not evaluated" for name in STATISTICS},
     **{f"{name}_loss": f"mean test loss (cross-entropy, nats), with the statistics '{name}'; NaN if not evaluated" for name in STATISTICS},
@@ -49,19 +48,6 @@ IMPORTANCE_COLUMNS = {
     "between_ranks": "variance of the ranks' means over the variance of all values",
 }
 """Columns of a run's importance table and their meaning."""
-
-
-@dataclass(frozen=True)
-class RecordedPlans:
-    """The exchange of a whole run.
-
-    Attributes:
-        owner: (N,) the rank of each sample before the first epoch.
-        plans: one for every epoch.
-    """
-
-    owner: NDArray[np.integer]
-    plans: list[ExchangePlan]
 
 
 @dataclass(frozen=True)

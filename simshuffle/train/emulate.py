@@ -71,6 +71,7 @@ def train_run(run: Run, progress: Progress | None = None, device: str = "auto", 
         owner=owner,
         seed=run.seed,
         device=where,
+        places=run.places(),
     )
     test = ArraySource(data.test, data.mean, data.std, dtype=dtype, device=where)
     return _carried_out(emulation, test, progress, data=data.name, model=run.model.kind, partition=run.partition.kind)
@@ -84,6 +85,7 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     """
     data = run.data.load() if data is None else data
     check_ranks(len(data.train), run.world_size)
+    run.places()
     sizes = local_batches(len(data.train), run.world_size, run.training)
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     ranked_network(initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes)
@@ -214,7 +216,7 @@ def _carried_out(emulation: Emulation, test: Source, progress: Progress | None, 
         rng=emulation.rng("evaluate"),
         order_rng=emulation.rng("recalibrate"),
     )
-    recorder = Recorder(emulation.strategy, emulation.owner)
+    recorder = Recorder(emulation.strategy, emulation.owner, emulation.source.targets)
     for epoch in range(1, epochs + 1):
         try:
             outcome = emulation.epoch(_part_of(progress, epoch, epochs))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.exchange import ExchangePlan, Shards, Strategy, initial_owner
+from simshuffle.exchange import ExchangePlan, Places, Shards, Strategy, initial_owner
 from simshuffle.rng import stream
 from simshuffle.train.batch_norm import ordinary
 from simshuffle.train.importance import inference_losses
@@ -111,6 +111,7 @@ class Emulation:
         owner: the rank of each sample before the first epoch, (N,); None for a random partition.
         seed: of all that is drawn, in the streams of `simshuffle.train.run.Run.rng`.
         device: that trains.
+        places: where the ranks are, for strategies with partners of the same host, leaf switch or rack.
 
     Attributes:
         network: with the weights as they are now; see `RankedNetwork`.
@@ -133,7 +134,9 @@ class Emulation:
         owner: Ints | None = None,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        places: Places | None = None,
     ) -> None:
+        self.places = places
         self.source, self.strategy, self.world_size, self.training, self.seed = source, strategy, world_size, training, seed
         self.device = torch.device(device)
         self.batch_sizes = local_batches(len(source), world_size, training)
@@ -165,6 +168,7 @@ class Emulation:
             epoch=epoch,
             importance=importance,
             rng=self.rng("exchange", epoch),
+            places=self.places,
         )
         samples = epoch_samples(shards, drop_last=self.training.drop_last)
         with watch.measure("iterations"):

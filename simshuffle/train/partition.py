@@ -127,7 +127,7 @@ def check_ranks(num_samples: int, world_size: int) -> None:
         raise InputError(Problem("world_size", rule, str(world_size), "Take fewer ranks or more samples."), "partition")
 
 
-def label_skew(owner: Ints, targets: NDArray[np.int64], world_size: int) -> float:
+def label_divergence(owner: Ints, targets: Ints, world_size: int) -> float:
     """How much the ranks' labels differ from the set's: mean over ranks of the total variation distance, 0 (equal) to 1.
 
     The distance is half the sum over labels of the absolute difference between a rank's share of the label and the set's.

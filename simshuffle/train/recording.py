@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
-from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS, RecordedPlans, RunRecord
+from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS, RunRecord
 from simshuffle.exchange import ExchangePlan, Strategy
+from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.train.emulation import EpochOutcome
 from simshuffle.train.evaluate import Score
 from simshuffle.train.importance import Floats, importance_row
+from simshuffle.train.partition import label_divergence
 from simshuffle.train.source import Ints
 from simshuffle.train.training import STATISTICS, Statistics, Training
 
@@ -74,10 +76,11 @@ class Recorder:
     Args:
         strategy: of the run.
         owner: the rank of each sample before the first epoch, (N,).
+        targets: the label of each sample, (N,).
     """
 
-    def __init__(self, strategy: Strategy, owner: Ints) -> None:
-        self._strategy, self._owner = strategy, owner
+    def __init__(self, strategy: Strategy, owner: Ints, targets: Ints) -> None:
+        self._strategy, self._owner, self._targets = strategy, owner, targets
         self._epochs: list[dict[str, Any]] = []
         self._iterations: list[dict[str, Any]] = []
         self._importance: list[dict[str, Any]] = []
@@ -106,6 +109,7 @@ class Recorder:
                 "learning_rate": outcome.learning_rate,
                 "train_loss": outcome.train_loss,
                 "moved": outcome.plan.samples_moved,
+                "label_divergence": label_divergence(owner, self._targets, len(shards.sizes)),
                 "importance_s": outcome.importance_s,
                 **{f"{name}_accuracy": scores[name].accuracy if name in scores else NAN for name in STATISTICS},
                 **{f"{name}_loss": scores[name].loss if name in scores else NAN for name in STATISTICS},

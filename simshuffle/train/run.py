@@ -7,7 +7,12 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from simshuffle.exchange import TrainedExchange
+from simshuffle.cluster import Cluster
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange import Places, TrainedExchange
+from simshuffle.form import validated
+from simshuffle.library import find, read_yaml
+from simshuffle.resources import Resources
 from simshuffle.rng import stream
 from simshuffle.spec import Count, Spec
 from simshuffle.train.data import Data
@@ -26,6 +31,8 @@ class Run(Spec):
         exchange: the strategy.
         world_size: M, ranks.
         training: how.
+        cluster: machine, by its file or name, whose hosts, leaf switches and racks the ranks fill one after the other. Needed only where
+            partners are drawn within one of them (``partner_scope``).
         seed: of all that is drawn. Runs of the same seed begin with the same weights, and with the same shards where M is the same.
     """
 
@@ -35,8 +42,42 @@ class Run(Spec):
     exchange: TrainedExchange
     world_size: Count
     training: Training = Training()
+    cluster: str | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
         """The random stream of that name: 'weights', 'partition', ('shuffle', epoch), ('exchange', epoch), ..."""
         return stream(self.seed, name, *numbers)
+
+    def places(self) -> Places | None:
+        """Where the ranks are on the cluster; None if none is named.
+
+        Raises:
+            InputError: there is no such cluster, it cannot be read, or it has fewer GPUs than there are ranks; or partners are to be drawn
+                within a part of it, and none is named.
+        """
+        schedule = self.exchange.carried_out
+        if self.cluster is None:
+            if schedule is not None and schedule.partner_scope != "all":
+                rule = f"is needed for partners of the same {schedule.partner_scope}"
+                raise InputError(Problem("cluster", rule, "none", "Name a machine, such as abci."), "run")
+            return None
+        path = find(self.cluster, "topologies")
+        documents = read_yaml(path)
+        cluster, problems = validated(documents[0], Cluster) if len(documents) == 1 and isinstance(documents[0], dict) else (None, [])
+        if cluster is None or problems:
+            raise InputError(problems or [Problem("", "must hold the mapping of one cluster", str(path), "See topologies/.")], str(path))
+        resources_fit(cluster, self.world_size)
+        return Resources(cluster, self.world_size, np.random.default_rng(0)).places
+
+
+def resources_fit(cluster: Cluster, world_size: int) -> None:
+    """See that ``cluster`` has a GPU for each rank.
+
+    Raises:
+        InputError: it has not.
+    """
+    hosts = sum(1 for _, kind in cluster.topology.graph().nodes(data="kind") if kind == "host")
+    if world_size > hosts * cluster.host.gpus:
+        rule = f"must not exceed the {hosts * cluster.host.gpus} GPUs of {cluster.name}"
+        raise InputError(Problem("world_size", rule, str(world_size), "Use fewer ranks or a larger machine."), "run")

@@ -152,7 +152,9 @@ def check_all(runs: Iterable[Run], study: str) -> None:
     problems: dict[Problem, None] = {}
     seen: set[tuple[str, ...]] = set()
     for run in runs:
-        parts = (repr(run.data), repr(run.model), repr(run.training), str(run.world_size))
+        schedule = run.exchange.carried_out
+        near = "" if schedule is None else schedule.partner_scope
+        parts = (repr(run.data), repr(run.model), repr(run.training), str(run.world_size), str(run.cluster), near)
         if parts in seen:
             continue
         seen.add(parts)

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
 from simshuffle.form import validated
-from simshuffle.library import by_kind, find, nearest, read_yaml
+from simshuffle.library import by_kind, find, is_file, nearest, read_yaml
 from simshuffle.spec import Count, Spec
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
@@ -59,7 +59,7 @@ class Study(Spec):
         kind: 'shuffling': strategies compared by the accuracy that they reach.
         name: of the study.
         description: in words; the report begins with it.
-        data, model, partition, training, exchange, world_size: as of `Run`, of all runs that do not say otherwise.
+        data, model, partition, training, cluster, exchange, world_size: as of `Run`, of all runs that do not say otherwise.
         seeds: a list, or how many, which are 0, 1, ...; every combination is run with each of them.
         runs: blocks, each a product of lists by dotted key. What several blocks make is one run.
     """
@@ -73,6 +73,7 @@ class Study(Spec):
     exchange: TrainedExchange | None = None
     world_size: Count | None = None
     training: Training = Training()
+    cluster: str | None = None
     seeds: Seeds = Field(default_factory=lambda: [0])
     runs: Annotated[list[Block], Field(min_length=1)]
 
@@ -113,6 +114,8 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
     for key in REFERENCES:
         _name_by_kind(raw, key, key, problems)
     _locate(raw.get("data"), path.parent)
+    if isinstance(raw.get("cluster"), str) and is_file(path.parent / raw["cluster"]):
+        raw["cluster"] = str((path.parent / raw["cluster"]).absolute())
     for number, block in enumerate(raw["runs"] if isinstance(raw.get("runs"), list) else []):
         _normalise(block, f"runs.{number}", path.parent, problems)
     study, found = validated(raw, Study)

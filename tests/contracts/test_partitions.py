@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.train.partition import DirichletPartition, Partition, RandomPartition, ShardsPartition, SortedPartition, label_skew
+from simshuffle.train.partition import DirichletPartition, Partition, RandomPartition, ShardsPartition, SortedPartition, label_divergence
 
 EXAMPLES = [
     RandomPartition(kind="random"),
@@ -100,22 +100,22 @@ def test_pieces_are_dealt_out_at_random():
     assert firsts != sorted(firsts)
 
 
-def test_label_skew_by_hand():
+def test_label_divergence_by_hand():
     targets = np.array([0, 0, 1, 1])
-    assert label_skew(np.array([0, 1, 0, 1]), targets, 2) == 0
-    assert label_skew(np.array([0, 0, 1, 1]), targets, 2) == pytest.approx(0.5)
-    assert label_skew(np.array([0, 0, 0, 1]), targets, 2) == pytest.approx((1 / 6 + 0.5) / 2)
+    assert label_divergence(np.array([0, 1, 0, 1]), targets, 2) == 0
+    assert label_divergence(np.array([0, 0, 1, 1]), targets, 2) == pytest.approx(0.5)
+    assert label_divergence(np.array([0, 0, 0, 1]), targets, 2) == pytest.approx((1 / 6 + 0.5) / 2)
 
 
 def test_dirichlet_goes_from_sorted_to_random_as_alpha_grows():
     targets = np.arange(20_000) % 10
     alphas = (1e-3, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-    skews = [label_skew(owners(DirichletPartition(kind="dirichlet", alpha=a), 40, targets=targets), targets, 40) for a in alphas]
+    skews = [label_divergence(owners(DirichletPartition(kind="dirichlet", alpha=a), 40, targets=targets), targets, 40) for a in alphas]
     assert (np.diff(skews) < 0).all(), skews
     assert skews[0] > 0.7
     assert skews[-1] < 0.07
-    even = label_skew(owners(RandomPartition(kind="random"), 40, targets=targets), targets, 40)
-    assert label_skew(owners(DirichletPartition(kind="dirichlet", alpha=1e6), 40, targets=targets), targets, 40) < 1.2 * even
+    even = label_divergence(owners(RandomPartition(kind="random"), 40, targets=targets), targets, 40)
+    assert label_divergence(owners(DirichletPartition(kind="dirichlet", alpha=1e6), 40, targets=targets), targets, 40) < 1.2 * even
 
 
 def test_dirichlet_mixes_have_the_variance_of_the_distribution():

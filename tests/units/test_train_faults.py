@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
 from simshuffle.errors import InputError
 from simshuffle.exchange import GlobalShuffle, ImportanceExchange, ImportancePair, LocalShuffle, PartialLocalShuffle
+from simshuffle.library import by_kind
 from simshuffle.train import Diverged, Emulation, Run, Training, check_run, emulate, train_run
 from simshuffle.train.data import Digits
 from simshuffle.train.data.base import Samples, TrainingSet
@@ -360,7 +361,10 @@ def test_the_tables_of_a_run() -> None:
         "parameters": 6 * 8 + 8 * 8 + 4 * 8 + 9 * 3,
         "device": "cpu",
     }
-    assert {key: value for key, value in record.description.items() if key != "samples_per_s"} == expected
+    found = dict(record.description)
+    trained = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.25)
+    assert ImportanceExchange.model_validate(found.pop("exchange")) == trained
+    assert {key: value for key, value in found.items() if key != "samples_per_s"} == expected
     assert record.description["samples_per_s"] > 0
 
 
@@ -428,3 +432,44 @@ def test_a_run_loads_its_data_itself() -> None:
     record = train_run(run(training={"epochs": 1}))
     assert record.status == "done"
     assert record.description["data"] == Digits(kind="digits").load().name
+
+
+# ----------------------------------------------------------------------------------------------------------- places of the ranks
+
+
+def near(**values: Any) -> Run:
+    exchange = "partial_local_shuffle:exchange_fraction=0.5,schedule.partner_rule=random_pairs,schedule.partner_scope=host"
+    raw = {
+        "data": {"kind": "digits", "flat": True},
+        "model": {"kind": "mlp", "width": 8},
+        "exchange": by_kind(exchange),
+        "world_size": 16,
+        "training": {"epochs": 3, "local_batch_size": 16, "statistics": ["own"]},
+    }
+    return Run.model_validate(raw | values)
+
+
+def test_partners_of_the_same_host_need_a_cluster() -> None:
+    with pytest.raises(InputError, match="cluster: is needed for partners of the same host"):
+        check_run(near())
+    with pytest.raises(InputError, match="no such topology"):
+        check_run(near(cluster="nowhere"))
+    with pytest.raises(InputError, match="world_size: must not exceed the"):
+        check_run(near(cluster="small-fat-tree", world_size=1000))
+
+
+def test_samples_stay_on_the_host_whose_ranks_exchange_them() -> None:
+    """ABCI has 4 GPUs a host: rank r is on host r // 4, and nobody else gets its samples."""
+    record = train_run(near(cluster="abci"))
+    assert record.plans is not None
+    for plan in record.plans.plans:
+        assert plan.samples_moved > 0
+        assert (plan.target // 4 == np.arange(16) // 4).all()
+
+
+def test_label_divergence_of_sorted_shards_falls_as_samples_are_exchanged() -> None:
+    """Sorted by label, 16 ranks of 10 labels are far from the whole set (0.5 and more); with everything exchanged at random, near it."""
+    exchange = by_kind("partial_local_shuffle:exchange_fraction=1")
+    epochs = train_run(near(exchange=exchange, partition={"kind": "sorted"})).epochs
+    assert epochs["label_divergence"].iloc[0] > 0.8
+    assert epochs["label_divergence"].iloc[1] < 0.25

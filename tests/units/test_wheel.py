@@ -54,7 +54,7 @@ def test_the_wheel_holds_the_package_its_data_and_its_marker_of_types(unpacked):
     assert (package / "py.typed").is_file()
     assert names(package, "*.py") == names(ROOT / "simshuffle", "*.py")
     assert names(package / "catalog", "*.yaml") == names(ROOT / "simshuffle" / "catalog", "*.yaml") != set()
-    for folder in ("scenarios", "topologies", "validation"):
+    for folder in ("scenarios", "studies", "topologies", "validation"):
         shipped = package / "_shipped" / folder
         assert names(shipped, "*.*") == names(ROOT / folder, "*.*") != set()
         for name in names(shipped, "*.*"):

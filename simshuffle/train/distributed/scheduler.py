@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.exchange import ExchangePlan, ExchangeSchedule, Shards, Strategy, TrainedExchange
+from simshuffle.exchange import ExchangePlan, ExchangeSchedule, Places, Shards, Strategy, TrainedExchange
 from simshuffle.form import validated
 from simshuffle.library import by_kind
 from simshuffle.rng import stream
@@ -48,6 +48,7 @@ class Scheduler:
         strategy: instead of ``fraction``: any strategy, as a record or text, such as ``"importance_pair:exchange_fraction=0.1"``.
         drop_last: also that of the DataLoader; see `simshuffle.train.Training`.
         transport: 'isend' (every message of the plan by itself) or 'all_to_all' (all messages of an iteration together).
+        places: where the ranks are, for strategies with partners of the same host, leaf switch or rack.
 
     Attributes:
         sampler: of the DataLoader.
@@ -70,7 +71,9 @@ class Scheduler:
         strategy: str | Strategy | None = None,
         drop_last: bool = False,
         transport: TransportName = "isend",
+        places: Places | None = None,
     ) -> None:
+        self._places = places
         chosen = _chosen(fraction, strategy, batch_size, drop_last, transport)
         self.dataset, self.ranks, self.strategy = dataset, dataset.ranks, chosen.strategy
         given = {"samples": len(dataset), "seed": dataset.seed, "partition": repr(dataset.partition), "transport": transport}
@@ -111,6 +114,7 @@ class Scheduler:
             epoch=epoch,
             importance=self.importance,
             rng=stream(self.dataset.seed, "exchange", epoch),
+            places=self._places,
         )
         alike(self.ranks, {"plan": _mark(self.shards.order, self.plan.sample, self.plan.target)}, _SAME)
         samples = epoch_samples(self.shards, drop_last=self._training.drop_last)

@@ -106,7 +106,12 @@ class RankTraining:
         _check_world(run, self.ranks.world_size)
         training = run.training
         self.scheduler = Scheduler(
-            dataset, training.local_batch_size, strategy=run.exchange, drop_last=training.drop_last, transport=transport
+            dataset,
+            training.local_batch_size,
+            strategy=run.exchange,
+            drop_last=training.drop_last,
+            transport=transport,
+            places=run.places(),
         )
         self.model = with_batch_norm(initial_model(run, data).to(device, self.dtype), training.batch_norm)
         self.network = data_parallel(self.model)
@@ -235,7 +240,7 @@ def train_distributed(
     data = run.data.load() if data is None else data
     rank = RankTraining(run, data, transport=transport, storage=storage, device=torch.device(device))
     scheduler, training = rank.scheduler, run.training
-    recorder = Recorder(run.exchange, scheduler.owner)
+    recorder = Recorder(run.exchange, scheduler.owner, data.train.targets)
     scorer = Scorer(run, data, scheduler.ranks, torch.device(device)) if evaluate else None
     timeline: list[dict[str, NDArray[Any]]] = []
     status, message = "done", ""

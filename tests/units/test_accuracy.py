@@ -1,0 +1,402 @@
+"""From stored runs to tables, intervals, report and figures; and the files in between, whole or damaged. Nothing is trained here."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from simshuffle.accuracy import folder as folders
+from simshuffle.accuracy.figures import figures
+from simshuffle.accuracy.intervals import estimate, holm
+from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS, STATISTICS, RunRecord
+from simshuffle.accuracy.stored import check_run, read_record, read_run, write_run
+from simshuffle.accuracy.summary import summary
+from simshuffle.accuracy.tables import collect
+from simshuffle.accuracy.text import report
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.exchange import ExchangeSchedule, PartialLocalShuffle, empty_plan, initial_owner
+from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
+
+# ---------------------------------------------------------------------------------------------------------------------- statistics
+
+
+def test_the_interval_of_three_values_by_hand():
+    # mean 2, s = 1, t(0.975; 2) = 4.302653: the reach is 4.302653 / sqrt(3) = 2.484138
+    found = estimate([1.0, 2.0, 3.0])
+    assert (found.n, found.mean) == (3, 2.0)
+    assert found.low == pytest.approx(2 - 2.484138, abs=1e-5)
+    assert found.high == pytest.approx(2 + 2.484138, abs=1e-5)
+    assert found.half == pytest.approx(2.484138, abs=1e-5)
+    # t = 2 / (1 / sqrt(3)) = 3.4641; Student's distribution of 2 degrees has P(|T| > t) = 1 - t / sqrt(t^2 + 2)
+    assert found.p == pytest.approx(1 - 3.4641016 / math.sqrt(3.4641016**2 + 2), rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_intervals_and_paired_tests_are_those_of_scipy(n):
+    rng = np.random.default_rng(n)
+    one, other = rng.normal(0.8, 0.02, n), rng.normal(0.79, 0.02, n)
+    found = estimate(list(one - other))
+    expected = stats.ttest_rel(one, other)
+    assert found.p == pytest.approx(expected.pvalue, rel=1e-9)
+    low, high = expected.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-9)
+
+
+def test_one_value_has_no_interval_and_equal_values_need_none():
+    single = estimate([0.5])
+    assert single.mean == 0.5
+    assert all(math.isnan(value) for value in (single.low, single.high, single.p))
+    assert math.isnan(estimate([]).mean)
+    same = estimate([0.1, 0.1, 0.1])
+    assert (same.low, same.high, same.p) == (same.mean, same.mean, 0.0)
+    assert estimate([0.0, 0.0]).p == 1.0
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    inside = sum(found.low <= 1.0 <= found.high for found in (estimate(list(rng.normal(1.0, 2.0, 5))) for _ in range(2000)))
+    assert inside / 2000 == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 2000))
+
+
+def test_holm_by_hand():
+    # sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1 = 0.04, 0.06, 0.06, 0.04; none below the one before it
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([math.nan, 0.02]) == pytest.approx([math.nan, 0.02], nan_ok=True)
+
+
+# --------------------------------------------------------------------------------------------------------------------------- plans
+
+
+def recorded(world_size=6, samples=50, fraction=0.4, epochs=3, seed=0):
+    rng = np.random.default_rng(seed)
+    owner = initial_owner(samples, world_size, rng)
+    strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=fraction, schedule=ExchangeSchedule())
+    now, plans = owner, []
+    for epoch in range(1, epochs + 1):
+        shards = strategy.shards(now, world_size, rng)
+        plans.append(strategy.plan(shards, batch_size=2, iterations=4, epoch=epoch, importance=None, rng=rng))
+        now = plans[-1].apply(now)
+    return RecordedPlans(owner, plans)
+
+
+def same_plans(one, other):
+    pairs = [(one.owner, other.owner)]
+    for mine, its in zip(one.plans, other.plans, strict=True):
+        pairs += [(getattr(mine, name), getattr(its, name)) for name in ("sample", "target", "iteration", "message")]
+    return all(a.shape == b.shape and a.dtype == b.dtype and (a == b).all() for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    "plans", [recorded(), recorded(300, 1000), recorded(3, 70_000, 1.0, 2), recorded(fraction=0.0), recorded(epochs=0)]
+)
+def test_plans_come_back_to_the_last_sample(plans, tmp_path):
+    write_plans(tmp_path / "plans.npz", plans)
+    assert same_plans(plans, read_plans(tmp_path / "plans.npz"))
+
+
+def test_epochs_without_exchange_between_others_come_back(tmp_path):
+    some = recorded(4, 40)
+    plans = RecordedPlans(some.owner, [empty_plan(4), some.plans[0], empty_plan(4)])
+    write_plans(tmp_path / "plans.npz", plans)
+    found = read_plans(tmp_path / "plans.npz")
+    assert [len(plan.iteration) for plan in found.plans] == [0, len(some.plans[0].iteration), 0]
+    assert (found.plans[1].target == some.plans[0].target).all()
+
+
+def test_replayed_plans_lead_to_the_same_owners(tmp_path):
+    plans = recorded()
+    write_plans(tmp_path / "plans.npz", plans)
+    found = read_plans(tmp_path / "plans.npz")
+    ends = []
+    for each in (plans, found):
+        owner = each.owner
+        for plan in each.plans:
+            owner = plan.apply(owner)
+        ends.append(owner)
+    assert (ends[0] == ends[1]).all()
+    assert (ends[0] != plans.owner).any()
+
+
+def test_plans_are_compact(tmp_path):
+    plans = recorded(256, 4096, 0.5, 4)
+    write_plans(tmp_path / "plans.npz", plans)
+    moved = sum(plan.sample.size for plan in plans.plans)
+    assert (tmp_path / "plans.npz").stat().st_size < 4 * moved  # two bytes for the sample, not much over one for the rank
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "text", "missing", "other"])
+def test_damaged_plans_are_an_error_in_words(damage, tmp_path):
+    path = tmp_path / "plans.npz"
+    write_plans(path, recorded())
+    data = bytearray(path.read_bytes())
+    if damage == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    elif damage == "flipped":
+        data[len(data) // 3] ^= 0xFF
+        path.write_bytes(data)
+    elif damage == "text":
+        path.write_text("no plans", encoding="utf-8")
+    elif damage == "missing":
+        path.unlink()
+    else:
+        np.savez_compressed(path, format=np.array([99]))
+    with pytest.raises(InputError, match="cannot be read as recorded plans") as caught:
+        read_plans(path)
+    assert str(path) in str(caught.value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- runs
+
+
+def record(accuracy, *, status="done", message="", epochs=3, plans=None, lower=0.0):
+    """A run whose accuracy rises to ``accuracy``; the other statistics than 'own' see ``lower`` less."""
+    rows = []
+    for epoch in range(1, epochs + 1):
+        row = dict.fromkeys(EPOCH_COLUMNS, 1.0) | {"epoch": epoch, "samples": 100, "moved": 7}
+        row |= {f"{name}_accuracy": (accuracy - (name != "own") * lower) * epoch / epochs for name in STATISTICS}
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=list(EPOCH_COLUMNS))
+    iterations = pd.DataFrame([dict.fromkeys(ITERATION_COLUMNS, 1) for _ in range(2)], columns=list(ITERATION_COLUMNS))
+    importance = pd.DataFrame([dict.fromkeys(IMPORTANCE_COLUMNS, 1.0) | {"source": "training"}], columns=list(IMPORTANCE_COLUMNS))
+    return RunRecord({"strategy": "local"}, status, message, table, iterations, importance, plans, 2.0)
+
+
+def test_a_run_comes_back(tmp_path):
+    made = record(0.8, plans=recorded())
+    write_run(made, tmp_path)
+    found = read_record(tmp_path)
+    for name in ("epochs", "iterations", "importance"):
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(made, name))
+    assert (found.description, found.status, found.message, found.seconds) == (made.description, "done", "", 2.0)
+    assert same_plans(found.plans, made.plans)
+
+
+@pytest.mark.parametrize("name", ["run.json", "epochs.parquet", "plans.npz"])
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_a_damaged_run_names_its_file_and_the_remedy(name, damage, tmp_path):
+    write_run(record(0.8, plans=recorded()), tmp_path)
+    path = tmp_path / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    path.unlink() if damage == "missing" else path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        check_run(tmp_path)
+        read_record(tmp_path)
+    assert str(path) in str(caught.value)
+    assert f"Remove {tmp_path}" in str(caught.value)
+
+
+# --------------------------------------------------------------------------------------------------------------------------- study
+
+LOCAL_GAPS = {16: 0.0, 256: -0.03, 1024: -0.15}
+
+
+def description(strategy, world_size, seed, fraction=None, norm="per_rank", variant=""):
+    return {
+        "variant": variant,
+        "batch_norm": norm,
+        "world_size": world_size,
+        "strategy": strategy,
+        "exchange_fraction": fraction,
+        "seed": seed,
+        "data": "procedural",
+        "model": "mlp",
+        "partition": "random",
+        "epochs_planned": 3,
+        "learning_rate": 0.1,
+    }
+
+
+def invented(place, seeds=5):
+    """A study as one could come out: local loses with M, partial closes the gap with Q, IS-Pair is worse at large Q."""
+    rng = np.random.default_rng(3)
+    descriptions = {}
+
+    def add(strategy, world_size, gap, fraction=None, norm="per_rank"):
+        for seed in range(seeds):
+            name = f"{strategy}{'' if fraction is None else fraction}_M{world_size}_{norm}_s{seed}"
+            descriptions[name] = description(strategy, world_size, seed, fraction, norm)
+            (place / name).mkdir(parents=True)
+            accuracy = 0.8 + 0.01 * seed + gap + rng.normal(0, 0.002)
+            write_run(record(accuracy, plans=recorded(), lower=gap / 2 if strategy == "local" else 0.0), place / name)
+
+    for norm in ("per_rank", "none"):
+        for world_size, gap in LOCAL_GAPS.items():
+            add("global", world_size, 0.0, norm=norm)
+            add("local", world_size, gap if norm == "per_rank" else 0.0, 0.0, norm)
+    for fraction, gap in {0.1: -0.08, 0.3: -0.03, 0.7: -0.005}.items():
+        add("partial", 1024, gap, fraction)
+        add("IS", 1024, gap, fraction)
+        add("IS-Pair", 1024, gap - 0.04 * fraction, fraction)
+        add("ILag-Pair", 1024, gap, fraction)
+    return descriptions
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A finished study."""
+    folder = tmp_path_factory.mktemp("study") / "mine"
+    place = folder / "runs"
+    descriptions = invented(place)
+    meta = {"study": "invented", "description": "Made up.", "fingerprint": "0" * 12, "versions": {}, "runs": descriptions}
+    shutil.move(place, folder.parent / "runs")
+    folder.rmdir()
+    folders.begin(folder, meta, "name: invented\n")
+    shutil.rmtree(place)
+    shutil.move(folder.parent / "runs", place)
+    folders.finish(folder, {})
+    return folder
+
+
+def test_the_summary_pairs_runs_of_one_seed(study):
+    tables = folders.read(study).tables
+    table = summary(tables.runs)
+    row = table[(table["strategy"] == "local") & (table["world_size"] == 1024) & (table["batch_norm"] == "per_rank")]
+    own = row[row["statistics"] == "own"].iloc[0]
+
+    def accuracies(strategy):
+        runs = tables.runs
+        chosen = runs[(runs["strategy"] == strategy) & (runs["world_size"] == 1024) & (runs["batch_norm"] == "per_rank")]
+        return chosen.sort_values("seed")["own_accuracy"].to_numpy()
+
+    one, other = accuracies("local"), accuracies("global")
+    expected = stats.ttest_rel(one, other)
+    assert own["seeds"] == own["global_pairs"] == 5
+    assert own["accuracy"] == pytest.approx(one.mean())
+    assert own["global_difference"] == pytest.approx((one - other).mean())
+    assert own["global_p"] == pytest.approx(expected.pvalue)
+    # pairing takes the seeds' own differences out: the interval is narrower than that of the mean
+    assert own["global_high"] - own["global_low"] < (own["high"] - own["low"]) / 2
+    assert set(row["statistics"]) == set(STATISTICS)
+    pooled = row[row["statistics"] == "pooled"].iloc[0]
+    assert pooled["global_difference"] == pytest.approx(-0.075, abs=0.005)
+
+
+def test_importance_strategies_are_compared_with_partial_at_the_same_fraction(study):
+    table = summary(folders.read(study).tables.runs)
+    own = table[table["statistics"] == "own"]
+    assert set(own[own["partial_pairs"] > 0]["strategy"]) == {"IS", "IS-Pair", "ILag-Pair"}
+    pair = own[(own["strategy"] == "IS-Pair") & (own["exchange_fraction"] == 0.7)].iloc[0]
+    assert pair["partial_difference"] == pytest.approx(-0.028, abs=0.006)
+    family = own["partial_p"].dropna().tolist()
+    assert own["partial_p_holm"].dropna().tolist() == pytest.approx(holm(family))
+    assert len(family) == 9
+
+
+def test_failed_runs_are_left_out_of_means_and_named(tmp_path):
+    place = tmp_path / "runs"
+    descriptions = invented(place, seeds=3)
+    bad = "local0.0_M1024_per_rank_s1"
+    shutil.rmtree(place / bad)
+    (place / bad).mkdir()
+    write_run(record(0.9, status="failed", message="the loss is not finite in epoch 2", epochs=1), place / bad)
+    shutil.rmtree(place / "IS0.1_M1024_per_rank_s0")
+    tables = collect(descriptions, place, {"IS0.1_M1024_per_rank_s0": "its process was killed by signal 9"})
+    table = summary(tables.runs)
+    row = table[(table["strategy"] == "local") & (table["world_size"] == 1024) & (table["batch_norm"] == "per_rank")].iloc[0]
+    assert row["seeds"] == row["global_pairs"] == 2
+    accuracy = tables.runs.set_index("run")["own_accuracy"]
+    pairs = [accuracy[f"local0.0_M1024_per_rank_s{seed}"] - accuracy[f"global_M1024_per_rank_s{seed}"] for seed in (0, 2)]
+    assert row["global_difference"] == pytest.approx(sum(pairs) / 2, abs=1e-12)
+    text = report(tables, {"study": "invented", "description": ""})
+    assert f"{bad}: the loss is not finite in epoch 2" in " ".join(text.split())
+    assert "left out of every mean" in text
+    assert "its process was killed by signal 9" in " ".join(text.split())
+
+
+def test_the_report_says_what_was_found_and_what_was_not(study):
+    text = " ".join((study / "report.txt").read_text(encoding="utf-8").split())
+    assert "Holm" in text
+    assert "Batch norm per rank: local shuffle is below global shuffle at M = 256 (-" in text
+    assert "no difference between the two is found at M = 16 (" in text
+    assert "No batch norm: no difference between the two is found at M = 16 (" in text
+    assert "Batch norm per rank, M = 1024: partial local shuffle changes local shuffle's gap of -1" in text
+    verdict = text[text.index("Of these 9 comparisons") : text.index("half widths")]
+    assert "better: " not in verdict
+    assert "IS-Pair 0.7 at M = 1024" in verdict
+    assert "rank0: those of rank 0" in text
+
+
+def test_a_study_without_anything_to_compare_still_has_a_report(tmp_path):
+    (tmp_path / "one").mkdir()
+    write_run(record(0.7), tmp_path / "one")
+    tables = collect({"one": description("global", 4, 0)}, tmp_path, {})
+    assert "1 runs: 1 done" in report(tables, {"study": "single"})
+    assert figures(tables) == {}
+
+
+def test_tables_are_read_back_as_they_were(study):
+    result = folders.read(study)
+    again = collect(result.meta["runs"], study / "runs", {})
+    for name in ("runs", "epochs", "iterations", "importance"):
+        pd.testing.assert_frame_equal(getattr(result.tables, name), getattr(again, name), check_dtype=False)
+
+
+def test_every_column_is_explained(study):
+    about = json.loads((study / "columns.json").read_text(encoding="utf-8"))
+    for name, columns in about.items():
+        table = pd.read_csv(study / name) if name.endswith(".csv") else pd.read_parquet(study / name)
+        assert list(table.columns) == list(columns), name
+        assert all(columns.values())
+
+
+def test_plot_draws_the_same_figures_from_the_tables_alone(study, tmp_path, capsys):
+    names = {"accuracy_world_size", "accuracy_fraction", "accuracy_epoch"}
+    copied = tmp_path / "copied"
+    shutil.copytree(study, copied, ignore=shutil.ignore_patterns("runs", "plans", "accuracy_*"))
+    assert main(["plot", str(copied)]) == 0
+    assert {path.stem for path in copied.glob("accuracy_*.p*")} == names
+    for path in copied.glob("accuracy_*.p*"):
+        assert path.read_bytes() == (study / path.name).read_bytes(), path.name
+    assert "accuracy_fraction.png" in capsys.readouterr().out
+
+
+def test_plot_of_an_unfinished_study_says_so(study, tmp_path, capsys):
+    copied = tmp_path / "copied"
+    shutil.copytree(study, copied)
+    meta = json.loads((copied / "meta.json").read_text(encoding="utf-8"))
+    (copied / "meta.json").write_text(json.dumps(meta | {"state": "unfinished"}), encoding="utf-8")
+    for path in sorted((copied / "runs").iterdir())[::2]:
+        shutil.rmtree(path)
+    assert main(["plot", str(copied)]) == 0
+    told = capsys.readouterr().err
+    assert "unfinished" in told
+    assert f"{len(meta['runs']) // 2} of {len(meta['runs'])} runs" in told
+    shutil.rmtree(copied / "runs")
+    assert main(["plot", str(copied)]) == 2
+    assert "no run of this study is there yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "epochs.parquet", "importance.csv"])
+def test_a_damaged_table_is_an_error_in_words(name, study, tmp_path, capsys):
+    copied = tmp_path / "copied"
+    shutil.copytree(study, copied, ignore=shutil.ignore_patterns("runs", "plans"))
+    (copied / name).write_bytes(b"a,b\n1,2\n")
+    assert main(["plot", str(copied)]) == 2
+    told = capsys.readouterr().err
+    assert name in told
+    assert "Traceback" not in told
+
+
+def test_a_folder_of_something_else_is_not_taken_over(study, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(InputError, match="holds something else"):
+        folders.check(other, "mine", force=True)
+    with pytest.raises(InputError, match="holds another result"):
+        folders.check(study, "mine", force=False)
+    folders.check(study, "invented", force=False)
+
+
+def test_stored_runs_know_where_their_plans_are(study):
+    name = next(iter(folders.meta_of(study)["runs"]))
+    stored = read_run(study / "runs" / name)
+    assert stored.plans is not None
+    assert (study / "plans" / f"{name}.npz").read_bytes() == stored.plans.read_bytes()

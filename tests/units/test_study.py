@@ -1,0 +1,223 @@
+"""Studies: what a file says, which runs it makes, what they are called, and every way in which one can be wrong."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from simshuffle.accuracy.tables import DESCRIPTION_COLUMNS, STRATEGIES
+from simshuffle.errors import InputError
+from simshuffle.library import shipped_names
+from simshuffle.train import shuffling
+from simshuffle.train.study import fingerprint, load_study
+
+BASE = {
+    "name": "small",
+    "data": "digits:flat=true",
+    "model": "mlp:width=16",
+    "training": {"epochs": 2},
+    "seeds": 2,
+    "runs": [{"exchange": ["global_shuffle", "local_shuffle"], "world_size": [4, 8]}],
+}
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Writes a study with other values than `BASE` and reads it."""
+
+    def load(values=None, **changes):
+        path = tmp_path / "study.yaml"
+        path.write_text(yaml.safe_dump(copy.deepcopy(BASE) | changes), encoding="utf-8")
+        return load_study(path, values)
+
+    return load
+
+
+def settings(study):
+    return [(run.exchange.kind, run.exchange.fraction, run.world_size, run.seed) for run in study.all_runs()]
+
+
+# --------------------------------------------------------------------------------------------------------------------------- runs
+
+
+def test_a_block_is_a_product_and_every_combination_has_every_seed(study):
+    kinds = [("global_shuffle", None), ("local_shuffle", 0.0)]
+    expected = {(kind, fraction, m, s) for kind, fraction in kinds for m in (4, 8) for s in (0, 1)}
+    found = settings(study())
+    assert len(found) == 8
+    assert set(found) == expected
+
+
+def test_dotted_keys_are_set_in_the_strategy_that_is_named(study):
+    block = {
+        "exchange.exchange_fraction": [0.1, 0.3],
+        "exchange": ["importance_pair:lagging=true"],
+        "world_size": 4,
+        "training.batch_norm": "none",
+    }
+    runs = study(runs=[block]).all_runs()
+    assert [run.exchange.fraction for run in runs] == [0.1, 0.1, 0.3, 0.3]
+    assert all(run.exchange.lagging and run.training.batch_norm == "none" for run in runs)
+
+
+def test_what_several_blocks_make_is_one_run(study):
+    blocks = [
+        {"exchange": ["global_shuffle", "local_shuffle"], "world_size": [4, 8]},
+        {"exchange": [{"kind": "local_shuffle"}], "world_size": 8, "training.epochs": [2, 3]},
+    ]
+    assert len(study(runs=blocks).all_runs()) == 8 + 2
+
+
+def test_a_block_may_have_seeds_of_its_own(study):
+    blocks = [{"exchange": "local_shuffle", "world_size": 4, "seeds": 3}, {"exchange": "local_shuffle", "world_size": 8, "seeds": [7]}]
+    assert [(run.world_size, run.seed) for run in study(runs=blocks).all_runs()] == [(4, 0), (4, 1), (4, 2), (8, 7)]
+
+
+def test_values_from_the_command_line_take_the_place_of_those_of_blocks(study):
+    loaded = study({"world_size": 2, "seeds": [5], "training.epochs": 1, "model.layers": 1})
+    assert settings(loaded) == [("global_shuffle", None, 2, 5), ("local_shuffle", 0.0, 2, 5)]
+    assert all(run.training.epochs == 1 and run.model.layers == 1 for run in loaded.all_runs())
+
+
+def shuffling_studies():
+    texts = {
+        name: (Path(__file__).parents[2] / "studies" / f"{name}.yaml").read_text(encoding="utf-8") for name in shipped_names("studies")
+    }
+    return [name for name, text in texts.items() if yaml.safe_load(text).get("kind", "shuffling") == "shuffling"]
+
+
+@pytest.mark.parametrize("name", shuffling_studies())
+def test_a_shipped_study_is_read_back_as_an_equal_one_and_written_alike(name, tmp_path):
+    loaded = load_study(name)
+    (tmp_path / "again.yaml").write_text(loaded.to_yaml(), encoding="utf-8")
+    again = load_study(tmp_path / "again.yaml")
+    assert again == loaded
+    assert again.to_yaml() == loaded.to_yaml()
+    assert loaded.name == name
+    assert loaded.description
+
+
+def test_a_path_is_looked_for_beside_the_study_first(study, tmp_path):
+    (tmp_path / "pictures").mkdir()
+    loaded = study(data={"kind": "cifar10", "path": "pictures"})
+    assert loaded.data.path == str(tmp_path / "pictures")
+
+
+# -------------------------------------------------------------------------------------------------------------------------- names
+
+
+def test_strategies_have_the_names_of_the_papers(study):
+    exchanges = {
+        "global": "global_shuffle",
+        "local": "local_shuffle",
+        "partial": "partial_local_shuffle:exchange_fraction=0.1",
+        "IS": "importance_exchange:exchange_fraction=0.1",
+        "ILag": "importance_exchange:exchange_fraction=0.1,lagging=true",
+        "IS-Pair": "importance_pair:exchange_fraction=0.1",
+        "ILag-Pair": "importance_pair:exchange_fraction=0.1,lagging=true",
+        "IS (selection=highest)": "importance_exchange:exchange_fraction=0.1,selection=highest",
+    }
+    runs = study(seeds=1, runs=[{"exchange": list(exchanges.values()), "world_size": 4}]).all_runs()
+    labels = [shuffling.strategy_label(run.exchange) for run in runs]
+    assert labels == list(exchanges)
+    assert set(STRATEGIES) < set(labels)
+
+
+def test_what_else_varies_is_named_and_what_the_ranks_decide_is_not(study):
+    blocks = [
+        {"exchange": ["global_shuffle"], "world_size": 4, "training.learning_rate": 0.1, "partition": ["random", "dirichlet:alpha=0.1"]},
+        {"exchange": ["global_shuffle"], "world_size": 8, "training.learning_rate": 0.2},
+    ]
+    jobs = shuffling.jobs_of(study(seeds=1, runs=blocks), "cpu")
+    variants = [job.description["variant"] for job in jobs.values()]
+    assert variants == ["partition=random", "partition=dirichlet, alpha=0.1", "partition=random"]
+    assert all(list(job.description) == list(DESCRIPTION_COLUMNS) for job in jobs.values())
+    blocks[0]["partition"] = "sorted"  # other shards are never taken for what the ranks decide
+    jobs = shuffling.jobs_of(study(seeds=1, runs=blocks), "cpu")
+    assert [job.description["variant"] for job in jobs.values()] == ["partition=sorted", "partition=random"]
+    blocks[0]["partition"] = "random"
+    jobs = shuffling.jobs_of(study(seeds=1, runs=blocks), "cpu")
+    assert [job.description["variant"] for job in jobs.values()] == ["", ""]
+
+
+def test_the_same_run_has_the_same_name_in_every_study(study):
+    names = set(shuffling.jobs_of(study(), "cpu"))
+    more = {"exchange": ["global_shuffle", "local_shuffle", "partial_local_shuffle:exchange_fraction=0.5"], "world_size": [4, 8]}
+    assert names < set(shuffling.jobs_of(study(runs=[more], seeds=3, name="other"), "cpu"))
+    assert not names & set(shuffling.jobs_of(study({"training.momentum": 0.8}), "cpu"))
+    assert fingerprint({"a": 1}, "cpu") != fingerprint({"a": 1}, "cuda")
+
+
+# ----------------------------------------------------------------------------------------------------------------------- bad input
+
+
+def problems_of(call):
+    with pytest.raises(InputError) as caught:
+        call()
+    return {problem.path: problem for problem in caught.value.problems}, str(caught.value)
+
+
+def test_all_problems_of_a_file_are_said_at_once(study):
+    blocks = [
+        {"exchange": ["global_shufle", "partial_local_shuffle:exchange_fraction=2"], "world_size": [0, 8]},
+        {"world_size": 8, "exchang": ["local_shuffle"]},
+        {"exchange": "local_shuffle", "world_size": []},
+        {"exchange": "global_shuffle", "exchange.exchange_fraction": 0.1, "world_size": 8},
+        {"exchange": "local_shuffle", "world_size": 8, "seeds": -1},
+    ]
+    found, text = problems_of(lambda: study(model={"kind": "mlp", "widht": 3}, training={"epochs": 0}, runs=blocks[:4]))
+    assert {"model.widht", "training.epochs", "runs.0.exchange.kind", "runs.0.exchange.exchange_fraction", "runs.0.world_size"} <= set(
+        found
+    )
+    assert {"runs.1.exchang", "runs.1.exchange", "runs.2.world_size", "runs.3.exchange.exchange_fraction"} <= set(found)
+    assert "study.yaml: " in text
+    assert "Did you mean 'width'?" in found["model.widht"].remedy
+    assert all(problem.rule and problem.remedy for problem in found.values())
+    bad_seeds, _ = problems_of(lambda: study(runs=blocks[4:]))
+    assert "runs.0" in bad_seeds
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"seeds": 0}, "seeds"),
+        ({"seeds": [1, -1]}, "seeds"),
+        ({"runs": []}, "runs"),
+        ({"runs": [3]}, "runs.0"),
+        ({"data": "digits:flat"}, "data"),
+        ({"data": "digit"}, "data.kind"),
+        ({"kind": "other"}, "kind"),
+        ({"partition": {"kind": "dirichlet", "alpha": -1}}, "partition.alpha"),
+    ],
+)
+def test_one_problem_names_its_key(changes, path, study):
+    found, _ = problems_of(lambda: study(**changes))
+    assert path in found
+
+
+def test_a_key_that_a_block_sets_whole_cannot_be_set_in_part(study):
+    found, _ = problems_of(lambda: study({"exchange.source": "ssd"}))
+    assert "runs.0.exchange sets it" in found["exchange.source"].rule
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "name: a\n---\nname: b\n", "name: [\n"])
+def test_a_file_without_a_study_is_an_error_in_words(text, tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"study\.yaml: 1 problem"):
+        load_study(path)
+
+
+def test_an_unknown_name_gets_a_suggestion():
+    with pytest.raises(InputError, match=r"no such study.*Did you mean 'quick'"):
+        load_study("quik")
+
+
+def test_runs_that_are_bound_to_fail_are_named_before_anything_runs(study):
+    loaded = study(runs=[{"exchange": "local_shuffle", "world_size": [4, 1500, 5000]}], seeds=1)
+    found, text = problems_of(lambda: shuffling.jobs_of(loaded, "cpu"))
+    assert text.count("must not exceed the number of training samples") == 2
+    assert "1500" in text
+    assert "5000" in text
+    assert found["world_size"].remedy
