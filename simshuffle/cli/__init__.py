@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simshuffle.cli import calibrate, networks, policies, runs, testbed, validate
+from simshuffle.cli import calibrate, mechanisms, networks, policies, runs, testbed, train, tta, validate
 from simshuffle.cli.common import say
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.version import __version__
@@ -27,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _verbs in (runs, networks, calibrate, validate, policies, testbed):
+for _verbs in (runs, train, tta, networks, mechanisms, calibrate, validate, policies, testbed):
     app.add_typer(_verbs.app)
 
 

@@ -70,13 +70,17 @@ def check(scenario: ScenarioArgument, set_: SetOption = None) -> None:
 def plot(
     folder: Annotated[Path, typer.Argument(help="A result folder.")],
     out: Annotated[
-        Path | None, typer.Option(help="Path of the figure without suffix; of a comparison, a folder. The default is in FOLDER.")
+        Path | None, typer.Option(help="Path of the figure without suffix; of a comparison or study, a folder. The default is in FOLDER.")
     ] = None,
 ) -> None:
     """Draw the figures of a result folder again, from its tables."""
     from simshuffle import plots, report
+    from simshuffle.accuracy import data_optimised_folder as data_optimised
+    from simshuffle.accuracy import folder as studies
     from simshuffle.congestion import folder as comparisons
+    from simshuffle.mechanisms import folder as mechanisms
     from simshuffle.results import read
+    from simshuffle.tta import folder as joins
     from simshuffle.validation import figure as validation_figure
     from simshuffle.validation import folder as validations
 
@@ -90,6 +94,21 @@ def plot(
         for path in comparisons.draw(comparisons.read(folder).tables, folder if out is None else out):
             typer.echo(f"Figure: {path}")
         return
+    if mechanisms.holds(folder):
+        for path in mechanisms.draw(mechanisms.read(folder), folder if out is None else out):
+            typer.echo(f"Figure: {path}")
+        return
+    if joins.holds(folder):
+        for path in joins.draw(joins.read(folder), folder if out is None else out):
+            typer.echo(f"Figure: {path}")
+        return
+    if studies.holds(folder):
+        _plot_study(folder, out)
+        return
+    if data_optimised.holds(folder):
+        for path in data_optimised.draw(data_optimised.read(folder).tables, folder if out is None else out):
+            typer.echo(f"Figure: {path}")
+        return
     result = read(folder)
     figure = plots.breakdown_figure(result.breakdown, report.waiting(result.timeline), result.epochs)
     stem = out if out is not None else folder / "breakdown"
@@ -98,12 +117,23 @@ def plot(
         typer.echo(f"Figure: {path}")
 
 
+def _plot_study(folder: Path, out: Path | None) -> None:
+    from simshuffle.accuracy import folder as studies
+
+    result = studies.read(folder)
+    if result.meta["state"] != "finished":
+        there = int(result.tables.runs["status"].isin(["done", "failed"]).sum())
+        say(f"This study is {result.meta['state']}: the figures show {there} of {len(result.tables.runs)} runs. {studies.REPEAT}")
+    for path in studies.draw(result.tables, folder if out is None else out):
+        typer.echo(f"Figure: {path}")
+
+
 @app.command("list")
 def list_() -> None:
-    """List the scenarios, topologies, models and data sets that come with simshuffle."""
+    """List the scenarios, studies, topologies, models and data sets that come with simshuffle."""
     from simshuffle.library import CATALOG, read_yaml, shipped_names
 
-    for folder in ("scenarios", "topologies"):
+    for folder in ("scenarios", "studies", "topologies"):
         typer.echo(f"{folder}: {', '.join(shipped_names(folder))}")
     for kind in ("models", "datasets"):
         typer.echo(f"{kind}: {', '.join(sorted(read_yaml(CATALOG / f'{kind}.yaml')[0]))}")

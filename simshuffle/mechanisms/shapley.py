@@ -1,0 +1,116 @@
+"""How much each switch contributes, from the table of times alone: switched first, switched last, and on average over all orders."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+State = tuple[bool, ...]
+"""For each switch whether it is on."""
+
+ALL = "all"
+"""In the place of a switch: all of them."""
+
+CONTRIBUTION_COLUMNS = {
+    "switch": f"key that is switched; '{ALL}' for all of them",
+    "label": "'epoch' for the whole epoch, or one of the papers' labels, which add up to it",
+    "first_s": "s by which the switch changes the label, switched first and alone, mean over seeds; empty if it cannot be",
+    "last_s": "the same, switched when all others are on already; empty if it cannot be",
+    "mean_s": "the same, mean over all orders of switching that there can be (Shapley value), and over seeds; all switches add up to 'all'",
+    "min_s": "lowest of the seeds of that mean over orders",
+    "max_s": "highest of the seeds",
+    "share": "mean_s over the change of the whole epoch by all switches",
+}
+
+
+def text(state: State) -> str:
+    """``state`` as a word of 0 and 1."""
+    return "".join("1" if on else "0" for on in state)
+
+
+def state(word: str) -> State:
+    """The state that ``word`` stands for."""
+    return tuple(letter == "1" for letter in word)
+
+
+def _on(of: State, number: int) -> State:
+    return (*of[:number], True, *of[number + 1 :])
+
+
+def on_the_way(feasible: Collection[State]) -> dict[tuple[State, int], float]:
+    """The weights of all steps on the orders of switching that there can be, from all off to all on.
+
+    An order is possible if each state on its way is in ``feasible``. The mean over such orders is the Shapley value of games under
+    precedence constraints (Faigle and Kern, Int. J. Game Theory 21, 1992, 249-266); without constraints it is that of Shapley.
+
+    Returns:
+        For each (state, switch that is turned on in it) the share of the orders that take this step; without those of share 0. Empty if
+        no order is possible.
+    """
+    known = sorted(set(feasible), key=sum)
+    before = dict.fromkeys(known, 0)  # orders from the start to a state
+    after = dict.fromkeys(known, 0)  # orders from a state to the end
+    count = len(known[0]) if known else 0
+    if (False,) * count not in before or (True,) * count not in before:
+        return {}
+    steps = [(of, number) for of in known for number in range(count) if not of[number] and _on(of, number) in before]
+    before[(False,) * count] = after[(True,) * count] = 1
+    for of, number in steps:
+        before[_on(of, number)] += before[of]
+    for of, number in reversed(steps):
+        after[of] += after[_on(of, number)]
+    total = before[(True,) * count]
+    shares = {(of, number): before[of] * after[_on(of, number)] for of, number in steps}
+    return {step: orders / total for step, orders in shares.items() if orders}
+
+
+def shapley(values: Mapping[State, Floats]) -> list[Floats]:
+    """The Shapley value of each switch; ``values`` are those of the feasible states, arrays of one shape."""
+    count = len(next(iter(values)))
+    out = [np.zeros_like(next(iter(values.values()))) for _ in range(count)]
+    for (of, number), weight in on_the_way(values).items():
+        out[number] = out[number] + weight * (values[_on(of, number)] - values[of])
+    return out
+
+
+def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The contribution of every switch to every label: columns `CONTRIBUTION_COLUMNS`.
+
+    Args:
+        switches: table `switches`.
+        runs: table `runs`.
+    """
+    keys = [str(key) for key in switches["switch"]]
+    start, end = (False,) * len(keys), (True,) * len(keys)
+    of_label = {label: _by_state(rows) for label, rows in runs.groupby("label", sort=False)}
+    whole = float(np.mean(of_label["epoch"][end] - of_label["epoch"][start]))
+    rows = []
+    for label, values in of_label.items():
+        for number, (key, mean) in enumerate(zip(keys, shapley(values), strict=True)):
+            first = _step(values, start, number)
+            last = _step(values, (*end[:number], False, *end[number + 1 :]), number)
+            rows.append((key, label, first, last, *_summary(mean, whole)))
+        change = values[end] - values[start]
+        rows.append((ALL, label, float(change.mean()), float(change.mean()), *_summary(change, whole)))
+    return pd.DataFrame(rows, columns=list(CONTRIBUTION_COLUMNS))
+
+
+def _by_state(rows: pd.DataFrame) -> dict[State, Floats]:
+    """Seconds (seeds,) by state."""
+    wide = rows.pivot(index="seed", columns="state", values="seconds")
+    return {state(str(word)): wide[word].to_numpy() for word in wide.columns}
+
+
+def _step(values: Mapping[State, Floats], of: State, number: int) -> float:
+    """Mean change by a switch that is turned on in ``of``; nan if that cannot be."""
+    there = of in values and _on(of, number) in values
+    return float((values[_on(of, number)] - values[of]).mean()) if there else np.nan
+
+
+def _summary(of_seeds: Floats, whole: float) -> tuple[float, float, float, float]:
+    mean = float(of_seeds.mean())
+    return mean, float(of_seeds.min()), float(of_seeds.max()), mean / whole if whole else np.nan

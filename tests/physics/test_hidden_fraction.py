@@ -1,0 +1,108 @@
+"""The largest hidden exchange fraction, where it can be worked out by hand."""
+
+import math
+
+import pytest
+
+from simshuffle.mechanisms import hiding
+from simshuffle.mechanisms.hiding import BARRIERS, HOST_WORK, WIRE, WRITES, coarse, largest, scenarios, ways, work
+from tests.small import small
+
+FREE = dict.fromkeys(("read", "decode", "pickle", "zero_buffer", "draw", "write", "remove"), "0 s")
+MEMORY = {"workload__staging": {"target": "memory"}, "cluster__memory__bandwidth": "1000000 TB/s", "cluster__memory__capacity": "1 TB"}
+
+
+def exchange(**schedule):
+    return {"kind": "partial_local_shuffle", "exchange_fraction": 0.1, "schedule": FREE | {"barriers": "none"} | schedule}
+
+
+def found(scenario, tolerance, way="own"):
+    tables = hiding.hiding(scenarios(scenario, [scenario.world_size]), ways(scenario, [way]), tolerance, processes=1)
+    return tables["limits"].iloc[0], tables["points"]
+
+
+def test_work_of_a_millisecond_a_sample_is_hidden_up_to_the_tolerance():
+    # 1 ms of reading for each sample, which the training loop waits for; all samples alike. Beside it only the message after the last
+    # iteration shows, for nothing comes behind which it could hide: 1.3 us and 500 kB at 10 GB/s
+    scenario = small(workload__exchange=exchange(read="1 ms"), **MEMORY)
+    limit, points = found(scenario, 0.02)
+    assert limit["samples"] == math.floor((0.02 * limit["baseline_s"] - 51.3e-6) / 1e-3)
+    assert limit["samples"] > 3
+    assert limit["exchange_fraction"] == pytest.approx(limit["samples"] / 100)
+    assert limit["steady"]
+    assert limit["bottleneck"] == "host work: read"
+    assert limit["saved_s"] == pytest.approx(1e-3 * (limit["samples"] + 1), rel=1e-3)
+    alone = points[points["removed"] == ""]
+    assert (alone["epoch_s"] - limit["baseline_s"]).to_numpy() == pytest.approx(51.3e-6 + 1e-3 * alone["samples"].to_numpy(), rel=1e-3)
+
+
+def test_a_wire_that_fits_into_an_iteration_is_hidden_whole():
+    limit, _ = found(small(workload__exchange=exchange(), **MEMORY), 0.05)
+    assert limit["samples"] == limit["samples_of_rank"] == 100
+    assert limit["exchange_fraction"] == 1.0
+    assert limit["bottleneck"] == ""
+    assert math.isnan(limit["over_s"])
+
+
+def test_a_wire_that_does_not_is_named_with_the_tier_that_binds():
+    # 500 kB over 10 MB/s take 50 ms; an iteration has 10 of them at most
+    scenario = small(workload__exchange=exchange(), cluster__topology__link_bandwidth="10 MB/s", world_size=8, **MEMORY)
+    limit, _ = found(scenario, 0.01)
+    assert limit["samples"] < 100
+    assert limit["bottleneck"] == WIRE
+    assert limit["tier"] in {"host>leaf", "leaf>host"}
+
+
+def test_writes_are_named_where_the_ssd_is_slow():
+    scenario = small(workload__exchange=exchange(), cluster__ssd__write_bandwidth="5 MB/s", cluster__memory__page_cache="1 GB")
+    limit, _ = found(scenario, 0.01)
+    assert limit["bottleneck"] == WRITES
+
+
+def test_what_costs_nothing_is_not_removed():
+    assert set(coarse(small(workload__exchange=exchange(), **MEMORY))) == {WIRE}
+    both = small(workload__exchange=exchange(barriers="message", pickle="1 ms"))
+    assert set(coarse(both)) == {BARRIERS, HOST_WORK, WRITES, WIRE}
+    assert set(work(both)) == {HOST_WORK, "pickle"}
+    encoded = small(workload__exchange={"kind": "partial_local_shuffle", "exchange_fraction": 0.1, "schedule": {"payload": "encoded"}})
+    assert "decode" not in work(encoded)
+    assert "write" not in work(encoded)
+
+
+@pytest.mark.parametrize("power", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("most", [1, 2, 7, 40])
+def test_the_border_is_found_wherever_it_is(most, power):
+    for border in range(most + 1):
+        tried = []
+
+        def added(count, border=border, tried=tried):
+            tried.append(count)
+            return (count / (border + 0.5)) ** power
+
+        assert largest(added, 1.0, most) == (border, True)
+        assert len(set(tried)) == len(tried) <= 2 + 3 * math.log2(most + 1)
+
+
+def test_a_line_is_followed_to_its_border():
+    tried = []
+    assert largest(lambda count: tried.append(count) or 1e-3 * count, 0.7305, 100_000) == (730, True)
+    assert len(tried) <= 7
+
+
+def test_a_step_is_found_by_halving():
+    assert largest(lambda count: 0.0 if count <= 777 else 1e6, 0.01, 1000) == (777, True)
+
+
+def test_hiding_that_is_not_monotone_is_found_out():
+    assert largest(lambda count: 1.0 if count in {4, 5} else 0.0, 0.5, 16) == (3, False)
+    assert largest(lambda count: 1.0 if count in {2, 3} else -0.1, 0.5, 5) == (5, True)  # not tried
+    assert largest(lambda count: 1.0 if count == 5 else 0.0, 0.5, 5) == (4, True)
+
+
+def test_what_the_ssd_has_no_room_for_is_not_tried():
+    # a rank keeps 100 samples of 100 kB; half as many more fit
+    scenario = small(workload__exchange=exchange(), cluster__ssd__capacity="15 MB")
+    limit, points = found(scenario, 0.5)
+    assert limit["samples_of_rank"] == 50
+    assert points["samples"].max() == 50
+    assert limit["exchange_fraction"] == pytest.approx(0.5)
