@@ -26,8 +26,8 @@ class Recorded(Spec):
 
     Scaling up: each recorded rank stands for ``ranks_each`` ranks, so that there are as many copies of the training side by side, their
     ranks dealt out over the machine at random; each recorded sample stands for ``samples_each`` samples, which go the same way one after
-    the other. The order of steps is kept; if anything is scaled, or the epoch has another number of iterations, their pace is Q b samples
-    an iteration, as in every strategy. Samples beyond the multiple stay where they are.
+    the other. The order of steps is kept; their pace is Q b samples an iteration, as in every strategy, which is that of the recording if
+    batch size and iterations are. Samples beyond the multiple stay where they are.
 
     Attributes:
         path: file of the plans, as a training study writes it (``plans/RUN.npz``).
@@ -152,9 +152,6 @@ class Recorded(Spec):
         if not len(plan.iteration):
             return empty_plan(len(shards.sizes))
         sample, target = self._scaled(plan, len(found.owner))
-        last = int(plan.iteration[-1])
-        if self.samples_each == 1 and self.ranks_each == 1 and last < iterations <= last + 2:
-            return ExchangePlan(sample, target, plan.iteration, plan.message)
         iteration = paced_steps(len(sample), self.exchange_fraction * batch_size, iterations)
         return ExchangePlan(sample, target, iteration, self._messages(iteration, target))
 

@@ -116,6 +116,19 @@ def test_a_scaled_replay_keeps_the_pace_of_the_target(tmp_path: Path) -> None:
     assert len(np.unique(plan.message)) == 8
 
 
+def test_a_message_ends_where_the_partners_change(tmp_path: Path) -> None:
+    """One partner for each of four iterations of 1.5 samples; in 8 iterations, each standing for two, some have samples of two partners."""
+    schedule = {"partner_lifetime": "iteration", "samples_per_message": "iteration"}
+    strategy = PartialLocalShuffle.model_validate({"kind": "partial_local_shuffle", "exchange_fraction": 0.3, "schedule": schedule})
+    replay = stored(tmp_path, record(strategy), samples_each=2, schedule=schedule)
+    of = scenario(replay, workload__dataset__num_samples=2 * SAMPLES, workload__local_batch_size=2 * BATCH)
+    plan = next(plan_epochs(of, sample_nbytes(of))).exchange
+    changes = (plan.target[1:] != plan.target[:-1]).any(axis=1)
+    assert changes.sum() == 3
+    assert (np.diff(plan.message)[changes] == 1).all()
+    assert (np.diff(plan.iteration)[changes] == 0).any()
+
+
 def test_an_epoch_without_exchange(tmp_path: Path) -> None:
     replay = stored(tmp_path, record(PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.0)), exchange_fraction=0)
     of = scenario(replay)
