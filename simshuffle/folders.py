@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from simshuffle.errors import InputError, Problem
 
@@ -52,3 +54,12 @@ def write_folder(folder: Path, fill: Callable[[Path], object], *, replace: bool 
                 old.rename(folder)
             raise
     return folder
+
+
+def meta_of(folder: Path) -> dict[str, Any]:
+    """What ``meta.json`` in ``folder`` says; nothing if it cannot be read."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return meta if isinstance(meta, dict) else {}

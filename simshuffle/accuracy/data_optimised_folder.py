@@ -20,7 +20,7 @@ from simshuffle.accuracy.data_optimised_figures import figures
 from simshuffle.accuracy.data_optimised_tables import COLUMNS, SUMMARY_COLUMNS, FilterTables, summary
 from simshuffle.accuracy.data_optimised_text import report
 from simshuffle.errors import InputError, Problem
-from simshuffle.folders import check_place
+from simshuffle.folders import check_place, meta_of
 
 KIND = "data_optimised"
 RUNS, EXTRACTIONS = "runs", "extractions"
@@ -130,15 +130,6 @@ def as_json(tables: FilterTables) -> str:
     of = {"filters": tables.filters, "runs": tables.runs, "summary": summary(tables.runs)}
     rows = {name: table.astype(object).where(table.notna(), None).to_dict("records") for name, table in of.items()}
     return json.dumps(rows, indent=1, allow_nan=False, default=lambda value: value.item())
-
-
-def meta_of(folder: Path) -> dict[str, Any]:
-    """What ``meta.json`` says; nothing if it cannot be read."""
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return meta if isinstance(meta, dict) else {}
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from simshuffle.accuracy.summary import SUMMARY_COLUMNS, summary
 from simshuffle.accuracy.tables import COLUMNS, Tables, collect
 from simshuffle.accuracy.text import report
 from simshuffle.errors import InputError, Problem
-from simshuffle.folders import check_place
+from simshuffle.folders import check_place, meta_of
 
 KIND = "training"
 RUNS = "runs"
@@ -129,15 +129,6 @@ def draw(tables: Tables, folder: Path) -> list[Path]:
 def holds(folder: Path) -> bool:
     """Whether ``folder`` says that it is the result of a study, finished or not."""
     return meta_of(folder).get("kind") == KIND
-
-
-def meta_of(folder: Path) -> dict[str, Any]:
-    """What ``meta.json`` says; nothing if it cannot be read."""
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return meta if isinstance(meta, dict) else {}
 
 
 def existing(folder: Path, fingerprint: str) -> Result | None:

@@ -17,7 +17,7 @@ from simshuffle.congestion.ablation import ABLATION_COLUMNS, ablation
 from simshuffle.congestion.tables import COLUMNS, HOTTEST_COLUMNS, Tables, hottest
 from simshuffle.congestion.verdict import COMPARISON_COLUMNS, VERDICT_COLUMNS, comparisons, verdicts
 from simshuffle.errors import InputError, Problem
-from simshuffle.folders import write_folder
+from simshuffle.folders import meta_of, write_folder
 
 KIND = "congestion"
 STORED = {"sets": "sets.csv", "times": "times.csv", "tiers": "tiers.parquet", "links": "links.parquet"}
@@ -80,13 +80,13 @@ def draw(tables: Tables, folder: Path) -> list[Path]:
 
 def holds(folder: Path) -> bool:
     """Whether ``folder`` says that it is the result of a comparison."""
-    return _meta(folder).get("kind") == KIND
+    return meta_of(folder).get("kind") == KIND
 
 
 def existing(folder: Path, fingerprint: str) -> Comparison | None:
     """The comparison in ``folder`` if it is complete and has that fingerprint; None otherwise."""
     complete = all((folder / name).is_file() for name in FILES)
-    return read(folder) if complete and holds(folder) and _meta(folder).get("fingerprint") == fingerprint else None
+    return read(folder) if complete and holds(folder) and meta_of(folder).get("fingerprint") == fingerprint else None
 
 
 def read(folder: Path) -> Comparison:
@@ -104,17 +104,9 @@ def read(folder: Path) -> Comparison:
         for name, table in tables.items():
             if list(table.columns) != list(COLUMNS[name]):
                 raise ValueError(f"{STORED[name]} has other columns than {', '.join(COLUMNS[name])}")
-        return Comparison(Tables(**tables), _meta(folder), (folder / "scenario.yaml").read_text(encoding="utf-8"))
+        return Comparison(Tables(**tables), meta_of(folder), (folder / "scenario.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(Problem("", "cannot be read", str(error), "Compare again."), str(folder)) from None
-
-
-def _meta(folder: Path) -> dict[str, Any]:
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return meta if isinstance(meta, dict) else {}
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange.base import Source
-from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, shuffled_shards
+from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan
 from simshuffle.exchange.recording import RecordedPlans, read_plans
-from simshuffle.exchange.schedule import ExchangeSchedule, paced_steps
+from simshuffle.exchange.schedule import paced_steps
+from simshuffle.exchange.sending import ShardHolding
 from simshuffle.rng import stream
-from simshuffle.spec import Count, Fraction, Spec
+from simshuffle.spec import Count
 
 Ints = NDArray[np.integer]
 
 
-class Recorded(Spec):
+class Recorded(ShardHolding):
     """Who sent which sample to whom in a training, epoch by epoch, in place of a strategy that decides it.
 
     Scaling up: each recorded rank stands for ``ranks_each`` ranks, so that there are as many copies of the training side by side, their
@@ -32,8 +32,6 @@ class Recorded(Spec):
     Attributes:
         path: file of the plans, as a training study writes it (``plans/RUN.npz``).
         sha256: of that file, in hexadecimal; if given, another file is refused.
-        exchange_fraction: Q of the strategy that was recorded.
-        schedule: how the exchange is carried out.
         measures_importance: every epoch begins with an inference pass.
         samples_each, ranks_each: see above.
     """
@@ -41,26 +39,9 @@ class Recorded(Spec):
     kind: Literal["recorded"]
     path: str
     sha256: str | None = None
-    exchange_fraction: Fraction
-    schedule: ExchangeSchedule = ExchangeSchedule()
     measures_importance: bool = False
     samples_each: Count = 1
     ranks_each: Count = 1
-
-    @property
-    def source(self) -> Source:
-        """'ssd'."""
-        return "ssd"
-
-    @property
-    def fraction(self) -> float | None:
-        """Q."""
-        return self.exchange_fraction
-
-    @property
-    def carried_out(self) -> ExchangeSchedule | None:
-        """The schedule."""
-        return self.schedule
 
     @property
     def needs_importance(self) -> bool:
@@ -71,10 +52,6 @@ class Recorded(Spec):
     def lagging(self) -> bool:
         """False."""
         return False
-
-    def stored_share(self, world_size: int, ranks_on_host: int) -> float:
-        """(1 + Q)/M for each of the host's ranks: sent samples are removed only at the end of the epoch."""
-        return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
 
     def recorded(self) -> RecordedPlans:
         """What the file holds.
@@ -123,10 +100,6 @@ class Recorded(Spec):
         owner[:taken] = np.repeat(ranks.ravel(), self.samples_each)
         owner[taken:] = np.arange(num_samples - taken) % world_size
         return owner
-
-    def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-        """Each rank's own samples in a new order."""
-        return shuffled_shards(owner, world_size, rng)
 
     def plan(
         self,

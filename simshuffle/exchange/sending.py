@@ -13,10 +13,8 @@ from simshuffle.exchange.schedule import ExchangeSchedule, epoch_quota, paced_st
 from simshuffle.spec import Fraction, Spec
 
 
-class SendingStrategy(Spec):
-    """Local shuffle, with Q N/M samples of every shard exchanged each epoch. Which ones, a strategy says by its ``selection``.
-
-    All ranks send and receive equally many, so shards keep their sizes; received samples are trained on from the next epoch.
+class ShardHolding(Spec):
+    """Every rank holds a shard on its host's SSD, and a fraction of it is exchanged each epoch.
 
     Attributes:
         kind: name of the strategy.
@@ -47,13 +45,20 @@ class SendingStrategy(Spec):
         """(1 + Q)/M for each of the host's ranks: sent samples are removed only at the end of the epoch."""
         return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
 
-    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> NDArray[np.integer]:
-        """A random partition."""
-        return initial_owner(num_samples, world_size, rng)
-
     def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
         """Each rank's own samples in a new order."""
         return shuffled_shards(owner, world_size, rng)
+
+
+class SendingStrategy(ShardHolding):
+    """Local shuffle, with Q N/M samples of every shard exchanged each epoch. Which ones, a strategy says by its ``selection``.
+
+    All ranks send and receive equally many, so shards keep their sizes; received samples are trained on from the next epoch.
+    """
+
+    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> NDArray[np.integer]:
+        """A random partition."""
+        return initial_owner(num_samples, world_size, rng)
 
     @property
     def selected_by(self) -> Selection:

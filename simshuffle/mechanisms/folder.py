@@ -12,7 +12,7 @@ import pandas as pd
 
 from simshuffle import plots, results
 from simshuffle.errors import InputError, Problem
-from simshuffle.folders import write_folder
+from simshuffle.folders import meta_of, write_folder
 from simshuffle.mechanisms import figures
 from simshuffle.mechanisms.changes import changes
 from simshuffle.mechanisms.shapley import contributions
@@ -92,12 +92,12 @@ def draw(of: Outcome, folder: Path) -> list[Path]:
 
 def holds(folder: Path) -> bool:
     """Whether ``folder`` says that it is the result of an ablation, or of a search for Q*."""
-    return _meta(folder).get("kind") in COLUMNS
+    return meta_of(folder).get("kind") in COLUMNS
 
 
 def existing(folder: Path, wanted: str) -> Outcome | None:
     """The result in ``folder`` if it is complete and has that fingerprint; None otherwise."""
-    return read(folder) if holds(folder) and not _missing(folder) and _meta(folder).get("fingerprint") == wanted else None
+    return read(folder) if holds(folder) and not _missing(folder) and meta_of(folder).get("fingerprint") == wanted else None
 
 
 def read(folder: Path) -> Outcome:
@@ -106,7 +106,7 @@ def read(folder: Path) -> Outcome:
     Raises:
         InputError: a file is missing or cannot be read.
     """
-    meta = _meta(folder)
+    meta = meta_of(folder)
     if not holds(folder) or (missing := _missing(folder)):
         lacking = ", ".join(missing) if holds(folder) else "meta.json that says so"
         remedy = "Give a folder that 'simshuffle ablate' or 'simshuffle hiding' wrote."
@@ -123,17 +123,9 @@ def read(folder: Path) -> Outcome:
 
 
 def _missing(folder: Path) -> list[str]:
-    kind = _meta(folder)["kind"]
+    kind = meta_of(folder)["kind"]
     wanted = ["scenario.yaml", "columns.json", *(f"{name}.csv" for name in COLUMNS[kind] | DERIVED[kind])]
     return [name for name in wanted if not (folder / name).is_file()]
-
-
-def _meta(folder: Path) -> dict[str, Any]:
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return meta if isinstance(meta, dict) else {}
 
 
 def _read(path: Path) -> pd.DataFrame:

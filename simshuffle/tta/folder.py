@@ -13,7 +13,7 @@ import pyarrow.csv
 
 from simshuffle import plots
 from simshuffle.errors import InputError, Problem
-from simshuffle.folders import write_folder
+from simshuffle.folders import meta_of, write_folder
 from simshuffle.tta.figures import figures
 from simshuffle.tta.tables import COLUMNS, KIND, TEXTS, Tables
 from simshuffle.tta.text import report
@@ -73,13 +73,13 @@ def draw(of: TimeToAccuracy, folder: Path) -> list[Path]:
 
 def holds(folder: Path) -> bool:
     """Whether ``folder`` says that it is such a result."""
-    return _meta(folder).get("kind") == KIND
+    return meta_of(folder).get("kind") == KIND
 
 
 def existing(folder: Path, fingerprint: str) -> TimeToAccuracy | None:
     """The result in ``folder`` if it is complete and has that fingerprint; None otherwise."""
     complete = holds(folder) and all((folder / name).is_file() for name in FILES)
-    return read(folder) if complete and _meta(folder).get("fingerprint") == fingerprint else None
+    return read(folder) if complete and meta_of(folder).get("fingerprint") == fingerprint else None
 
 
 def read(folder: Path) -> TimeToAccuracy:
@@ -97,17 +97,9 @@ def read(folder: Path) -> TimeToAccuracy:
         for name, table in tables.items():
             if list(table.columns) != list(COLUMNS[name]):
                 raise ValueError(f"{name}.csv has other columns than {', '.join(COLUMNS[name])}")
-        return TimeToAccuracy(Tables(**tables), _meta(folder), (folder / "scenario.yaml").read_text(encoding="utf-8"))
+        return TimeToAccuracy(Tables(**tables), meta_of(folder), (folder / "scenario.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(Problem("", "cannot be read", str(error), "Run 'simshuffle tta' again."), str(folder)) from None
-
-
-def _meta(folder: Path) -> dict[str, Any]:
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return meta if isinstance(meta, dict) else {}
 
 
 def _read(path: Path) -> pd.DataFrame:
