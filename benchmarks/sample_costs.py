@@ -46,6 +46,12 @@ def encoded(image: Image.Image, quality: int) -> bytes:
     return buffer.getvalue()
 
 
+def pickling(nbytes: int) -> float:
+    """Median seconds to pickle the bytes of a file, which were not used just before."""
+    files = [np.random.default_rng(i).bytes(nbytes) for i in range(min(REPEATS, 600_000_000 // nbytes))]
+    return median_seconds(lambda i: pickle.dumps({"sample": files[i]}, pickle.HIGHEST_PROTOCOL), len(files))
+
+
 def main(folder: Path) -> None:
     """Print one line for every cost."""
     image = photograph()
@@ -59,6 +65,7 @@ def main(folder: Path) -> None:
         f"read: open, read and close a file of {len(data)} B (page cache)": median_seconds(lambda i: files[i].read_bytes()),
         "decode: JPEG to RGB": median_seconds(lambda i: Image.open(io.BytesIO(data)).convert("RGB").load()),
         f"pickle: {len(pickled)} B": median_seconds(lambda i: pickle.dumps({"sample": image}, pickle.HIGHEST_PROTOCOL)),
+        **{f"pickle: a file of {nbytes} B": pickling(nbytes) for nbytes in (len(data), 1 << 20, 60_100_000)},
         "zero_buffer: 4 MiB": median_seconds(lambda i: np.zeros(4 << 20, np.uint8).fill(0)),
         "encode: RGB to JPEG, quality 75": median_seconds(lambda i: encoded(image, 75)),
         "remove: one file": median_seconds(lambda i: files[i].unlink()),

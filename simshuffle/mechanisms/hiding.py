@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange import ExchangeSchedule
 from simshuffle.exchange.sending import SendingStrategy
+from simshuffle.host_work import host_work
 from simshuffle.library import nearest
 from simshuffle.mechanisms import measure
 from simshuffle.mechanisms.pool import Progress, outcomes
 from simshuffle.mechanisms.tables import COLUMNS
 from simshuffle.resources import network_graph
 from simshuffle.scenario import Scenario
-from simshuffle.sim.simulate import simulate
 from simshuffle.timeline import Timeline
 
 NOTHING = "0 s"
@@ -119,7 +119,8 @@ def hiding(
     alone = outcomes(measure.labels, [_without(scenario) for scenario in of], processes, lambda share: tell(split * share))
     baselines = {scenario.world_size: seconds[measure.WHOLE] for scenario, seconds in zip(of, alone, strict=True)}
     jobs = [_Job(name, scenario, tolerance, baselines[scenario.world_size]) for scenario in of for name in names]
-    found = outcomes(_searched, jobs, processes, lambda share: tell(split + (1 - split) * share))
+    costly_first = outcomes(_searched, jobs[::-1], processes, lambda share: tell(split + (1 - split) * share))
+    found = costly_first[::-1]
     rows = {"limits": [limit for limit, _ in found], "points": [point for _, points in found for point in points]}
     return {name: pd.DataFrame(rows[name], columns=list(columns)) for name, columns in COLUMNS["hiding"].items()}
 
@@ -221,7 +222,7 @@ class _Points:
         """Share of the epoch without exchange that ``samples`` of each rank add."""
         job, key = self._job, (samples, removed)
         if key not in self._seconds:
-            timeline = simulate(_exchanging(job.scenario, job.way, samples, changes or {}))
+            timeline = measure.warm_epoch(_exchanging(job.scenario, job.way, samples, changes or {}))
             self._cables[key] = _cables(timeline)
             spent = self._seconds[key] = measure.seconds(timeline)[measure.WHOLE]
             row = {"way": job.way, "world_size": job.scenario.world_size, "samples": samples, "removed": removed}
@@ -317,21 +318,13 @@ def _schedule(scenario: Scenario) -> ExchangeSchedule:
 
 
 def _costs(scenario: Scenario) -> dict[str, float]:
-    """Seconds a sample of each key of `WORK`, as they are charged at most.
-
-    Nothing is decoded or encoded where files are sent as they are.
-    """
-    schedule, dataset = _schedule(scenario), scenario.workload.dataset
-    costs: dict[str, float | None] = {key: getattr(schedule, key) for key in WORK}
-    if schedule.payload == "encoded":
-        costs |= {"decode": 0.0, "write": schedule.write or 0.0}
-    defaults = {"decode": dataset.decode, "write": dataset.encode}
-    known = {key: defaults[key] if value is None else value for key, value in costs.items()}
-    return {**known, "draw": known["draw"] * scenario.world_size}
+    """Seconds a sample of each key of `WORK`, as they are charged at most."""
+    costs = asdict(host_work(_schedule(scenario), scenario.workload.dataset))
+    return {**{key: costs[key] for key in WORK}, "draw": costs["draw"] * scenario.world_size}
 
 
 def _weightless(scenario: Scenario) -> dict[str, Any]:
     """Values that send next to nothing, with all other costs as they are: decoded samples of one byte. Latencies stay."""
     costs = _costs(scenario)
-    kept = {f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "write")}
+    kept = {f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "pickle", "write")}
     return {f"{_KEY}.payload": "decoded", **kept, "workload.dataset.decoded_size.mean": "1 B"}

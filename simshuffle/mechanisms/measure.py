@@ -8,7 +8,7 @@ from simshuffle.sim.simulate import simulate
 from simshuffle.timeline import Timeline
 
 EPOCHS = 2
-"""Epochs of every run. The first is cold, and the second, which is measured, like all that follow."""
+"""Epochs of every run. The first is cold and only planned; the second, which is simulated and measured, is like all that follow."""
 WHOLE = "epoch"
 """The label of the whole epoch."""
 
@@ -17,11 +17,16 @@ Seconds = dict[str, float]
 
 def labels(scenario: Scenario) -> Seconds:
     """Seconds of the second epoch: of `WHOLE`, and of each of the papers' labels (mean over ranks; they add up to the whole)."""
-    return seconds(simulate(scenario))
+    return seconds(warm_epoch(scenario))
+
+
+def warm_epoch(scenario: Scenario) -> Timeline:
+    """The second epoch alone, of a scenario from `prepared`."""
+    return simulate(scenario, first_epoch=EPOCHS)
 
 
 def seconds(timeline: Timeline) -> Seconds:
-    """The same, of a run of two epochs."""
+    """The same as `labels`, of a run that has a second epoch."""
     epochs = report.epochs(timeline)
     parts = report.breakdown(timeline)
     parts = parts[parts["epoch"] == EPOCHS]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangeSchedule
+from simshuffle.host_work import host_work
 from simshuffle.plan import EpochPlan
 from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
@@ -78,6 +80,7 @@ class Exchange:
         self._host_groups: list[int] = []
         self._delivery_groups: list[int] = []
         self._prepared = -1
+        self._parts: list[TransferBatch] = []
         self.opening = Meeting(clock.env, self.world_size, self._open)
         self._closing = -1
         self._closed = clock.env.event()
@@ -90,11 +93,10 @@ class Exchange:
         stored = nbytes[plan.sample] * plan.moving
         ratio = stored / dataset.sample_size.mean
         decoded = schedule.payload == "decoded"
-        decode = (dataset.decode if schedule.decode is None else schedule.decode) if decoded else 0.0
-        write = (dataset.encode if schedule.write is None else schedule.write) if decoded else (schedule.write or 0.0)
+        work = host_work(schedule, dataset)
         self._stored = stored
         self._wire = ratio * dataset.decoded_size.mean if decoded else stored
-        self._work = plan.moving * (schedule.read + schedule.zero_buffer) + ratio * (decode + schedule.pickle)
+        self._work = plan.moving * (work.read + work.zero_buffer) + ratio * (work.decode + work.pickle)
         self._hit = self._plan.hit_sent & plan.moving
         self.read_memory = float((stored * self._hit).sum())
         self.read_ssd = float(stored.sum()) - self.read_memory
@@ -106,9 +108,9 @@ class Exchange:
         arrived = np.zeros((iterations, self.world_size))
         np.add.at(arrived, plan.iteration, arriving)
         self.received = arrived
-        self.received_work = arrived / dataset.sample_size.mean * write
+        self.received_work = arrived / dataset.sample_size.mean * work.write
         self.written = 0.0 if self._in_memory else float(arrived.sum())
-        self.remove_seconds = schedule.remove * plan.moving.sum(axis=0)
+        self.remove_seconds = work.remove * plan.moving.sum(axis=0)
 
     @property
     def overlap(self) -> bool:
@@ -129,7 +131,7 @@ class Exchange:
         self._prepare(iteration)
         self._iteration = iteration
         if self._schedule.barriers == "none":
-            self._post(np.array([rank]))
+            self._clock.post(self._parts[rank])
         else:
             self.opening.arrive()
         return self._host_groups[rank]
@@ -187,7 +189,7 @@ class Exchange:
 
     def _open(self, event: simpy.Event) -> None:
         event.succeed()
-        self._post(np.arange(self.world_size))
+        self._clock.post(self._batch()[0])
 
     def _prepare(self, iteration: int) -> None:
         """Open the groups of an iteration when its first rank arrives."""
@@ -202,6 +204,8 @@ class Exchange:
             np.add.at(count, away, 1)
             np.add.at(count, message.target[away], 1)
         self._delivery_groups = [self._clock.open(n) if n else NONE for n in count.tolist()]
+        if self._schedule.barriers == "none":
+            self._parts = _parts(*self._batch(), self.world_size)
 
     def _messages_of(self, iteration: int) -> list[Message]:
         plan = self._plan.exchange
@@ -232,14 +236,18 @@ class Exchange:
     def _new_partner(self, step: int) -> bool:
         return step == 0 or bool(self._lives[step] != self._lives[step - 1])
 
-    def _post(self, ranks: Ints) -> None:
-        """Post the messages of ``ranks``: for each a read, the host's work, and the wire; barriers between as scheduled."""
-        n, count = len(ranks), len(self._messages)
+    def _batch(self) -> tuple[TransferBatch, Ints]:
+        """The messages of an iteration: for each a read, the host's work, and the wire; barriers between as scheduled.
+
+        Returns them with the rank of each transfer: NONE for a barrier.
+        """
+        n, count = self.world_size, len(self._messages)
         barriers = self._schedule.barriers
         gates = 0 if barriers == "none" else (count if barriers == "message" else 1)
         # layout: gates | reads (count x n) | works (count x n) | wires (count x n) | second reads (n for each message that has any)
         mixed = [k for k, message in enumerate(self._messages) if message.mixed.any()]
-        total = gates + (3 * count + len(mixed)) * n
+        blocks = 3 * count + len(mixed)
+        total = gates + blocks * n
         batch_tasks = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)
         batch_tasks["delay"][:gates] = self.barrier_latency
@@ -249,7 +257,7 @@ class Exchange:
             reads = gates + k * n + np.arange(n)
             works = gates + (count + k) * n + np.arange(n)
             wires = gates + (2 * count + k) * n + np.arange(n)
-            self._fill_message(batch_tasks, routes, ranks, message, reads, works, wires)
+            self._fill_message(batch_tasks, routes, message, reads, works, wires)
             last = works - n if k else None
             if k < gates:
                 if last is not None:
@@ -262,47 +270,64 @@ class Exchange:
                 edges_to.append(reads)
             if k in mixed:
                 also = gates + (3 * count + mixed.index(k)) * n + np.arange(n)
-                self._fill_second_read(batch_tasks, routes, ranks, message, also)
+                self._fill_second_read(batch_tasks, routes, message, also)
                 edges_from += [reads, also, works]
                 edges_to += [also, works, wires]
             else:
                 edges_from += [reads, works]
                 edges_to += [works, wires]
-        batch_tasks["group"][gates + (2 * count - 1) * n : gates + 2 * count * n] = np.asarray(self._host_groups)[ranks]
+        batch_tasks["group"][gates + (2 * count - 1) * n : gates + 2 * count * n] = self._host_groups
         away = np.ones(total, bool)
         for k, message in enumerate(self._messages):
-            away[gates + (2 * count + k) * n + np.arange(n)] = message.target[ranks] != ranks
-        self._clock.post(_compact(batch_tasks, routes, np.concatenate(edges_from), np.concatenate(edges_to), away))
+            away[gates + (2 * count + k) * n + np.arange(n)] = message.target != np.arange(n)
+        rank = np.concatenate([np.full(gates, NONE), np.tile(np.arange(n), blocks)])
+        return _compact(batch_tasks, routes, np.concatenate(edges_from), np.concatenate(edges_to), away), rank[away]
 
     def _fill_message(
-        self, batch: NDArray[np.void], routes: NDArray[np.int32], ranks: Ints, message: Message, reads: Ints, works: Ints, wires: Ints
+        self, batch: NDArray[np.void], routes: NDArray[np.int32], message: Message, reads: Ints, works: Ints, wires: Ints
     ) -> None:
         resources, cluster = self._resources, self._scenario.cluster
-        hosts = resources.host_of[ranks]
-        from_ssd = message.files[ranks] > 0
-        batch["work"][reads] = np.where(from_ssd, message.read[ranks], message.cached[ranks])
-        batch["nbytes"][reads] = np.where(from_ssd, message.missed[ranks], message.cached[ranks])
-        batch["delay"][reads] = message.files[ranks] * cluster.ssd.latency
+        ranks = np.arange(self.world_size)
+        hosts = resources.host_of
+        from_ssd = message.files > 0
+        batch["work"][reads] = np.where(from_ssd, message.read, message.cached)
+        batch["nbytes"][reads] = np.where(from_ssd, message.missed, message.cached)
+        batch["delay"][reads] = message.files * cluster.ssd.latency
         routes[reads, 0] = np.where(from_ssd, resources.ssd[hosts], resources.memory[hosts])
-        batch["delay"][works] = message.work[ranks]
+        batch["delay"][works] = message.work
         batch["account"][reads] = batch["account"][works] = ranks
-        target = message.target[ranks]
-        routes[wires], latency = resources.message(ranks, target)
-        batch["work"][wires] = batch["nbytes"][wires] = message.nbytes[ranks]
+        routes[wires], latency = resources.message(ranks, message.target)
+        batch["work"][wires] = batch["nbytes"][wires] = message.nbytes
         batch["delay"][wires] = latency + cluster.message_passing.latency
         batch["cap"][wires] = cluster.message_passing.stream_bandwidth or np.inf
         per_pair = self._scenario.network.serial_pairs
-        batch["pair"][wires] = ranks * self.world_size + target if per_pair else NO_PAIR
+        batch["pair"][wires] = ranks * self.world_size + message.target if per_pair else NO_PAIR
         groups = np.asarray(self._delivery_groups)
-        batch["group"][wires] = groups[ranks]
-        batch["group2"][wires] = groups[target]
+        batch["group"][wires] = groups
+        batch["group2"][wires] = groups[message.target]
 
-    def _fill_second_read(self, batch: NDArray[np.void], routes: NDArray[np.int32], ranks: Ints, message: Message, reads: Ints) -> None:
+    def _fill_second_read(self, batch: NDArray[np.void], routes: NDArray[np.int32], message: Message, reads: Ints) -> None:
         """The part of a message that is in memory, where another part is not; nothing for messages of one kind."""
-        mixed = message.mixed[ranks]
-        batch["work"][reads] = batch["nbytes"][reads] = np.where(mixed, message.cached[ranks], 0.0)
-        batch["account"][reads] = ranks
-        routes[reads, 0] = np.where(mixed, self._resources.memory[self._resources.host_of[ranks]], NONE)
+        batch["work"][reads] = batch["nbytes"][reads] = np.where(message.mixed, message.cached, 0.0)
+        batch["account"][reads] = np.arange(self.world_size)
+        routes[reads, 0] = np.where(message.mixed, self._resources.memory[self._resources.host_of], NONE)
+
+
+def _parts(batch: TransferBatch, rank: Ints, world_size: int) -> list[TransferBatch]:
+    """A batch for every rank, of a batch whose transfers are those of ``rank`` and wait only for transfers of the same rank."""
+    order = np.argsort(rank, kind="stable")
+    start = np.searchsorted(rank[order], np.arange(world_size + 1))
+    within = np.empty(len(rank), np.int32)
+    within[order] = np.arange(len(rank)) - start[rank[order]]
+    edge_rank = rank[batch.edge_from]
+    edges = np.argsort(edge_rank, kind="stable")
+    edge_start = np.searchsorted(edge_rank[edges], np.arange(world_size + 1)).tolist()
+    edge_from, edge_to = within[batch.edge_from[edges]], within[batch.edge_to[edges]]
+    records, routes = batch.tasks[order], batch.routes[order]
+    return [
+        TransferBatch(records[low:high], routes[low:high], edge_from[first:last], edge_to[first:last])
+        for (low, high), (first, last) in zip(pairwise(start.tolist()), pairwise(edge_start), strict=True)
+    ]
 
 
 def _compact(

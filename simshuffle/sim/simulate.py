@@ -33,22 +33,28 @@ MOST_PACKETS = 1e9
 """Packets of a run beyond which it is refused: one core moves 1 to 2 million a second over 4 to 6 cables each."""
 
 
-def simulate(scenario: Scenario, run: str | None = None, progress: Progress | None = None) -> Timeline:
-    """Simulate all epochs of a scenario.
+def simulate(scenario: Scenario, run: str | None = None, progress: Progress | None = None, first_epoch: int = 1) -> Timeline:
+    """Simulate the epochs of a scenario.
 
     Args:
         scenario: without sweep (see `Scenario.runs`).
         run: name of the run in the tables; the scenario's label if None.
         progress: called with the share done, from 0 to 1.
+        first_epoch: the epochs before it are planned only: what they leave in shards and page caches is there, their time is not. Nothing
+            else of an epoch reaches into the next one, so those from it on are as if all had been simulated.
 
     Returns:
-        The timeline; simulated time starts at 0 s with the first epoch.
+        The timeline; simulated time starts at 0 s with ``first_epoch``.
 
     Raises:
-        ScenarioError: the network is to be simulated packet by packet, and these are too many.
+        ScenarioError: the network is to be simulated packet by packet, and these are too many; or epochs are left out whose loaders read
+            ahead for the next one (``loader.across_epochs``).
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
+    if first_epoch > 1 and scenario.workload.loader.across_epochs:
+        rule = f"must be false where epoch {first_epoch} is simulated alone"
+        raise ScenarioError(Problem("workload.loader.across_epochs", rule, "true", "Set it to false."), scenario.name)
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     _refuse_too_many_packets(scenario, resources)
     env = simpy.Environment()
@@ -60,9 +66,10 @@ def simulate(scenario: Scenario, run: str | None = None, progress: Progress | No
     links = LinkStatistics(name, resources, network)
     sources = []
     staged = NOTHING
-    total = sum(scenario.workload.iterations(scenario.world_size, epoch) for epoch in range(1, scenario.epochs + 1))
+    total = sum(scenario.workload.iterations(scenario.world_size, epoch) for epoch in range(first_epoch, scenario.epochs + 1))
     done = 0
-    for plan, loaders in _with_loaders(scenario, resources, clock, plan_epochs(scenario, nbytes)):
+    plans = (plan for plan in plan_epochs(scenario, nbytes) if plan.epoch >= first_epoch)
+    for plan, loaders in _with_loaders(scenario, resources, clock, plans):
         if plan.epoch == 1:
             staged = stage(scenario, resources, np.add.reduceat(nbytes[plan.shards.order], plan.shards.start[:-1]))
         epoch = Epoch(scenario, resources, clock, plan, loaders, nbytes, _reporter(progress, done, total))
