@@ -35,6 +35,8 @@ MOST_PANELS = 4
 PANEL_INCHES = 1.45
 DODGE = 0.12
 """How far lines stand aside of each other, so that their intervals can be told apart: a power of two, or twentieths."""
+ASIDE = 0.017
+"""The same as a share of a logarithmic axis."""
 Look = Callable[[str, str], dict[str, Any]]
 """How a line is drawn, given its strategy and its label."""
 
@@ -114,12 +116,13 @@ def epoch_figure(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> F
 
 def _against_world_size(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
     lines = _lines(rows, ["strategy", "exchange_fraction"])
+    sizes = sorted(set(rows["world_size"]))
+    step = (sizes[-1] / sizes[0]) ** ASIDE
     for place, ((strategy, fraction), line) in enumerate(lines):
         ordered = line.sort_values("world_size")
-        aside = 2 ** (DODGE * (place - (len(lines) - 1) / 2))
-        _bars(ax, ordered["world_size"] * aside, ordered, look(strategy, _named(strategy, fraction)))
+        at = ordered["world_size"] * step ** (place - (len(lines) - 1) / 2)
+        _bars(ax, at, ordered, look(strategy, _named(strategy, fraction)))
     ax.set_xscale("log", base=2)
-    sizes = sorted(set(rows["world_size"]))
     slanted: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(sizes) > 4 else {}
     ax.set_xticks(sizes, [str(size) for size in sizes], fontsize=6, **slanted)
     ax.minorticks_off()

@@ -141,7 +141,7 @@ def hiding_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
-    """Q* against M, both logarithmic; hollow at the lower edge where nothing is hidden. Above, the iterations of an epoch.
+    """Q* against M, both logarithmic; hollow at the lower edge, and named so, where nothing is hidden. Above, the iterations of an epoch.
 
     Args:
         limits: table `limits`.
@@ -158,6 +158,10 @@ def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
         ax.plot(sizes, fractions.clip(lower=floor), linewidth=0.9, label=NAMES[str(way)], **style, zorder=3)
         none = rows[fractions == 0]
         ax.plot(none["world_size"], [floor] * len(none), linestyle="", **{**style, "markerfacecolor": "white", "zorder": 4})
+    hidden_none = limits.loc[limits["exchange_fraction"] == 0, "world_size"]
+    if len(hidden_none):
+        place: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 6}
+        ax.annotate("none", (hidden_none.min(), floor), (-4, 0), **place)
     ax.set(xscale="log", yscale="log", ylabel="largest hidden Q", xlabel="ranks, M")
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     ax.yaxis.set_minor_locator(NullLocator())

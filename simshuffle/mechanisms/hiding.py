@@ -31,6 +31,9 @@ SMALL = 0.25
 INSTANT = 1e18
 """Bytes/s from which on writing is instant."""
 INSTANT_WRITES = {"cluster.ssd.write_bandwidth": "1000000 PB/s"}
+ALL_IN_MEMORY = dict.fromkeys(("cluster.memory.capacity", "cluster.memory.page_cache"), "1000000 PB")
+ALONE = 0.1
+"""Where the best removal saves less than this share of what is added, no mechanism ends the hiding by itself."""
 FRESH = {"partner_lifetime": "iteration", "samples_per_message": "iteration", "barriers": "none"}
 WAYS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "authors": ("partial_local_shuffle", {}, {}),
@@ -52,6 +55,9 @@ OWN = "own"
 SIZES = tuple(64 << power for power in range(7))
 """World sizes by default: 64 to 4096."""
 BARRIERS, HOST_WORK, WRITES, WIRE, WAITING = "barriers", "host work", "storage writes", "wire", "no overlap"
+READS = "storage reads"
+"""Not of the exchange alone: what was received is read like all else, and may drive other samples out of the page cache."""
+TOGETHER = "none by itself"
 
 
 @dataclass(frozen=True)
@@ -215,39 +221,54 @@ class _Points:
     def __init__(self, job: _Job) -> None:
         self._job = job
         self._cables: dict[tuple[int, str], pd.DataFrame] = {}
-        self._seconds: dict[tuple[int, str], float] = {}
+        self._over: dict[tuple[int, str], float] = {}
+        self._reads: dict[int, bool] = {}
         self.rows: list[dict[str, Any]] = []
 
-    def added(self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None) -> float:
+    def added(self, samples: int) -> float:
         """Share of the epoch without exchange that ``samples`` of each rank add."""
+        return self._added_s(samples) / self._job.baseline_s
+
+    def _added_s(self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None) -> float:
+        """The same in s, without the mechanism that is ``removed`` by the values ``changes``."""
         job, key = self._job, (samples, removed)
-        if key not in self._seconds:
+        if key not in self._over:
             timeline = measure.warm_epoch(_exchanging(job.scenario, job.way, samples, changes or {}))
             self._cables[key] = _cables(timeline)
-            spent = self._seconds[key] = measure.seconds(timeline)[measure.WHOLE]
+            if not removed:
+                self._reads[samples] = bool(timeline.sources["nbytes_ssd"].iloc[0] > 0)
+            spent = measure.seconds(timeline)[measure.WHOLE]
+            over = self._over[key] = spent - self._baseline(removed)
             row = {"way": job.way, "world_size": job.scenario.world_size, "samples": samples, "removed": removed}
-            row |= {"exchange_fraction": _fraction(job.scenario, samples), "epoch_s": spent, "added": spent / job.baseline_s - 1.0}
+            row |= {"exchange_fraction": _fraction(job.scenario, samples), "epoch_s": spent, "added": over / job.baseline_s}
             self.rows.append(row)
-        return self._seconds[key] / job.baseline_s - 1.0
+        return self._over[key]
+
+    def _baseline(self, removed: str) -> float:
+        """The epoch without exchange (s). Only reads are also its own."""
+        if removed != READS:
+            return self._job.baseline_s
+        return measure.labels(_without(self._job.scenario).with_values(ALL_IN_MEMORY))[measure.WHOLE]
 
     def bottleneck(self, samples: int | None) -> dict[str, Any]:
         """What costs most of what ``samples`` add: the columns of `limits` that say so; all empty for None."""
         if samples is None:
             return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
         scenario = _exchanging(self._job.scenario, self._job.way, samples, {})
-        before = self._job.baseline_s * self.added(samples)
-        saved = self._saved(samples, coarse(scenario))
+        before = self._added_s(samples)
+        saved = self._saved(samples, coarse(scenario) | ({READS: ALL_IN_MEMORY} if self._reads[samples] else {}))
         worst = max(saved, key=lambda name: saved[name])
         if worst == HOST_WORK:
             parts = self._saved(samples, {name: changes for name, changes in work(scenario, SMALL).items() if name != HOST_WORK})
             best = max(parts, key=lambda name: parts[name])
             worst, saved = f"{HOST_WORK}: {best}", {f"{HOST_WORK}: {best}": parts[best]}
         tier = self._tier(samples) if worst == WIRE else ""
-        return {"over_s": before, "bottleneck": worst, "saved_s": saved[worst], "tier": tier}
+        name = worst if saved[worst] >= ALONE * before else TOGETHER
+        return {"over_s": before, "bottleneck": name, "saved_s": saved[worst], "tier": tier if name == WIRE else ""}
 
     def _saved(self, samples: int, removals: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-        before = self.added(samples)
-        return {name: self._job.baseline_s * (before - self.added(samples, name, changes)) for name, changes in removals.items()}
+        before = self._added_s(samples)
+        return {name: before - self._added_s(samples, name, changes) for name, changes in removals.items()}
 
     def _tier(self, samples: int) -> str:
         """The tier of the cable that needs longest for the bytes of the exchange."""

@@ -53,8 +53,8 @@ LIMIT_COLUMNS = {
     "added": "share of baseline_s that their exchange adds",
     "steady": "whether all that was tried agrees: less is hidden, and more is not",
     "over_s": "s that one sample more adds; empty where all can be exchanged",
-    "bottleneck": "whose removal saves most with one sample more; empty where all can be exchanged",
-    "saved_s": "s that its removal saves then",
+    "bottleneck": "whose removal saves most with one sample more, if it saves a tenth; empty where all can be exchanged",
+    "saved_s": "s that this removal saves then",
     "tier": "where that is the wire: the tier of cables of which one carries the exchange longest; else empty",
 }
 POINT_COLUMNS = {
@@ -64,7 +64,7 @@ POINT_COLUMNS = {
     "exchange_fraction": "Q",
     "removed": "mechanism that is removed; empty for none",
     "epoch_s": "s of the second epoch",
-    "added": "share of the epoch without exchange that it adds",
+    "added": "share of the epoch without exchange that it adds; without 'storage reads', to one that has none either",
 }
 
 COLUMNS: dict[str, dict[str, dict[str, str]]] = {

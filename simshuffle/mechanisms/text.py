@@ -13,7 +13,7 @@ from simshuffle.mechanisms.changes import changes
 from simshuffle.mechanisms.figures import NAMES
 from simshuffle.mechanisms.shapley import contributions
 
-REMOVALS = ("barriers", "host work", "storage writes", "no overlap", "wire")
+REMOVALS = ("barriers", "host work", "storage writes", "storage reads", "no overlap", "wire")
 SHOWN = ("EXCHANGE", "GE+WU", "IMPT", "I/O")
 Tables = Mapping[str, pd.DataFrame]
 
@@ -129,8 +129,8 @@ def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Table:
             table.add_row(row["way"], str(row["world_size"]), *[""] * (1 + len(removals)), "all can be exchanged")
             continue
         of = points[(points["way"] == row["way"]) & (points["world_size"] == row["world_size"]) & (points["samples"] == row["samples"] + 1)]
-        epochs = of.set_index("removed")["epoch_s"]
-        saved = [f"{1e3 * (epochs[''] - epochs[name]):.1f}" if name in epochs.index else "" for name in removals]
+        added = of.set_index("removed")["added"] * row["baseline_s"]
+        saved = [f"{1e3 * (added[''] - added[name]):.1f}" if name in added.index else "" for name in removals]
         most = f"{row['bottleneck'].removeprefix('host work: ')}{', ' + row['tier'] if row['tier'] else ''}"
         table.add_row(row["way"], str(row["world_size"]), f"{1e3 * row['over_s']:.1f}", *saved, most)
     return table

@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from simshuffle.accuracy.figures import COLOURS, DASHES, MARKERS, OTHERS, strategies
@@ -190,8 +191,9 @@ def _point(ax: Axes, row: Mapping[Any, Any], look: Mapping[str, Any], size: floa
     label = str(row["setting"]).partition("(")[2].rstrip(")") if row["strategy"] == "global" else f"{row['exchange_fraction']:g}"
     if row["strategy"] != "local":
         top = max(mean, min(100.0, np.nan_to_num(100 * row["high"])))
-        place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
-        ax.annotate(label, (x, top), (0, 1 + (size / 2 if top == mean else 0)), **place, fontsize=5.5, color=look["color"], zorder=4)
+        place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 5.5}
+        halo = [withStroke(linewidth=1.2, foreground="white")]  # legible where a mark lies beneath
+        ax.annotate(label, (x, top), (0, 1 + (size / 2 if top == mean else 0)), **place, color=look["color"], path_effects=halo, zorder=4)
 
 
 def _sizes(nbytes: pd.Series[float]) -> np.ndarray[Any, np.dtype[np.float64]]:

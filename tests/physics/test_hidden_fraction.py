@@ -5,7 +5,7 @@ import math
 import pytest
 
 from simshuffle.mechanisms import hiding
-from simshuffle.mechanisms.hiding import BARRIERS, HOST_WORK, WIRE, WRITES, coarse, largest, scenarios, ways, work
+from simshuffle.mechanisms.hiding import BARRIERS, HOST_WORK, READS, WIRE, WRITES, coarse, largest, scenarios, ways, work
 from tests.small import small
 
 FREE = dict.fromkeys(("read", "decode", "pickle", "zero_buffer", "draw", "write", "remove"), "0 s")
@@ -57,6 +57,30 @@ def test_writes_are_named_where_the_ssd_is_slow():
     scenario = small(workload__exchange=exchange(), cluster__ssd__write_bandwidth="5 MB/s", cluster__memory__page_cache="1 GB")
     limit, _ = found(scenario, 0.01)
     assert limit["bottleneck"] == WRITES
+
+
+def test_reads_are_named_where_the_ssd_is_what_the_training_waits_for():
+    # no page cache; the SSD needs 20 ms for each of the 200 samples of its one rank: one that is sent is one more read. The last may be
+    # read while the epoch ends
+    scenario = small(
+        workload__exchange=exchange(), cluster__ssd__read_bandwidth="5 MB/s", cluster__ssd__write_bandwidth="1000000 PB/s", world_size=4
+    )
+    limit, points = found(scenario, 0.055)
+    assert limit["baseline_s"] == pytest.approx(200 * 20e-3, rel=0.06)
+    assert limit["samples"] - math.floor(0.055 * limit["baseline_s"] / 20e-3) in {0, 1}
+    assert limit["bottleneck"] == READS
+    assert limit["saved_s"] == pytest.approx(limit["over_s"], rel=0.01)
+    without = points[points["removed"] == READS].iloc[0]
+    assert without["epoch_s"] < 0.3 * limit["baseline_s"]  # the training is faster too, and that is not counted as saved
+    assert without["added"] == pytest.approx(0.0, abs=1e-4)
+
+
+def test_what_no_removal_saves_is_not_blamed_on_any(monkeypatch):
+    monkeypatch.setattr(hiding, "coarse", lambda scenario: {WIRE: {}})
+    limit, _ = found(small(workload__exchange=exchange(read="1 ms"), **MEMORY), 0.02)
+    assert limit["bottleneck"] == "none by itself"
+    assert limit["saved_s"] == 0.0
+    assert limit["tier"] == ""
 
 
 def test_what_costs_nothing_is_not_removed():
