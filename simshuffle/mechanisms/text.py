@@ -120,7 +120,8 @@ def _fractions(limits: pd.DataFrame, ways: list[str]) -> Table:
 def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Table:
     """A row for each way and world size: what one sample more adds, and how much less each removal makes it."""
     removals = [name for name in REMOVALS if name in set(points["removed"])]
-    table = _new("What ends the hiding: ms that one sample more adds, and that each removal saves", ["way"], ["ranks", "added", *removals])
+    names = [name.replace(" ", "\n") for name in removals]
+    table = _new("What ends the hiding: ms that one sample more adds, and that each removal saves", ["way"], ["ranks", "added", *names])
     table.add_column("most", no_wrap=True)
     for row in limits.sort_values(["way", "world_size"], key=lambda c: c.map(list(NAMES).index) if c.name == "way" else c).to_dict(
         "records"
