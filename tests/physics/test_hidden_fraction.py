@@ -1,9 +1,11 @@
 """The largest hidden exchange fraction, where it can be worked out by hand."""
 
 import math
+from dataclasses import asdict
 
 import pytest
 
+from simshuffle.host_work import host_work
 from simshuffle.mechanisms import hiding
 from simshuffle.mechanisms.hiding import BARRIERS, HOST_WORK, READS, WIRE, WRITES, coarse, largest, scenarios, ways, work
 from tests.small import small
@@ -91,6 +93,21 @@ def test_what_costs_nothing_is_not_removed():
     encoded = small(workload__exchange={"kind": "partial_local_shuffle", "exchange_fraction": 0.1, "schedule": {"payload": "encoded"}})
     assert "decode" not in work(encoded)
     assert "write" not in work(encoded)
+
+
+@pytest.mark.parametrize("payload", ["decoded", "encoded"])
+def test_without_the_wire_all_host_work_is_as_before(payload):
+    scenario = small(workload__exchange={"kind": "partial_local_shuffle", "exchange_fraction": 0.1, "schedule": {"payload": payload}})
+    without = scenario.with_values(coarse(scenario)[WIRE])
+    before, now = (host_work(s.workload.exchange.schedule, s.workload.dataset) for s in (scenario, without))
+    assert asdict(now) == pytest.approx(asdict(before))
+    assert without.workload.dataset.decoded_size.mean == 1.0
+
+
+def test_limits_are_in_the_order_of_sizes_and_ways():
+    of = scenarios(small(workload__exchange=exchange(), **MEMORY), [8, 4])
+    limits = hiding.hiding(of, ways(of[0], ["wire", "own"]), 0.05, processes=1)["limits"]
+    assert list(zip(limits["world_size"], limits["way"], strict=True)) == [(4, "wire"), (4, "own"), (8, "wire"), (8, "own")]
 
 
 @pytest.mark.parametrize("power", [0.3, 1.0, 3.0])
