@@ -49,6 +49,10 @@ class InputError(SimshuffleError, ValueError):
         self.source = source
         super().__init__(self._text())
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[list[Problem], str]]:
+        """The same error in another process: pickled from what it was made of, not from its text."""
+        return type(self), (self.problems, self.source)
+
     def _text(self) -> str:
         count = len(self.problems)
         head = f"{self.source or self.noun}: {count} problem{'s' if count != 1 else ''}"
