@@ -27,7 +27,6 @@ MEASURED = "benchmarks/sample_costs.py on one core of an AMD EPYC, Pillow 13, a 
 SOURCES = {
     "samples_per_message": CODE,
     "read": f"{MEASURED}: open, read and close a cached file of 104 kB, 19 us",
-    "pickle": f"{MEASURED}: a decoded Pillow image of 562,642 B 0.41 ms; a file's bytes 11 GB/s below 128 KiB, 2.3 GB/s above",
     "zero_buffer": f"{MEASURED}: 4 MiB, which is the authors' receive buffer of one sample, 86 us",
     "draw": f"{MEASURED}: numpy's RandomState.shuffle of a list, 15 ns a rank at 2048 ranks",
     "remove": f"{MEASURED}: unlink a file, 17 us",
