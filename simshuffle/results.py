@@ -19,6 +19,7 @@ from simshuffle import plots, report
 from simshuffle import timeline as timeline_tables
 from simshuffle.errors import InputError, Problem
 from simshuffle.folders import write_folder
+from simshuffle.tabular import json_text, read_csv, rows
 from simshuffle.timeline import Timeline
 from simshuffle.version import __version__
 
@@ -107,12 +108,12 @@ def read(folder: Path) -> Result:
         raise InputError(problem, str(folder))
     try:
         timeline = Timeline(
-            pd.read_parquet(folder / "timeline.parquet"), pd.read_parquet(folder / "links.parquet"), _read_csv(folder / "sources.csv")
+            pd.read_parquet(folder / "timeline.parquet"), pd.read_parquet(folder / "links.parquet"), read_csv(folder / "sources.csv")
         )
         result = Result(
             timeline,
-            _read_csv(folder / "epochs.csv"),
-            _read_csv(folder / "breakdown.csv"),
+            read_csv(folder / "epochs.csv"),
+            read_csv(folder / "breakdown.csv"),
             json.loads((folder / "meta.json").read_text(encoding="utf-8")),
             (folder / "scenario.yaml").read_text(encoding="utf-8"),
         )
@@ -135,14 +136,6 @@ def _check_columns(result: Result) -> None:
             raise ValueError(f"{name} has other columns than {', '.join(columns)}")
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
-    """A table with its numbers to the last bit."""
-    # the default of pandas 3, where naming it is deprecated
-    exact: dict[str, Any] = {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}
-    table: pd.DataFrame = pd.read_csv(path, **exact)
-    return table
-
-
 def _write_parquet(table: pd.DataFrame, path: Path) -> None:
     """Write a table in pieces, so that no second copy of a long one is in memory."""
     schema = pa.Schema.from_pandas(table.head(0), preserve_index=False)
@@ -154,5 +147,4 @@ def _write_parquet(table: pd.DataFrame, path: Path) -> None:
 
 def epochs_as_json(epochs: pd.DataFrame) -> str:
     """The rows of the epochs table as a JSON list of objects; what is empty becomes null."""
-    rows = epochs.astype(object).where(epochs.notna(), None).to_dict("records")
-    return json.dumps(rows, indent=1, allow_nan=False, default=lambda value: value.item())
+    return json_text(rows(epochs))

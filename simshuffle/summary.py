@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.table import Table
 
 from simshuffle import report
+from simshuffle.printed import new_table
 from simshuffle.results import Result
 from simshuffle.units import Dimension, readable
 
@@ -15,21 +15,13 @@ def tables(result: Result) -> list[Table]:
     return [_seconds_table(result), _bytes_table(result)]
 
 
-def _new(title: str, columns: list[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    table.add_column("run", no_wrap=True)
-    for name in ("epoch", *columns):
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
 def _epoch(number: int) -> str:
     return "1 cold" if number == 1 else str(number)
 
 
 def _seconds_table(result: Result) -> Table:
     labels = list(dict.fromkeys(result.breakdown["label"]))
-    table = _new("Seconds per epoch, mean over ranks", ["total", *labels, "hidden"])
+    table = new_table("Seconds per epoch, mean over ranks", ["run"], ["epoch", "total", *labels, "hidden"])
     seconds = result.breakdown.assign(run=result.breakdown["run"].astype(str)).set_index(["run", "epoch", "label"])["seconds"]
     for row in result.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
@@ -40,7 +32,11 @@ def _seconds_table(result: Result) -> Table:
 
 
 def _bytes_table(result: Result) -> Table:
-    table = _new("Throughput, accelerator utilisation (AU), and bytes read by source", ["samples/s", "AU", "PFS", "SSD", "memory", "peers"])
+    table = new_table(
+        "Throughput, accelerator utilisation (AU), and bytes read by source",
+        ["run"],
+        ["epoch", "samples/s", "AU", "PFS", "SSD", "memory", "peers"],
+    )
     for row in result.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
         sources = (_bytes(row[f"nbytes_{source}"]) for source in ("pfs", "ssd", "memory", "peer"))

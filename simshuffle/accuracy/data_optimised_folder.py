@@ -21,6 +21,7 @@ from simshuffle.accuracy.data_optimised_tables import COLUMNS, SUMMARY_COLUMNS, 
 from simshuffle.accuracy.data_optimised_text import report
 from simshuffle.errors import InputError, Problem
 from simshuffle.folders import check_place, meta_of
+from simshuffle.tabular import json_of
 
 KIND = "data_optimised"
 RUNS, EXTRACTIONS = "runs", "extractions"
@@ -127,9 +128,7 @@ def holds(folder: Path) -> bool:
 
 def as_json(tables: FilterTables) -> str:
     """Filters, runs and summary as one JSON object of lists of rows; what is empty becomes null."""
-    of = {"filters": tables.filters, "runs": tables.runs, "summary": summary(tables.runs)}
-    rows = {name: table.astype(object).where(table.notna(), None).to_dict("records") for name, table in of.items()}
-    return json.dumps(rows, indent=1, allow_nan=False, default=lambda value: value.item())
+    return json_of({"filters": tables.filters, "runs": tables.runs, "summary": summary(tables.runs)})
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -28,6 +28,7 @@ from simshuffle.accuracy.tables import COLUMNS, Tables, collect
 from simshuffle.accuracy.text import report
 from simshuffle.errors import InputError, Problem
 from simshuffle.folders import check_place, meta_of
+from simshuffle.tabular import json_of
 
 KIND = "training"
 RUNS = "runs"
@@ -185,9 +186,7 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 def as_json(tables: Tables) -> str:
     """Runs and summary as one JSON object of lists of rows; what is empty becomes null."""
-    of = {"runs": tables.runs, "summary": summary(tables.runs)}
-    rows = {name: table.astype(object).where(table.notna(), None).to_dict("records") for name, table in of.items()}
-    return json.dumps(rows, indent=1, allow_nan=False, default=lambda value: value.item())
+    return json_of({"runs": tables.runs, "summary": summary(tables.runs)})
 
 
 def _json(values: Any) -> str:

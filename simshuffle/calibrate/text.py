@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from rich import box
 from rich.table import Table
 
 from simshuffle.calibrate.fragment import shown
 from simshuffle.calibrate.parameter import Parameter
 from simshuffle.calibrate.result import Calibration
 from simshuffle.calibration import shown as shown_place
+from simshuffle.printed import new_table
 
 
 def parts(calibration: Calibration) -> list[Table | str]:
@@ -28,7 +28,7 @@ def parts(calibration: Calibration) -> list[Table | str]:
 
 
 def _table(title: str, parameters: list[Parameter]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table = new_table(title)
     table.add_column("parameter", no_wrap=all(" " not in p.key for p in parameters))
     for name in ("value", "95 % interval"):
         table.add_column(name, justify="right")

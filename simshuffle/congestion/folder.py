@@ -18,6 +18,7 @@ from simshuffle.congestion.tables import COLUMNS, HOTTEST_COLUMNS, Tables, hotte
 from simshuffle.congestion.verdict import COMPARISON_COLUMNS, VERDICT_COLUMNS, comparisons, verdicts
 from simshuffle.errors import InputError, Problem
 from simshuffle.folders import meta_of, write_folder
+from simshuffle.tabular import json_of
 
 KIND = "congestion"
 STORED = {"sets": "sets.csv", "times": "times.csv", "tiers": "tiers.parquet", "links": "links.parquet"}
@@ -126,5 +127,4 @@ def as_json(tables: Tables) -> str:
     """Times, comparisons, verdicts and ablation as one JSON object of lists of rows; what is empty becomes null."""
     of = {"sets": tables.sets, "times": tables.times}
     of |= {name.removesuffix(".csv"): DERIVED[name](tables) for name in ("comparisons.csv", "verdicts.csv", "ablation.csv")}
-    rows = {name: table.astype(object).where(table.notna(), None).to_dict("records") for name, table in of.items()}
-    return json.dumps(rows, indent=1, allow_nan=False, default=lambda value: value.item())
+    return json_of(of)

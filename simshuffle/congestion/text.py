@@ -7,12 +7,12 @@ from math import ceil, floor, log2, log10
 from typing import Any
 
 import pandas as pd
-from rich import box
 from rich.table import Table
 
 from simshuffle.congestion.ablation import ablation
 from simshuffle.congestion.tables import VARIANT, Tables, groups
 from simshuffle.congestion.verdict import JUDGES, comparisons, verdicts
+from simshuffle.printed import new_table
 from simshuffle.units import Dimension, readable
 
 Row = Mapping[Any, Any]
@@ -44,15 +44,6 @@ def moved(tables: Tables) -> Iterator[str]:
             )
 
 
-def _new(title: str, names: list[str], numbers: list[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for name in names:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
 def times_table(tables: Tables) -> Table:
     """Times of all variants at the largest world size."""
     times = tables.times[tables.times["world_size"] == tables.times["world_size"].max()]
@@ -63,7 +54,7 @@ def times_table(tables: Tables) -> Table:
     scale, unit = (1e3, "ms") if own["time_s"].max() < 1 else (1.0, "s")
     title = f"{own['world_size'].iloc[0]} ranks, {model} model, median over {own['seed'].nunique()} seeds, times in {unit}"
     numbers = ["time", "range", "/bound", "p99", *(["packet/fluid"] if beside else [])]
-    table = _new(title, ["pattern", "a message"], numbers)
+    table = new_table(title, ["pattern", "a message"], numbers)
     before = ""
     for (pattern, batching, barrier), rows in groups(own, *VARIANT):
         low, middle, high = (scale * float(rows["time_s"].quantile(q)) for q in (0.0, 0.5, 1.0))
@@ -91,7 +82,7 @@ def ablation_table(tables: Tables) -> Table | None:
     rows = rows[rows["world_size"] == rows["world_size"].max()]
     cases = list(groups(rows, "bytes_set", "model"))
     title = f"What decides, at {rows['world_size'].iloc[0]} ranks: factors on the time"
-    table = _new(title, ["switched", "model"], ["alone", "range", "last", "any order"])
+    table = new_table(title, ["switched", "model"], ["alone", "range", "last", "any order"])
     for (switch,), of_switch in groups(rows, "switch"):
         first = True
         for (bytes_set, model), _ in cases:

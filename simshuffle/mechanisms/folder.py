@@ -17,6 +17,7 @@ from simshuffle.mechanisms import figures
 from simshuffle.mechanisms.changes import changes
 from simshuffle.mechanisms.shapley import contributions
 from simshuffle.mechanisms.tables import COLUMNS, DERIVED
+from simshuffle.tabular import json_of, read_csv
 
 Tables = Mapping[str, pd.DataFrame]
 TEXT = ("state", "start", "end", "value", "removed", "bottleneck", "tier")
@@ -68,8 +69,7 @@ class Outcome:
 
     def as_json(self) -> str:
         """All tables as one JSON object of lists of rows; what is empty becomes null."""
-        rows = {name: t.astype(object).where(t.notna(), None).to_dict("records") for name, t in self.all_tables().items()}
-        return json.dumps(rows, indent=1, allow_nan=False, default=lambda value: value.item())
+        return json_of(self.all_tables())
 
 
 def outcome(kind: str, tables: Tables, asked: Mapping[str, Any], scenario_yaml: str) -> Outcome:
@@ -130,11 +130,7 @@ def _missing(folder: Path) -> list[str]:
 
 def _read(path: Path) -> pd.DataFrame:
     """A table with its numbers to the last bit."""
-    # the default of pandas 3, where naming it is deprecated
-    exact: dict[str, Any] = {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}
-    types: Any = dict.fromkeys(TEXT, str)
-    table: pd.DataFrame = pd.read_csv(path, dtype=types, keep_default_na=False, na_values={c: [""] for c in NUMBERS}, **exact)
-    return table
+    return read_csv(path, dtype=dict.fromkeys(TEXT, str), keep_default_na=False, na_values={c: [""] for c in NUMBERS})
 
 
 NUMBERS = ("over_s", "saved_s")

@@ -262,9 +262,8 @@ class _Points:
             parts = self._saved(samples, {name: changes for name, changes in work(scenario, SMALL).items() if name != HOST_WORK})
             best = max(parts, key=lambda name: parts[name])
             worst, saved = f"{HOST_WORK}: {best}", {f"{HOST_WORK}: {best}": parts[best]}
-        tier = self._tier(samples) if worst == WIRE else ""
         name = worst if saved[worst] >= ALONE * before else TOGETHER
-        return {"over_s": before, "bottleneck": name, "saved_s": saved[worst], "tier": tier if name == WIRE else ""}
+        return {"over_s": before, "bottleneck": name, "saved_s": saved[worst], "tier": self._tier(samples) if name == WIRE else ""}
 
     def _saved(self, samples: int, removals: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
         before = self._added_s(samples)
@@ -307,8 +306,9 @@ def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {}
     if schedule.barriers != "none":
         out[BARRIERS] = {f"{_KEY}.barriers": "none"}
-    if HOST_WORK in work(scenario):
-        out[HOST_WORK] = work(scenario)[HOST_WORK]
+    costly = work(scenario)
+    if HOST_WORK in costly:
+        out[HOST_WORK] = costly[HOST_WORK]
     if scenario.workload.source == "ssd" and scenario.cluster.ssd.write_bandwidth < INSTANT:
         out[WRITES] = dict(INSTANT_WRITES)
     if not schedule.overlap:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
-from rich import box
 from rich.table import Table
 
 from simshuffle.mechanisms.changes import changes
 from simshuffle.mechanisms.figures import NAMES
 from simshuffle.mechanisms.shapley import contributions
+from simshuffle.printed import new_table
 
 REMOVALS = ("barriers", "host work", "storage writes", "storage reads", "no overlap", "wire")
 SHOWN = ("EXCHANGE", "GE+WU", "IMPT", "I/O")
@@ -21,15 +21,6 @@ Tables = Mapping[str, pd.DataFrame]
 def parts(kind: str, tables: Tables) -> Iterator[str | Table]:
     """All of it, in order."""
     return _ablation(tables) if kind == "ablation" else _hiding(tables)
-
-
-def _new(title: str, names: list[str], numbers: list[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for name in names:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
 
 
 # -------------------------------------------------------------------------------------------------------------------- ablation
@@ -58,7 +49,7 @@ def _ablation(tables: Tables) -> Iterator[str | Table]:
 
 
 def _steps(tables: Tables, found: pd.DataFrame) -> Table:
-    table = _new("Change of the epoch in s", ["switch", "from, to"], ["first", "last", "any order", "range over seeds"])
+    table = new_table("Change of the epoch in s", ["switch", "from, to"], ["first", "last", "any order", "range over seeds"])
     values = {row["switch"]: f"{row['start']} → {row['end']}" for row in tables["switches"].to_dict("records")}
     for row in found[found["label"] == "epoch"].to_dict("records"):
         changed = (_signed(row[name]) for name in ("first_s", "last_s", "mean_s"))
@@ -70,7 +61,7 @@ def _by_label(found: pd.DataFrame) -> Table:
     wide = found.pivot(index="switch", columns="label", values="mean_s")
     labels = [label for label in (*SHOWN, "FW+BW") if label in wide and wide[label].abs().max() > 5e-4]
     shares = found[found["label"] == "epoch"].set_index("switch")["share"]
-    table = _new("Share of the epoch's change, and change of the labels in s, any order", ["switch"], ["share", "epoch", *labels])
+    table = new_table("Share of the epoch's change, and change of the labels in s, any order", ["switch"], ["share", "epoch", *labels])
     for switch in shares.index.astype(str):
         cells = (_signed(wide[label][switch]) for label in ("epoch", *labels))
         table.add_row(switch, "" if pd.isna(shares[switch]) else f"{shares[switch]:.1%}", *cells)
@@ -78,7 +69,7 @@ def _by_label(found: pd.DataFrame) -> Table:
 
 
 def _alone(of_value: pd.DataFrame) -> Table:
-    table = _new("One value alone, in place of what it is: change in s", ["key", "value", "in the"], ["epoch", "range", *SHOWN[:3]])
+    table = new_table("One value alone, in place of what it is: change in s", ["key", "value", "in the"], ["epoch", "range", *SHOWN[:3]])
     for _, rows in of_value.groupby(["key", "value", "base"], sort=False):
         first = rows.iloc[0]
         by_label = rows.set_index("label")
@@ -107,7 +98,7 @@ def _hiding(tables: Tables) -> Iterator[str | Table]:
 
 def _fractions(limits: pd.DataFrame, ways: list[str]) -> Table:
     title = "Largest hidden Q (samples of a rank and epoch)"
-    table = _new(title, [], ["ranks", "iterations", "N/M", "epoch s", *ways])
+    table = new_table(title, [], ["ranks", "iterations", "N/M", "epoch s", *ways])
     for _, rows in limits.groupby("world_size"):
         first = rows.iloc[0]
         by_way = rows.set_index("way")
@@ -121,7 +112,9 @@ def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Table:
     """A row for each way and world size: what one sample more adds, and how much less each removal makes it."""
     removals = [name for name in REMOVALS if name in set(points["removed"])]
     names = [name.replace(" ", "\n") for name in removals]
-    table = _new("What ends the hiding: ms that one sample more adds, and that each removal saves", ["way"], ["ranks", "added", *names])
+    table = new_table(
+        "What ends the hiding: ms that one sample more adds, and that each removal saves", ["way"], ["ranks", "added", *names]
+    )
     table.add_column("most", no_wrap=True)
     for row in limits.sort_values(["way", "world_size"], key=lambda c: c.map(list(NAMES).index) if c.name == "way" else c).to_dict(
         "records"

@@ -17,6 +17,7 @@ from simshuffle.policies import figures
 from simshuffle.policies.model import compare
 from simshuffle.policies.study import Study
 from simshuffle.policies.tables import EPOCH_COLUMNS, POLICY_COLUMNS, epochs_table, policies_table
+from simshuffle.tabular import json_of
 
 KIND = "policies"
 COLUMNS = {"policies.csv": POLICY_COLUMNS, "epochs.csv": EPOCH_COLUMNS}
@@ -57,9 +58,7 @@ class Comparison:
 
     def as_json(self) -> str:
         """Both tables as one JSON object of lists of rows; what is empty becomes null."""
-        tables = {"policies": self.policies, "epochs": self.epochs}
-        rows = {name: table.astype(object).where(table.notna(), None).to_dict("records") for name, table in tables.items()}
-        return json.dumps(rows, indent=1, allow_nan=False, default=lambda value: value.item())
+        return json_of({"policies": self.policies, "epochs": self.epochs})
 
 
 def fingerprint(study: Study, policies: Sequence[str]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pandas as pd
-from rich import box
 from rich.table import Table
 
 from simshuffle.policies.sources import SOURCES
 from simshuffle.policies.study import Study
 from simshuffle.policies.tables import Row
+from simshuffle.printed import new_table
 from simshuffle.units import Dimension, readable
 
 SHORT = ("PFS", "own memory", "own SSD", "remote memory", "remote SSD")
@@ -32,7 +32,7 @@ def parts(study: Study, policies: pd.DataFrame) -> Iterator[str | Table]:
 
 
 def _table(policies: pd.DataFrame) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table = new_table()
     table.add_column("policy", no_wrap=True)
     for name in ("first s", "steady s", "all / perfect", "kept a worker"):
         table.add_column(name, justify="right")

@@ -15,6 +15,7 @@ import pandas as pd
 from simshuffle import plots, results
 from simshuffle.folders import write_folder
 from simshuffle.network.files import whole_file
+from simshuffle.tabular import json_text, rows
 from simshuffle.testbed import commands, figures, worker
 from simshuffle.testbed.bed import Bed
 from simshuffle.testbed.measure import Progress, Run, measure_all
@@ -64,11 +65,7 @@ class Measurement:
 
     def as_json(self) -> str:
         """Patterns, verdicts and what is known about the measurement, as one JSON object; what is empty becomes null."""
-        rows: dict[str, Any] = {
-            name: table.astype(object).where(table.notna(), None).to_dict("records")
-            for name, table in (("patterns", self.tables.patterns), ("verdicts", self.tables.verdicts))
-        }
-        return json.dumps(rows | {"meta": self.meta}, indent=1, allow_nan=False, default=lambda value: value.item())
+        return json_text({"patterns": rows(self.tables.patterns), "verdicts": rows(self.tables.verdicts), "meta": self.meta})
 
 
 def measurement(bed: Bed, settings: Settings, progress: Progress | None) -> Measurement:

@@ -14,6 +14,7 @@ import pyarrow.csv
 from simshuffle import plots
 from simshuffle.errors import InputError, Problem
 from simshuffle.folders import meta_of, write_folder
+from simshuffle.tabular import json_text, rows
 from simshuffle.tta.figures import figures
 from simshuffle.tta.tables import COLUMNS, KIND, TEXTS, Tables
 from simshuffle.tta.text import report
@@ -60,9 +61,7 @@ class TimeToAccuracy:
 
     def as_json(self) -> str:
         """Rule and tables as one JSON object, the tables as lists of rows; what is empty becomes null."""
-        tables: dict[str, pd.DataFrame] = {name: getattr(self.tables, name) for name in COLUMNS}
-        rows = {name: table.astype(object).where(table.notna(), None).to_dict("records") for name, table in tables.items()}
-        return json.dumps({"rule": self.meta["rule"], **rows}, indent=1, allow_nan=False, default=lambda value: value.item())
+        return json_text({"rule": self.meta["rule"], **{name: rows(getattr(self.tables, name)) for name in COLUMNS}})
 
 
 def draw(of: TimeToAccuracy, folder: Path) -> list[Path]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from rich import box
 from rich.table import Table
 
+from simshuffle.printed import new_table
+from simshuffle.tabular import json_of
 from simshuffle.units import Dimension, readable
 from simshuffle.validation.table import summary
 
@@ -84,7 +84,7 @@ def reasons(results: pd.DataFrame) -> list[list[str]]:
 
 
 def _rich(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table = new_table(title)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number in numbers else "left")
     for row in rows:
@@ -137,6 +137,4 @@ def markdown(results: pd.DataFrame) -> str:
 
 def as_json(results: pd.DataFrame) -> str:
     """Rows and summary as one JSON object of two lists; what is empty becomes null."""
-    tables = {"rows": results, "summary": summary(results)}
-    rows = {name: table.astype(object).where(table.notna(), None).to_dict("records") for name, table in tables.items()}
-    return json.dumps(rows, indent=1, allow_nan=False, default=lambda number: number.item())
+    return json_of({"rows": results, "summary": summary(results)})

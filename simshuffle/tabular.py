@@ -1,0 +1,37 @@
+"""Tables on their way out and back: rows as JSON, and numbers to the last bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+def rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """The rows by name of the column; what is empty becomes None."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
+
+
+def json_of(tables: Mapping[str, pd.DataFrame]) -> str:
+    """All of them as one JSON object of lists of rows; what is empty becomes null."""
+    return json_text({name: rows(table) for name, table in tables.items()})
+
+
+def json_text(values: Any) -> str:
+    """Plain values, and those of numpy, as JSON."""
+    return json.dumps(values, indent=1, allow_nan=False, default=lambda value: value.item())
+
+
+def read_csv(path: Path, **options: Any) -> pd.DataFrame:
+    """A table with its numbers to the last bit; ``options`` as of pandas.
+
+    Raises:
+        OSError, ValueError: the file cannot be read.
+    """
+    # the default of pandas 3, where naming it is deprecated
+    exact: dict[str, Any] = {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}
+    table: pd.DataFrame = pd.read_csv(path, **options, **exact)
+    return table
