@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from matplotlib.patches import Patch
 
 COLUMN_INCHES = 3.4
 WIDTH = 0.62
+FITTING = 13
+"""Characters of the usual size that stand below a bar; longer names are written smaller."""
 DASHED = (0, (2, 1.5))
 COLOURS = {"I/O": "#4477AA", "FW+BW": "#228833", "IMPT": "#AA3377", "GE+WU": "#CCBB44", "EXCHANGE": "#EE6677"}
 
@@ -76,9 +80,18 @@ def breakdown(table: pd.DataFrame, ax: Axes, waiting: pd.DataFrame, epochs: pd.D
         ax.text(x, bottom + highest * 0.015, _seconds(bottom), ha="center", va="bottom")
     ax.set_ylim(0, highest * 1.1 or 1.0)
     ax.set_xlim(-0.6, len(runs) - 0.4)
-    ax.set_xticks(range(len(runs)), [run.replace(" @", "\n@") for run in runs])
+    labels = [_in_lines(run) for run in runs]
+    longest = max((len(line) for label in labels for line in label.splitlines()), default=0)
+    ax.set_xticks(range(len(runs)), labels, fontsize=STYLE["xtick.labelsize"] * min(1.0, FITTING / max(longest, 1)))
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _in_lines(run: str) -> str:
+    """The name of a run below its bar: strategy, world size, and each swept key with its value begin a line; long ones have several."""
+    name, *swept = re.split(r" (?=@|[\w.]+=)", run)
+    spaced = (part.replace("_", " ").replace("=", "= ") for part in swept)
+    return "\n".join([name, *(line for part in spaced for line in textwrap.wrap(part, FITTING - 1, break_long_words=False))])
 
 
 def _seconds_of(table: pd.DataFrame, *keys: str) -> dict[Any, float]:
