@@ -1,9 +1,11 @@
-"""Makes abci_2020.csv from the epoch log in data/: python benchmarks/abci_2020_rows.py > validation/abci_2020.csv
+"""Makes abci_2020.csv from the epoch log in data/: python benchmarks/abci_2020_rows.py >
+validation/abci_2020.csv
 
-Of every model and number of GPUs with steady epochs (from the second on), the measured value is the median of the epochs that are at most
-3 % longer than the shortest of them; low and high are the ends of that group. Other jobs, of the same user and of others, only ever make an
-epoch longer, so that this is the time of the run when it was disturbed least. Of first epochs the shortest is taken, for the same reason.
-The concurrent rows take all epochs.
+Of every model and number of GPUs with steady epochs (from the second on), the measured value is the
+median of the epochs that are at most 3 % longer than the shortest of them; low and high are the
+ends of that group. Other jobs, of the same user and of others, only ever make an epoch longer, so
+that this is the time of the run when it was disturbed least. Of first epochs the shortest is taken,
+for the same reason. The concurrent rows take all epochs.
 """
 
 from __future__ import annotations
@@ -16,13 +18,32 @@ from statistics import mean, median
 
 LOG = "abci_dataparallel_2020.csv"
 FOLDER = Path(__file__).parent.parent / "validation"
-COLUMNS = ["set", "case", "quantity", "unit", "measured", "low", "high", "use", "kind", "scenario", "values", "spread", "reason", "source"]
+COLUMNS = [
+    "set",
+    "case",
+    "quantity",
+    "unit",
+    "measured",
+    "low",
+    "high",
+    "use",
+    "kind",
+    "scenario",
+    "values",
+    "spread",
+    "reason",
+    "source",
+]
 SCENARIO = "validation/abci-chainer-2020"
-SOURCE = "github.com/ankahira/paraDL, raw training logs on ABCI, January 2020; the epochs are in validation/data/" + LOG
+SOURCE = (
+    "github.com/ankahira/paraDL, raw training logs on ABCI, January 2020; the epochs are in"
+    " validation/data/" + LOG
+)
 NAMES = {"resnet50": "ResNet-50", "vgg16": "VGG-16", "alexnet": "AlexNet"}
 PLATEAU = 1.03
 LARGE = 32
-# seconds of an epoch as projected by the ParaDL technical report (github.com/TruongThaoNguyen/paraDL-analysis)
+# seconds of an epoch as projected by the ParaDL technical report
+# (github.com/TruongThaoNguyen/paraDL-analysis)
 PARADL = {
     "resnet50": {2: 2014.8, 4: 1012.2, 8: 532.0, 16: 267.7, 32: 134.8, 64: 68.1, 128: 34.7},
     "vgg16": {2: 5549.2, 4: 2842.9, 8: 1796.9, 16: 916.6, 32: 463.8, 64: 234.2},
@@ -31,12 +52,22 @@ PARADL = {
 FITTED = {
     **{("resnet50", gpus): "intra-host bus bandwidth" for gpus in (2, 4)},
     **{("vgg16", 4): "intra-host bus bandwidth"},
-    **{(model, gpus): "inter-host bus bandwidth" for model in ("resnet50", "vgg16") for gpus in (8, 16, 32)},
+    **{
+        (model, gpus): "inter-host bus bandwidth"
+        for model in ("resnet50", "vgg16")
+        for gpus in (8, 16, 32)
+    },
     **{(model, 1): "time of forward and backward" for model in NAMES},
     **{("alexnet", gpus): "decode time of an image" for gpus in (4, 8)},
     ("alexnet", 32): "background load of the file system",
 }
-BOUND_BY_FILES = {("resnet50", 64), ("resnet50", 128), ("alexnet", 16), ("alexnet", 32), ("alexnet", 64)}
+BOUND_BY_FILES = {
+    ("resnet50", 64),
+    ("resnet50", 128),
+    ("alexnet", 16),
+    ("alexnet", 32),
+    ("alexnet", 64),
+}
 LOAD = "cluster.parallel_file_system.background_load=0.2..0.6"
 # evenings in which several jobs ran; in the first of them the jobs started within minutes
 EVENINGS = {
@@ -57,7 +88,14 @@ def plateau(epochs: list[float]) -> list[float]:
 
 
 def row(**values: str) -> dict[str, str]:
-    return {**dict.fromkeys(COLUMNS, ""), "unit": "s", "kind": "run", "scenario": SCENARIO, "source": SOURCE, **values}
+    return {
+        **dict.fromkeys(COLUMNS, ""),
+        "unit": "s",
+        "kind": "run",
+        "scenario": SCENARIO,
+        "source": SOURCE,
+        **values,
+    }
 
 
 def label(model: str, gpus: int) -> str:
@@ -72,14 +110,21 @@ def steady_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
     runs = defaultdict(list)
     for record in records:
         if int(record["epoch"]) > 1:
-            runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(float(record["epoch_s"]))
+            runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(
+                float(record["epoch_s"])
+            )
     out = []
-    for (model, gpus, batch), epochs in sorted(runs.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1])):
+    for (model, gpus, batch), epochs in sorted(
+        runs.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1])
+    ):
         kept = plateau(epochs)
         fixes, bound = FITTED.get((model, gpus)), (model, gpus) in BOUND_BY_FILES
         remark = f"{len(kept)} of {len(epochs)} epochs"
         if gpus in PARADL[model]:
-            remark += f"; ParaDL projects {PARADL[model][gpus]:g} s ({100 * (PARADL[model][gpus] / median(kept) - 1):+.0f} %)"
+            remark += (
+                f"; ParaDL projects {PARADL[model][gpus]:g} s"
+                f" ({100 * (PARADL[model][gpus] / median(kept) - 1):+.0f} %)"
+            )
         out.append(
             row(
                 set="abci_2020_files" if bound else "abci_2020",
@@ -98,13 +143,18 @@ def steady_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def first_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
-    """First epochs on at least 32 GPUs: of smaller runs, what other jobs took is most of the difference."""
+    """First epochs on at least 32 GPUs: of smaller runs, what other jobs took is most of the
+    difference."""
     runs = defaultdict(list)
     for record in records:
         if int(record["epoch"]) == 1 and int(record["gpus"]) >= LARGE:
-            runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(float(record["epoch_s"]))
+            runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(
+                float(record["epoch_s"])
+            )
     out = []
-    for (model, gpus, batch), epochs in sorted(runs.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1])):
+    for (model, gpus, batch), epochs in sorted(
+        runs.items(), key=lambda item: (list(NAMES).index(item[0][0]), item[0][1])
+    ):
         out.append(
             row(
                 set="abci_2020_first",
@@ -116,7 +166,10 @@ def first_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
                 use="predict",
                 values=of_run(model, gpus, batch),
                 spread=LOAD if (model, gpus) in BOUND_BY_FILES else "",
-                reason=f"the shortest of {len(epochs)}; start-up of the processes and of the GPUs is in it, and is not modelled",
+                reason=(
+                    f"the shortest of {len(epochs)}; start-up of the processes and of the GPUs is"
+                    " in it, and is not modelled"
+                ),
             )
         )
     return out
@@ -142,7 +195,10 @@ def concurrent_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
                     kind="concurrent",
                     values=f"log={LOG};from={begins};to={ends};job={model} {gpus}",
                     spread=LOAD,
-                    reason=f"{len(epochs)} epochs, the first included; all jobs that are not in the log count as background",
+                    reason=(
+                        f"{len(epochs)} epochs, the first included; all jobs that are not in the"
+                        " log count as background"
+                    ),
                 )
             )
     return out

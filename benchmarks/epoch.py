@@ -1,9 +1,11 @@
-"""Time and memory of an epoch at 2048 ranks: ResNet-50 / ImageNet-1K with a tenth exchanged, and the strategies beside it.
+"""Time and memory of an epoch at 2048 ranks: ResNet-50 / ImageNet-1K with a tenth exchanged, and
+the strategies beside it.
 
     python benchmarks/epoch.py [REPEATS]
 
-Every run is a fresh process. CPU seconds and the largest resident set are the operating system's. The limit beside them, measured in the
-same run, is SimPy alone: as many bare timeouts as the simulation schedules events.
+Every run is a fresh process. CPU seconds and the largest resident set are the operating system's.
+The limit beside them, measured in the same run, is SimPy alone: as many bare timeouts as the
+simulation schedules events.
 """
 
 from __future__ import annotations
@@ -35,20 +37,28 @@ begin_idle = time.process_time()
 env.run()
 idle_s = time.process_time() - begin_idle
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-print(json.dumps({"start_s": ready - begin, "epoch_s": done - ready, "simpy_us": idle_s / (2048 * 100) * 1e6, "peak_MB": peak}))
+timeout_us = idle_s / (2048 * 100) * 1e6
+times = {"start_s": ready - begin, "epoch_s": done - ready}
+print(json.dumps({**times, "simpy_us": timeout_us, "peak_MB": peak}))
 """
 
 
 def measure(exchange: str) -> dict[str, float]:
-    """One fresh process: CPU s to import and load the kernel, CPU s of the epoch, us of a bare SimPy timeout, MB resident at most."""
-    out = subprocess.run([sys.executable, "-c", CHILD, exchange], check=True, capture_output=True, text=True).stdout
+    """One fresh process: CPU s to import and load the kernel, CPU s of the epoch, us of a bare
+    SimPy timeout, MB resident at most."""
+    out = subprocess.run(
+        [sys.executable, "-c", CHILD, exchange], check=True, capture_output=True, text=True
+    ).stdout
     return dict(json.loads(out))
 
 
 def main(repeats: int) -> None:
     """Print the median of every figure for every strategy."""
     measure("local_shuffle")  # compile and warm the caches
-    print(f"{'strategy':44s} {'start CPU s':>12s} {'epoch CPU s':>12s} {'in SimPy timeouts':>18s} {'peak MB':>8s}")
+    print(
+        f"{'strategy':44s} {'start CPU s':>12s} {'epoch CPU s':>12s} {'in SimPy timeouts':>18s}"
+        f" {'peak MB':>8s}"
+    )
     for exchange in (
         "partial_local_shuffle:exchange_fraction=0.1",
         "partial_local_shuffle:exchange_fraction=0.7",
@@ -59,7 +69,10 @@ def main(repeats: int) -> None:
         runs = [measure(exchange) for _ in range(repeats)]
         median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         timeouts = median["epoch_s"] / median["simpy_us"] * 1e6
-        print(f"{exchange:44s} {median['start_s']:12.2f} {median['epoch_s']:12.2f} {timeouts:18,.0f} {median['peak_MB']:8.0f}")
+        print(
+            f"{exchange:44s} {median['start_s']:12.2f} {median['epoch_s']:12.2f} {timeouts:18,.0f}"
+            f" {median['peak_MB']:8.0f}"
+        )
 
 
 if __name__ == "__main__":

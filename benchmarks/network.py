@@ -1,16 +1,21 @@
-"""Time and memory of the network models on explicit flows, beside published figures of other simulators, and the limits of this machine.
+"""Time and memory of the network models on explicit flows, beside published figures of other
+simulators, and the limits of this machine.
 
     python benchmarks/network.py [--long] [--only NAME]
 
-Every case is a fresh process; compiling is not counted. CPU seconds and the largest resident set, with the flows themselves, are the
-operating system's. The figures beside them are of SimGrid 4.1 (network/model:CM02, network/optim:Full) and of ASTRA-sim (analytical, on
-a crossbar without contention), measured on one core of a machine like this one, with the same flows or flows of the same distribution.
+Every case is a fresh process; compiling is not counted. CPU seconds and the largest resident set,
+with the flows themselves, are the operating system's. The figures beside them are of SimGrid 4.1
+(network/model:CM02, network/optim:Full) and of ASTRA-sim (analytical, on a crossbar without
+contention), measured on one core of a machine like this one, with the same flows or flows of the
+same distribution.
 
-The limit is measured in the same process. "memory": read the arrays of the flows and write the ends once, as fast as numpy copies
-them; for cases that symmetry makes small, where the flows need only be looked at. "heap": take as many events out of a compiled binary
-heap, and put others in, as there are starts and ends of flows, or events of the packet network, with nothing else done.
+The limit is measured in the same process. "memory": read the arrays of the flows and write the ends
+once, as fast as numpy copies them; for cases that symmetry makes small, where the flows need only
+be looked at. "heap": take as many events out of a compiled binary heap, and put others in, as there
+are starts and ends of flows, or events of the packet network, with nothing else done.
 
-"growth" is one exchange, 62 messages a rank with barriers between, on full-bisection fat trees of three levels with D-mod-K routes.
+"growth" is one exchange, 62 messages a rank with barriers between, on full-bisection fat trees of
+three levels with D-mod-K routes.
 """
 
 from __future__ import annotations
@@ -40,7 +45,8 @@ LATENCY = 5e-7  # s
 PER_HOST = 2.0**26  # bytes that a host sends in an all-to-all
 STEPS = 62
 SAMPLE = 115e3  # bytes
-GROWTH = {2048: (8, 16, 16), 8192: (16, 16, 32), 32768: (32, 32, 32), 131072: (32, 64, 64)}  # hosts: arity of each level
+# hosts: arity of each level
+GROWTH = {2048: (8, 16, 16), 8192: (16, 16, 32), 32768: (32, 32, 32), 131072: (32, 64, 64)}
 
 
 @dataclass(frozen=True)
@@ -62,11 +68,12 @@ class Work:
     long: bool = False
 
 
-# ---------------------------------------------------------------------------------------------------------------- networks and flows
+# ------------------------------------------------------------------------------- networks and flows
 
 
 def tree(*arity: int, spines: int | None = None) -> tuple[Links, Callable[[Ints, Ints], Ints]]:
-    """Links of a fat tree, and its routes: up to the first common switch by D-mod-K, and down the only way.
+    """Links of a fat tree, and its routes: up to the first common switch by D-mod-K, and down the
+    only way.
 
     Args:
         arity: hosts of a leaf switch, leaf switches below each switch of the next level, and so on.
@@ -78,7 +85,9 @@ def tree(*arity: int, spines: int | None = None) -> tuple[Links, Callable[[Ints,
         ups[1] = spines
     below = np.cumprod([1, *arity])  # hosts below a switch of each level
     planes = np.cumprod(ups)  # links from a subtree of each level to the next
-    offsets = np.cumsum([0, *(2 * (hosts // below[level]) * planes[level] for level in range(len(arity)))])
+    offsets = np.cumsum(
+        [0, *(2 * (hosts // below[level]) * planes[level] for level in range(len(arity)))]
+    )
 
     def routes(src: Ints, dst: Ints) -> Ints:
         out = np.full((len(src), 2 * len(arity)), -1, np.int32)
@@ -87,7 +96,8 @@ def tree(*arity: int, spines: int | None = None) -> tuple[Links, Callable[[Ints,
         for upwards in (True, False):
             for level in range(len(arity)) if upwards else reversed(range(len(arity))):
                 used = src // below[level] != dst // below[level]
-                plane = dst % planes[level]  # digits of the destination, lowest first, choose among the links up
+                # digits of the destination, lowest first, choose among the links up
+                plane = dst % planes[level]
                 subtree = (src if upwards else dst) // below[level]
                 side = 0 if upwards else (hosts // below[level]) * planes[level]
                 link = offsets[level] + side + subtree * planes[level] + plane
@@ -119,14 +129,21 @@ def all_to_all(hosts: int) -> Case:
     """Equal bytes from every host of a tapered tree to every other."""
     links, routes = tapered(hosts)
     src, dst = all_pairs(hosts)
-    return links, Flows(routes(src, dst), np.full(len(src), PER_HOST / (hosts - 1)), np.zeros(len(src)))
+    return links, Flows(
+        routes(src, dst), np.full(len(src), PER_HOST / (hosts - 1)), np.zeros(len(src))
+    )
 
 
 def exponential(hosts: int) -> Case:
-    """The same on full bisection with bytes of an exponential distribution: every flow ends at a time of its own."""
+    """The same on full bisection with bytes of an exponential distribution: every flow ends at a
+    time of its own."""
     links, routes = full(hosts)
     src, dst = all_pairs(hosts)
-    return links, Flows(routes(src, dst), np.random.default_rng(0).exponential(PER_HOST / (hosts - 1), len(src)), np.zeros(len(src)))
+    return links, Flows(
+        routes(src, dst),
+        np.random.default_rng(0).exponential(PER_HOST / (hosts - 1), len(src)),
+        np.zeros(len(src)),
+    )
 
 
 def random_pairs(count: int) -> Case:
@@ -135,11 +152,14 @@ def random_pairs(count: int) -> Case:
     rng = np.random.default_rng(0)
     src = rng.integers(0, 512, count).astype(np.int32)
     dst = (src + rng.integers(1, 512, count).astype(np.int32)) % 512
-    return links, Flows(routes(src, dst), 2.0 ** rng.uniform(10, 26, count), rng.uniform(0, 0.01, count))
+    return links, Flows(
+        routes(src, dst), 2.0 ** rng.uniform(10, 26, count), rng.uniform(0, 0.01, count)
+    )
 
 
 def exchange(count: int = STEPS) -> Case:
-    """An epoch of 2048 ranks that exchange a tenth of ImageNet-1K, on ABCI, with a barrier after every sample."""
+    """An epoch of 2048 ranks that exchange a tenth of ImageNet-1K, on ABCI, with a barrier after
+    every sample."""
     links, resources = machine()
     return links, steps(resources, count)
 
@@ -166,14 +186,20 @@ def growth(hosts: int, count: int = STEPS) -> Case:
 
 WORKS = {
     "all-to-all, 512 hosts": Work(lambda: all_to_all(512), None, "SimGrid 3.5 s, 600 MB"),
-    "all-to-all, 2048 hosts": Work(lambda: all_to_all(2048), None, "SimGrid 59.6 s, 9.0 GB; ASTRA-sim 4.9 s, 964 MB"),
+    "all-to-all, 2048 hosts": Work(
+        lambda: all_to_all(2048), None, "SimGrid 59.6 s, 9.0 GB; ASTRA-sim 4.9 s, 964 MB"
+    ),
     "exponential, 128 hosts": Work(lambda: exponential(128), 16_256, "SimGrid 66-76 s"),
-    "exponential, 512 hosts": Work(lambda: exponential(512), 261_632, "SimGrid 1.4 days, by its own growth", long=True),
+    "exponential, 512 hosts": Work(
+        lambda: exponential(512), 261_632, "SimGrid 1.4 days, by its own growth", long=True
+    ),
     "2000 random pairs": Work(lambda: random_pairs(2_000), 2_000, "SimGrid 0.014 s"),
     "10000 random pairs": Work(lambda: random_pairs(10_000), 10_000, "SimGrid 14.6 s"),
     "20000 random pairs": Work(lambda: random_pairs(20_000), 20_000, "SimGrid 147 s"),
     "exchange, fluid": Work(exchange, 2_048, "ASTRA-sim 17-18.5 s"),
-    "exchange, packets": Work(exchange, 2_048, "ASTRA-sim 17-18.5 s, without packets", model=Packet()),
+    "exchange, packets": Work(
+        exchange, 2_048, "ASTRA-sim 17-18.5 s, without packets", model=Packet()
+    ),
     "growth, 2048 ranks": Work(lambda: growth(2_048), 2_048),
     "growth, 8192 ranks": Work(lambda: growth(8_192), 8_192),
     "growth, 32768 ranks": Work(lambda: growth(32_768), 32_768, long=True),
@@ -181,7 +207,7 @@ WORKS = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------------- measuring
+# ---------------------------------------------------------------------------------------- measuring
 
 
 def copy_rate() -> float:
@@ -197,12 +223,15 @@ def copy_rate() -> float:
 
 
 def warm_up(model: Fluid | Packet) -> None:
-    """Compile, or load what is compiled: through symmetry, flow by flow, and with flows that wait for others."""
+    """Compile, or load what is compiled: through symmetry, flow by flow, and with flows that wait
+    for others."""
     links, routes = tree(4, 4)
     src, dst = all_pairs(16)
     same = Flows(routes(src, dst), np.full(len(src), 1e6), np.zeros(len(src)))
     model.finish_times(links, same)
-    model.finish_times(links, Flows(same.routes, np.random.default_rng(0).exponential(1e6, len(src)), same.start))
+    model.finish_times(
+        links, Flows(same.routes, np.random.default_rng(0).exponential(1e6, len(src)), same.start)
+    )
     model.finish_times(*growth(2_048, 1))
 
 
@@ -246,26 +275,41 @@ def measure(name: str) -> dict[str, float]:
 def exponents(found: dict[str, dict[str, float]]) -> str:
     """How time grows with flows, from each case of "growth" to the next."""
     runs = [r for name, r in found.items() if name.startswith("growth")]
-    slopes = [math.log(b["cpu_s"] / a["cpu_s"]) / math.log(b["flows"] / a["flows"]) for a, b in pairwise(runs)]
+    slopes = [
+        math.log(b["cpu_s"] / a["cpu_s"]) / math.log(b["flows"] / a["flows"])
+        for a, b in pairwise(runs)
+    ]
     return ", ".join(f"{slope:.2f}" for slope in slopes)
 
 
 def main(long: bool, only: str | None) -> None:
     """Print a line for every case."""
-    names = [name for name, work in WORKS.items() if (only in name if only is not None else long or not work.long)]
+    names = [
+        name
+        for name, work in WORKS.items()
+        if (only in name if only is not None else long or not work.long)
+    ]
     print(
-        f"{'case':22s} {'flows':>9s} {'CPU s':>8s} {'us/flow':>7s} {'MB before':>9s} {'MB peak':>7s} {'limit':>6s} {'limit s':>8s} "
-        f"{'limits':>6s} {'simulated ms':>12s}  others"
+        f"{'case':22s} {'flows':>9s} {'CPU s':>8s} {'us/flow':>7s} {'MB before':>9s}"
+        f" {'MB peak':>7s} {'limit':>6s} {'limit s':>8s} {'limits':>6s} {'simulated ms':>12s} "
+        " others"
     )
     found = {}
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        child = subprocess.run([sys.executable, __file__, "--child", name], check=True, stdout=subprocess.PIPE, text=True)
+        child = subprocess.run(
+            [sys.executable, __file__, "--child", name],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         r = found[name] = json.loads(child.stdout)
         print(
-            f"{name:22s} {r['flows']:9,.0f} {r['cpu_s']:8.3f} {r['cpu_s'] / r['flows'] * 1e6:7.2f} {r['before_MB']:9,.0f} "
-            f"{r['peak_MB']:7,.0f} {'memory' if WORKS[name].pending is None else 'heap':>6s} {r['limit_s']:8.4f} "
-            f"{r['cpu_s'] / r['limit_s']:6.1f} {r['makespan_ms']:12.4f}  {WORKS[name].peer}".rstrip(),
+            f"{name:22s} {r['flows']:9,.0f} {r['cpu_s']:8.3f} {r['cpu_s'] / r['flows'] * 1e6:7.2f}"
+            f" {r['before_MB']:9,.0f} {r['peak_MB']:7,.0f}"
+            f" {'memory' if WORKS[name].pending is None else 'heap':>6s} {r['limit_s']:8.4f}"
+            f" {r['cpu_s'] / r['limit_s']:6.1f} {r['makespan_ms']:12.4f}"
+            f"  {WORKS[name].peer}".rstrip(),
             flush=True,
         )
     if exponents(found):

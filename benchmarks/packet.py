@@ -1,10 +1,13 @@
-"""Time and memory of the packet network: an epoch of exchange at 2048 ranks on ABCI, and an all-to-all of small messages.
+"""Time and memory of the packet network: an epoch of exchange at 2048 ranks on ABCI, and an
+all-to-all of small messages.
 
     python benchmarks/packet.py [CASE ...]
 
-Every case is a fresh process. CPU seconds and the largest resident set are the operating system's; compiling is not counted. The limit
-beside them, measured in the same process, is the queue of events alone: as many events taken out and put in again, with nothing done.
-"epoch, step by step" posts from outside as a clock of the caller's would; its events and its limit are those of the epoch.
+Every case is a fresh process. CPU seconds and the largest resident set are the operating system's;
+compiling is not counted. The limit beside them, measured in the same process, is the queue of
+events alone: as many events taken out and put in again, with nothing done. "epoch, step by step"
+posts from outside as a clock of the caller's would; its events and its limit are those of the
+epoch.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ def machine() -> tuple[Links, Resources]:
 
 
 def steps(resources: Resources, count: int) -> Flows:
-    """Every rank sends one sample to the next of a random permutation, again and again, with a barrier between."""
+    """Every rank sends one sample to the next of a random permutation, again and again, with a
+    barrier between."""
     rng = np.random.default_rng(1)
     ranks = np.arange(RANKS)
     routes, nbytes, edges = [], [], []
@@ -82,7 +86,8 @@ def all_to_all(resources: Resources, nbytes: float) -> Flows:
 
 
 def step_by_step(links: Links, flows: Flows) -> None:
-    """Post the flows of `steps` from outside, when the step before has ended; one call for every message that ends."""
+    """Post the flows of `steps` from outside, when the step before has ended; one call for every
+    message that ends."""
     network = PacketNetwork(links, mtu=4096, port_buffer=65536)
     now = 0.0
     for first in range(0, len(flows), RANKS + 1):
@@ -113,7 +118,11 @@ def measure(case: str) -> dict[str, float]:
     network.run(links, steps(resources, 1))
     heap = np.zeros(RANKS, kernel.EVENT)
     empty_events(heap, 10, 5)
-    flows = all_to_all(resources, 512.0) if case == "all-to-all" else steps(resources, 1 if case == "one step" else STEPS)
+    flows = (
+        all_to_all(resources, 512.0)
+        if case == "all-to-all"
+        else steps(resources, 1 if case == "one step" else STEPS)
+    )
     before = reset_peak()
     begin = time.process_time()
     run = network.run(links, flows)
@@ -143,16 +152,20 @@ def measure(case: str) -> dict[str, float]:
 def main(cases: list[str]) -> None:
     """Print a line for every case."""
     print(
-        f"{'case':22s} {'flows':>9s} {'packets':>9s} {'sent on links':>13s} {'events':>11s} {'CPU s':>7s} {'events/us':>9s} "
-        f"{'limits':>6s} {'MB before':>9s} {'MB peak':>8s} {'simulated ms':>12s}"
+        f"{'case':22s} {'flows':>9s} {'packets':>9s} {'sent on links':>13s} {'events':>11s}"
+        f" {'CPU s':>7s} {'events/us':>9s} {'limits':>6s} {'MB before':>9s} {'MB peak':>8s}"
+        f" {'simulated ms':>12s}"
     )
     for case in cases:
-        child = subprocess.run([sys.executable, __file__, "--child", case], check=True, capture_output=True, text=True)
+        child = subprocess.run(
+            [sys.executable, __file__, "--child", case], check=True, capture_output=True, text=True
+        )
         r = json.loads(child.stdout)
         print(
-            f"{case:22s} {r['flows']:9,.0f} {r['packets']:9,.0f} {r['sent']:13,.0f} {r['events']:11,.0f} {r['cpu_s']:7.2f} "
-            f"{r['events'] / r['cpu_s'] / 1e6:9.2f} {r['cpu_s'] / r['limit_s']:6.1f} {r['before_MB']:9.0f} {r['peak_MB']:8.0f} "
-            f"{r['makespan_ms']:12.3f}",
+            f"{case:22s} {r['flows']:9,.0f} {r['packets']:9,.0f} {r['sent']:13,.0f}"
+            f" {r['events']:11,.0f} {r['cpu_s']:7.2f} {r['events'] / r['cpu_s'] / 1e6:9.2f}"
+            f" {r['cpu_s'] / r['limit_s']:6.1f} {r['before_MB']:9.0f} {r['peak_MB']:8.0f}"
+            f" {r['makespan_ms']:12.3f}",
             flush=True,
         )
 

@@ -1,9 +1,11 @@
-"""What the host pays for one exchanged sample, measured on this machine: the numbers behind the fields of an exchange schedule.
+"""What the host pays for one exchanged sample, measured on this machine: the numbers behind the
+fields of an exchange schedule.
 
     python benchmarks/sample_costs.py [FOLDER]
 
-Writes and reads small files in FOLDER (default: a temporary folder), and prints the median over many repetitions. Pillow comes with
-matplotlib. A photograph is imitated by smooth noise of 500 x 375 pixels, stored as JPEG of about 110 kB.
+Writes and reads small files in FOLDER (default: a temporary folder), and prints the median over
+many repetitions. Pillow comes with matplotlib. A photograph is imitated by smooth noise of 500 x
+375 pixels, stored as JPEG of about 110 kB.
 """
 
 from __future__ import annotations
@@ -48,8 +50,12 @@ def encoded(image: Image.Image, quality: int) -> bytes:
 
 def pickling(nbytes: int) -> float:
     """Median seconds to pickle the bytes of a file, which were not used just before."""
-    files = [np.random.default_rng(i).bytes(nbytes) for i in range(min(REPEATS, 600_000_000 // nbytes))]
-    return median_seconds(lambda i: pickle.dumps({"sample": files[i]}, pickle.HIGHEST_PROTOCOL), len(files))
+    files = [
+        np.random.default_rng(i).bytes(nbytes) for i in range(min(REPEATS, 600_000_000 // nbytes))
+    ]
+    return median_seconds(
+        lambda i: pickle.dumps({"sample": files[i]}, pickle.HIGHEST_PROTOCOL), len(files)
+    )
 
 
 def main(folder: Path) -> None:
@@ -60,12 +66,23 @@ def main(folder: Path) -> None:
     files = [folder / f"{i}.jpg" for i in range(REPEATS)]
     for path in files:
         path.write_bytes(data)
-    pickled = pickle.dumps({"idx": 1, "path": "x", "sample": image, "class_name": "n"}, pickle.HIGHEST_PROTOCOL)
+    pickled = pickle.dumps(
+        {"idx": 1, "path": "x", "sample": image, "class_name": "n"}, pickle.HIGHEST_PROTOCOL
+    )
     costs = {
-        f"read: open, read and close a file of {len(data)} B (page cache)": median_seconds(lambda i: files[i].read_bytes()),
-        "decode: JPEG to RGB": median_seconds(lambda i: Image.open(io.BytesIO(data)).convert("RGB").load()),
-        f"pickle: {len(pickled)} B": median_seconds(lambda i: pickle.dumps({"sample": image}, pickle.HIGHEST_PROTOCOL)),
-        **{f"pickle: a file of {nbytes} B": pickling(nbytes) for nbytes in (len(data), 1 << 20, 60_100_000)},
+        f"read: open, read and close a file of {len(data)} B (page cache)": median_seconds(
+            lambda i: files[i].read_bytes()
+        ),
+        "decode: JPEG to RGB": median_seconds(
+            lambda i: Image.open(io.BytesIO(data)).convert("RGB").load()
+        ),
+        f"pickle: {len(pickled)} B": median_seconds(
+            lambda i: pickle.dumps({"sample": image}, pickle.HIGHEST_PROTOCOL)
+        ),
+        **{
+            f"pickle: a file of {nbytes} B": pickling(nbytes)
+            for nbytes in (len(data), 1 << 20, 60_100_000)
+        },
         "zero_buffer: 4 MiB": median_seconds(lambda i: np.zeros(4 << 20, np.uint8).fill(0)),
         "encode: RGB to JPEG, quality 75": median_seconds(lambda i: encoded(image, 75)),
         "remove: one file": median_seconds(lambda i: files[i].unlink()),

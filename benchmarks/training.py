@@ -1,8 +1,9 @@
 """How fast emulated ranks train, on one core: python benchmarks/training.py
 
-Samples/s of the training step (gathering, forward, backward, update; no evaluation) with batch norm by rank, without batch norm, and with
-batch norm by rank in a loop over the ranks, which is how one would do it without grouping. Best of some epochs, each way in turn, so that
-what else the machine does hits all alike. Then the memory of processes with few and many ranks.
+Samples/s of the training step (gathering, forward, backward, update; no evaluation) with batch norm
+by rank, without batch norm, and with batch norm by rank in a loop over the ranks, which is how one
+would do it without grouping. Best of some epochs, each way in turn, so that what else the machine
+does hits all alike. Then the memory of processes with few and many ranks.
 """
 
 from __future__ import annotations
@@ -39,9 +40,23 @@ WAYS = ("grouped", "none", "loop over ranks")
 def emulation(case: str, way: str, ranks: int | None = None) -> Emulation:
     network, shape, usual, count = CASES[case]
     rng = np.random.default_rng(0)
-    source = ArraySource(Samples(rng.normal(size=(count, *shape)).astype(np.float32), rng.integers(0, CLASSES, count)))
-    how = Training(local_batch_size=LOCAL_BATCH, learning_rate=0.01, batch_norm="none" if way == "none" else "per_rank")
-    run = Emulation(network.build(shape, CLASSES), source, strategy=PARTIAL, world_size=ranks or usual, training=how)
+    source = ArraySource(
+        Samples(
+            rng.normal(size=(count, *shape)).astype(np.float32), rng.integers(0, CLASSES, count)
+        )
+    )
+    how = Training(
+        local_batch_size=LOCAL_BATCH,
+        learning_rate=0.01,
+        batch_norm="none" if way == "none" else "per_rank",
+    )
+    run = Emulation(
+        network.build(shape, CLASSES),
+        source,
+        strategy=PARTIAL,
+        world_size=ranks or usual,
+        training=how,
+    )
     if way.startswith("loop"):
         run.network.rows_at_once = 1  # parts of one rank
     return run
@@ -58,7 +73,8 @@ def speeds(case: str, rounds: int) -> dict[str, float]:
 
 
 def peak_memory(case: str, ranks: int) -> float:
-    """MB, the most that a process of its own held; ``ranks`` 0 builds everything and trains nothing."""
+    """MB, the most that a process of its own held; ``ranks`` 0 builds everything and trains
+    nothing."""
     command = [sys.executable, __file__, "--memory", case, str(ranks)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -67,7 +83,8 @@ def report_memory(case: str, ranks: int) -> None:
     run = emulation(case, "grouped", ranks or 64)
     for _ in range(2 if ranks else 0):
         run.epoch()
-    status = Path("/proc/self/status").read_text(encoding="ascii")  # getrusage would count the parent's memory too
+    # getrusage would count the parent's memory too
+    status = Path("/proc/self/status").read_text(encoding="ascii")
     print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
 
 
@@ -82,10 +99,19 @@ def main() -> None:
         return
     for case, (_, _, ranks, _) in CASES.items():
         found = speeds(case, arguments.rounds)
-        print(f"{case}, M = {ranks}, b = {LOCAL_BATCH}: " + ", ".join(f"{way} {speed:,.0f}/s" for way, speed in found.items()), flush=True)
+        print(
+            f"{case}, M = {ranks}, b = {LOCAL_BATCH}: "
+            + ", ".join(f"{way} {speed:,.0f}/s" for way, speed in found.items()),
+            flush=True,
+        )
     for case in CASES:
-        found = {ranks: peak_memory(case, ranks) for ranks in (0, 64, min(2048, CASES[case][3] // 2))}
-        text = ", ".join(f"{'before training' if not ranks else f'M = {ranks}'}: {size:.0f} MB" for ranks, size in found.items())
+        found = {
+            ranks: peak_memory(case, ranks) for ranks in (0, 64, min(2048, CASES[case][3] // 2))
+        }
+        text = ", ".join(
+            f"{'before training' if not ranks else f'M = {ranks}'}: {size:.0f} MB"
+            for ranks, size in found.items()
+        )
         print(f"{case}, peak memory {text}", flush=True)
 
 

@@ -1,4 +1,5 @@
-"""Writes what `simshuffle validate` says into README.md and docs/validation.md, and draws docs/figures/validation.png.
+"""Writes what `simshuffle validate` says into README.md and docs/validation.md, and draws
+docs/figures/validation.png.
 
 python benchmarks/validation_tables.py
 """
@@ -19,7 +20,10 @@ def put(page: Path, name: str, table: str) -> None:
     """Replace what stands between ``<!-- name -->`` and ``<!-- end -->``."""
     before = page.read_text(encoding="utf-8")
     after, count = re.subn(
-        rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda found: f"{found[1]}\n{table}\n\n{found[2]}", before, flags=re.DOTALL
+        rf"(<!-- {name} -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}\n{table}\n\n{found[2]}",
+        before,
+        flags=re.DOTALL,
     )
     if count != 1:
         raise SystemExit(f"{page}: needs one <!-- {name} --> and an <!-- end --> behind it")

@@ -1,4 +1,5 @@
-"""simshuffle: what does shuffling the data cost in distributed deep learning, and what does not shuffling cost?
+"""simshuffle: what does shuffling the data cost in distributed deep learning, and what does not
+shuffling cost?
 
 from simshuffle import load_scenario, run
 
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
     from simshuffle.results import Result
     from simshuffle.scenario import Scenario, load_scenario
 
-__all__ = ["Result", "Scenario", "ScenarioError", "SimshuffleError", "__version__", "load_scenario", "run"]
+__all__ = [
+    "Result",
+    "Scenario",
+    "ScenarioError",
+    "SimshuffleError",
+    "__version__",
+    "load_scenario",
+    "run",
+]
 
 _HOMES = {
     "Result": "results",

@@ -1,4 +1,5 @@
-"""Cluster: a topology, what stands in every host, the storage tiers, and where the ranks are placed."""
+"""Cluster: a topology, what stands in every host, the storage tiers, and where the ranks are
+placed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from simshuffle.topology import Topology
 
 
 class Host(Sourced):
-    """What every host has. Each GPU belongs to a rank; GPUs share PCIe slots and HCAs in equal consecutive groups."""
+    """What every host has. Each GPU belongs to a rank; GPUs share PCIe slots and HCAs in equal
+    consecutive groups."""
 
     gpus: Count
     accelerator: str
@@ -28,19 +30,23 @@ class Host(Sourced):
         for name in ("hcas", "pcie_slots"):
             count = getattr(self, name)
             if count > self.gpus or self.gpus % count:
-                raise PydanticCustomError("shares", "gpus must be a multiple of {name}", {"name": name})
+                raise PydanticCustomError(
+                    "shares", "gpus must be a multiple of {name}", {"name": name}
+                )
         return self
 
 
 class MessagePassing(Sourced):
-    """What the message layer costs the exchange: ``latency`` of one message (software and HCA), ``stream_bandwidth`` of one pair."""
+    """What the message layer costs the exchange: ``latency`` of one message (software and HCA),
+    ``stream_bandwidth`` of one pair."""
 
     latency: Seconds
     stream_bandwidth: Bandwidth | None = None
 
 
 class Cluster(Spec):
-    """A machine. ``placement``: consecutive hosts ('compact') or hosts drawn at random ('scattered')."""
+    """A machine. ``placement``: consecutive hosts ('compact') or hosts drawn at random
+    ('scattered')."""
 
     name: str
     topology: Topology

@@ -18,13 +18,14 @@ INTERPOLATIONS = ("log", "linear")
 
 @dataclass(frozen=True)
 class Curve:
-    """A function of one variable through measured points; outside them the value of the nearest point.
+    """A function of one variable through measured points; outside them the value of the nearest
+    point.
 
     Attributes:
         x: (n,) places of the points (SI unit, or a plain number), ascending; (0.0,) for a constant.
         y: (n,) values there (SI unit), greater than 0.
-        interpolation: between neighbouring points: 'log', straight in log y over log x, as for sizes and counts that were measured in
-            powers of two; or 'linear'.
+        interpolation: between neighbouring points: 'log', straight in log y over log x, as for
+            sizes and counts that were measured in powers of two; or 'linear'.
         constant: the same value everywhere; there is one point, and its x has no meaning.
     """
 
@@ -57,7 +58,11 @@ def _number(value: object, dimension: Dimension | None) -> float:
         except UnitError as error:
             raise _problem(f"'{value}' {error}") from None
     try:  # the keys of a mapping become texts where it is written as JSON
-        number = math.nan if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
+        number = (
+            math.nan
+            if isinstance(value, bool) or not isinstance(value, int | float | str)
+            else float(value)
+        )
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
@@ -65,7 +70,9 @@ def _number(value: object, dimension: Dimension | None) -> float:
     return number
 
 
-def _points(points: object, over: Dimension | None, of: Dimension) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _points(
+    points: object, over: Dimension | None, of: Dimension
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if not isinstance(points, Mapping) or not points:
         raise _problem("points must be a mapping of at least one place to its value")
     pairs = sorted((_number(x, over), _number(y, of)) for x, y in points.items())
@@ -76,7 +83,8 @@ def _points(points: object, over: Dimension | None, of: Dimension) -> tuple[tupl
 
 
 def _curve(over: Dimension | None, of: Dimension) -> Any:
-    """The annotations of a field that holds a curve of ``of`` over ``over`` (None: over a plain number)."""
+    """The annotations of a field that holds a curve of ``of`` over ``over`` (None: over a plain
+    number)."""
 
     def read(value: object) -> object:
         if isinstance(value, Curve):
@@ -88,10 +96,15 @@ def _curve(over: Dimension | None, of: Dimension) -> Any:
             return Curve((0.0,), (constant,), constant=True)
         unknown = sorted(set(map(str, value)) - {"points", "interpolation"})
         if unknown or "points" not in value:
-            raise _problem(f"a curve has the keys points and interpolation; got {', '.join(map(str, value)) or 'none'}")
+            raise _problem(
+                "a curve has the keys points and interpolation; got"
+                f" {', '.join(map(str, value)) or 'none'}"
+            )
         interpolation = value.get("interpolation", INTERPOLATIONS[0])
         if interpolation not in INTERPOLATIONS:
-            raise _problem(f"interpolation must be one of {', '.join(INTERPOLATIONS)}; got {interpolation!r}")
+            raise _problem(
+                f"interpolation must be one of {', '.join(INTERPOLATIONS)}; got {interpolation!r}"
+            )
         return Curve(*_points(value["points"], over, of), interpolation=interpolation)
 
     def write(curve: Curve) -> object:
@@ -114,6 +127,8 @@ _rate_by_count = _curve(None, Dimension.FREQUENCY)
 BandwidthBySize = Annotated[Curve, *_by_size]
 """Bytes/s over bytes: '6.3 GB/s', or ``{points: {100 MB: 9 GB/s, 700 MB: 6.2 GB/s}}``."""
 BandwidthByCount = Annotated[Curve, *_by_count]
-"""Bytes/s over a number, such as that of clients: '1 GB/s', or ``{points: {1: 512 MB/s, 8: 1 GB/s}}``."""
+"""Bytes/s over a number, such as that of clients: '1 GB/s', or ``{points: {1: 512 MB/s, 8: 1
+GB/s}}``."""
 FrequencyByCount = Annotated[Curve, *_rate_by_count]
-"""Operations/s over a number, such as the queue depth: '500 k/s', or ``{points: {1: 12 k/s, 32: 300 k/s}}``."""
+"""Operations/s over a number, such as the queue depth: '500 k/s', or ``{points: {1: 12 k/s, 32: 300
+k/s}}``."""

@@ -1,4 +1,5 @@
-"""What follows from a scenario before anything is simulated: the numbers that ``simshuffle check`` prints."""
+"""What follows from a scenario before anything is simulated: the numbers that ``simshuffle check``
+prints."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from simshuffle.units import Dimension, readable
 
 
 def derived(scenario: Scenario) -> dict[str, str]:
-    """Derived values by name, as text with units; samples and bytes are expected values per rank."""
+    """Derived values by name, as text with units; samples and bytes are expected values per
+    rank."""
     workload, dataset = scenario.workload, scenario.workload.dataset
     exchange = workload.exchange
     in_memory = workload.source == "memory"
@@ -19,7 +21,10 @@ def derived(scenario: Scenario) -> dict[str, str]:
         "global batch size": str(workload.local_batch_size * scenario.world_size),
         "samples per rank": f"{dataset.num_samples / scenario.world_size:.1f}",
         "data set": _bytes(dataset.nbytes),
-        "storage per host": f"{_bytes(scenario.storage_per_host)} of {_bytes(room)}{' of memory' if in_memory else ''}",
+        "storage per host": (
+            f"{_bytes(scenario.storage_per_host)} of"
+            f" {_bytes(room)}{' of memory' if in_memory else ''}"
+        ),
         "staging before the first epoch": readable(staging_seconds(scenario), Dimension.SECONDS),
         "gradients per rank and iteration": _bytes(workload.model.gradient_size),
     }
@@ -27,7 +32,9 @@ def derived(scenario: Scenario) -> dict[str, str]:
     if schedule is not None and exchange.fraction is not None:
         count = exchange_samples(scenario)
         out["samples exchanged per rank and epoch"] = f"{count:.1f}"
-        out["samples exchanged per rank and iteration"] = f"{exchange.fraction * workload.local_batch_size:.4g}"
+        out["samples exchanged per rank and iteration"] = (
+            f"{exchange.fraction * workload.local_batch_size:.4g}"
+        )
         out["bytes exchanged per rank and epoch"] = _bytes(exchange_nbytes(scenario))
     if sentences := extrapolated(scenario):
         out["extrapolated"] = ". ".join(sentences)
@@ -35,18 +42,32 @@ def derived(scenario: Scenario) -> dict[str, str]:
 
 
 def extrapolated(scenario: Scenario) -> list[str]:
-    """A sentence for each measured value that the scenario uses outside the range it was measured on (see `simshuffle.calibration`)."""
-    return [sentence for record in scenario.calibrated if (sentence := record.beyond(_used(scenario, record.key)))]
+    """A sentence for each measured value that the scenario uses outside the range it was measured
+    on (see `simshuffle.calibration`)."""
+    return [
+        sentence
+        for record in scenario.calibrated
+        if (sentence := record.beyond(_used(scenario, record.key)))
+    ]
 
 
 def _used(scenario: Scenario, key: str) -> dict[str, float]:
-    """At what the scenario uses the value of ``key``, by the names in `simshuffle.calibration.QUANTITIES`; empty if it does not use it."""
+    """At what the scenario uses the value of ``key``, by the names in
+    `simshuffle.calibration.QUANTITIES`; empty if it does not use it."""
     workload = scenario.workload
     ranks, hosts = scenario.world_size, scenario.hosts
     last = key.rsplit(".", 1)[-1]
     if key.startswith("workload.allreduce."):
-        idle = ranks == 1 or (last.startswith("inter_host") and hosts == 1) or (last == "intra_host_bus_bandwidth" and hosts > 1)
-        return {} if idle else {"world_size": ranks, "hosts": hosts, "message_size": workload.model.gradient_size}
+        idle = (
+            ranks == 1
+            or (last.startswith("inter_host") and hosts == 1)
+            or (last == "intra_host_bus_bandwidth" and hosts > 1)
+        )
+        return (
+            {}
+            if idle
+            else {"world_size": ranks, "hosts": hosts, "message_size": workload.model.gradient_size}
+        )
     if key.startswith("cluster.message_passing."):
         message = _message_nbytes(scenario)
         return {"message_size": message} if message else {}
@@ -55,7 +76,10 @@ def _used(scenario: Scenario, key: str) -> dict[str, float]:
         return files if last != "latency" else {"file_size": files["file_size"]}
     if key.startswith("cluster.ssd."):
         return {"clients": min(ranks, scenario.cluster.host.gpus), "file_size": files["file_size"]}
-    if key.startswith("workload.model.accelerators.") and f".{scenario.cluster.host.accelerator}." not in key:
+    if (
+        key.startswith("workload.model.accelerators.")
+        and f".{scenario.cluster.host.accelerator}." not in key
+    ):
         return {}
     return {"world_size": ranks, "hosts": hosts, "local_batch_size": workload.local_batch_size}
 
@@ -66,7 +90,11 @@ def _message_nbytes(scenario: Scenario) -> float:
     if schedule is None or not fraction:
         return 0.0
     samples = fraction * scenario.workload.local_batch_size
-    each = samples if schedule.samples_per_message == "iteration" else min(schedule.samples_per_message, max(samples, 1.0))
+    each = (
+        samples
+        if schedule.samples_per_message == "iteration"
+        else min(schedule.samples_per_message, max(samples, 1.0))
+    )
     return each * exchange_nbytes(scenario) / exchange_samples(scenario)
 
 
@@ -77,7 +105,8 @@ def exchange_samples(scenario: Scenario) -> float:
 
 
 def exchange_nbytes(scenario: Scenario) -> float:
-    """Expected bytes that a rank sends in an epoch, in the form in which the schedule sends them."""
+    """Expected bytes that a rank sends in an epoch, in the form in which the schedule sends
+    them."""
     schedule, dataset = scenario.workload.exchange.carried_out, scenario.workload.dataset
     if schedule is None:
         return 0.0

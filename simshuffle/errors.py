@@ -1,4 +1,5 @@
-"""The exceptions of simshuffle. Every text names a path, the rule, the value that was given and a remedy."""
+"""The exceptions of simshuffle. Every text names a path, the rule, the value that was given and a
+remedy."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ class InputError(SimshuffleError, ValueError):
         super().__init__(self._text())
 
     def __reduce__(self) -> tuple[type[InputError], tuple[list[Problem], str]]:
-        """The same error in another process: pickled from what it was made of, not from its text."""
+        """The same error in another process: pickled from what it was made of, not from its
+        text."""
         return type(self), (self.problems, self.source)
 
     def _text(self) -> str:

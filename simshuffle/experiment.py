@@ -1,7 +1,8 @@
 """START HERE. run(scenario): every run of a scenario's sweep is planned, simulated, and reported.
 
-A scenario names a cluster and a workload; every epoch is planned as traffic (`plan`); the plan is simulated into a timeline (`sim`); the
-tables and the figure read only the timeline (`report`, `plots`).
+A scenario names a cluster and a workload; every epoch is planned as traffic (`plan`); the plan is
+simulated into a timeline (`sim`); the tables and the figure read only the timeline (`report`,
+`plots`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def run(scenario: Scenario | Sequence[Scenario], progress: Progress | None = Non
         All tables; call `Result.save` to write them to a folder.
 
     Raises:
-        ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has too many packets.
+        ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
+            too many packets.
     """
     scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
     runs = all_runs(scenarios)
@@ -49,7 +51,8 @@ def run(scenario: Scenario | Sequence[Scenario], progress: Progress | None = Non
 
 
 def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
-    """Every run of every scenario by its name; the scenario's name goes in front where it is needed to tell them apart."""
+    """Every run of every scenario by its name; the scenario's name goes in front where it is needed
+    to tell them apart."""
     expanded = [(s.name, s.runs()) for s in scenarios]
     names = [name for _, runs in expanded for name in runs]
     out: dict[str, Scenario] = {}
@@ -57,7 +60,14 @@ def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
         for name, single in runs.items():
             full = name if names.count(name) == 1 else f"{scenario_name} {name}"
             if full in out:
-                raise ScenarioError(Problem("name", "two runs must not be the same", repr(full), "Give the scenarios different names."))
+                raise ScenarioError(
+                    Problem(
+                        "name",
+                        "two runs must not be the same",
+                        repr(full),
+                        "Give the scenarios different names.",
+                    )
+                )
             out[full] = single
     return out
 
@@ -76,7 +86,11 @@ def _meta(runs: dict[str, Scenario], timeline: Timeline, text: str) -> dict[str,
 
 
 def _run_meta(name: str, scenario: Scenario, timeline: Timeline) -> dict[str, Any]:
-    table = report.epochs(Timeline(*(t[t["run"] == name] for t in (timeline.phases, timeline.links, timeline.sources))))
+    table = report.epochs(
+        Timeline(
+            *(t[t["run"] == name] for t in (timeline.phases, timeline.links, timeline.sources))
+        )
+    )
     beyond = extrapolated(scenario)
     return {
         **({"extrapolated": beyond} if beyond else {}),

@@ -12,7 +12,8 @@ from simshuffle.errors import InputError, Problem
 
 
 def check_place(folder: Path, *, replace: bool) -> None:
-    """See that a result may be written to ``folder``: a new or empty one, or with ``replace`` one that holds a result.
+    """See that a result may be written to ``folder``: a new or empty one, or with ``replace`` one
+    that holds a result.
 
     Raises:
         InputError: it may not.
@@ -26,22 +27,29 @@ def check_place(folder: Path, *, replace: bool) -> None:
         if not (folder / "meta.json").is_file():
             rule, remedy = "holds something else than a result", "Name a new folder."
         elif not replace:
-            rule, remedy = "holds another result", "Name another folder, or use --force to replace it."
+            rule, remedy = (
+                "holds another result",
+                "Name another folder, or use --force to replace it.",
+            )
     if rule:
         raise InputError(Problem("--out", rule, str(folder), remedy), "result folder")
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object], *, replace: bool = False) -> Path:
-    """Let ``fill`` write into a temporary folder beside ``folder``, then rename it; returns ``folder``.
+    """Let ``fill`` write into a temporary folder beside ``folder``, then rename it; returns
+    ``folder``.
 
-    What was in ``folder`` stays until the new one is complete, and comes back if the renaming fails.
+    What was in ``folder`` stays until the new one is complete, and comes back if the renaming
+    fails.
 
     Raises:
         InputError: as `check_place`.
     """
     check_place(folder, replace=replace)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.part-", ignore_cleanup_errors=True) as room:
+    with tempfile.TemporaryDirectory(
+        dir=folder.parent, prefix=f".{folder.name}.part-", ignore_cleanup_errors=True
+    ) as room:
         draft, old = Path(room) / "new", Path(room) / "old"
         draft.mkdir()
         fill(draft)

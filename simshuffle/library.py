@@ -1,4 +1,5 @@
-"""The files that simshuffle brings along: scenarios, studies, topologies, the catalog of models and data sets; and safe reading of YAML."""
+"""The files that simshuffle brings along: scenarios, studies, topologies, the catalog of models and
+data sets; and safe reading of YAML."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ CATALOG = _PACKAGE / "catalog"
 
 
 def shipped(folder: str) -> Path:
-    """The folder of that name in the installed package, or in the checkout when simshuffle runs from one."""
+    """The folder of that name in the installed package, or in the checkout when simshuffle runs
+    from one."""
     installed = _PACKAGE / "_shipped" / folder
     return installed if installed.is_dir() else _PACKAGE.parent / folder
 
@@ -24,17 +26,22 @@ def shipped(folder: str) -> Path:
 def shipped_names(folder: str) -> list[str]:
     """Names of the files in a shipped folder, such as 'paper/strategies', sorted."""
     root = shipped(folder)
-    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
+    return sorted(
+        path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml")
+    )
 
 
 def find(reference: str, folder: str, beside: Path | None = None) -> Path:
-    """The file that ``reference`` names: a path (from ``beside``, or the working directory), or a shipped file's name.
+    """The file that ``reference`` names: a path (from ``beside``, or the working directory), or a
+    shipped file's name.
 
     Raises:
         ScenarioError: there is none.
     """
     given = _home_expanded(reference)
-    looks_like_path = given.suffix in {".yaml", ".yml", ".json"} or reference.startswith((".", "/", "~"))
+    looks_like_path = given.suffix in {".yaml", ".yml", ".json"} or reference.startswith(
+        (".", "/", "~")
+    )
     candidates = [given] if beside is None else [beside / given, given]
     if looks_like_path:
         for candidate in candidates:
@@ -42,8 +49,19 @@ def find(reference: str, folder: str, beside: Path | None = None) -> Path:
                 return candidate
     elif is_file(named := shipped(folder) / f"{reference}.yaml"):
         return named
-    kind = folder.removesuffix("s").removesuffix("ie") + "y" if folder.endswith("ies") else folder.removesuffix("s")
-    raise ScenarioError(Problem("", f"no such {kind} file or name", repr(reference), nearest(reference, shipped_names(folder))))
+    kind = (
+        folder.removesuffix("s").removesuffix("ie") + "y"
+        if folder.endswith("ies")
+        else folder.removesuffix("s")
+    )
+    raise ScenarioError(
+        Problem(
+            "",
+            f"no such {kind} file or name",
+            repr(reference),
+            nearest(reference, shipped_names(folder)),
+        )
+    )
 
 
 def _home_expanded(reference: str) -> Path:
@@ -81,7 +99,12 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
         if isinstance(key, Hashable) and key in seen and key != "<<":
-            raise _WrittenTwice(None, None, f"the key '{key}' is written twice (line {seen[key]} and here)", key_node.start_mark)
+            raise _WrittenTwice(
+                None,
+                None,
+                f"the key '{key}' is written twice (line {seen[key]} and here)",
+                key_node.start_mark,
+            )
         if isinstance(key, Hashable):
             seen[key] = key_node.start_mark.line + 1
     loader.flatten_mapping(node)
@@ -95,19 +118,28 @@ def read_yaml(path: Path) -> list[Any]:
     """The documents of a YAML file, as plain Python values.
 
     Raises:
-        ScenarioError: the file cannot be read, is not YAML, writes a key twice, or tries to construct objects.
+        ScenarioError: the file cannot be read, is not YAML, writes a key twice, or tries to
+            construct objects.
     """
     try:
         text = path.read_text(encoding="utf-8")
         return list(yaml.load_all(text, _Loader))
     except UnicodeDecodeError:
-        raise ScenarioError(Problem("", "must be a text file in UTF-8", "other bytes", "Save it as UTF-8."), str(path)) from None
+        raise ScenarioError(
+            Problem("", "must be a text file in UTF-8", "other bytes", "Save it as UTF-8."),
+            str(path),
+        ) from None
     except OSError as error:
-        raise ScenarioError(Problem("", f"cannot be read: {error.strerror}", remedy="Check the path."), str(path)) from None
+        raise ScenarioError(
+            Problem("", f"cannot be read: {error.strerror}", remedy="Check the path."), str(path)
+        ) from None
     except _WrittenTwice as error:
         raise ScenarioError(_yaml_problem(error, "must have every key once"), str(path)) from None
     except yaml.constructor.ConstructorError as error:
-        raise ScenarioError(_yaml_problem(error, "may hold only plain values; nothing is constructed from a file"), str(path)) from None
+        raise ScenarioError(
+            _yaml_problem(error, "may hold only plain values; nothing is constructed from a file"),
+            str(path),
+        ) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ScenarioError(_yaml_problem(error, "must be YAML"), str(path)) from None
 
@@ -125,7 +157,8 @@ def read_value(text: str) -> Any:
 
 
 def by_kind(text: str) -> dict[str, Any]:
-    """The plain values of a record that is named by its kind, such as ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``.
+    """The plain values of a record that is named by its kind, such as
+    ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``.
 
     Raises:
         ScenarioError: a parameter is not written name=value, or cannot be set.
@@ -136,18 +169,32 @@ def by_kind(text: str) -> dict[str, Any]:
         name, equals, value = item.partition("=")
         if not equals:
             raise ScenarioError(
-                Problem("", "parameters are written name=value", repr(item), "For example partial_local_shuffle:exchange_fraction=0.1.")
+                Problem(
+                    "",
+                    "parameters are written name=value",
+                    repr(item),
+                    "For example partial_local_shuffle:exchange_fraction=0.1.",
+                )
             )
         at = out
         *parents, last = name.strip().split(".")
         for part in parents:
             at = at.setdefault(part, {})
             if not isinstance(at, dict):
-                raise ScenarioError(Problem(name, f"cannot be set: '{part}' holds a plain value", repr(value), "Give one of the two."))
+                raise ScenarioError(
+                    Problem(
+                        name,
+                        f"cannot be set: '{part}' holds a plain value",
+                        repr(value),
+                        "Give one of the two.",
+                    )
+                )
         try:
             at[last] = read_value(value)
         except ValueError:
-            raise ScenarioError(Problem(name, "the value must be plain YAML", repr(value), "Write for example 0.1.")) from None
+            raise ScenarioError(
+                Problem(name, "the value must be plain YAML", repr(value), "Write for example 0.1.")
+            ) from None
     return out
 
 
@@ -166,5 +213,9 @@ def catalog_entry(kind: str, name: str) -> dict[str, Any]:
     """
     entries = read_yaml(CATALOG / f"{kind}.yaml")[0]
     if name not in entries:
-        raise ScenarioError(Problem("", f"no such entry among the {kind}", repr(name), nearest(name, sorted(entries))))
+        raise ScenarioError(
+            Problem(
+                "", f"no such entry among the {kind}", repr(name), nearest(name, sorted(entries))
+            )
+        )
     return {"name": name, **entries[name]}

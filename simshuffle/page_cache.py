@@ -1,9 +1,12 @@
-"""The page caches of the hosts: which reads of an epoch find their sample in memory. Decided sample by sample, without a clock.
+"""The page caches of the hosts: which reads of an epoch find their sample in memory. Decided sample
+by sample, without a clock.
 
-A cache keeps what its host touched last: read from a file, or written as a received sample. What is removed leaves it. A sample is still
-there when the bytes of the others that the host touched in between, each counted once, leave room for it. Those bytes follow from the
-positions of the two accesses; how many of the later ones repeat earlier ones is taken as its expected value, since every epoch has a new
-random order. All ranks of a host are taken to advance through their batches together.
+A cache keeps what its host touched last: read from a file, or written as a received sample. What is
+removed leaves it. A sample is still there when the bytes of the others that the host touched in
+between, each counted once, leave room for it. Those bytes follow from the positions of the two
+accesses; how many of the later ones repeat earlier ones is taken as its expected value, since every
+epoch has a new random order. All ranks of a host are taken to advance through their batches
+together.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ ABSENT = np.float32(-1)
 
 @dataclass(frozen=True)
 class Batches:
-    """Samples and bytes that each batch has, as (iterations, M) arrays; ``size`` samples in a whole one."""
+    """Samples and bytes that each batch has, as (iterations, M) arrays; ``size`` samples in a whole
+    one."""
 
     samples: NDArray[np.int64]
     nbytes: Floats
@@ -38,7 +42,8 @@ class Hits:
 
     Attributes:
         samples, nbytes: (iterations, M) of each batch.
-        sent: (steps, M) whether the sample that a rank sends in a step is in its host's cache when it is sent.
+        sent: (steps, M) whether the sample that a rank sends in a step is in its host's cache when
+            it is sent.
     """
 
     samples: NDArray[np.int64]
@@ -48,7 +53,11 @@ class Hits:
 
 def no_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
     """Everything comes from storage."""
-    return Hits(np.zeros_like(batches.samples), np.zeros_like(batches.nbytes), np.zeros(exchange.sample.shape, bool))
+    return Hits(
+        np.zeros_like(batches.samples),
+        np.zeros_like(batches.nbytes),
+        np.zeros(exchange.sample.shape, bool),
+    )
 
 
 def all_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
@@ -62,7 +71,8 @@ class _Past:
 
     Attributes:
         host: (N,) the host that read each sample; -1 where none did.
-        after: (N,) bytes that this host read after it in that epoch; None if the whole set fits, so that it does not matter.
+        after: (N,) bytes that this host read after it in that epoch; None if the whole set fits, so
+            that it does not matter.
         spared: (H,) share of the set that each host has not read in the epochs since.
     """
 
@@ -74,11 +84,25 @@ class _Past:
 class _Epoch:
     """One epoch on the clock of bytes: what each host has touched when it reads a certain sample.
 
-    Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H) arrays, at the beginning of each iteration.
+    Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H)
+    arrays, at the beginning of each iteration.
     """
 
-    def __init__(self, shards: Shards, exchange: ExchangePlan, batches: Batches, nbytes: Floats, host_of: Ints) -> None:
-        self.shards, self.exchange, self.batches, self.host_of, self._nbytes = shards, exchange, batches, host_of, nbytes
+    def __init__(
+        self,
+        shards: Shards,
+        exchange: ExchangePlan,
+        batches: Batches,
+        nbytes: Floats,
+        host_of: Ints,
+    ) -> None:
+        self.shards, self.exchange, self.batches, self.host_of, self._nbytes = (
+            shards,
+            exchange,
+            batches,
+            host_of,
+            nbytes,
+        )
         self.first_rank = np.flatnonzero(np.diff(host_of, prepend=-1))
         self.iterations, self._size = len(batches.samples), batches.size
         self.longest = int(shards.sizes.max())
@@ -93,7 +117,9 @@ class _Epoch:
     @cached_property
     def held(self) -> Floats:
         """(H,) bytes of the host's shards."""
-        return np.asarray(np.add.reduceat(np.add.reduceat(self.sizes, self.shards.start[:-1]), self.first_rank))
+        return np.asarray(
+            np.add.reduceat(np.add.reduceat(self.sizes, self.shards.start[:-1]), self.first_rank)
+        )
 
     @cached_property
     def read(self) -> Floats:
@@ -102,13 +128,15 @@ class _Epoch:
 
     @cached_property
     def before(self) -> Floats:
-        """(M, longest) bytes of its shards that the host has touched in this epoch before each sample is read."""
+        """(M, longest) bytes of its shards that the host has touched in this epoch before each
+        sample is read."""
         return self.at(self.read, self.ahead if self.early.any() else None)
 
     @cached_property
     def kept(self) -> Floats:
         """Cumulative bytes of what loaders have read and is not removed at the end."""
-        return self.read - self._by_iteration(np.minimum(self.read_in, self.iterations - 1))  # what no batch has: as if in the last
+        # what no batch has: as if in the last
+        return self.read - self._by_iteration(np.minimum(self.read_in, self.iterations - 1))
 
     @cached_property
     def places(self) -> Ints:
@@ -119,8 +147,15 @@ class _Epoch:
 
     @cached_property
     def read_in(self) -> Ints:
-        """(steps, M) iteration in which each sample that is sent is trained on; as many as there are if in none."""
-        return np.asarray(np.where(self.places < self.batches.samples.sum(axis=0), self.places // self._size, self.iterations))
+        """(steps, M) iteration in which each sample that is sent is trained on; as many as there
+        are if in none."""
+        return np.asarray(
+            np.where(
+                self.places < self.batches.samples.sum(axis=0),
+                self.places // self._size,
+                self.iterations,
+            )
+        )
 
     @cached_property
     def early(self) -> Flags:
@@ -129,17 +164,22 @@ class _Epoch:
 
     @cached_property
     def ahead(self) -> Floats:
-        """Bytes of samples that were sent and will yet be trained on, at the beginning of each iteration, (iterations + 1, H)."""
+        """Bytes of samples that were sent and will yet be trained on, at the beginning of each
+        iteration, (iterations + 1, H)."""
         if not self.early.any():
             return np.zeros((self.iterations + 1, len(self.first_rank)))
         sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
-        return self._by_iteration(sent, self.early) - self._by_iteration(self.read_in, self.early & (self.read_in < self.iterations))
+        return self._by_iteration(sent, self.early) - self._by_iteration(
+            self.read_in, self.early & (self.read_in < self.iterations)
+        )
 
     @cached_property
     def gone(self) -> Floats:
         """Cumulative bytes of what is removed at the end and not touched any more before."""
         sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
-        return self._by_iteration(np.where(self.read_in < self.iterations, np.maximum(sent, self.read_in), sent))
+        return self._by_iteration(
+            np.where(self.read_in < self.iterations, np.maximum(sent, self.read_in), sent)
+        )
 
     def _by_iteration(self, iteration: Ints, which: Flags | None = None) -> Floats:
         """Cumulative bytes of (those) samples that are sent, by an iteration (steps, M) of each."""
@@ -182,15 +222,20 @@ class _Epoch:
         """(M, longest) values as values of slots."""
         return dense.ravel() if self._full else dense[self._within]
 
-    def at(self, cumulative: Floats, stepwise: Floats | None = None, count: int | None = None) -> Floats:
-        """(M, count) value when each of the first ``count`` samples of a shard (all by default) is read.
+    def at(
+        self, cumulative: Floats, stepwise: Floats | None = None, count: int | None = None
+    ) -> Floats:
+        """(M, count) value when each of the first ``count`` samples of a shard (all by default) is
+        read.
 
-        The values of ``cumulative`` grow while a batch is read, those of ``stepwise``, which are added, after it.
+        The values of ``cumulative`` grow while a batch is read, those of ``stepwise``, which are
+        added, after it.
         """
         place = np.arange(self.longest if count is None else count)
         batch = np.minimum(place // self._size, self.iterations)
         length = np.minimum(self._size, self.longest - batch * self._size)
-        share = np.where(batch < self.iterations, (place - batch * self._size + 0.5) / length, 0.0)  # what is left over is read at the end
+        # what is left over is read at the end
+        share = np.where(batch < self.iterations, (place - batch * self._size + 0.5) / length, 0.0)
         of_ranks = cumulative.T[self.host_of]
         growth = np.diff(of_ranks, axis=1, append=of_ranks[:, -1:])
         if stepwise is not None:
@@ -207,7 +252,9 @@ class _Epoch:
         unread = self.shards.sizes - self.batches.samples.sum(axis=0)
         if not unread.any():
             return np.zeros(0, np.int64)
-        return np.concatenate([np.arange(end - n, end) for end, n in zip(self.shards.start[1:], unread, strict=True)])
+        return np.concatenate(
+            [np.arange(end - n, end) for end, n in zip(self.shards.start[1:], unread, strict=True)]
+        )
 
 
 class PageCaches:
@@ -217,8 +264,9 @@ class PageCaches:
         capacity: bytes of each.
         nbytes: (N,) bytes of every sample.
         host_of: (M,) host of every rank, not decreasing.
-        redrawn: every host reads a new random part of the set each epoch (global shuffle), and several may hold the same sample; else
-            a sample has one place, and is read there again and again.
+        redrawn: every host reads a new random part of the set each epoch (global shuffle), and
+            several may hold the same sample; else a sample has one place, and is read there again
+            and again.
     """
 
     def __init__(self, capacity: float, nbytes: Floats, host_of: Ints, redrawn: bool) -> None:
@@ -228,7 +276,8 @@ class PageCaches:
         self._total = float(nbytes.sum())
         self._last: _Epoch | None = None
         self._past: list[_Past] = []  # redrawn: the latest last
-        # not redrawn: bytes touched on its host since each sample was, up to the end of the latest epoch, or ABSENT
+        # not redrawn: bytes touched on its host since each sample was, up to the end of the latest
+        # epoch, or ABSENT
         self._since = np.full(0 if redrawn else len(nbytes), ABSENT, np.float32)
 
     def epoch(self, shards: Shards, exchange: ExchangePlan, batches: Batches) -> Hits:
@@ -239,7 +288,12 @@ class PageCaches:
         self._last = epoch
         if last is None:
             return no_hits(batches, exchange)
-        if not self._redrawn and not len(last.left_over) and self._fits(last).all() and self._fits(epoch).all():
+        if (
+            not self._redrawn
+            and not len(last.left_over)
+            and self._fits(last).all()
+            and self._fits(epoch).all()
+        ):
             return all_hits(batches, exchange)  # everything was touched in the epoch before
         if self._redrawn:
             self._note_redrawn(last)
@@ -253,9 +307,10 @@ class PageCaches:
             self._settle_early(epoch, found, sent)
         return Hits(*_of_batches(epoch, found), sent)
 
-    # An access finds its sample if at most the capacity has been touched since the last one. That is `since` (what followed up to the end
-    # of that epoch), then `before` (of this epoch), of which the share since / universe was touched already, and what arrived in this
-    # epoch: before + since (1 - before / universe) + arrived + its own size <= capacity.
+    # An access finds its sample if at most the capacity has been touched since the last one. That
+    # is `since` (what followed up to the end of that epoch), then `before` (of this epoch), of
+    # which the share since / universe was touched already, and what arrived in this epoch: before +
+    # since (1 - before / universe) + arrived + its own size <= capacity.
 
     def _universe(self, epoch: _Epoch) -> Floats:
         """(H,) bytes of which a host reads a random part in each epoch."""
@@ -267,18 +322,25 @@ class PageCaches:
 
     def _fresh(self, epoch: _Epoch) -> Floats:
         """(N,) by slot: 1 - before / universe."""
-        return np.asarray(epoch.flat(1.0 - epoch.before / self._universe(epoch)[self._host_of][:, None]))
+        return np.asarray(
+            epoch.flat(1.0 - epoch.before / self._universe(epoch)[self._host_of][:, None])
+        )
 
     def _free(self, epoch: _Epoch) -> Floats:
         """(N,) by slot: capacity - before - arrived - size; without bound where everything fits."""
-        room = self._capacity - (epoch.at(epoch.read, epoch.arrived + epoch.ahead) if epoch.arrived[-1].any() else epoch.before)
+        room = self._capacity - (
+            epoch.at(epoch.read, epoch.arrived + epoch.ahead)
+            if epoch.arrived[-1].any()
+            else epoch.before
+        )
         room[self._fits(epoch)[self._host_of]] = np.inf
         return np.asarray(epoch.flat(room) - epoch.sizes)
 
     def _note(self, epoch: _Epoch) -> None:
         """Where a sample has one place: note what was touched since each one was."""
         exchange, nbytes = epoch.exchange, self._nbytes
-        kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived  # from now to the end
+        # from now to the end
+        kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived
         sent = epoch.gone[-1] - epoch.gone  # touched from now on, and removed at the end
         limit = np.where(self._fits(epoch), np.inf, self._capacity)
         left = epoch.left_over
@@ -288,12 +350,18 @@ class PageCaches:
             since[epoch.flat(peak) + epoch.sizes > 0] = ABSENT
         sample, host = epoch.shards.order[left], epoch.hosts()[left]
         old = self._since[sample]
-        aged = epoch.read[-1][host] + epoch.arrived[-1][host] + old * (1.0 - epoch.read[-1][host] / epoch.held[host])
+        aged = (
+            epoch.read[-1][host]
+            + epoch.arrived[-1][host]
+            + old * (1.0 - epoch.read[-1][host] / epoch.held[host])
+        )
         since[left] = np.where(old >= 0, aged, ABSENT)
         self._since[epoch.shards.order] = since
         if len(exchange.sample):
             host_to = self._host_of[exchange.target]
-            there, gone = (x[exchange.iteration[:, None] + 1, host_to] for x in (kept + arrived, sent))
+            there, gone = (
+                x[exchange.iteration[:, None] + 1, host_to] for x in (kept + arrived, sent)
+            )
             gone = there + gone + nbytes[exchange.sample] > limit[host_to]
             moving = exchange.moving
             self._since[exchange.sample[moving]] = np.where(gone, ABSENT, there)[moving]
@@ -309,12 +377,19 @@ class PageCaches:
         after: NDArray[np.float32] | None = None
         if self._total > self._capacity:
             after = np.empty(len(host), np.float32)
-            after[epoch.shards.order] = epoch.flat((epoch.read[-1][self._host_of][:, None] - epoch.before).astype(np.float32))
+            after[epoch.shards.order] = epoch.flat(
+                (epoch.read[-1][self._host_of][:, None] - epoch.before).astype(np.float32)
+            )
         self._past.append(_Past(by_sample, after, np.ones(len(epoch.held))))
-        self._past = [past for past in self._past if ((1.0 - past.spared) * self._total <= self._capacity).any()]
+        self._past = [
+            past
+            for past in self._past
+            if ((1.0 - past.spared) * self._total <= self._capacity).any()
+        ]
 
     def _found_redrawn(self, epoch: _Epoch) -> Flags:
-        """(N,) by slot: whether the host has read the sample in an epoch before, and it is still there."""
+        """(N,) by slot: whether the host has read the sample in an epoch before, and it is still
+        there."""
         order, host_of_slot = epoch.shards.order, epoch.hosts()
         fresh, free = self._fresh(epoch), self._free(epoch)
         slot, host = np.empty_like(order), np.empty_like(host_of_slot)
@@ -332,31 +407,52 @@ class PageCaches:
         return found
 
     def _sent(self, epoch: _Epoch, found: Flags) -> Flags:
-        """(steps, M): whether a sample that is sent is in the cache. Most were read for training a little before, in the same epoch."""
+        """(steps, M): whether a sample that is sent is in the cache. Most were read for training a
+        little before, in the same epoch."""
         exchange, places = epoch.exchange, epoch.places
         if not len(exchange.sample):
             return np.zeros(exchange.sample.shape, bool)
         now = epoch.read[exchange.iteration + 1] + epoch.arrived[exchange.iteration]
         rank, count = np.arange(places.shape[1]), int(places.max()) + 1
-        between = now[:, self._host_of] - epoch.at(epoch.read, epoch.arrived, count)[rank, places] + self._nbytes[exchange.sample]
-        others = epoch.sent_steps[:-1][:, self._host_of] - epoch.at(np.zeros_like(epoch.read), epoch.sent, count)[rank, places]
-        if epoch.early.any():  # sent in any order: a part of the others was also read in between, and counts once
+        between = (
+            now[:, self._host_of]
+            - epoch.at(epoch.read, epoch.arrived, count)[rank, places]
+            + self._nbytes[exchange.sample]
+        )
+        others = (
+            epoch.sent_steps[:-1][:, self._host_of]
+            - epoch.at(np.zeros_like(epoch.read), epoch.sent, count)[rank, places]
+        )
+        # sent in any order: a part of the others was also read in between, and counts once
+        if epoch.early.any():
             others *= 1.0 - np.clip(between / epoch.held[self._host_of], 0.0, 1.0)
         there = (between + others <= self._capacity) | self._fits(epoch)[self._host_of]
         trained = epoch.read_in < epoch.iterations
-        return np.asarray(np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving)
+        return np.asarray(
+            np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving
+        )
 
     def _settle_early(self, epoch: _Epoch, found: Flags, sent: Flags) -> None:
-        """Of what is sent before it is trained on: ``sent`` depends on the epochs before, ``found``, when it is read, on the sending."""
+        """Of what is sent before it is trained on: ``sent`` depends on the epochs before,
+        ``found``, when it is read, on the sending."""
         step, rank = np.nonzero(epoch.early)
         exchange, host, place = epoch.exchange, self._host_of[rank], epoch.places[step, rank]
         sample, then = exchange.sample[step, rank], exchange.iteration[step]
         touched = (epoch.read + epoch.ahead)[then + 1, host]
-        since = self._since[sample] * (1.0 - touched / self._universe(epoch)[host]) + touched + epoch.arrived[then, host]
+        since = (
+            self._since[sample] * (1.0 - touched / self._universe(epoch)[host])
+            + touched
+            + epoch.arrived[then, host]
+        )
         fits = self._fits(epoch)[host]
-        sent[step, rank] = (self._since[sample] >= 0) & ((since + self._nbytes[sample] <= self._capacity) | fits)
+        sent[step, rank] = (self._since[sample] >= 0) & (
+            (since + self._nbytes[sample] <= self._capacity) | fits
+        )
         read = epoch.read_in[step, rank] < epoch.iterations
-        between = epoch.at(epoch.read, epoch.arrived)[rank, place] - (epoch.read + epoch.arrived)[then + 1, host]
+        between = (
+            epoch.at(epoch.read, epoch.arrived)[rank, place]
+            - (epoch.read + epoch.arrived)[then + 1, host]
+        )
         slot = epoch.shards.start[rank] + place
         found[slot[read]] = ((between + self._nbytes[sample] <= self._capacity) | fits)[read]
 
@@ -364,7 +460,9 @@ class PageCaches:
 def _of_batches(epoch: _Epoch, found: Flags) -> tuple[NDArray[np.int64], Floats]:
     """Samples and bytes of every batch that were found, (iterations, M) each."""
     batches, start = epoch.batches, epoch.shards.start
-    edges = np.minimum(start[:-1] + np.arange(epoch.iterations + 1)[:, None] * batches.size, start[1:])
+    edges = np.minimum(
+        start[:-1] + np.arange(epoch.iterations + 1)[:, None] * batches.size, start[1:]
+    )
     count = np.concatenate([[0], np.cumsum(found)])
     total = np.concatenate([[0.0], np.cumsum(np.where(found, epoch.sizes, 0.0))])
     samples = np.diff(count[edges], axis=0)

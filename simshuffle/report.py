@@ -1,4 +1,5 @@
-"""Tables for people, from the timeline alone: epochs, the papers' breakdown, waiting, and who decided."""
+"""Tables for people, from the timeline alone: epochs, the papers' breakdown, waiting, and who
+decided."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ LABELS = {
     "GE+WU": ("allreduce", "update", "wait_allreduce"),
     "EXCHANGE": ("exchange", "wait_exchange"),
 }
-"""The papers' labels and the phases in each. As in the authors' timers, waiting for other ranks counts where it happens."""
+"""The papers' labels and the phases in each. As in the authors' timers, waiting for other ranks
+counts where it happens."""
 
 COMPUTING = ("forward", "backward", "update")
 """Phases in which the accelerator computes."""
@@ -30,8 +32,13 @@ EPOCH_COLUMNS = {
     "epoch_s": "s from its start to its end, which all ranks share",
     "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
     "samples_per_s": "samples trained on over its duration",
-    "accelerator_utilisation": "AU: share of its duration in which an accelerator computes (forward, backward, update), mean over ranks",
-    "exchange_total_s": "s of exchange of a rank, on average: what it shows and what other phases hide",
+    "accelerator_utilisation": (
+        "AU: share of its duration in which an accelerator computes (forward, backward, update),"
+        " mean over ranks"
+    ),
+    "exchange_total_s": (
+        "s of exchange of a rank, on average: what it shows and what other phases hide"
+    ),
     "exchange_exposed_s": "s of exchange that a rank does nothing else in, on average",
     "samples_moved": "samples that changed their rank",
     "nbytes_peer": "bytes received from other ranks by sample exchange",
@@ -45,7 +52,9 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     """Mean over ranks of the seconds in each phase: columns run, epoch, and one for every phase."""
     phases = timeline.phases
     lasting = phases[["run", "epoch", "phase"]].assign(seconds=phases["end_s"] - phases["start_s"])
-    totals = lasting.groupby(["run", "epoch", "phase"], observed=False)["seconds"].sum().unstack("phase")
+    totals = (
+        lasting.groupby(["run", "epoch", "phase"], observed=False)["seconds"].sum().unstack("phase")
+    )
     ranks = phases.groupby(["run", "epoch"], observed=True)["rank"].max() + 1
     table = totals.loc[ranks.index].div(ranks, axis=0)
     table.columns = table.columns.astype(str)
@@ -68,7 +77,8 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
 
 
 def breakdown(timeline: Timeline) -> pd.DataFrame:
-    """Seconds of an epoch under each of the papers' labels, mean over ranks: columns run, epoch, label, seconds.
+    """Seconds of an epoch under each of the papers' labels, mean over ranks: columns run, epoch,
+    label, seconds.
 
     The labels of an epoch add up to its duration. IMPT is listed only where it occurs.
     """
@@ -84,47 +94,69 @@ def breakdown(timeline: Timeline) -> pd.DataFrame:
     table["order"] = table["label"].map(order)
     runs = {run: i for i, run in enumerate(timeline.sources["run"].unique())}
     table["run_order"] = table["run"].astype(str).map(runs)
-    return table.sort_values(["run_order", "epoch", "order"], ignore_index=True)[["run", "epoch", "label", "seconds"]]
+    return table.sort_values(["run_order", "epoch", "order"], ignore_index=True)[
+        ["run", "epoch", "label", "seconds"]
+    ]
 
 
 def waiting(timeline: Timeline) -> pd.DataFrame:
-    """The part of the breakdown that is waiting for other ranks, and for what: columns run, epoch, label, cause, seconds.
+    """The part of the breakdown that is waiting for other ranks, and for what: columns run, epoch,
+    label, cause, seconds.
 
-    All ranks leave an allreduce together, so what one waits at the next is what the last rank there spent more than it did, phase by
-    phase. Mean over ranks: the critical path less the breakdown; that is the cause of the waiting in GE+WU, by label. Waiting at the
-    barriers of the exchange counts as caused by the exchange.
+    All ranks leave an allreduce together, so what one waits at the next is what the last rank there
+    spent more than it did, phase by phase. Mean over ranks: the critical path less the breakdown;
+    that is the cause of the waiting in GE+WU, by label. Waiting at the barriers of the exchange
+    counts as caused by the exchange.
     """
     seconds = phase_seconds(timeline)
     keys = ["run", "epoch"]
     own = breakdown(timeline)
     gathered = seconds[keys].assign(total=seconds["wait_allreduce"])
-    table = own.merge(critical_path(timeline), on=[*keys, "label"], how="left", suffixes=("", "_last")).merge(gathered, on=keys)
+    table = own.merge(
+        critical_path(timeline), on=[*keys, "label"], how="left", suffixes=("", "_last")
+    ).merge(gathered, on=keys)
     table = table[table["label"] != "GE+WU"]
     excess = (table["seconds_last"].fillna(0.0) - table["seconds"]).clip(lower=0.0)
-    share = (excess / excess.groupby([table["run"], table["epoch"]], observed=True).transform("sum")).fillna(0.0)
-    reduced = table[keys].assign(label="GE+WU", cause=table["label"], seconds=share * table["total"])
-    exchanged = seconds[keys].assign(label="EXCHANGE", cause="EXCHANGE", seconds=seconds["wait_exchange"])
+    share = (
+        excess / excess.groupby([table["run"], table["epoch"]], observed=True).transform("sum")
+    ).fillna(0.0)
+    reduced = table[keys].assign(
+        label="GE+WU", cause=table["label"], seconds=share * table["total"]
+    )
+    exchanged = seconds[keys].assign(
+        label="EXCHANGE", cause="EXCHANGE", seconds=seconds["wait_exchange"]
+    )
     return pd.concat([reduced, exchanged], ignore_index=True)
 
 
 def critical_path(timeline: Timeline) -> pd.DataFrame:
-    """The breakdown of the rank that was last at each allreduce, summed over an epoch's iterations: run, epoch, label, seconds.
+    """The breakdown of the rank that was last at each allreduce, summed over an epoch's iterations:
+    run, epoch, label, seconds.
 
-    Where ranks wait for one another, this says what for: the last rank does not wait, and its own phases are what took so long.
+    Where ranks wait for one another, this says what for: the last rank does not wait, and its own
+    phases are what took so long.
     """
     phases = timeline.phases[["run", "epoch", "iteration", "rank", "phase", "start_s", "end_s"]]
     inside = phases[(phases["iteration"] > 0) & (phases["phase"] != "exchange_hidden")]
     step = ["run", "epoch", "iteration"]
-    reached = inside.loc[inside["phase"] == "allreduce", [*step, "rank", "start_s"]].rename(columns={"start_s": "reached"})
+    reached = inside.loc[inside["phase"] == "allreduce", [*step, "rank", "start_s"]].rename(
+        columns={"start_s": "reached"}
+    )
     computed = inside.loc[inside["phase"].isin(ARRIVAL), [*step, "rank", "end_s"]]
     arrivals = computed.merge(reached, on=[*step, "rank"])
-    arrivals = arrivals[arrivals["end_s"] <= arrivals["reached"]].sort_values("end_s", kind="stable")
+    arrivals = arrivals[arrivals["end_s"] <= arrivals["reached"]].sort_values(
+        "end_s", kind="stable"
+    )
     last = arrivals.drop_duplicates(step, keep="last")[[*step, "rank"]]
     own = inside.merge(last, on=[*step, "rank"])
-    own = own.assign(seconds=own["end_s"] - own["start_s"], label=own["phase"].astype(str).map(_label_of()))
+    own = own.assign(
+        seconds=own["end_s"] - own["start_s"], label=own["phase"].astype(str).map(_label_of())
+    )
     table = own.groupby(["run", "epoch", "label"], observed=True)["seconds"].sum().reset_index()
     return table.assign(run=table["run"].astype(str))
 
 
 def _label_of() -> dict[str, str]:
-    return {phase: label for label, phases in LABELS.items() for phase in phases if phase in EXCLUSIVE}
+    return {
+        phase: label for label, phases in LABELS.items() for phase in phases if phase in EXCLUSIVE
+    }

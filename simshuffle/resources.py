@@ -1,7 +1,9 @@
-"""Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink, memory, SSDs, cores, the PFS.
+"""Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink,
+memory, SSDs, cores, the PFS.
 
-A link's unit is what flows through it: bytes for cables, slots, memory and the PFS; seconds of device time for an SSD (so that reads and
-writes share it at their own speeds); core-seconds for cores; operations for the opening of files.
+A link's unit is what flows through it: bytes for cables, slots, memory and the PFS; seconds of
+device time for an SSD (so that reads and writes share it at their own speeds); core-seconds for
+cores; operations for the opening of files.
 """
 
 from __future__ import annotations
@@ -68,18 +70,31 @@ def network_graph(cluster: Cluster) -> Graph:
         raise TopologyError(few, f"topology of {cluster.name}")
     pfs = cluster.parallel_file_system
     if not any(kind == "storage" for _, kind in graph.nodes(data="kind")):
-        attach_storage(graph, PFS, bandwidth=pfs.link_bandwidth, latency=pfs.link_latency, links=pfs.links_per_switch)
+        attach_storage(
+            graph,
+            PFS,
+            bandwidth=pfs.link_bandwidth,
+            latency=pfs.link_latency,
+            links=pfs.links_per_switch,
+        )
     return graph
 
 
 def racks(graph: Graph) -> dict[str, int]:
-    """For every switch to which hosts are attached the number of what is joined below the topmost switches; all 0 with one level."""
-    depth = {node: level for node, level in switch_depths(graph).items() if graph.nodes[node]["tier"] != "storage"}
+    """For every switch to which hosts are attached the number of what is joined below the topmost
+    switches; all 0 with one level."""
+    depth = {
+        node: level
+        for node, level in switch_depths(graph).items()
+        if graph.nodes[node]["tier"] != "storage"
+    }
     top = max(depth.values())
     lower = [node for node, level in depth.items() if level < top] if top else list(depth)
     hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
     parts = nx.connected_components(graph.subgraph([*lower, *hosts]))
-    return {node: number for number, part in enumerate(parts) for node in part if depth.get(node) == 0}
+    return {
+        node: number for number, part in enumerate(parts) for node in part if depth.get(node) == 0
+    }
 
 
 def _numbered(names: Sequence[Any]) -> Ints:
@@ -105,7 +120,10 @@ class Resources:
         host = cluster.host
         names = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
         if cluster.placement == "scattered":
-            names = [names[i] for i in np.sort(rng.permutation(len(names))[: -(-world_size // host.gpus)])]
+            names = [
+                names[i]
+                for i in np.sort(rng.permutation(len(names))[: -(-world_size // host.gpus)])
+            ]
         self.num_hosts = -(-world_size // host.gpus)
         self.ranks_per_host = min(world_size, host.gpus)  # of every host but the last
         self.hosts = names[: self.num_hosts]
@@ -113,9 +131,17 @@ class Resources:
         self.host_of: Ints = ranks // host.gpus
         self.gpu_of: Ints = ranks % host.gpus
         self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus
-        self._endpoint = np.array([self.forwarding.endpoints(name)[: host.hcas] for name in self.hosts], np.int32)
+        self._endpoint = np.array(
+            [self.forwarding.endpoints(name)[: host.hcas] for name in self.hosts], np.int32
+        )
         self._pfs_endpoint = np.array(
-            [p for node, kind in graph.nodes(data="kind") if kind == "storage" for p in self.forwarding.endpoints(node)], np.int32
+            [
+                p
+                for node, kind in graph.nodes(data="kind")
+                if kind == "storage"
+                for p in self.forwarding.endpoints(node)
+            ],
+            np.int32,
         )
         self._rack_of_switch = racks(graph)
         self.links = self._number_links()
@@ -125,7 +151,11 @@ class Resources:
     def places(self) -> Places:
         """Where the ranks are."""
         leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
-        return Places(self.host_of, _numbered(leaf), _numbered([self._rack_of_switch[switch] for switch in leaf]))
+        return Places(
+            self.host_of,
+            _numbered(leaf),
+            _numbered([self._rack_of_switch[switch] for switch in leaf]),
+        )
 
     def _number_links(self) -> LinkTable:
         cluster, host = self.cluster, self.cluster.host
@@ -138,7 +168,9 @@ class Resources:
             first = len(names)
             several = count > 1
             for name in self.hosts:
-                names.extend(f"{name}.{tier}{k}" if several else f"{name}.{tier}" for k in range(count))
+                names.extend(
+                    f"{name}.{tier}{k}" if several else f"{name}.{tier}" for k in range(count)
+                )
             total = count * self.num_hosts
             tiers.extend([tier] * total)
             units.extend([unit] * total)
@@ -163,13 +195,23 @@ class Resources:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
         latency = np.zeros(len(names))
         latency[: len(cables.names)] = cables.latency
-        return LinkTable(names, tiers, units, np.array(capacity), latency, np.arange(len(names)) < len(cables.names))
+        return LinkTable(
+            names,
+            tiers,
+            units,
+            np.array(capacity),
+            latency,
+            np.arange(len(names)) < len(cables.names),
+        )
 
-    def message(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[Ints, NDArray[np.float64]]:
+    def message(
+        self, src: NDArray[np.integer], dst: NDArray[np.integer]
+    ) -> tuple[Ints, NDArray[np.float64]]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.
 
         Args:
-            src, dst: (n,) ranks. Between ranks of one host a message crosses the host's memory only.
+            src, dst: (n,) ranks. Between ranks of one host a message crosses the host's memory
+                only.
 
         Returns:
             (n, width) int32 links padded with -1, and (n,) s.
@@ -187,9 +229,11 @@ class Resources:
         return out, latency
 
     def gradient(self, src: Ints, dst: Ints, rail: Ints) -> Ints:
-        """Routes of gradient flows between GPUs: NVLink inside a host; else PCIe slot, HCA ``rail``, network, HCA, PCIe slot.
+        """Routes of gradient flows between GPUs: NVLink inside a host; else PCIe slot, HCA
+        ``rail``, network, HCA, PCIe slot.
 
-        Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever GPU is its last (as NCCL orders its rings).
+        Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever GPU is its
+        last (as NCCL orders its rings).
         """
         host = self.cluster.host
         out = np.full((len(src), self.width), -1, np.int32)
@@ -198,7 +242,8 @@ class Resources:
         far = np.flatnonzero(~inside)
         slot = rail[far] * host.pcie_slots // host.hcas
         routes = self.forwarding.routes(
-            self._endpoint[self.host_of[src[far]], rail[far]], self._endpoint[self.host_of[dst[far]], rail[far]]
+            self._endpoint[self.host_of[src[far]], rail[far]],
+            self._endpoint[self.host_of[dst[far]], rail[far]],
         )
         out[far, 0] = self.pcie_out[self.host_of[src[far]], slot]
         out[far, 1 : 1 + routes.shape[1]] = routes
@@ -207,7 +252,8 @@ class Resources:
         return out
 
     def pfs_read(self) -> tuple[Ints, NDArray[np.float64]]:
-        """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the links on them, (M,) s."""
+        """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
+        links on them, (M,) s."""
         ranks = np.arange(self.world_size)
         port = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
         routes = self.forwarding.routes(port, self._endpoint[self.host_of, self.rail_of])

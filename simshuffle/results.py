@@ -1,4 +1,5 @@
-"""The result folder: written whole or not at all, named after what was simulated, and read back for redrawing."""
+"""The result folder: written whole or not at all, named after what was simulated, and read back for
+redrawing."""
 
 from __future__ import annotations
 
@@ -24,7 +25,15 @@ from simshuffle.timeline import Timeline
 from simshuffle.version import __version__
 
 ROWS_AT_ONCE = 1 << 17
-FILES = ("scenario.yaml", "meta.json", "timeline.parquet", "links.parquet", "sources.csv", "epochs.csv", "breakdown.csv")
+FILES = (
+    "scenario.yaml",
+    "meta.json",
+    "timeline.parquet",
+    "links.parquet",
+    "sources.csv",
+    "epochs.csv",
+    "breakdown.csv",
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,8 @@ class Result:
         timeline: all tables (see `simshuffle.timeline`).
         epochs: columns `simshuffle.report.EPOCH_COLUMNS`.
         breakdown: run, epoch, label, seconds.
-        meta: versions, fingerprint, and for each run its hosts, storage per host, staging time and samples/s.
+        meta: versions, fingerprint, and for each run its hosts, storage per host, staging time and
+            samples/s.
         scenario_yaml: the resolved scenarios.
     """
 
@@ -46,7 +56,8 @@ class Result:
     scenario_yaml: str
 
     def save(self, folder: str | Path, *, replace: bool = False) -> Path:
-        """Write the result folder; nothing is left half-written, whatever happens. Returns the folder.
+        """Write the result folder; nothing is left half-written, whatever happens. Returns the
+        folder.
 
         Raises:
             InputError: the folder exists and is not empty, and ``replace`` is False.
@@ -55,18 +66,24 @@ class Result:
 
     def _fill(self, folder: Path) -> None:
         (folder / "scenario.yaml").write_text(self.scenario_yaml, encoding="utf-8")
-        (folder / "meta.json").write_text(json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        (folder / "meta.json").write_text(
+            json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
         _write_parquet(self.timeline.phases, folder / "timeline.parquet")
         _write_parquet(self.timeline.links, folder / "links.parquet")
         self.timeline.sources.to_csv(folder / "sources.csv", index=False)
         self.epochs.to_csv(folder / "epochs.csv", index=False)
         self.breakdown.to_csv(folder / "breakdown.csv", index=False)
-        plots.save(plots.breakdown_figure(self.breakdown, report.waiting(self.timeline), self.epochs), folder / "breakdown")
+        plots.save(
+            plots.breakdown_figure(self.breakdown, report.waiting(self.timeline), self.epochs),
+            folder / "breakdown",
+        )
 
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over the sources of the package, so that results of changed code are never taken for those of another."""
+    """SHA-256 over the sources of the package, so that results of changed code are never taken for
+    those of another."""
     root = Path(__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -76,14 +93,19 @@ def code_digest() -> str:
 
 
 def fingerprint(scenario_yaml: str) -> str:
-    """Twelve hexadecimal digits that stand for the resolved scenarios and the code that simulates them."""
+    """Twelve hexadecimal digits that stand for the resolved scenarios and the code that simulates
+    them."""
     return hashlib.sha256(f"{scenario_yaml}\n{code_digest()}".encode()).hexdigest()[:12]
 
 
 def versions() -> dict[str, str]:
     """Versions of simshuffle, Python and the packages that compute."""
     names = ("numpy", "numba", "simpy", "networkx", "pandas")
-    return {"simshuffle": __version__, "python": platform.python_version(), **{name: version(name) for name in names}}
+    return {
+        "simshuffle": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in names},
+    }
 
 
 def existing(folder: Path, wanted: str) -> Result | None:
@@ -93,7 +115,11 @@ def existing(folder: Path, wanted: str) -> Result | None:
     except (OSError, ValueError):
         return None
     complete = all((folder / name).is_file() for name in FILES)
-    return read(folder) if complete and isinstance(meta, dict) and meta.get("fingerprint") == wanted else None
+    return (
+        read(folder)
+        if complete and isinstance(meta, dict) and meta.get("fingerprint") == wanted
+        else None
+    )
 
 
 def read(folder: Path) -> Result:
@@ -104,11 +130,18 @@ def read(folder: Path) -> Result:
     """
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
-        problem = Problem("", "must be a result folder", f"no {', '.join(missing)}", "Give a folder that 'simshuffle run' wrote.")
+        problem = Problem(
+            "",
+            "must be a result folder",
+            f"no {', '.join(missing)}",
+            "Give a folder that 'simshuffle run' wrote.",
+        )
         raise InputError(problem, str(folder))
     try:
         timeline = Timeline(
-            pd.read_parquet(folder / "timeline.parquet"), pd.read_parquet(folder / "links.parquet"), read_csv(folder / "sources.csv")
+            pd.read_parquet(folder / "timeline.parquet"),
+            pd.read_parquet(folder / "links.parquet"),
+            read_csv(folder / "sources.csv"),
         )
         result = Result(
             timeline,
@@ -120,7 +153,9 @@ def read(folder: Path) -> Result:
         _check_columns(result)
         return result
     except (OSError, ValueError) as error:
-        raise InputError(Problem("", "cannot be read", str(error), "Simulate again."), str(folder)) from None
+        raise InputError(
+            Problem("", "cannot be read", str(error), "Simulate again."), str(folder)
+        ) from None
 
 
 def _check_columns(result: Result) -> None:

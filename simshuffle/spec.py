@@ -1,4 +1,5 @@
-"""What every record of a scenario is made of: frozen pydantic models without unknown keys, and quantities with units."""
+"""What every record of a scenario is made of: frozen pydantic models without unknown keys, and
+quantities with units."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ class Spec(BaseModel):
 class Sourced(Spec):
     """A record of numbers that says where each comes from."""
 
-    source: str | dict[str, str] = Field(default="", description="Where the numbers come from: one text, or one for each key.")
+    source: str | dict[str, str] = Field(
+        default="", description="Where the numbers come from: one text, or one for each key."
+    )
 
 
 def _quantity(dimension: Dimension) -> Any:
@@ -29,7 +32,9 @@ def _quantity(dimension: Dimension) -> Any:
         except UnitError as error:
             raise PydanticCustomError("unit", "{text}", {"text": str(error)}) from None
 
-    return BeforeValidator(read), PlainSerializer(lambda value: format_quantity(value, dimension), return_type=str)
+    return BeforeValidator(read), PlainSerializer(
+        lambda value: format_quantity(value, dimension), return_type=str
+    )
 
 
 def whole_as_float(value: object) -> object:

@@ -32,6 +32,8 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
         OSError, ValueError: the file cannot be read.
     """
     # the default of pandas 3, where naming it is deprecated
-    exact: dict[str, Any] = {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}
+    exact: dict[str, Any] = (
+        {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}
+    )
     table: pd.DataFrame = pd.read_csv(path, **options, **exact)
     return table

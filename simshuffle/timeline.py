@@ -1,4 +1,5 @@
-"""The results: who did what when, what crossed every link, and where every epoch's bytes came from."""
+"""The results: who did what when, what crossed every link, and where every epoch's bytes came
+from."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ PHASES = (
     "exchange",  # the training loop works for the exchange, or waits for its own messages
     "wait_allreduce",  # it waits for other ranks before the allreduce
     "wait_exchange",  # it waits for other ranks at a barrier of the exchange
-    "exchange_hidden",  # messages in flight while the loop does something else: overlaps the phases above
+    # messages in flight while the loop does something else: overlaps the phases above
+    "exchange_hidden",
 )
 EXCLUSIVE = PHASES[:-1]
 
@@ -70,8 +72,8 @@ class Timeline:
     """The tables of one or more runs.
 
     Attributes:
-        phases: columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another without a gap from the start of an epoch
-            to its end.
+        phases: columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another
+            without a gap from the start of an epoch to its end.
         links: columns `LINK_COLUMNS`; links that carried nothing are left out.
         sources: columns `SOURCE_COLUMNS`, a row for every epoch.
     """
@@ -90,21 +92,34 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
             return frames[0]
         aligned = [f.assign(run=pd.Categorical(f["run"], names)) for f in frames]
         for column in set(frames[0].select_dtypes("category")) - {"run"}:
-            values = list(dict.fromkeys(value for f in frames for value in f[column].cat.categories))
-            aligned = [f.assign(**{str(column): f[column].cat.set_categories(values)}) for f in aligned]
+            values = list(
+                dict.fromkeys(value for f in frames for value in f[column].cat.categories)
+            )
+            aligned = [
+                f.assign(**{str(column): f[column].cat.set_categories(values)}) for f in aligned
+            ]
         return pd.concat(aligned, ignore_index=True)
 
-    return Timeline(join([t.phases for t in timelines]), join([t.links for t in timelines]), join([t.sources for t in timelines]))
+    return Timeline(
+        join([t.phases for t in timelines]),
+        join([t.links for t in timelines]),
+        join([t.sources for t in timelines]),
+    )
 
 
 def phase_rows(
-    epoch: int, phases: list[str], bounds: NDArray[np.float64], nbytes: NDArray[np.float64], final: bool = False
+    epoch: int,
+    phases: list[str],
+    bounds: NDArray[np.float64],
+    nbytes: NDArray[np.float64],
+    final: bool = False,
 ) -> dict[str, NDArray[Any]]:
     """Rows of exclusive phases, one epoch.
 
     Args:
         phases: (k,) names.
-        bounds: (iterations, M, k + 1) s; phase j lasts from bound j to bound j + 1. Phases of no length give no row.
+        bounds: (iterations, M, k + 1) s; phase j lasts from bound j to bound j + 1. Phases of no
+            length give no row.
         nbytes: (iterations, M, k) bytes.
         final: the rows are what follows the last iteration.
     """

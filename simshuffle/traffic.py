@@ -1,4 +1,5 @@
-"""TransferBatch: transfers that are posted together. The currency of exchange, allreduce and storage."""
+"""TransferBatch: transfers that are posted together. The currency of exchange, allreduce and
+storage."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 NO_PAIR = -1
 NONE = -1
 
-# One transfer, as the compiled kernel reads it. Units: work in units of the links it crosses (bytes on a cable, seconds on a device).
+# One transfer, as the compiled kernel reads it. Units: work in units of the links it crosses (bytes
+# on a cable, seconds on a device).
 TASK = np.dtype(
     [
         ("work", "f8"),  # units to drain through every link of the route; 0 for a pure delay
@@ -21,21 +23,25 @@ TASK = np.dtype(
         ("delay", "f8"),  # s after it is ready and before it uses a link
         ("start", "f8"),  # s of simulated time, not ready before
         ("pair", "i8"),  # transfers of one pair go one after the other; NO_PAIR for none
-        ("after_seq", "i8"),  # with "after": a transfer posted before, which ends before this one is ready (see FluidNetwork.last)
+        # with "after": a transfer posted before, which ends before this one is ready (see
+        # FluidNetwork.last)
+        ("after_seq", "i8"),
         ("after", "i4"),  # NONE for none
         ("group", "i4"),  # groups count their transfers down; NONE for none
         ("group2", "i4"),
         ("account", "i4"),  # where the elapsed time (s) is added up; NONE for nowhere
         ("tag", "i4"),  # where the time of its end (s) is noted; NONE for nowhere
         ("mark", "i4"),  # 1: its end is noted in its group as well
-        ("outside", "i4"),  # 1: it is carried elsewhere (see kernel.complete); only for a route without links
+        # 1: it is carried elsewhere (see kernel.complete); only for a route without links
+        ("outside", "i4"),
     ],
     align=True,
 )
 
 
 def tasks(count: int, **columns: Any) -> NDArray[Any]:
-    """``count`` transfers with the given columns of `TASK` (scalars or arrays of that length), all others neutral."""
+    """``count`` transfers with the given columns of `TASK` (scalars or arrays of that length), all
+    others neutral."""
     out = np.zeros(count, TASK)
     out["cap"] = np.inf
     for name in ("pair", "after", "group", "group2", "account", "tag"):
@@ -64,8 +70,10 @@ class TransferBatch:
 
     Attributes:
         tasks: (n,) records of dtype `TASK`.
-        routes: (n, hops) int32 link indices, padded with -1 at the end; a transfer without any link is a pure delay.
-        edge_from, edge_to: (m,) int32; transfer ``edge_to[k]`` is ready when ``edge_from[k]`` has ended (and all its others).
+        routes: (n, hops) int32 link indices, padded with -1 at the end; a transfer without any link
+            is a pure delay.
+        edge_from, edge_to: (m,) int32; transfer ``edge_to[k]`` is ready when ``edge_from[k]`` has
+            ended (and all its others).
     """
 
     tasks: NDArray[Any]

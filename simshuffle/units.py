@@ -1,7 +1,9 @@
-"""Quantities at the edge: strings with a unit outside, SI floats inside (bytes, seconds, bytes/s, 1/s).
+"""Quantities at the edge: strings with a unit outside, SI floats inside (bytes, seconds, bytes/s,
+1/s).
 
-Decimal arithmetic keeps `format_quantity` and `parse_quantity` exact inverses of each other. Decimal prefixes are powers of ten, binary
-ones (Ki, Mi, Gi, Ti) powers of two; ``bit`` is an eighth of a byte and is spelled out.
+Decimal arithmetic keeps `format_quantity` and `parse_quantity` exact inverses of each other.
+Decimal prefixes are powers of ten, binary ones (Ki, Mi, Gi, Ti) powers of two; ``bit`` is an eighth
+of a byte and is spelled out.
 """
 
 from __future__ import annotations
@@ -11,7 +13,19 @@ import re
 from decimal import Decimal
 from enum import Enum
 
-_DECIMAL = {"": 0, "n": -9, "u": -6, "µ": -6, "μ": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_DECIMAL = {
+    "": 0,
+    "n": -9,
+    "u": -6,
+    "µ": -6,
+    "μ": -6,
+    "m": -3,
+    "k": 3,
+    "M": 6,
+    "G": 9,
+    "T": 12,
+    "P": 15,
+}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
 _NUMBER = re.compile(r"^\s*([+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s].*?)?\s*$")
 
@@ -57,7 +71,11 @@ def _unit_scale(unit: str, dimension: Dimension) -> Decimal | None:
             return None
         body = unit[:-2]
     if dimension is Dimension.SECONDS:
-        return _scale_of(body[:-1]) if body.endswith("s") and body[:-1] in _DECIMAL and _DECIMAL[body[:-1]] <= 0 else None
+        return (
+            _scale_of(body[:-1])
+            if body.endswith("s") and body[:-1] in _DECIMAL and _DECIMAL[body[:-1]] <= 0
+            else None
+        )
     for symbol, factor in (("bit", Decimal(1) / 8), ("B", Decimal(1))):
         if body.endswith(symbol):
             prefix = body[: -len(symbol)]
@@ -83,7 +101,9 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
         raise UnitError(f"has no unit; {expected}")
     scale = _unit_scale(match[2].replace(" ", ""), dimension)
     if scale is None:
-        raise UnitError(f"has the unit '{match[2]}', which is of another kind or unknown; {expected}")
+        raise UnitError(
+            f"has the unit '{match[2]}', which is of another kind or unknown; {expected}"
+        )
     try:
         value = float(Decimal(match[1].replace("_", "")) * scale)
     except ArithmeticError:

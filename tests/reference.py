@@ -1,10 +1,12 @@
-"""An independent fluid simulator, as slow and plain as possible: numpy water-filling over everything at every event."""
+"""An independent fluid simulator, as slow and plain as possible: numpy water-filling over
+everything at every event."""
 
 import numpy as np
 
 
 def max_min_rates(capacity, routes, caps):
-    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a cap is reached."""
+    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a
+    cap is reached."""
     rates = np.zeros(len(routes))
     active = np.ones(len(routes), bool)
     uses = np.zeros((len(capacity), len(routes)))
@@ -27,7 +29,8 @@ def max_min_rates(capacity, routes, caps):
 
 
 def finish_times(capacity, latency, routes, nbytes, start, after=None, caps=None):
-    """When each flow ends; arguments as `simshuffle.network.fluid.finish_times`, and caps (bytes/s) of the flows."""
+    """When each flow ends; arguments as `simshuffle.network.fluid.finish_times`, and caps (bytes/s)
+    of the flows."""
     capacity = np.asarray(capacity, float)
     count = len(routes)
     caps = np.full(count, np.inf) if caps is None else np.asarray(caps, float)
@@ -39,9 +42,16 @@ def finish_times(capacity, latency, routes, nbytes, start, after=None, caps=None
     now = 0.0
     while np.isnan(ends).any():
         active = [i for i in range(count) if np.isnan(ends[i]) and begins[i] <= now]
-        rates = max_min_rates(capacity, [routes[i] for i in active], caps[active]) if active else np.zeros(0)
+        rates = (
+            max_min_rates(capacity, [routes[i] for i in active], caps[active])
+            if active
+            else np.zeros(0)
+        )
         to_end = left[active] / rates if active else np.array([np.inf])
-        to_begin = min((begins[i] - now for i in range(count) if np.isnan(ends[i]) and begins[i] > now), default=np.inf)
+        to_begin = min(
+            (begins[i] - now for i in range(count) if np.isnan(ends[i]) and begins[i] > now),
+            default=np.inf,
+        )
         step = min(to_end.min(initial=np.inf), to_begin)
         left[active] -= rates * step
         now += step

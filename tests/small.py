@@ -34,7 +34,9 @@ PLAIN = {
 
 def small(**values: object) -> Scenario:
     """`PLAIN` with other values; a double underscore stands for a dot."""
-    return load_scenario("quickstart", PLAIN | {key.replace("__", "."): value for key, value in values.items()})
+    return load_scenario(
+        "quickstart", PLAIN | {key.replace("__", "."): value for key, value in values.items()}
+    )
 
 
 def seconds(timeline, phase: str, epoch: int = 1):

@@ -18,7 +18,11 @@ from simshuffle.exchange import (
 from simshuffle.topology import Abci, FatTree, Star
 
 LINKS: dict[str, Any] = {"link_bandwidth": "12.5 GB/s", "cable_latency": "26 ns"}
-ABCI_LATENCIES: dict[str, Any] = {"leaf_latency": "90 ns", "fbb_latency": "90 ns", "spine_latency": "400 ns"}
+ABCI_LATENCIES: dict[str, Any] = {
+    "leaf_latency": "90 ns",
+    "fbb_latency": "90 ns",
+    "spine_latency": "400 ns",
+}
 
 
 def members(union: Any) -> tuple[type, ...]:
@@ -29,12 +33,23 @@ def members(union: Any) -> tuple[type, ...]:
 
 def fat_tree(levels: int, arity: int, **more: Any) -> FatTree:
     """A fat tree with EDR links."""
-    return FatTree.model_validate({"kind": "fat_tree", "levels": levels, "arity": arity, "switch_latency": "90 ns", **LINKS, **more})
+    return FatTree.model_validate(
+        {
+            "kind": "fat_tree",
+            "levels": levels,
+            "arity": arity,
+            "switch_latency": "90 ns",
+            **LINKS,
+            **more,
+        }
+    )
 
 
 def star(hosts: int, **more: Any) -> Star:
     """A star with EDR links."""
-    return Star.model_validate({"kind": "star", "hosts": hosts, "switch_latency": "90 ns", **LINKS, **more})
+    return Star.model_validate(
+        {"kind": "star", "hosts": hosts, "switch_latency": "90 ns", **LINKS, **more}
+    )
 
 
 def abci(**changes: Any) -> Abci:
@@ -52,8 +67,11 @@ def abci(**changes: Any) -> Abci:
     return Abci.model_validate({"kind": "abci", **counts, **LINKS, **ABCI_LATENCIES, **changes})
 
 
-def fat_trees(min_levels: int = 1, max_levels: int = 3, cut: bool = True) -> st.SearchStrategy[FatTree]:
-    """Fat trees of 2 to 64 hosts, of any taper and, with ``cut``, of any number of hosts that leaves no leaf switch empty."""
+def fat_trees(
+    min_levels: int = 1, max_levels: int = 3, cut: bool = True
+) -> st.SearchStrategy[FatTree]:
+    """Fat trees of 2 to 64 hosts, of any taper and, with ``cut``, of any number of hosts that
+    leaves no leaf switch empty."""
 
     @st.composite
     def draw_tree(draw: Any) -> FatTree:
@@ -64,7 +82,8 @@ def fat_trees(min_levels: int = 1, max_levels: int = 3, cut: bool = True) -> st.
         if cut and draw(st.booleans()):
             below = arity ** (levels - 1)
             subtrees = draw(st.integers(1, arity))
-            missing = draw(st.integers(0, arity - 1)) if levels > 1 else 0  # from the last leaf switch only
+            # from the last leaf switch only
+            missing = draw(st.integers(0, arity - 1)) if levels > 1 else 0
             more["hosts"] = max(below * subtrees - missing, 1)
         return fat_tree(levels, arity, **more)
 
@@ -73,7 +92,9 @@ def fat_trees(min_levels: int = 1, max_levels: int = 3, cut: bool = True) -> st.
 
 def stars() -> st.SearchStrategy[Star]:
     """Stars of 1 to 8 hosts with 1 or 2 HCAs."""
-    return st.builds(lambda hosts, hcas: star(hosts, hcas_per_host=hcas), st.integers(1, 8), st.integers(1, 2))
+    return st.builds(
+        lambda hosts, hcas: star(hosts, hcas_per_host=hcas), st.integers(1, 8), st.integers(1, 2)
+    )
 
 
 def abcis() -> st.SearchStrategy[Abci]:
@@ -104,26 +125,42 @@ def fractions() -> st.SearchStrategy[float]:
 RULES: tuple[dict[str, str], ...] = (
     {"partner_rule": "random"},
     {"partner_rule": "random_pairs"},
-    *({"partner_rule": "importance_sorted", "rank_importance": of} for of in ("max", "mean", "sum")),
+    *(
+        {"partner_rule": "importance_sorted", "rank_importance": of}
+        for of in ("max", "mean", "sum")
+    ),
 )
 
 
 def schedules(record: Any = ExchangeSchedule, sorted_too: bool = False) -> st.SearchStrategy[Any]:
-    """Schedules that differ in partners and messages; with ``sorted_too`` also those that pair ranks by importance."""
+    """Schedules that differ in partners and messages; with ``sorted_too`` also those that pair
+    ranks by importance."""
     rules = st.sampled_from(RULES if sorted_too else RULES[:2])
 
     def schedule(rule: dict[str, str], lifetime: str, size: int | str) -> Any:
         return record(**rule, partner_lifetime=lifetime, samples_per_message=size)
 
-    single = st.builds(schedule, rules, st.sampled_from(["sample", "iteration", "epoch"]), st.just(1))
-    several = st.builds(schedule, rules, st.sampled_from(["iteration", "epoch"]), st.one_of(st.integers(1, 5), st.just("iteration")))
+    single = st.builds(
+        schedule, rules, st.sampled_from(["sample", "iteration", "epoch"]), st.just(1)
+    )
+    several = st.builds(
+        schedule,
+        rules,
+        st.sampled_from(["iteration", "epoch"]),
+        st.one_of(st.integers(1, 5), st.just("iteration")),
+    )
     return st.one_of(single, several)
 
 
 def partial_local_shuffles(sorted_too: bool = False) -> st.SearchStrategy[PartialLocalShuffle]:
     """Partial local shuffles with any Q and schedule."""
     schedule = schedules(sorted_too=sorted_too)
-    return st.builds(PartialLocalShuffle, kind=st.just("partial_local_shuffle"), exchange_fraction=fractions(), schedule=schedule)
+    return st.builds(
+        PartialLocalShuffle,
+        kind=st.just("partial_local_shuffle"),
+        exchange_fraction=fractions(),
+        schedule=schedule,
+    )
 
 
 def importance_strategies() -> st.SearchStrategy[Any]:
@@ -131,8 +168,18 @@ def importance_strategies() -> st.SearchStrategy[Any]:
     selection = st.sampled_from(["importance", "sqrt_importance", "highest", "lowest", "random"])
     more = {"exchange_fraction": fractions(), "selection": selection, "lagging": st.booleans()}
     return st.one_of(
-        st.builds(ImportanceExchange, kind=st.just("importance_exchange"), schedule=schedules(sorted_too=True), **more),
-        st.builds(ImportancePair, kind=st.just("importance_pair"), schedule=schedules(PairSchedule, sorted_too=True), **more),
+        st.builds(
+            ImportanceExchange,
+            kind=st.just("importance_exchange"),
+            schedule=schedules(sorted_too=True),
+            **more,
+        ),
+        st.builds(
+            ImportancePair,
+            kind=st.just("importance_pair"),
+            schedule=schedules(PairSchedule, sorted_too=True),
+            **more,
+        ),
     )
 
 

@@ -1,14 +1,17 @@
-"""What an incast does to a flow that does not take part in it, with rates shared fairly and packet by packet.
+"""What an incast does to a flow that does not take part in it, with rates shared fairly and packet
+by packet.
 
     python docs/figures/incast.py [PATH]
 
-On a full-bisection fat tree of two levels, 32 hosts a leaf switch, one host of each of n leaf switches sends to one host. The victim
-stands beside one of these senders and goes to another leaf switch, by the same link up. It shares its receiver with one flow from there,
-so that half a link is all that it can have.
+On a full-bisection fat tree of two levels, 32 hosts a leaf switch, one host of each of n leaf
+switches sends to one host. The victim stands beside one of these senders and goes to another leaf
+switch, by the same link up. It shares its receiver with one flow from there, so that half a link is
+all that it can have.
 
-Fluid: the incast takes C / n of the link up, and leaves the victim its half. Packets: the buffer behind that link fills with packets that
-wait for their turn at the receiver of the incast, and those of the victim stand in line among them, one for one. So the victim gets no
-more than a sender of the incast does: C / n.
+Fluid: the incast takes C / n of the link up, and leaves the victim its half. Packets: the buffer
+behind that link fills with packets that wait for their turn at the receiver of the incast, and
+those of the victim stand in line among them, one for one. So the victim gets no more than a sender
+of the incast does: C / n.
 """
 
 from __future__ import annotations
@@ -44,8 +47,10 @@ def victim_rates(senders: Sequence[int] = SENDERS) -> dict[str, list[float]]:
     """Bytes/s of the victim by network model, for each number of senders (at most 30)."""
     table = tree()
     links = Links(table.links.capacity, table.links.latency)
-    victim, receiver, hot = 0, 2 * ARITY, ARITY  # D-mod-K sends what goes to port 64 and to port 32 up through spine 0
-    beside = [1, *range(3 * ARITY, ARITY * ARITY, ARITY)]  # one host of each leaf switch that has neither receiver
+    # D-mod-K sends what goes to port 64 and to port 32 up through spine 0
+    victim, receiver, hot = 0, 2 * ARITY, ARITY
+    # one host of each leaf switch that has neither receiver
+    beside = [1, *range(3 * ARITY, ARITY * ARITY, ARITY)]
     out: dict[str, list[float]] = {name: [] for name in MODELS}
     for count in senders:
         src = np.array([victim, receiver + 1, *beside[:count]], np.int32)
@@ -67,9 +72,20 @@ def draw(senders: Sequence[int], rates: dict[str, list[float]]) -> Figure:
         ax = figure.subplots()
         line, bandwidth = np.linspace(2, max(senders), 200), 12.5  # GB/s
         ax.plot(line, bandwidth / line, color="0.6", linewidth=0.8, label="C / n")
-        marks = {"fluid": ("o", COLOURS["I/O"], 5.5, "none"), "packet": ("s", COLOURS["EXCHANGE"], 3.0, COLOURS["EXCHANGE"])}
+        marks = {
+            "fluid": ("o", COLOURS["I/O"], 5.5, "none"),
+            "packet": ("s", COLOURS["EXCHANGE"], 3.0, COLOURS["EXCHANGE"]),
+        }
         for name, (marker, colour, size, inside) in marks.items():
-            ax.plot(senders, np.array(rates[name]) / 1e9, marker, color=colour, markersize=size, markerfacecolor=inside, label=name)
+            ax.plot(
+                senders,
+                np.array(rates[name]) / 1e9,
+                marker,
+                color=colour,
+                markersize=size,
+                markerfacecolor=inside,
+                label=name,
+            )
         ax.set_xlabel("senders of the incast, n")
         ax.set_ylabel("rate of the victim (GB/s)")
         ax.set_ylim(0, bandwidth / 2 * 1.15)

@@ -1,4 +1,5 @@
-"""The figures of a study of data-optimised training, from its tables alone. Each is one column of a two-column paper wide."""
+"""The figures of a study of data-optimised training, from its tables alone. Each is one column of a
+two-column paper wide."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def figures(tables: FilterTables) -> dict[str, Figure]:
 
 
 def points_figure(points: pd.DataFrame) -> Figure:
-    """The training samples of the first seed in t-SNE's plane, coloured by class, with what is filtered out in black.
+    """The training samples of the first seed in t-SNE's plane, coloured by class, with what is
+    filtered out in black.
 
     Args:
         points: columns `POINT_COLUMNS`.
@@ -49,19 +51,58 @@ def points_figure(points: pd.DataFrame) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure, (ax,) = _panels(1, COLUMN_INCHES, 0.9 * COLUMN_INCHES)
         kept = rows[~noise]
-        ax.scatter(kept["x"], kept["y"], size, kept["label"] % 20, cmap="tab20", vmin=0, vmax=19, linewidths=0, rasterized=True)
-        ax.scatter(rows["x"][noise], rows["y"][noise], 1.5 * size, "black", marker="x", linewidths=0.4, rasterized=True)
+        ax.scatter(
+            kept["x"],
+            kept["y"],
+            size,
+            kept["label"] % 20,
+            cmap="tab20",
+            vmin=0,
+            vmax=19,
+            linewidths=0,
+            rasterized=True,
+        )
+        ax.scatter(
+            rows["x"][noise],
+            rows["y"][noise],
+            1.5 * size,
+            "black",
+            marker="x",
+            linewidths=0.4,
+            rasterized=True,
+        )
         ax.set_aspect("equal", "datalim")
         ax.set_xlabel("first axis of t-SNE")
         ax.set_ylabel("second axis of t-SNE")
-        handles = [Line2D([], [], color="black", marker="x", linestyle="", markersize=3, label=f"noise ({100 * noise.mean():.1f} %)")]
-        handles += [Line2D([], [], color="#1f77b4", marker="o", linestyle="", markersize=3, label="kept (colour: class)")]
+        handles = [
+            Line2D(
+                [],
+                [],
+                color="black",
+                marker="x",
+                linestyle="",
+                markersize=3,
+                label=f"noise ({100 * noise.mean():.1f} %)",
+            )
+        ]
+        handles += [
+            Line2D(
+                [],
+                [],
+                color="#1f77b4",
+                marker="o",
+                linestyle="",
+                markersize=3,
+                label="kept (colour: class)",
+            )
+        ]
         figure.legend(handles=handles, ncols=2, loc="outside upper center", frameon=False)
         return figure
 
 
 def batch_size_figure(settings: pd.DataFrame) -> Figure:
-    """Accuracy against batch size, a line for each data set, at the learning rate that is best for the full data.
+    """Accuracy against batch size, a line for each data set, at the learning rate that is best for
+    the full data.
 
     Args:
         settings: columns `SUMMARY_COLUMNS`.
@@ -98,7 +139,11 @@ def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]
     across = 1 if count == 1 else 2
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = list(figure.subplots(-(-count // across), across, sharex=True, sharey=True, squeeze=False).ravel())
+    axes = list(
+        figure.subplots(
+            -(-count // across), across, sharex=True, sharey=True, squeeze=False
+        ).ravel()
+    )
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
     for ax in axes[count:]:
@@ -111,13 +156,34 @@ def _lines(rows: pd.DataFrame, ax: Axes) -> None:
         line = rows[rows["subset"] == subset].sort_values("batch_size")
         mean, low, high = (100 * line[name].to_numpy(float) for name in ("accuracy", "low", "high"))
         bars = np.where(np.isnan(low), 0.0, [mean - low, high - mean])
-        ax.errorbar(line["batch_size"], mean, bars, **LOOKS[subset], markersize=2.6, linewidth=0.9, elinewidth=0.7, capsize=1.3)
+        ax.errorbar(
+            line["batch_size"],
+            mean,
+            bars,
+            **LOOKS[subset],
+            markersize=2.6,
+            linewidth=0.9,
+            elinewidth=0.7,
+            capsize=1.3,
+        )
     sizes = sorted(set(rows["batch_size"]))
     ax.set_xscale("log", base=2)
-    ax.set_xticks(sizes, [str(size) for size in sizes], fontsize=6, rotation=45 if len(sizes) > 6 else 0)
+    ax.set_xticks(
+        sizes, [str(size) for size in sizes], fontsize=6, rotation=45 if len(sizes) > 6 else 0
+    )
     ax.minorticks_off()
 
 
 def _legend(figure: Figure) -> None:
-    handles = [Line2D([], [], label=LABELS[name], markersize=3, linewidth=0.9, **look) for name, look in LOOKS.items()]
-    figure.legend(handles=handles, ncols=3, loc="outside upper center", frameon=False, handlelength=1.6, columnspacing=0.9)
+    handles = [
+        Line2D([], [], label=LABELS[name], markersize=3, linewidth=0.9, **look)
+        for name, look in LOOKS.items()
+    ]
+    figure.legend(
+        handles=handles,
+        ncols=3,
+        loc="outside upper center",
+        frameon=False,
+        handlelength=1.6,
+        columnspacing=0.9,
+    )

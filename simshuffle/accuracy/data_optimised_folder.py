@@ -1,4 +1,5 @@
-"""The result folder of a study of data-optimised training. Extractions and runs have folders of their own, so a stopped study goes on."""
+"""The result folder of a study of data-optimised training. Extractions and runs have folders of
+their own, so a stopped study goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ import pyarrow.csv
 
 from simshuffle import plots
 from simshuffle.accuracy.data_optimised_figures import figures
-from simshuffle.accuracy.data_optimised_tables import COLUMNS, SUMMARY_COLUMNS, FilterTables, summary
+from simshuffle.accuracy.data_optimised_tables import (
+    COLUMNS,
+    SUMMARY_COLUMNS,
+    FilterTables,
+    summary,
+)
 from simshuffle.accuracy.data_optimised_text import report
 from simshuffle.errors import InputError, Problem
 from simshuffle.folders import check_place, meta_of
@@ -25,7 +31,12 @@ from simshuffle.tabular import json_of
 
 KIND = "data_optimised"
 RUNS, EXTRACTIONS = "runs", "extractions"
-STORED = {"filters": "filters.csv", "eps": "eps.csv", "points": "points.parquet", "runs": "runs.csv"}
+STORED = {
+    "filters": "filters.csv",
+    "eps": "eps.csv",
+    "points": "points.parquet",
+    "runs": "runs.csv",
+}
 FILES = ("meta.json", "study.yaml", "columns.json", "summary.csv", "report.txt", *STORED.values())
 _TEXTS = ("extractor", "run", "subset", "status", "message")
 
@@ -36,8 +47,8 @@ class FilterResult:
 
     Attributes:
         tables: of all its filters and runs.
-        meta: kind, state ('finished', 'incomplete' if runs were lost, 'unfinished'), study, description, fingerprint, device, versions and
-            lost (why, by name).
+        meta: kind, state ('finished', 'incomplete' if runs were lost, 'unfinished'), study,
+            description, fingerprint, device, versions and lost (why, by name).
     """
 
     tables: FilterTables
@@ -45,7 +56,8 @@ class FilterResult:
 
 
 def begin(folder: Path, meta: Mapping[str, Any], study_yaml: str, *, force: bool = False) -> None:
-    """Make ``folder`` ready for a study. One that holds a study of the same name keeps its extractions and runs, unless ``force`` is given.
+    """Make ``folder`` ready for a study. One that holds a study of the same name keeps its
+    extractions and runs, unless ``force`` is given.
 
     Raises:
         InputError: the folder holds something else.
@@ -57,7 +69,12 @@ def begin(folder: Path, meta: Mapping[str, Any], study_yaml: str, *, force: bool
         shutil.rmtree(folder)
     for name in (RUNS, EXTRACTIONS):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    _replace(folder / "meta.json", json.dumps(dict(meta) | {"kind": KIND, "state": "unfinished", "lost": {}}, indent=1, sort_keys=True))
+    _replace(
+        folder / "meta.json",
+        json.dumps(
+            dict(meta) | {"kind": KIND, "state": "unfinished", "lost": {}}, indent=1, sort_keys=True
+        ),
+    )
     _replace(folder / "study.yaml", study_yaml)
 
 
@@ -70,12 +87,16 @@ def store_filters(folder: Path, tables: FilterTables) -> None:
 def finish(folder: Path, tables: FilterTables, lost: Mapping[str, str]) -> FilterResult:
     """Write tables, report and figures, and then note in ``meta.json`` that they are there."""
     meta = meta_of(folder) | {"state": "incomplete" if lost else "finished", "lost": dict(lost)}
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".tables.part-", ignore_cleanup_errors=True) as room:
+    with tempfile.TemporaryDirectory(
+        dir=folder, prefix=".tables.part-", ignore_cleanup_errors=True
+    ) as room:
         draft = Path(room)
         for name, file in STORED.items():
             _write(getattr(tables, name), draft / file)
         _write(summary(tables.runs), draft / "summary.csv")
-        columns = {STORED[name]: about for name, about in COLUMNS.items()} | {"summary.csv": SUMMARY_COLUMNS}
+        columns = {STORED[name]: about for name, about in COLUMNS.items()} | {
+            "summary.csv": SUMMARY_COLUMNS
+        }
         (draft / "columns.json").write_text(json.dumps(columns, indent=1) + "\n", encoding="utf-8")
         (draft / "report.txt").write_text(report(tables, meta), encoding="utf-8")
         draw(tables, draft)
@@ -88,13 +109,21 @@ def finish(folder: Path, tables: FilterTables, lost: Mapping[str, str]) -> Filte
 def draw(tables: FilterTables, folder: Path) -> list[Path]:
     """Draw the figures into ``folder``, which is made if need be; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [path for name, figure in figures(tables).items() for path in plots.save(figure, folder / name)]
+    return [
+        path
+        for name, figure in figures(tables).items()
+        for path in plots.save(figure, folder / name)
+    ]
 
 
 def existing(folder: Path, fingerprint: str) -> FilterResult | None:
     """The study in ``folder`` if it is finished and has that fingerprint; None otherwise."""
     meta = meta_of(folder)
-    complete = meta.get("kind") == KIND and meta.get("state") == "finished" and all((folder / name).is_file() for name in FILES)
+    complete = (
+        meta.get("kind") == KIND
+        and meta.get("state") == "finished"
+        and all((folder / name).is_file() for name in FILES)
+    )
     return read(folder) if complete and meta.get("fingerprint") == fingerprint else None
 
 
@@ -106,8 +135,19 @@ def read(folder: Path) -> FilterResult:
     """
     meta = meta_of(folder)
     if meta.get("kind") != KIND or meta.get("state") == "unfinished":
-        remedy = "Give a folder that 'simshuffle train' has finished; the same command goes on with a stopped one."
-        raise InputError(Problem("meta.json", "must be that of a finished study of data-optimised training", "", remedy), str(folder))
+        remedy = (
+            "Give a folder that 'simshuffle train' has finished; the same command goes on with a"
+            " stopped one."
+        )
+        raise InputError(
+            Problem(
+                "meta.json",
+                "must be that of a finished study of data-optimised training",
+                "",
+                remedy,
+            ),
+            str(folder),
+        )
     tables = {}
     for name, file in STORED.items():
         try:
@@ -116,7 +156,9 @@ def read(folder: Path) -> FilterResult:
                 raise ValueError(f"other columns than {', '.join(COLUMNS[name])}")
         except (OSError, ValueError) as error:
             remedy = "Remove it and give the same command again; finished runs are not repeated."
-            raise InputError(Problem(file, "cannot be read", str(error), remedy), str(folder)) from None
+            raise InputError(
+                Problem(file, "cannot be read", str(error), remedy), str(folder)
+            ) from None
         tables[name] = table
     return FilterResult(FilterTables(**tables), meta)
 
@@ -128,14 +170,18 @@ def holds(folder: Path) -> bool:
 
 def as_json(tables: FilterTables) -> str:
     """Filters, runs and summary as one JSON object of lists of rows; what is empty becomes null."""
-    return json_of({"filters": tables.filters, "runs": tables.runs, "summary": summary(tables.runs)})
+    return json_of(
+        {"filters": tables.filters, "runs": tables.runs, "summary": summary(tables.runs)}
+    )
 
 
 def _read(path: Path) -> pd.DataFrame:
     """A table with its numbers to the last bit; an empty message stays one."""
     if path.suffix != ".csv":
         return pd.read_parquet(path)
-    texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(_TEXTS, pa.string()), strings_can_be_null=False)
+    texts = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(_TEXTS, pa.string()), strings_can_be_null=False
+    )
     table: pd.DataFrame = pyarrow.csv.read_csv(path, convert_options=texts).to_pandas()
     return table
 

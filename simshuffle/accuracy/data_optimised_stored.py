@@ -1,4 +1,5 @@
-"""The folder of one extraction: points and what is known of the network, with a digest, so that damage is seen."""
+"""The folder of one extraction: points and what is known of the network, with a digest, so that
+damage is seen."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def write_extraction(points: pd.DataFrame, facts: dict[str, Any], folder: Path) 
     """
     points.to_parquet(folder / POINTS, index=False, compression="zstd")
     entry = {"facts": facts, "digest": _digest(folder / POINTS, facts)}
-    (folder / ENTRY).write_text(json.dumps(entry, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / ENTRY).write_text(
+        json.dumps(entry, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+    )
 
 
 def check_extraction(folder: Path) -> dict[str, Any]:
@@ -40,7 +43,9 @@ def check_extraction(folder: Path) -> dict[str, Any]:
         facts: dict[str, Any] = entry["facts"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         remedy = f"Remove {folder} to repeat that extraction; the others are kept."
-        raise InputError(Problem(str(folder), "cannot be read as an extraction", str(error), remedy), str(folder)) from None
+        raise InputError(
+            Problem(str(folder), "cannot be read as an extraction", str(error), remedy), str(folder)
+        ) from None
     return facts
 
 
@@ -56,4 +61,7 @@ def read_extraction(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 def _digest(points: Path, facts: dict[str, Any]) -> str:
     with points.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() + hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return (
+            hashlib.file_digest(file, "sha256").hexdigest()
+            + hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        )

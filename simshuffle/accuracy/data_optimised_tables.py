@@ -15,7 +15,8 @@ from simshuffle.accuracy.intervals import Estimate, estimate, holm
 from simshuffle.accuracy.stored import read_run
 
 SUBSETS = ("full", "network", "random")
-"""What is trained on: all training samples; those that the network's filter leaves; as many drawn at random."""
+"""What is trained on: all training samples; those that the network's filter leaves; as many drawn
+at random."""
 FILTER_COLUMNS = {
     "extractor": "network that the features are of",
     "seed": "of its weights, of t-SNE",
@@ -30,7 +31,9 @@ FILTER_COLUMNS = {
     "removed": "of them, noise",
     "reduction": "share of them that is noise",
     "smallest_class": "samples that are left of the class of which fewest are",
-    "noise_accuracy": "share of the noise that the network classifies rightly; empty where there is none",
+    "noise_accuracy": (
+        "share of the noise that the network classifies rightly; empty where there is none"
+    ),
     "kept_accuracy": "share of the rest",
     "used": "whether networks were trained on what this filter left",
     "seconds": "s, for training, features and t-SNE",
@@ -55,16 +58,24 @@ POINT_COLUMNS = {
 }
 """Columns of points.parquet and their meaning."""
 SETTING_COLUMNS = {
-    "subset": "full, network (filtered by the network's features), random (as many left out at random)",
+    "subset": (
+        "full, network (filtered by the network's features), random (as many left out at random)"
+    ),
     "batch_size": "samples of a batch",
     "learning_rate": "of the study; with learning_rate_scaling, that at the reference batch size",
 }
-DESCRIPTION_COLUMNS = SETTING_COLUMNS | {"seed": "of weights, order and filter", "num_samples": "trained on in an epoch"}
+DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
+    "seed": "of weights, order and filter",
+    "num_samples": "trained on in an epoch",
+}
 """What describes a run; the study says it."""
 RUN_COLUMNS = {
     "run": "name; its folder is runs/NAME",
     **DESCRIPTION_COLUMNS,
-    "status": "'done'; 'failed': the training stopped; 'lost': its process died or raised an error; 'missing': not run yet",
+    "status": (
+        "'done'; 'failed': the training stopped; 'lost': its process died or raised an error;"
+        " 'missing': not run yet"
+    ),
     "message": "of what is not done",
     "seconds": "s that the run took, on one core",
     "train_loss": "of the last epoch, nats",
@@ -78,11 +89,17 @@ def _comparison_columns(name: str) -> dict[str, str]:
     data = {"full": "the full data", "random": "randomly filtered data"}[name]
     return {
         f"{name}_pairs": f"seeds that this setting and {data} have in common",
-        f"{name}_difference": f"mean over these seeds of the accuracy less that on {data}, batch size and learning rate being the same",
+        f"{name}_difference": (
+            f"mean over these seeds of the accuracy less that on {data}, batch size and learning"
+            " rate being the same"
+        ),
         f"{name}_low": "lower end of its 95 % interval",
         f"{name}_high": "upper end",
         f"{name}_p": "p-value of the paired t-test, two-sided",
-        f"{name}_p_holm": f"the same after Holm's correction over all comparisons of this subset with {data} that are as much 'chosen'",
+        f"{name}_p_holm": (
+            f"the same after Holm's correction over all comparisons of this subset with {data} that"
+            " are as much 'chosen'"
+        ),
     }
 
 
@@ -99,7 +116,12 @@ SUMMARY_COLUMNS = {
     **_comparison_columns("random"),
 }
 """Columns of summary.csv and their meaning."""
-COLUMNS = {"filters": FILTER_COLUMNS, "eps": EPS_COLUMNS, "points": POINT_COLUMNS, "runs": RUN_COLUMNS}
+COLUMNS = {
+    "filters": FILTER_COLUMNS,
+    "eps": EPS_COLUMNS,
+    "points": POINT_COLUMNS,
+    "runs": RUN_COLUMNS,
+}
 
 
 @dataclass(frozen=True)
@@ -116,7 +138,9 @@ class FilterTables:
     runs: pd.DataFrame
 
 
-def run_table(descriptions: Mapping[str, Mapping[str, Any]], place: Path, lost: Mapping[str, str]) -> pd.DataFrame:
+def run_table(
+    descriptions: Mapping[str, Mapping[str, Any]], place: Path, lost: Mapping[str, str]
+) -> pd.DataFrame:
     """A row for each run, columns `RUN_COLUMNS`.
 
     Args:
@@ -127,7 +151,10 @@ def run_table(descriptions: Mapping[str, Mapping[str, Any]], place: Path, lost: 
     Raises:
         InputError: a stored run is damaged.
     """
-    rows = [{"run": name, **about, **_ending(place / name, lost.get(name))} for name, about in descriptions.items()]
+    rows = [
+        {"run": name, **about, **_ending(place / name, lost.get(name))}
+        for name, about in descriptions.items()
+    ]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
@@ -138,7 +165,11 @@ def _ending(folder: Path, why: str | None) -> dict[str, Any]:
     out: dict[str, Any] = {"status": run.status, "message": run.message, "seconds": run.seconds}
     if run.status == "done":
         last = run.epochs.iloc[-1]
-        out |= {"train_loss": last["train_loss"], "accuracy": last["own_accuracy"], "loss": last["own_loss"]}
+        out |= {
+            "train_loss": last["train_loss"],
+            "accuracy": last["own_accuracy"],
+            "loss": last["own_loss"],
+        }
     return out
 
 
@@ -160,17 +191,22 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
         for subset in SUBSETS:
             for chosen in (True, False):
                 family = (table["subset"] == subset) & (table["chosen"] == chosen)
-                table.loc[family, f"{against}_p_holm"] = holm(table.loc[family, f"{against}_p"].astype(float).tolist())
+                table.loc[family, f"{against}_p_holm"] = holm(
+                    table.loc[family, f"{against}_p"].astype(float).tolist()
+                )
     return table
 
 
 def best_rates(done: pd.DataFrame) -> dict[int, float]:
-    """The learning rate with the highest mean accuracy on the full data, by batch size; the lowest of equals."""
+    """The learning rate with the highest mean accuracy on the full data, by batch size; the lowest
+    of equals."""
     full = done[done["subset"] == "full"]
     out: dict[int, float] = {}
     for size in sorted(set(full["batch_size"])):
         rows = full[full["batch_size"] == size]
-        means = {rate: float(part["accuracy"].mean()) for rate, part in rows.groupby("learning_rate")}
+        means = {
+            rate: float(part["accuracy"].mean()) for rate, part in rows.groupby("learning_rate")
+        }
         out[int(size)] = float(max(means, key=lambda rate: means[rate]))
     return out
 
@@ -183,28 +219,46 @@ def _row(
 ) -> dict[str, Any]:
     subset, size, rate = key
     mean = estimate(list(values.values()))
-    row: dict[str, Any] = {**dict(zip(SETTING_COLUMNS, key, strict=True)), "chosen": best.get(size) == rate, "seeds": mean.n}
+    row: dict[str, Any] = {
+        **dict(zip(SETTING_COLUMNS, key, strict=True)),
+        "chosen": best.get(size) == rate,
+        "seeds": mean.n,
+    }
     row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
     for name in ("full", "random"):
         other = by_setting.get((name, size, rate), {}) if name in AGAINST[subset] else {}
-        row |= _difference(name, estimate([values[seed] - other[seed] for seed in values if seed in other]))
+        row |= _difference(
+            name, estimate([values[seed] - other[seed] for seed in values if seed in other])
+        )
     return row
 
 
 def _difference(name: str, found: Estimate) -> dict[str, Any]:
-    return dict(zip(_comparison_columns(name), (found.n, found.mean, found.low, found.high, found.p, math.nan), strict=True))
+    return dict(
+        zip(
+            _comparison_columns(name),
+            (found.n, found.mean, found.low, found.high, found.p, math.nan),
+            strict=True,
+        )
+    )
 
 
 def reductions(filters: pd.DataFrame) -> dict[str, tuple[Estimate, Estimate]]:
-    """Share of the samples that a filter leaves out, and the extractor's test accuracy: over seeds, by extractor."""
+    """Share of the samples that a filter leaves out, and the extractor's test accuracy: over seeds,
+    by extractor."""
     out = {}
     for name in dict.fromkeys(filters["extractor"]):
         rows = filters[filters["extractor"] == name]
-        out[str(name)] = (estimate(rows["reduction"].tolist()), estimate(rows["test_accuracy"].tolist()))
+        out[str(name)] = (
+            estimate(rows["reduction"].tolist()),
+            estimate(rows["test_accuracy"].tolist()),
+        )
     return out
 
 
-def filter_row(facts: Mapping[str, Any], points: pd.DataFrame, noise: Iterable[bool], *, used: bool) -> dict[str, Any]:
+def filter_row(
+    facts: Mapping[str, Any], points: pd.DataFrame, noise: Iterable[bool], *, used: bool
+) -> dict[str, Any]:
     """A row of filters.csv.
 
     Args:

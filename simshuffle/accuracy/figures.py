@@ -28,13 +28,22 @@ COLOURS = {
     "ILag": "#66CCEE",
     "ILag-Pair": "#AA3377",
 }
-MARKERS = {"global": "s", "local": "v", "partial": "o", "IS": "^", "IS-Pair": "D", "ILag": "<", "ILag-Pair": "P"}
+MARKERS = {
+    "global": "s",
+    "local": "v",
+    "partial": "o",
+    "IS": "^",
+    "IS-Pair": "D",
+    "ILag": "<",
+    "ILag-Pair": "P",
+}
 OTHERS = ("#EE7733", "#009988", "#882255", "#999933", "#DDAA33", "#77AADD")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
 DODGE = 0.12
-"""How far lines stand aside of each other, so that their intervals can be told apart: a power of two, or twentieths."""
+"""How far lines stand aside of each other, so that their intervals can be told apart: a power of
+two, or twentieths."""
 ASIDE = 0.017
 """The same as a share of a logarithmic axis."""
 Look = Callable[[str, str], dict[str, Any]]
@@ -42,7 +51,8 @@ Look = Callable[[str, str], dict[str, Any]]
 
 
 def figures(tables: Tables) -> dict[str, Figure]:
-    """Every figure that the tables have something for, by the name of its file: against M, against Q, against the epoch."""
+    """Every figure that the tables have something for, by the name of its file: against M, against
+    Q, against the epoch."""
     done = tables.finished()
     names = statistics_of(done)
     if not names:
@@ -58,19 +68,26 @@ def figures(tables: Tables) -> dict[str, Figure]:
 
 
 def world_size_figure(settings: pd.DataFrame) -> Figure | None:
-    """Accuracy against M, a line for each strategy with several M, a panel for each kind of batch norm; None where M is not varied.
+    """Accuracy against M, a line for each strategy with several M, a panel for each kind of batch
+    norm; None where M is not varied.
 
     Args:
         settings: rows of summary.csv with the statistics to draw.
     """
-    several = settings.groupby(["variant", "batch_norm", *SETTING[3:]], dropna=False)["world_size"].transform("nunique") > 1
+    several = (
+        settings.groupby(["variant", "batch_norm", *SETTING[3:]], dropna=False)[
+            "world_size"
+        ].transform("nunique")
+        > 1
+    )
     rows = settings[several]
     panels = _panels(rows, ["variant", "batch_norm"])
     return _drawn(panels, _against_world_size, "ranks M", strategies(rows)) if panels else None
 
 
 def fraction_figure(settings: pd.DataFrame) -> Figure | None:
-    """Accuracy against Q, a line for each strategy with several Q, a panel for each condition; None where Q is not varied.
+    """Accuracy against Q, a line for each strategy with several Q, a panel for each condition; None
+    where Q is not varied.
 
     Global and local shuffle are the two bands that the lines lie between, if they do.
 
@@ -83,12 +100,16 @@ def fraction_figure(settings: pd.DataFrame) -> Figure | None:
     conditions = set(_keys(varied, CONDITION))
     rows = settings[[key in conditions for key in _keys(settings, CONDITION)]]
     panels = _panels(rows, list(CONDITION))
-    return _drawn(panels, _against_fraction, "exchanged fraction Q", strategies(rows), share=False) if panels else None
+    return (
+        _drawn(panels, _against_fraction, "exchanged fraction Q", strategies(rows), share=False)
+        if panels
+        else None
+    )
 
 
 def epoch_figure(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Figure | None:
-    """Accuracy against the epoch: a panel for each condition with several strategies, the four with most of them and
-    then most ranks.
+    """Accuracy against the epoch: a panel for each condition with several strategies, the four with
+    most of them and then most ranks.
 
     Of a strategy with several Q the smallest one is drawn.
 
@@ -106,12 +127,21 @@ def epoch_figure(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> F
     panels = _panels(rows.assign(most=most)[most > 1], list(CONDITION))
     places = {key: place for place, (key, _) in enumerate(panels)}
     panels = sorted(
-        sorted(panels, key=lambda panel: (-int(panel[1]["most"].max()), -panel[0][2]))[:MOST_PANELS], key=lambda panel: places[panel[0]]
+        sorted(panels, key=lambda panel: (-int(panel[1]["most"].max()), -panel[0][2]))[
+            :MOST_PANELS
+        ],
+        key=lambda panel: places[panel[0]],
     )
-    return _drawn(panels, _against_epoch, "epoch", strategies(pd.concat([panel for _, panel in panels]))) if panels else None
+    return (
+        _drawn(
+            panels, _against_epoch, "epoch", strategies(pd.concat([panel for _, panel in panels]))
+        )
+        if panels
+        else None
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------------------- one panel
+# ---------------------------------------------------------------------------------------- one panel
 
 
 def _against_world_size(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
@@ -123,7 +153,9 @@ def _against_world_size(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
         at = ordered["world_size"] * step ** (place - (len(lines) - 1) / 2)
         _bars(ax, at, ordered, look(strategy, _named(strategy, fraction)))
     ax.set_xscale("log", base=2)
-    slanted: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(sizes) > 4 else {}
+    slanted: dict[str, Any] = (
+        {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(sizes) > 4 else {}
+    )
     ax.set_xticks(sizes, [str(size) for size in sizes], fontsize=6, **slanted)
     ax.minorticks_off()
 
@@ -136,12 +168,21 @@ def _against_fraction(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
         aside = place - (len(lines) - 1) / 2
         if strategy in {"global", "local"}:
             row = line.iloc[0]
-            ax.axhline(100 * row["accuracy"], color=style["color"], linewidth=0.9, linestyle=(0, (4, 2)))
-            ax.axhspan(100 * row["low"], 100 * row["high"], color=style["color"], alpha=0.15, linewidth=0)
+            ax.axhline(
+                100 * row["accuracy"], color=style["color"], linewidth=0.9, linestyle=(0, (4, 2))
+            )
+            ax.axhspan(
+                100 * row["low"], 100 * row["high"], color=style["color"], alpha=0.15, linewidth=0
+            )
         else:
             ordered = line.sort_values("exchange_fraction")
             at = ordered["exchange_fraction"]
-            _bars(ax, at * 2 ** (DODGE / 2 * aside) if log else at + 0.05 * DODGE * aside, ordered, style)
+            _bars(
+                ax,
+                at * 2 ** (DODGE / 2 * aside) if log else at + 0.05 * DODGE * aside,
+                ordered,
+                style,
+            )
     if log:
         ax.set_xscale("log")
     else:
@@ -162,7 +203,10 @@ def _against_epoch(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
         style = look(strategy, _named(strategy, fraction))
         x = np.array(sorted(set(line["epoch"])), float)
         found = [estimate(line.loc[line["epoch"] == epoch, "accuracy"].tolist()) for epoch in x]
-        mean, low, high = (100 * np.array([getattr(each, name) for each in found]) for name in ("mean", "low", "high"))
+        mean, low, high = (
+            100 * np.array([getattr(each, name) for each in found])
+            for name in ("mean", "low", "high")
+        )
         ax.plot(x, mean, **style, markersize=2, linewidth=0.9)
         ax.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
     ax.set_xlim(left=0)
@@ -173,11 +217,18 @@ def _bars(ax: Axes, x: pd.Series[Any], rows: pd.DataFrame, style: dict[str, Any]
     mean, low, high = (100 * rows[name].to_numpy(float) for name in ("accuracy", "low", "high"))
     known = ~np.isnan(low)
     ax.errorbar(
-        x, mean, np.where(known, [mean - low, high - mean], 0.0), **style, markersize=2.6, linewidth=0.9, elinewidth=0.7, capsize=1.3
+        x,
+        mean,
+        np.where(known, [mean - low, high - mean], 0.0),
+        **style,
+        markersize=2.6,
+        linewidth=0.9,
+        elinewidth=0.7,
+        capsize=1.3,
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------- all panels
+# --------------------------------------------------------------------------------------- all panels
 
 
 def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -199,7 +250,11 @@ def _panels(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...
     at = {name: columns.index(name) for name in columns}
 
     def place(key: tuple[Any, ...]) -> tuple[Any, ...]:
-        return key[at["variant"]], order.index(key[at["batch_norm"]]), key[at["world_size"]] if "world_size" in at else 0
+        return (
+            key[at["variant"]],
+            order.index(key[at["batch_norm"]]),
+            key[at["world_size"]] if "world_size" in at else 0,
+        )
 
     return [(key, found[key]) for key in sorted(found, key=place)]
 
@@ -212,20 +267,31 @@ def _title(key: tuple[Any, ...]) -> str:
 
 def _named(strategy: str, fraction: float) -> str:
     """The strategy, with its Q if it has one."""
-    return strategy if strategy in {"global", "local"} or math.isnan(fraction) else f"{strategy} {fraction:g}"
+    return (
+        strategy
+        if strategy in {"global", "local"} or math.isnan(fraction)
+        else f"{strategy} {fraction:g}"
+    )
 
 
 def strategies(rows: pd.DataFrame) -> list[str]:
     """The strategies of a table: those of `COLOURS` first, in that order."""
     known = list(dict.fromkeys(rows["strategy"]))
-    return [name for name in COLOURS if name in known] + [name for name in known if name not in COLOURS]
+    return [name for name in COLOURS if name in known] + [
+        name for name in known if name not in COLOURS
+    ]
 
 
 def _look(strategy: str, known: Sequence[str], number: int) -> dict[str, Any]:
-    """Colour and marker of a strategy, those of others by their place alone; its ``number``-th line (from 0) has a dash of its own."""
+    """Colour and marker of a strategy, those of others by their place alone; its ``number``-th line
+    (from 0) has a dash of its own."""
     others = [name for name in known if name not in COLOURS]
     colour = COLOURS.get(strategy) or OTHERS[others.index(strategy) % len(OTHERS)]
-    return {"color": colour, "marker": MARKERS.get(strategy, "o"), "linestyle": DASHES[number % len(DASHES)]}
+    return {
+        "color": colour,
+        "marker": MARKERS.get(strategy, "o"),
+        "linestyle": DASHES[number % len(DASHES)],
+    }
 
 
 def _drawn(
@@ -236,7 +302,8 @@ def _drawn(
     *,
     share: bool = True,
 ) -> Figure:
-    """Panels of one kind, two side by side, with one legend; they ``share`` the scale of accuracy."""
+    """Panels of one kind, two side by side, with one legend; they ``share`` the scale of
+    accuracy."""
     across = 1 if len(panels) == 1 else 2
     down = -(-len(panels) // across)
     used: dict[str, dict[str, Any]] = {}
@@ -268,5 +335,16 @@ def _drawn(
 
 
 def _legend(figure: Figure, used: Mapping[str, dict[str, Any]]) -> None:
-    handles = [Line2D([], [], label=label, markersize=3, linewidth=0.9, **style) for label, style in used.items()]
-    figure.legend(handles=handles, ncols=4, loc="outside upper center", frameon=False, handlelength=1.6, columnspacing=0.9, fontsize=6.5)
+    handles = [
+        Line2D([], [], label=label, markersize=3, linewidth=0.9, **style)
+        for label, style in used.items()
+    ]
+    figure.legend(
+        handles=handles,
+        ncols=4,
+        loc="outside upper center",
+        frameon=False,
+        handlelength=1.6,
+        columnspacing=0.9,
+        fontsize=6.5,
+    )

@@ -1,7 +1,9 @@
-"""The result folder of a study: begun before the first run, its tables written when the last one has ended, and read back.
+"""The result folder of a study: begun before the first run, its tables written when the last one
+has ended, and read back.
 
-Every run has a folder of its own in ``runs``, which is there whole or not at all (`simshuffle.accuracy.stored`). So a stopped study loses
-nothing but what was running. ``meta.json`` says whether the tables are there.
+Every run has a folder of its own in ``runs``, which is there whole or not at all
+(`simshuffle.accuracy.stored`). So a stopped study loses nothing but what was running. ``meta.json``
+says whether the tables are there.
 """
 
 from __future__ import annotations
@@ -32,10 +34,26 @@ from simshuffle.tabular import json_of
 
 KIND = "training"
 RUNS = "runs"
-STORED = {"runs": "runs.csv", "epochs": "epochs.parquet", "iterations": "iterations.parquet", "importance": "importance.csv"}
+STORED = {
+    "runs": "runs.csv",
+    "epochs": "epochs.parquet",
+    "iterations": "iterations.parquet",
+    "importance": "importance.csv",
+}
 FILES = ("meta.json", "study.yaml", "columns.json", "summary.csv", "report.txt", *STORED.values())
 REPEAT = "Give the same command again; finished runs are not repeated."
-_TEXTS = ("run", "variant", "batch_norm", "strategy", "data", "model", "partition", "status", "message", "source")
+_TEXTS = (
+    "run",
+    "variant",
+    "batch_norm",
+    "strategy",
+    "data",
+    "model",
+    "partition",
+    "status",
+    "message",
+    "source",
+)
 
 
 @dataclass(frozen=True)
@@ -44,8 +62,9 @@ class Result:
 
     Attributes:
         tables: of all its runs.
-        meta: kind, state ('finished', 'incomplete' if runs were lost, 'unfinished'), study, description, fingerprint, versions, runs (their
-            descriptions by name) and lost (why, by name).
+        meta: kind, state ('finished', 'incomplete' if runs were lost, 'unfinished'), study,
+            description, fingerprint, versions, runs (their descriptions by name) and lost (why, by
+            name).
     """
 
     tables: Tables
@@ -55,8 +74,8 @@ class Result:
 def begin(folder: Path, meta: Mapping[str, Any], study_yaml: str, *, force: bool = False) -> None:
     """Make ``folder`` ready for the runs of a study, which its ``meta`` describes.
 
-    A folder that holds the same study, by its name, keeps its runs: those that the study still has are not repeated. With ``force`` all
-    that a result folder holds is removed first.
+    A folder that holds the same study, by its name, keeps its runs: those that the study still has
+    are not repeated. With ``force`` all that a result folder holds is removed first.
 
     Raises:
         InputError: the folder holds something else.
@@ -65,7 +84,9 @@ def begin(folder: Path, meta: Mapping[str, Any], study_yaml: str, *, force: bool
     if force and folder.exists():
         shutil.rmtree(folder)
     (folder / RUNS).mkdir(parents=True, exist_ok=True)
-    _replace(folder / "meta.json", _json(dict(meta) | {"kind": KIND, "state": "unfinished", "lost": {}}))
+    _replace(
+        folder / "meta.json", _json(dict(meta) | {"kind": KIND, "state": "unfinished", "lost": {}})
+    )
     _replace(folder / "study.yaml", study_yaml)
 
 
@@ -80,7 +101,8 @@ def check(folder: Path, study: str, *, force: bool) -> None:
 
 
 def finish(folder: Path, lost: Mapping[str, str]) -> Result:
-    """Write tables, report and figures from the runs of ``folder``, and then note in ``meta.json`` that they are there.
+    """Write tables, report and figures from the runs of ``folder``, and then note in ``meta.json``
+    that they are there.
 
     Args:
         folder: of a study that was begun.
@@ -91,13 +113,23 @@ def finish(folder: Path, lost: Mapping[str, str]) -> Result:
     """
     meta = meta_of(folder)
     tables = collect(meta["runs"], folder / RUNS, lost)
-    state = "incomplete" if lost else "unfinished" if (tables.runs["status"] == "missing").any() else "finished"
+    state = (
+        "incomplete"
+        if lost
+        else "unfinished"
+        if (tables.runs["status"] == "missing").any()
+        else "finished"
+    )
     meta |= {"state": state, "lost": dict(lost)}
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".tables.part-", ignore_cleanup_errors=True) as room:
+    with tempfile.TemporaryDirectory(
+        dir=folder, prefix=".tables.part-", ignore_cleanup_errors=True
+    ) as room:
         draft = Path(room)
         for name, table in {**vars(tables), "summary": summary(tables.runs)}.items():
             write_table(table, draft / (STORED.get(name) or f"{name}.csv"))
-        columns = {STORED[name]: about for name, about in COLUMNS.items()} | {"summary.csv": SUMMARY_COLUMNS}
+        columns = {STORED[name]: about for name, about in COLUMNS.items()} | {
+            "summary.csv": SUMMARY_COLUMNS
+        }
         (draft / "columns.json").write_text(_json(columns), encoding="utf-8")
         (draft / "report.txt").write_text(report(tables, meta), encoding="utf-8")
         draw(tables, draft)
@@ -109,7 +141,8 @@ def finish(folder: Path, lost: Mapping[str, str]) -> Result:
 
 
 def _link_plans(folder: Path, names: Iterable[str]) -> None:
-    """``plans/RUN.npz`` for each run: the same files as in its folder, or copies where the file system has no links."""
+    """``plans/RUN.npz`` for each run: the same files as in its folder, or copies where the file
+    system has no links."""
     place = folder / "plans"
     place.mkdir(exist_ok=True)
     for name in names:
@@ -124,7 +157,11 @@ def _link_plans(folder: Path, names: Iterable[str]) -> None:
 def draw(tables: Tables, folder: Path) -> list[Path]:
     """Draw the figures into ``folder``, which is made if need be; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [path for name, figure in figures(tables).items() for path in plots.save(figure, folder / name)]
+    return [
+        path
+        for name, figure in figures(tables).items()
+        for path in plots.save(figure, folder / name)
+    ]
 
 
 def holds(folder: Path) -> bool:
@@ -135,26 +172,40 @@ def holds(folder: Path) -> bool:
 def existing(folder: Path, fingerprint: str) -> Result | None:
     """The study in ``folder`` if it is finished and has that fingerprint; None otherwise."""
     meta = meta_of(folder)
-    complete = meta.get("kind") == KIND and meta.get("state") == "finished" and all((folder / name).is_file() for name in FILES)
+    complete = (
+        meta.get("kind") == KIND
+        and meta.get("state") == "finished"
+        and all((folder / name).is_file() for name in FILES)
+    )
     return read(folder) if complete and meta.get("fingerprint") == fingerprint else None
 
 
 def read(folder: Path) -> Result:
-    """The study in ``folder``. Of one that is not finished, the tables are made from the runs that are there.
+    """The study in ``folder``. Of one that is not finished, the tables are made from the runs that
+    are there.
 
     Raises:
         InputError: a file is missing or cannot be read, or no run is there.
     """
     meta = meta_of(folder)
     if meta.get("kind") != KIND or not isinstance(meta.get("runs"), dict):
-        problem = Problem("meta.json", "must be that of a study", "another one", "Give a folder that 'simshuffle train' wrote.")
+        problem = Problem(
+            "meta.json",
+            "must be that of a study",
+            "another one",
+            "Give a folder that 'simshuffle train' wrote.",
+        )
         raise InputError(problem, str(folder))
     if meta.get("state") == "unfinished":
         tables = collect(meta["runs"], folder / RUNS, meta.get("lost", {}))
         if (tables.runs["status"] == "missing").all():
-            raise InputError(Problem("", "no run of this study is there yet", "", REPEAT), str(folder))
+            raise InputError(
+                Problem("", "no run of this study is there yet", "", REPEAT), str(folder)
+            )
         return Result(tables, meta)
-    return Result(Tables(**{name: _checked(folder / file, name) for name, file in STORED.items()}), meta)
+    return Result(
+        Tables(**{name: _checked(folder / file, name) for name, file in STORED.items()}), meta
+    )
 
 
 def _checked(path: Path, name: str) -> pd.DataFrame:
@@ -163,7 +214,10 @@ def _checked(path: Path, name: str) -> pd.DataFrame:
         if list(table.columns) != list(COLUMNS[name]):
             raise ValueError(f"other columns than {', '.join(COLUMNS[name])}")
     except (OSError, ValueError) as error:
-        raise InputError(Problem(str(path), "cannot be read", str(error), f"Remove it. {REPEAT}"), str(path.parent)) from None
+        raise InputError(
+            Problem(str(path), "cannot be read", str(error), f"Remove it. {REPEAT}"),
+            str(path.parent),
+        ) from None
     return table
 
 
@@ -179,7 +233,9 @@ def _read_table(path: Path) -> pd.DataFrame:
     """A table with its numbers to the last bit; an empty text stays one."""
     if path.suffix != ".csv":
         return pd.read_parquet(path)
-    texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(_TEXTS, pa.string()), strings_can_be_null=False)
+    texts = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(_TEXTS, pa.string()), strings_can_be_null=False
+    )
     table: pd.DataFrame = pyarrow.csv.read_csv(path, convert_options=texts).to_pandas()
     return table
 

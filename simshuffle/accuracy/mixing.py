@@ -1,4 +1,5 @@
-"""How well an exchange mixes, from the recorded plans alone: on how many samples a rank's statistics rest, and who stays together."""
+"""How well an exchange mixes, from the recorded plans alone: on how many samples a rank's
+statistics rest, and who stays together."""
 
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ def owners(recorded: RecordedPlans) -> list[Ints]:
 
 
 def effective_samples(recorded: RecordedPlans, kept: float) -> float:
-    """The number of samples that the running statistics of a rank rest on after the last epoch, mean over ranks.
+    """The number of samples that the running statistics of a rank rest on after the last epoch,
+    mean over ranks.
 
-    Running statistics forget: an epoch's share in them shrinks to ``kept`` of it in the next. So sample i has the weight w_i, the sum of
-    ``kept`` to the power of the epochs that have gone since each one in which the rank held it. The number is (sum w)^2 / sum w^2 (Kish,
-    Survey Sampling, 1965): that of a shard if it never changes, more if others come.
+    Running statistics forget: an epoch's share in them shrinks to ``kept`` of it in the next. So
+    sample i has the weight w_i, the sum of ``kept`` to the power of the epochs that have gone since
+    each one in which the rank held it. The number is (sum w)^2 / sum w^2 (Kish, Survey Sampling,
+    1965): that of a shard if it never changes, more if others come.
 
     Args:
         recorded: the exchange of a training.
@@ -38,7 +41,8 @@ def effective_samples(recorded: RecordedPlans, kept: float) -> float:
         raise ValueError("there must be an epoch")
     of = owners(recorded)[:-1]
     samples, world_size = len(of[0]), recorded.plans[0].world_size
-    # weights by (rank, sample), of which few are not 0: a row for each epoch in which a rank held a sample, then one for each pair
+    # weights by (rank, sample), of which few are not 0: a row for each epoch in which a rank held a
+    # sample, then one for each pair
     places = np.concatenate([owner.astype(np.int64) * samples + np.arange(samples) for owner in of])
     pairs, which = np.unique(places, return_inverse=True)
     weight = np.bincount(which, np.repeat(kept ** np.arange(len(of) - 1, -1, -1.0), samples))
@@ -49,7 +53,8 @@ def effective_samples(recorded: RecordedPlans, kept: float) -> float:
 
 
 def mates_kept(recorded: RecordedPlans, epochs: int = 1) -> float:
-    """Share of the pairs of samples in one shard that are in one shard again ``epochs`` later, wherever; mean over all such epochs.
+    """Share of the pairs of samples in one shard that are in one shard again ``epochs`` later,
+    wherever; mean over all such epochs.
 
     1 where shards stay or are swapped whole; about 1 / M where every sample goes anywhere.
 
@@ -59,7 +64,9 @@ def mates_kept(recorded: RecordedPlans, epochs: int = 1) -> float:
     of = owners(recorded)
     if not 1 <= epochs < len(of):
         raise ValueError(f"epochs must be from 1 to {len(of) - 1}; got {epochs}")
-    shares = [_together(before, after) for before, after in zip(of[:-epochs], of[epochs:], strict=True)]
+    shares = [
+        _together(before, after) for before, after in zip(of[:-epochs], of[epochs:], strict=True)
+    ]
     return float(np.mean(shares))
 
 
@@ -68,5 +75,7 @@ def _together(before: Ints, after: Ints) -> float:
     pairs = int((counts * (counts - 1)).sum())
     if not pairs:
         raise ValueError("no shard has two samples")
-    _, both = np.unique(before.astype(np.int64) * (int(after.max()) + 1) + after, return_counts=True)
+    _, both = np.unique(
+        before.astype(np.int64) * (int(after.max()) + 1) + after, return_counts=True
+    )
     return float((both * (both - 1)).sum() / pairs)

@@ -1,4 +1,5 @@
-"""What one training run leaves behind: three tables, its exchange plans, and how it ended. No torch: results are read without it."""
+"""What one training run leaves behind: three tables, its exchange plans, and how it ended. No
+torch: results are read without it."""
 
 from __future__ import annotations
 
@@ -17,10 +18,24 @@ EPOCH_COLUMNS = {
     "learning_rate": "at the end of the epoch",
     "train_loss": "mean over the samples of the epoch, as they were trained on",
     "moved": "samples that left their rank after it",
-    "label_divergence": "mean over ranks of the total variation distance between the labels of a shard and those of all samples: 0 to 1",
+    "label_divergence": (
+        "mean over ranks of the total variation distance between the labels of a shard and those of"
+        " all samples: 0 to 1"
+    ),
     "importance_s": "s, the inference pass over all shards; 0 without one",
-    **{f"{name}_accuracy": f"share of test samples, evaluated with the statistics '{name}'; NaN if not evaluated" for name in STATISTICS},
-    **{f"{name}_loss": f"mean test loss (cross-entropy, nats), with the statistics '{name}'; NaN if not evaluated" for name in STATISTICS},
+    **{
+        f"{name}_accuracy": (
+            f"share of test samples, evaluated with the statistics '{name}'; NaN if not evaluated"
+        )
+        for name in STATISTICS
+    },
+    **{
+        f"{name}_loss": (
+            f"mean test loss (cross-entropy, nats), with the statistics '{name}'; NaN if not"
+            " evaluated"
+        )
+        for name in STATISTICS
+    },
 }
 """Columns of a run's epochs table and their meaning."""
 
@@ -30,7 +45,9 @@ ITERATION_COLUMNS = {
     "forward_s": "s, of all ranks' batches together",
     "backward_s": "s",
     "update_s": "s, the optimiser's step (real ranks: the wait for the averaged gradients too)",
-    "exchange_s": "s, sending and receiving of samples that was waited for; 0 where ranks are emulated",
+    "exchange_s": (
+        "s, sending and receiving of samples that was waited for; 0 where ranks are emulated"
+    ),
 }
 """Columns of a run's iterations table and their meaning."""
 
@@ -55,7 +72,8 @@ class RunRecord:
     """One training run.
 
     Attributes:
-        description: what was run, as plain values (strategy, exchange_fraction, world_size, seed, ...).
+        description: what was run, as plain values (strategy, exchange_fraction, world_size, seed,
+            ...).
         status: 'done', or 'failed' with a ``message`` that says when and why; the tables end there.
         message: '' if done.
         epochs: columns `EPOCH_COLUMNS`.

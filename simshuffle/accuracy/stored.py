@@ -1,4 +1,5 @@
-"""The folder of one training run: its tables, its exchange plans, and the digest of each file, so that damage is seen."""
+"""The folder of one training run: its tables, its exchange plans, and the digest of each file, so
+that damage is seen."""
 
 from __future__ import annotations
 
@@ -10,13 +11,22 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS, RunRecord
+from simshuffle.accuracy.record import (
+    EPOCH_COLUMNS,
+    IMPORTANCE_COLUMNS,
+    ITERATION_COLUMNS,
+    RunRecord,
+)
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.recording import read_plans, write_plans
 
 ENTRY = "run.json"
 PLANS = "plans.npz"
-TABLES = {"epochs": EPOCH_COLUMNS, "iterations": ITERATION_COLUMNS, "importance": IMPORTANCE_COLUMNS}
+TABLES = {
+    "epochs": EPOCH_COLUMNS,
+    "iterations": ITERATION_COLUMNS,
+    "importance": IMPORTANCE_COLUMNS,
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,10 @@ def write_run(record: RunRecord, folder: Path) -> None:
     for name, columns in TABLES.items():
         table = getattr(record, name)
         if list(table.columns) != list(columns):
-            raise ValueError(f"the table of {name} has the columns {', '.join(table.columns)}, not {', '.join(columns)}")
+            raise ValueError(
+                f"the table of {name} has the columns {', '.join(table.columns)}, not"
+                f" {', '.join(columns)}"
+            )
         table.to_parquet(folder / f"{name}.parquet", index=False, compression="zstd")
     if record.plans is not None:
         write_plans(folder / PLANS, record.plans)
@@ -61,7 +74,9 @@ def write_run(record: RunRecord, folder: Path) -> None:
         "files": {path.name: _digest(path) for path in sorted(folder.iterdir())},
     }
     entry["digest"] = _digest_of(entry)
-    (folder / ENTRY).write_text(json.dumps(entry, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / ENTRY).write_text(
+        json.dumps(entry, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+    )
 
 
 def check_run(folder: Path) -> None:
@@ -76,10 +91,21 @@ def check_run(folder: Path) -> None:
         try:
             found = _digest(folder / name)
         except OSError as error:
-            problems.append(Problem(str(folder / name), f"cannot be read: {error.strerror}", "", _remedy(folder)))
+            problems.append(
+                Problem(
+                    str(folder / name), f"cannot be read: {error.strerror}", "", _remedy(folder)
+                )
+            )
             continue
         if found != digest:
-            problems.append(Problem(str(folder / name), "is not what was written", f"the SHA-256 {found[:12]}...", _remedy(folder)))
+            problems.append(
+                Problem(
+                    str(folder / name),
+                    "is not what was written",
+                    f"the SHA-256 {found[:12]}...",
+                    _remedy(folder),
+                )
+            )
     if problems:
         raise InputError(problems, str(folder))
 
@@ -97,9 +123,18 @@ def read_run(folder: Path) -> StoredRun:
             if list(tables[name].columns) != list(columns):
                 raise ValueError(f"{name}.parquet has other columns than {', '.join(columns)}")
     except (OSError, ValueError) as error:
-        raise InputError(Problem(str(folder), "cannot be read", str(error), _remedy(folder)), str(folder)) from None
+        raise InputError(
+            Problem(str(folder), "cannot be read", str(error), _remedy(folder)), str(folder)
+        ) from None
     plans = folder / PLANS if PLANS in entry["files"] else None
-    return StoredRun(entry["description"], entry["status"], entry["message"], entry["seconds"], **tables, plans=plans)
+    return StoredRun(
+        entry["description"],
+        entry["status"],
+        entry["message"],
+        entry["seconds"],
+        **tables,
+        plans=plans,
+    )
 
 
 def read_record(folder: Path) -> RunRecord:
@@ -112,21 +147,41 @@ def read_record(folder: Path) -> RunRecord:
     run = read_run(folder)
     plans = None if run.plans is None else read_plans(run.plans)
     status: Any = run.status
-    return RunRecord(run.description, status, run.message, run.epochs, run.iterations, run.importance, plans, run.seconds)
+    return RunRecord(
+        run.description,
+        status,
+        run.message,
+        run.epochs,
+        run.iterations,
+        run.importance,
+        plans,
+        run.seconds,
+    )
 
 
 def _entry(folder: Path) -> dict[str, Any]:
     """What ``run.json`` holds."""
     try:
         entry = json.loads((folder / ENTRY).read_text(encoding="utf-8"))
-        if not isinstance(entry, dict) or not isinstance(entry.get("description"), dict) or not isinstance(entry.get("files"), dict):
+        if (
+            not isinstance(entry, dict)
+            or not isinstance(entry.get("description"), dict)
+            or not isinstance(entry.get("files"), dict)
+        ):
             raise ValueError("it holds something else than a run")
-        if entry.get("status") not in {"done", "failed"} or not isinstance(entry.get("message"), str):
+        if entry.get("status") not in {"done", "failed"} or not isinstance(
+            entry.get("message"), str
+        ):
             raise ValueError("its status is not known")
         if entry.pop("digest", None) != _digest_of(entry):
             raise ValueError("it is not what was written")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = Problem(str(folder / ENTRY), "cannot be read as the record of a run", str(error), _remedy(folder))
+        problem = Problem(
+            str(folder / ENTRY),
+            "cannot be read as the record of a run",
+            str(error),
+            _remedy(folder),
+        )
         raise InputError(problem, str(folder)) from None
     return entry
 

@@ -9,7 +9,14 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.accuracy.intervals import Estimate, estimate, holm
-from simshuffle.accuracy.tables import CONDITION, NORMS, SETTING, SETTING_COLUMNS, STRATEGIES, statistics_of
+from simshuffle.accuracy.tables import (
+    CONDITION,
+    NORMS,
+    SETTING,
+    SETTING_COLUMNS,
+    STRATEGIES,
+    statistics_of,
+)
 
 AGAINST = ("global", "local", "partial")
 """What a setting is compared with: runs of the same condition and seed; 'partial' at the same Q."""
@@ -23,7 +30,10 @@ def _comparison_columns(name: str) -> dict[str, str]:
         f"{name}_low": "lower end of its 95 % interval",
         f"{name}_high": "upper end",
         f"{name}_p": "p-value of the paired t-test, two-sided",
-        f"{name}_p_holm": f"the same after Holm's correction over all comparisons with {where} of the study, with the same statistics",
+        f"{name}_p_holm": (
+            f"the same after Holm's correction over all comparisons with {where} of the study, with"
+            " the same statistics"
+        ),
     }
 
 
@@ -44,7 +54,8 @@ Accuracies = dict[Key, dict[int, float]]
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row for each setting and kind of evaluation statistics, columns `SUMMARY_COLUMNS`, sorted by all of them.
+    """A row for each setting and kind of evaluation statistics, columns `SUMMARY_COLUMNS`, sorted
+    by all of them.
 
     Args:
         runs: columns `RUN_COLUMNS`; those that are not done are left out.
@@ -55,7 +66,9 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     for against in AGAINST:
         for name in dict.fromkeys(table["statistics"]):
             family = table["statistics"] == name
-            table.loc[family, f"{against}_p_holm"] = holm(table.loc[family, f"{against}_p"].astype(float).tolist())
+            table.loc[family, f"{against}_p_holm"] = holm(
+                table.loc[family, f"{against}_p"].astype(float).tolist()
+            )
     return table
 
 
@@ -64,7 +77,11 @@ def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
     out = []
     for key, values in accuracies.items():
         mean = estimate(list(values.values()))
-        row: dict[str, Any] = {**dict(zip(SETTING, key, strict=True)), "statistics": name, "seeds": mean.n}
+        row: dict[str, Any] = {
+            **dict(zip(SETTING, key, strict=True)),
+            "statistics": name,
+            "seeds": mean.n,
+        }
         row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
         for against in AGAINST:
             row |= _difference(against, paired(accuracies, key, against))
@@ -74,33 +91,54 @@ def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     """Where a setting stands among others."""
-    strategy = STRATEGIES.index(row["strategy"]) if row["strategy"] in STRATEGIES else len(STRATEGIES)
+    strategy = (
+        STRATEGIES.index(row["strategy"]) if row["strategy"] in STRATEGIES else len(STRATEGIES)
+    )
     norm = list(NORMS).index(row["batch_norm"])
-    return row["variant"], norm, row["world_size"], strategy, row["strategy"], row["exchange_fraction"] or 0.0
+    return (
+        row["variant"],
+        norm,
+        row["world_size"],
+        strategy,
+        row["strategy"],
+        row["exchange_fraction"] or 0.0,
+    )
 
 
 def by_seed(runs: pd.DataFrame, column: str) -> Accuracies:
-    """A column of the runs by setting and seed, in the order of the runs; empty values are left out."""
+    """A column of the runs by setting and seed, in the order of the runs; empty values are left
+    out."""
     out: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
         fraction = row["exchange_fraction"]
-        key = (*(row[name] for name in SETTING[:-1]), None if fraction is None or math.isnan(fraction) else fraction)
+        key = (
+            *(row[name] for name in SETTING[:-1]),
+            None if fraction is None or math.isnan(fraction) else fraction,
+        )
         out.setdefault(key, {})[int(row["seed"])] = float(row[column])
     return out
 
 
 def paired(accuracies: Accuracies, key: Key, against: str) -> Estimate:
-    """The difference of setting ``key`` to what it is compared with, over the seeds that both have; of no pairs where there is none."""
+    """The difference of setting ``key`` to what it is compared with, over the seeds that both have;
+    of no pairs where there is none."""
     condition, (strategy, fraction) = key[: len(CONDITION)], key[len(CONDITION) :]
     if strategy in _NOT_COMPARED[against]:
         return estimate([])
-    other = accuracies.get((*condition, against, fraction if against == "partial" else _FRACTION[against]), {})
+    other = accuracies.get(
+        (*condition, against, fraction if against == "partial" else _FRACTION[against]), {}
+    )
     own = accuracies[key]
     return estimate([own[seed] - other[seed] for seed in own if seed in other])
 
 
-_NOT_COMPARED = {"global": {"global"}, "local": {"global", "local"}, "partial": {"global", "local", "partial"}}
-"""Strategies that are not compared with each; global with local shuffle is the comparison of local with global."""
+_NOT_COMPARED = {
+    "global": {"global"},
+    "local": {"global", "local"},
+    "partial": {"global", "local", "partial"},
+}
+"""Strategies that are not compared with each; global with local shuffle is the comparison of local
+with global."""
 _FRACTION = {"global": None, "local": 0.0}
 
 

@@ -16,7 +16,10 @@ WIDTH = 110
 RISK = 0.05
 """p-values below it, after Holm's correction, are called a difference."""
 EXPLAINED = {
-    "own": "own: every rank evaluates with its own running statistics, and the mean over ranks is taken",
+    "own": (
+        "own: every rank evaluates with its own running statistics, and the mean over ranks is"
+        " taken"
+    ),
     "rank0": "rank0: those of rank 0, as a checkpoint of DistributedDataParallel has them",
     "pooled": "pooled: mean over ranks, and variance within ranks plus variance between them",
     "recalibrated": "recalibrated: of the whole training set, with the final weights",
@@ -36,7 +39,13 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
     if len(settings):
         names = statistics_of(tables.finished())
         main = settings[settings["statistics"] == names[0]]
-        sections += [_findings(main), _table(main), _equal_fraction(main), _by_statistics(settings, names), _method(names, tables)]
+        sections += [
+            _findings(main),
+            _table(main),
+            _equal_fraction(main),
+            _by_statistics(settings, names),
+            _method(names, tables),
+        ]
     sections.append(_times(tables))
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -52,18 +61,38 @@ def _wrapped(line: str) -> str:
     """An indented paragraph; a number keeps its sign and its unit beside it."""
     for sign in ("±", "="):
         line = line.replace(f" {sign} ", f"\u00a0{sign}\u00a0")
-    folded = textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+    folded = textwrap.wrap(
+        line,
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
     return "\n".join(folded).replace("\u00a0", " ")
 
 
 def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
     counts = tables.runs["status"].value_counts().to_dict()
-    ended = ", ".join(f"{counts[status]} {status}" for status in ("done", "failed", "lost", "missing") if status in counts)
+    ended = ", ".join(
+        f"{counts[status]} {status}"
+        for status in ("done", "failed", "lost", "missing")
+        if status in counts
+    )
     seeds = sorted(set(tables.runs["seed"]))
     what = f"{len(tables.runs)} runs: {ended}. Seeds: {', '.join(str(seed) for seed in seeds)}."
-    of = [f"{', '.join(sorted(set(tables.runs[column].astype(str))))}" for column in ("data", "model", "partition")]
-    lines = [str(meta.get("description", "")).strip(), what, f"Data: {of[0]}. Model: {of[1]}. Partition: {of[2]}."]
-    return _paragraph(f"Study {meta.get('study', '')}", [" ".join(line.split()) for line in lines if line])
+    of = [
+        f"{', '.join(sorted(set(tables.runs[column].astype(str))))}"
+        for column in ("data", "model", "partition")
+    ]
+    lines = [
+        str(meta.get("description", "")).strip(),
+        what,
+        f"Data: {of[0]}. Model: {of[1]}. Partition: {of[2]}.",
+    ]
+    return _paragraph(
+        f"Study {meta.get('study', '')}", [" ".join(line.split()) for line in lines if line]
+    )
 
 
 def _troubles(tables: Tables) -> Iterator[str]:
@@ -76,24 +105,38 @@ def _troubles(tables: Tables) -> Iterator[str]:
         yield _paragraph(f"{title}:", [f"{row['run']}: {row['message']}" for row in rows])
     missing = int((tables.runs["status"] == "missing").sum())
     if missing:
-        yield f"UNFINISHED: {missing} of {len(tables.runs)} runs are missing. The same command goes on with them."
+        yield (
+            f"UNFINISHED: {missing} of {len(tables.runs)} runs are missing. The same command goes"
+            " on with them."
+        )
 
 
 def _method(names: Sequence[str], tables: Tables) -> str:
-    seeds = tables.finished().groupby([*CONDITION, "strategy", "exchange_fraction"], dropna=False)["seed"].nunique()
+    seeds = (
+        tables.finished()
+        .groupby([*CONDITION, "strategy", "exchange_fraction"], dropna=False)["seed"]
+        .nunique()
+    )
     fewest = int(seeds.min())
     lines = [
-        f"Accuracy is the share of test samples classified rightly after the last epoch, with the statistics '{names[0]}' unless another "
-        "is named. Differences are in points (hundredths of accuracy), between runs of the same seed, which begin with the same weights. "
-        "± is half the 95 % interval by Student's t; that of an accuracy, which the figures show too, contains what seeds differ by, that "
-        "of a difference does not.",
-        "p-values are those of the paired t-test, two-sided, after Holm's correction over all comparisons of the study with the same "
-        f"reference. A difference is said to be found where that is below {RISK:g}. What is not found may still be there: the interval "
-        "says how large it could be.",
+        (
+            "Accuracy is the share of test samples classified rightly after the last epoch, with"
+            f" the statistics '{names[0]}' unless another is named. Differences are in points"
+            " (hundredths of accuracy), between runs of the same seed, which begin with the same"
+            " weights. ± is half the 95 % interval by Student's t; that of an accuracy, which the"
+            " figures show too, contains what seeds differ by, that of a difference does not."
+        ),
+        (
+            "p-values are those of the paired t-test, two-sided, after Holm's correction over all"
+            " comparisons of the study with the same reference. A difference is said to be found"
+            f" where that is below {RISK:g}. What is not found may still be there: the interval"
+            " says how large it could be."
+        ),
     ]
     if fewest < 5:
         lines.append(
-            f"Some settings have only {fewest} seed{'s' if fewest != 1 else ''}; t-intervals of so few are wide and rest on normal errors."
+            f"Some settings have only {fewest} seed{'s' if fewest != 1 else ''}; t-intervals of so"
+            " few are wide and rest on normal errors."
         )
     return _paragraph("How to read this", lines)
 
@@ -107,7 +150,10 @@ def _table(main: pd.DataFrame) -> str:
     """Accuracy of every setting, and its difference to global and to local shuffle."""
     lines = ["Accuracy in %, and differences in points. * a difference is found."]
     for rows in _groups(main):
-        lines += ["", f"  {condition(rows[0]):<44}{'accuracy':>14}{'- global':>16}{'- local':>16}   seeds"]
+        lines += [
+            "",
+            f"  {condition(rows[0]):<44}{'accuracy':>14}{'- global':>16}{'- local':>16}   seeds",
+        ]
         for row in rows:
             parts = "".join(f"{_starred(row, against):>16}" for against in ("global", "local"))
             lines.append(f"    {setting(row):<42}{_mean(row):>14}{parts}{row['seeds']:>8}")
@@ -128,7 +174,11 @@ def setting(row: Row) -> str:
     """The strategy, with its Q where it has one: 'IS-Pair 0.1'."""
     fraction = row["exchange_fraction"]
     strategy = str(row["strategy"])
-    return strategy if strategy in {"global", "local"} or pd.isna(fraction) else f"{strategy} {fraction:g}"
+    return (
+        strategy
+        if strategy in {"global", "local"} or pd.isna(fraction)
+        else f"{strategy} {fraction:g}"
+    )
 
 
 def _mean(row: Row) -> str:
@@ -137,7 +187,11 @@ def _mean(row: Row) -> str:
 
 
 def _starred(row: Row, against: str) -> str:
-    return f"{_difference(row, against)}{' *' if found(row, against) else '  '}" if row[f"{against}_pairs"] else "  "
+    return (
+        f"{_difference(row, against)}{' *' if found(row, against) else '  '}"
+        if row[f"{against}_pairs"]
+        else "  "
+    )
 
 
 def _difference(row: Row, against: str) -> str:
@@ -152,7 +206,8 @@ def found(row: Row, against: str) -> bool:
 
 
 def _findings(main: pd.DataFrame) -> str:
-    """In words: local shuffle against global by M, what exchange closes of the gap, and strategies at equal Q."""
+    """In words: local shuffle against global by M, what exchange closes of the gap, and strategies
+    at equal Q."""
     lines: list[str] = []
     for _, rows in main.groupby(["variant", "batch_norm"], sort=False):
         lines += _local_gap(rows.to_dict("records"))
@@ -162,17 +217,30 @@ def _findings(main: pd.DataFrame) -> str:
 
 
 def _local_gap(rows: Sequence[Row]) -> Iterator[str]:
-    compared = [row for row in rows if row["strategy"] == "local" and not math.isnan(row["global_p_holm"])]
+    compared = [
+        row for row in rows if row["strategy"] == "local" and not math.isnan(row["global_p_holm"])
+    ]
     if not compared:
         return
     parts = []
     for words, those in (
-        ("local shuffle is below global shuffle at", [row for row in compared if found(row, "global") and row["global_difference"] < 0]),
-        ("local shuffle is above global shuffle at", [row for row in compared if found(row, "global") and row["global_difference"] > 0]),
-        ("no difference between the two is found at", [row for row in compared if not found(row, "global")]),
+        (
+            "local shuffle is below global shuffle at",
+            [row for row in compared if found(row, "global") and row["global_difference"] < 0],
+        ),
+        (
+            "local shuffle is above global shuffle at",
+            [row for row in compared if found(row, "global") and row["global_difference"] > 0],
+        ),
+        (
+            "no difference between the two is found at",
+            [row for row in compared if not found(row, "global")],
+        ),
     ):
         if those:
-            at = ", ".join(f"M = {row['world_size']} ({_difference(row, 'global')})" for row in those)
+            at = ", ".join(
+                f"M = {row['world_size']} ({_difference(row, 'global')})" for row in those
+            )
             parts.append(f"{words} {at}")
     yield f"{_where(rows[0])}: {'; '.join(parts)}."
 
@@ -183,13 +251,21 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
     partial = [row for row in rows if row["strategy"] == "partial" and row["global_pairs"]]
     if gap is None or not partial:
         return
-    steps = ", ".join(f"{_difference(row, 'global')} at Q = {row['exchange_fraction']:g}" for row in partial)
-    closed = [row for row in partial if not math.isnan(row["global_p_holm"]) and not found(row, "global")]
-    smallest = f" From Q = {closed[0]['exchange_fraction']:g} on no difference to global shuffle is found." if closed else ""
+    steps = ", ".join(
+        f"{_difference(row, 'global')} at Q = {row['exchange_fraction']:g}" for row in partial
+    )
+    closed = [
+        row for row in partial if not math.isnan(row["global_p_holm"]) and not found(row, "global")
+    ]
+    smallest = (
+        f" From Q = {closed[0]['exchange_fraction']:g} on no difference to global shuffle is found."
+        if closed
+        else ""
+    )
     monotone = closed == partial[len(partial) - len(closed) :]
     yield (
-        f"{condition(rows[0])}: partial local shuffle changes local shuffle's gap of {_difference(gap, 'global')} to {steps}."
-        + (smallest if monotone else "")
+        f"{condition(rows[0])}: partial local shuffle changes local shuffle's gap of"
+        f" {_difference(gap, 'global')} to {steps}." + (smallest if monotone else "")
     )
 
 
@@ -205,7 +281,12 @@ def _equal_fraction(main: pd.DataFrame) -> str:
             values = (row["partial_p"], row["partial_p_holm"])
             p = "".join(f"{_p(value):>10}" for value in values)
             lines.append(f"    {setting(row):<44}{_difference(row, 'partial'):>14}{p}")
-    return "\n".join([_paragraph("At equal Q: points above partial local shuffle", list(_verdict(compared))), *lines])
+    return "\n".join(
+        [
+            _paragraph("At equal Q: points above partial local shuffle", list(_verdict(compared))),
+            *lines,
+        ]
+    )
 
 
 def _p(value: float) -> str:
@@ -222,12 +303,17 @@ def _verdict(compared: Sequence[Row]) -> Iterator[str]:
         ("better", [row for row in differ if row["partial_difference"] > 0]),
         ("worse", [row for row in differ if row["partial_difference"] < 0]),
     )
-    named = {name: ", ".join(f"{setting(row)} at M = {row['world_size']}" for row in those) for name, those in kinds if those}
+    named = {
+        name: ", ".join(f"{setting(row)} at M = {row['world_size']}" for row in those)
+        for name, those in kinds
+        if those
+    }
     listed = "; ".join(f"{name}: {those}" for name, those in named.items())
     yield (
-        f"Of these {len(tested)} comparisons {len(differ)} differ from partial local shuffle after Holm's correction"
-        f"{f' ({listed})' if listed else ''}. What the others may differ by is what their intervals leave open: half widths are "
-        f"{min(half):.1f} to {max(half):.1f} points."
+        f"Of these {len(tested)} comparisons {len(differ)} differ from partial local shuffle after"
+        f" Holm's correction{f' ({listed})' if listed else ''}. What the others may differ by is"
+        f" what their intervals leave open: half widths are {min(half):.1f} to {max(half):.1f}"
+        " points."
     )
 
 
@@ -235,7 +321,11 @@ def _by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
     """How much of local shuffle's gap each kind of evaluation sees."""
     if len(names) < 2:
         return ""
-    gaps = settings[(settings["strategy"] == "local") & (settings["global_pairs"] > 0) & (settings["batch_norm"] == "per_rank")]
+    gaps = settings[
+        (settings["strategy"] == "local")
+        & (settings["global_pairs"] > 0)
+        & (settings["batch_norm"] == "per_rank")
+    ]
     lines = []
     for rows in _groups(gaps):
         parts = ", ".join(f"{row['statistics']} {_difference(row, 'global')}" for row in rows)
@@ -252,5 +342,9 @@ def _times(tables: Tables) -> str:
     importance = float(tables.epochs["importance_s"].sum())
     speed = f"{samples / total:,.0f} samples/s, evaluation included"
     return _paragraph(
-        "Time", [f"{total:,.0f} s in all runs, each with one thread, {speed}; of it inference for importance {importance:,.0f} s."]
+        "Time",
+        [
+            f"{total:,.0f} s in all runs, each with one thread, {speed}; of it inference for"
+            f" importance {importance:,.0f} s."
+        ],
     )

@@ -19,11 +19,13 @@ TREE_BANDWIDTH = 0.9
 
 
 class Nccl(Sourced):
-    """The faster of ring and trees for the bytes and the hosts at hand, by NCCL's tuning model (v2.7.8, src/graph/tuning.cc):
+    """The faster of ring and trees for the bytes and the hosts at hand, by NCCL's tuning model
+    (v2.7.8, src/graph/tuning.cc):
 
-    the latency of each plus the bytes over its bandwidth, without contention. The bus bandwidths are those of the ring; trees reach
-    `TREE_BANDWIDTH` of them. One protocol is modelled, whose latencies are given. NCCL's corrections of this model are left out: twice
-    the latency for large buffers on rings, slower trees below 128 MB, and trees of at most 80 GB/s (v2.7 only).
+    the latency of each plus the bytes over its bandwidth, without contention. The bus bandwidths
+    are those of the ring; trees reach `TREE_BANDWIDTH` of them. One protocol is modelled, whose
+    latencies are given. NCCL's corrections of this model are left out: twice the latency for large
+    buffers on rings, slower trees below 128 MB, and trees of at most 80 GB/s (v2.7 only).
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
@@ -37,7 +39,8 @@ class Nccl(Sourced):
     inter_host_bus_bandwidth: BandwidthBySize
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None for a single rank."""
+        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
+        for a single rank."""
         ring, tree = self.ring.flows(host_of, nbytes), self.tree.flows(host_of, nbytes)
         if ring is None or tree is None:
             return None

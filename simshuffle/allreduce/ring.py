@@ -13,11 +13,13 @@ from simshuffle.spec import Count, Seconds, Sourced
 
 
 class Ring(Sourced):
-    """Reduce-scatter and all-gather around a ring (Patarasuk & Yuan, JPDC 2009): 2 (M-1) steps of n/M bytes.
+    """Reduce-scatter and all-gather around a ring (Patarasuk & Yuan, JPDC 2009): 2 (M-1) steps of
+    n/M bytes.
 
-    ``rings`` rings share the bytes, each on an HCA of its own. A step costs ``inter_host_latency`` where the ring leaves the host and
-    ``intra_host_latency`` elsewhere. The bus bandwidths cap what the library reaches over all rings together, whatever the links
-    offer; each may be a curve over the bytes of the allreduce.
+    ``rings`` rings share the bytes, each on an HCA of its own. A step costs ``inter_host_latency``
+    where the ring leaves the host and ``intra_host_latency`` elsewhere. The bus bandwidths cap what
+    the library reaches over all rings together, whatever the links offer; each may be a curve over
+    the bytes of the allreduce.
     """
 
     one_for_each_hca: ClassVar[str] = "rings"
@@ -29,10 +31,12 @@ class Ring(Sourced):
     inter_host_bus_bandwidth: BandwidthBySize
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None for a single rank.
+        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
+        for a single rank.
 
-        Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2 (H-1) on H hosts cross the network and the
-        rest stay inside hosts, as NCCL's tuning model counts them (v2.7); with one GPU a host it is 2 (M-1) alpha.
+        Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2 (H-1)
+        on H hosts cross the network and the rest stay inside hosts, as NCCL's tuning model counts
+        them (v2.7); with one GPU a host it is 2 (M-1) alpha.
         """
         world_size = len(host_of)
         if world_size == 1:

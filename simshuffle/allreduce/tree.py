@@ -13,15 +13,18 @@ from simshuffle.spec import Count, Seconds, Sourced
 
 
 class Tree(Sourced):
-    """Reduce and broadcast over two binary trees at once (Sanders, Speck & Traeff, Parallel Computing 35, 2009), as NCCL since 2.4.
+    """Reduce and broadcast over two binary trees at once (Sanders, Speck & Traeff, Parallel
+    Computing 35, 2009), as NCCL since 2.4.
 
-    The trees connect hosts. Each carries half of the bytes, up to its root and down again, and the hosts that have children in one are
-    leaves of the other; so every host sends and receives at most twice the bytes. Inside a host the ranks form a chain, whose first
-    stands in the trees (NCCL v2.7, src/graph/connect.cc). ``channels``, as NCCL calls them, share the bytes; each has its own two trees
-    and its own HCA. All bytes move as in a pipeline, at once.
+    The trees connect hosts. Each carries half of the bytes, up to its root and down again, and the
+    hosts that have children in one are leaves of the other; so every host sends and receives at
+    most twice the bytes. Inside a host the ranks form a chain, whose first stands in the trees
+    (NCCL v2.7, src/graph/connect.cc). ``channels``, as NCCL calls them, share the bytes; each has
+    its own two trees and its own HCA. All bytes move as in a pipeline, at once.
 
-    A level of the trees costs ``inter_host_latency`` up and once more down, a hop of the chain ``intra_host_latency``. The bus bandwidths
-    cap what the library reaches over all channels together; each may be a curve over the bytes of the allreduce.
+    A level of the trees costs ``inter_host_latency`` up and once more down, a hop of the chain
+    ``intra_host_latency``. The bus bandwidths cap what the library reaches over all channels
+    together; each may be a curve over the bytes of the allreduce.
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
@@ -33,10 +36,12 @@ class Tree(Sourced):
     inter_host_bus_bandwidth: BandwidthBySize
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None for a single rank.
+        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
+        for a single rank.
 
-        All ranks together send 2 (M-1) n bytes, as on a ring. The latency is 2 ((M/H - 1) intra + log2(H) inter) on H hosts, both whole
-        by rounding down, as NCCL's tuning model counts it (v2.7, src/graph/tuning.cc); the trees are ceil(log2(H)) deep.
+        All ranks together send 2 (M-1) n bytes, as on a ring. The latency is 2 ((M/H - 1) intra +
+        log2(H) inter) on H hosts, both whole by rounding down, as NCCL's tuning model counts it
+        (v2.7, src/graph/tuning.cc); the trees are ceil(log2(H)) deep.
         """
         world_size = len(host_of)
         if world_size == 1:
@@ -51,14 +56,22 @@ class Tree(Sourced):
             dst=np.concatenate([parent, child]),
             nbytes=each,
             rail=np.tile(rail, 2),
-            cap=each / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),  # all end together, when bus bandwidth says
-            latency=2 * ((world_size // hosts - 1) * self.intra_host_latency + levels * self.inter_host_latency),
+            # all end together, when bus bandwidth says
+            cap=each / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),
+            latency=2
+            * (
+                (world_size // hosts - 1) * self.intra_host_latency
+                + levels * self.inter_host_latency
+            ),
         )
 
-    def _edges(self, host_of: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]:
+    def _edges(
+        self, host_of: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]:
         """Child, parent, share of the bytes, and rail of every edge of all trees.
 
-        An edge inside a host is that of all trees of all channels, for these take the same NVLink one after the other.
+        An edge inside a host is that of all trees of all channels, for these take the same NVLink
+        one after the other.
         """
         order = np.argsort(host_of, kind="stable").astype(np.int32)
         inside = np.diff(host_of[order]) == 0
@@ -70,7 +83,9 @@ class Tree(Sourced):
         return (
             np.concatenate([order[1:][inside], np.tile(heads[low], self.channels)]),
             np.concatenate([order[:-1][inside], np.tile(heads[up[tree, low]], self.channels)]),
-            np.concatenate([np.ones(chain), np.full(len(low) * self.channels, 0.5 / self.channels)]),
+            np.concatenate(
+                [np.ones(chain), np.full(len(low) * self.channels, 0.5 / self.channels)]
+            ),
             np.concatenate([np.zeros(chain, np.int32), np.repeat(channels, len(low))]),
         )
 
@@ -78,10 +93,12 @@ class Tree(Sourced):
 def double_tree(count: int) -> NDArray[np.int64]:
     """The parents in two binary trees over ``count`` hosts, (2, count); -1 for the root of each.
 
-    In the first, host 0 is the root, and a host whose number is an odd multiple of 2^k stands k levels above the leaves: its parent is
-    the neighbouring odd multiple of 2^(k+1), or the one below if there is none above. So odd hosts are leaves. The second is the first
-    mirrored if ``count`` is even, or else shifted by one host, so that its leaves are the even ones: no host but, if ``count`` is odd,
-    host 0 has children in both. These are the trees of NCCL (src/graph/trees.cc), after Sanders, Speck & Traeff (2009).
+    In the first, host 0 is the root, and a host whose number is an odd multiple of 2^k stands k
+    levels above the leaves: its parent is the neighbouring odd multiple of 2^(k+1), or the one
+    below if there is none above. So odd hosts are leaves. The second is the first mirrored if
+    ``count`` is even, or else shifted by one host, so that its leaves are the even ones: no host
+    but, if ``count`` is odd, host 0 has children in both. These are the trees of NCCL
+    (src/graph/trees.cc), after Sanders, Speck & Traeff (2009).
     """
     host = np.arange(1, count)
     step = host & -host

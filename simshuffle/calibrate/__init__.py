@@ -1,7 +1,9 @@
-"""Parameters of a scenario from measurements: nccl-tests, OSU micro-benchmarks, IOR, mdtest, epoch logs.
+"""Parameters of a scenario from measurements: nccl-tests, OSU micro-benchmarks, IOR, mdtest, epoch
+logs.
 
-Readers make one tidy table (`table`), laws fit it (`collectives`, `messages`, `storage`, `training`), and `fragment` writes what a
-scenario includes. `docs/calibrate.md` has the formats, the laws and how the intervals are made.
+Readers make one tidy table (`table`), laws fit it (`collectives`, `messages`, `storage`,
+`training`), and `fragment` writes what a scenario includes. `docs/calibrate.md` has the formats,
+the laws and how the intervals are made.
 """
 
 from __future__ import annotations

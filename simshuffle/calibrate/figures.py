@@ -1,4 +1,5 @@
-"""The figure of a calibration, from its table of residuals alone. Sized for one column of a two-column paper."""
+"""The figure of a calibration, from its table of residuals alone. Sized for one column of a
+two-column paper."""
 
 from __future__ import annotations
 
@@ -22,15 +23,20 @@ UNITS = {"s": "time", "B/s": "bandwidth", "1/s": "files/s"}
 
 
 def residuals_figure(residuals: pd.DataFrame) -> Figure:
-    """Fitted against measured values on the left, and the relative error on the right; a row for each unit, a colour for each law.
+    """Fitted against measured values on the left, and the relative error on the right; a row for
+    each unit, a colour for each law.
 
     Args:
-        residuals: columns `simshuffle.calibrate.parameter.RESIDUAL_COLUMNS`. Rows that were not fitted are hollow.
+        residuals: columns `simshuffle.calibrate.parameter.RESIDUAL_COLUMNS`. Rows that were not
+            fitted are hollow.
     """
     units = [unit for unit in UNITS if (residuals["unit"] == unit).any()]
     laws = list(dict.fromkeys(residuals["law"]))
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, 1.7 * max(len(units), 1) + 0.3 + 0.07 * len(laws)), layout="constrained")
+        figure = Figure(
+            figsize=(COLUMN_INCHES, 1.7 * max(len(units), 1) + 0.3 + 0.07 * len(laws)),
+            layout="constrained",
+        )
         FigureCanvasAgg(figure)
         axes = figure.subplots(max(len(units), 1), 2, squeeze=False)
         for (left, right), unit in zip(axes, units, strict=False):
@@ -40,17 +46,44 @@ def residuals_figure(residuals: pd.DataFrame) -> Figure:
             left.set(xlabel=f"measured {UNITS[unit]}", ylabel=f"fitted {UNITS[unit]}")
             right.set(xlabel=f"measured {UNITS[unit]}", ylabel="relative error (%)")
         handles = [
-            Line2D([], [], linestyle="", markersize=3.5, marker=MARKERS[n % len(MARKERS)], color=COLOURS[n % len(COLOURS)], label=law)
+            Line2D(
+                [],
+                [],
+                linestyle="",
+                markersize=3.5,
+                marker=MARKERS[n % len(MARKERS)],
+                color=COLOURS[n % len(COLOURS)],
+                label=law,
+            )
             for n, law in enumerate(laws)
         ]
         if not residuals["used"].all():
-            handles.append(Line2D([], [], linestyle="", markersize=3.5, marker="o", color="#888888", fillstyle="none", label="not fitted"))
-        figure.legend(handles=handles, ncols=2, loc="outside upper center", frameon=False, handletextpad=0.2, columnspacing=1.0)
+            handles.append(
+                Line2D(
+                    [],
+                    [],
+                    linestyle="",
+                    markersize=3.5,
+                    marker="o",
+                    color="#888888",
+                    fillstyle="none",
+                    label="not fitted",
+                )
+            )
+        figure.legend(
+            handles=handles,
+            ncols=2,
+            loc="outside upper center",
+            frameon=False,
+            handletextpad=0.2,
+            columnspacing=1.0,
+        )
         return figure
 
 
 def against(residuals: pd.DataFrame, laws: list[str], ax: Axes) -> Axes:
-    """Fitted against measured values, both logarithmic, with the line where they are equal; returns ``ax``."""
+    """Fitted against measured values, both logarithmic, with the line where they are equal; returns
+    ``ax``."""
     for law, rows in residuals.groupby("law", sort=False):
         number = laws.index(str(law))
         _points(ax, rows, "fitted", number)
@@ -80,7 +113,14 @@ def _points(ax: Axes, rows: pd.DataFrame, column: str, number: int) -> None:
     colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
     for used, of in rows.groupby("used"):
         style: dict[str, Any] = {"markersize": 3, "markeredgecolor": colour, "markeredgewidth": 0.7}
-        ax.plot(of["measured"], of[column], linestyle="", marker=marker, markerfacecolor=colour if used else "none", **style)
+        ax.plot(
+            of["measured"],
+            of[column],
+            linestyle="",
+            marker=marker,
+            markerfacecolor=colour if used else "none",
+            **style,
+        )
 
 
 def _unit(residuals: pd.DataFrame) -> str:
@@ -89,7 +129,8 @@ def _unit(residuals: pd.DataFrame) -> str:
 
 
 def _few_ticks(ax: Axes, ends: tuple[float, float], unit: str, *, both: bool) -> None:
-    """Few ticks an axis, with prefixes; 1, 2 and 5 where there are less than two decades. Slanted, so that neighbours do not touch."""
+    """Few ticks an axis, with prefixes; 1, 2 and 5 where there are less than two decades. Slanted,
+    so that neighbours do not touch."""
     narrow = np.log10(ends[1] / ends[0]) < 1.7
     for axis in (ax.xaxis, ax.yaxis) if both else (ax.xaxis,):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=4))

@@ -44,7 +44,9 @@ class Source:
         """The error that says which line breaks which rule; 0 stands for the whole file."""
         shown = value.strip()
         shown = repr(shown if len(shown) <= 70 else f"{shown[:67]}...") if value else ""
-        return InputError(Problem(f"line {line}" if line else "", rule, shown, remedy), str(self.path))
+        return InputError(
+            Problem(f"line {line}" if line else "", rule, shown, remedy), str(self.path)
+        )
 
     def number(self, line: int, text: str, what: str, *, least: float = 0.0) -> float:
         """A finite number of at least ``least``.
@@ -57,9 +59,19 @@ class Source:
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and value >= least):
-            raise self.bad(line, f"{what} must be a number of at least {least:g}", text or "nothing", "Write the file again.")
+            raise self.bad(
+                line,
+                f"{what} must be a number of at least {least:g}",
+                text or "nothing",
+                "Write the file again.",
+            )
         if value and not _SMALLEST <= abs(value) <= _LARGEST:
-            raise self.bad(line, f"{what} must lie between {_SMALLEST:g} and {_LARGEST:g}", text, "Write the file again.")
+            raise self.bad(
+                line,
+                f"{what} must lie between {_SMALLEST:g} and {_LARGEST:g}",
+                text,
+                "Write the file again.",
+            )
         return value
 
     def whole(self, line: int, text: str, what: str, *, least: int = 0) -> int:
@@ -76,7 +88,9 @@ class Source:
             InputError: the caller gave none.
         """
         if self.ranks is None:
-            raise self.bad(0, "does not say how many ranks took part", remedy="Add --ranks N, and --hosts H.")
+            raise self.bad(
+                0, "does not say how many ranks took part", remedy="Add --ranks N, and --hosts H."
+            )
         return self.ranks
 
 
@@ -89,19 +103,34 @@ def read_text(path: Path) -> str:
     try:
         if not path.is_file():
             rule = "is a folder" if path.is_dir() else "no such file"
-            raise InputError(Problem("", rule, remedy="Name a file that a benchmark wrote."), str(path))
+            raise InputError(
+                Problem("", rule, remedy="Name a file that a benchmark wrote."), str(path)
+            )
         size = path.stat().st_size
         if size > LARGEST:
-            raise InputError(Problem("", f"must be at most {LARGEST >> 20} MiB", f"{size} B", "Cut out the benchmark's table."), str(path))
+            raise InputError(
+                Problem(
+                    "",
+                    f"must be at most {LARGEST >> 20} MiB",
+                    f"{size} B",
+                    "Cut out the benchmark's table.",
+                ),
+                str(path),
+            )
         raw = path.read_bytes()
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         what = getattr(error, "strerror", None) or str(error)
-        raise InputError(Problem("", f"cannot be read: {what}", remedy="Check the path."), str(path)) from None
+        raise InputError(
+            Problem("", f"cannot be read: {what}", remedy="Check the path."), str(path)
+        ) from None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise InputError(Problem(f"line {line}", "must be text in UTF-8", "other bytes", "Save it as UTF-8."), str(path)) from None
+        raise InputError(
+            Problem(f"line {line}", "must be text in UTF-8", "other bytes", "Save it as UTF-8."),
+            str(path),
+        ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

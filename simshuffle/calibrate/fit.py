@@ -1,7 +1,8 @@
 """Fits with relative errors, and intervals. No file, no unit, no tool is known here.
 
-Every law of time is a sum of positive coefficients times known numbers, so one solver serves all. Measurement errors are relative: a
-message of 1 GB is not measured more exactly than one of 1 kB, in percent.
+Every law of time is a sum of positive coefficients times known numbers, so one solver serves all.
+Measurement errors are relative: a message of 1 GB is not measured more exactly than one of 1 kB, in
+percent.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from scipy.optimize import nnls
 
 CONFIDENCE = 0.95
 LEAST_DOF = 2
-"""Degrees of freedom below which no interval is given: with one, the factor of the t distribution is 12.7."""
+"""Degrees of freedom below which no interval is given: with one, the factor of the t distribution
+is 12.7."""
 BELOW = 0.9
-"""A ceiling lies below this share of what the slope would give at the last place; else nothing tells it from growing on."""
+"""A ceiling lies below this share of what the slope would give at the last place; else nothing
+tells it from growing on."""
 _HUBER = 2.5
 _ITERATIONS = 100
 _EXACT = 1e-9
@@ -31,7 +34,8 @@ class Fit:
 
     Attributes:
         value: (k,) coefficients, not negative. 0 for one that the data do not need.
-        low, high: (k,) ends of the interval; nan where the points are too few, or the coefficient is 0.
+        low, high: (k,) ends of the interval; nan where the points are too few, or the coefficient
+            is 0.
         fitted: (n,) values of the law.
     """
 
@@ -42,11 +46,13 @@ class Fit:
 
 
 def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> Fit:
-    """Fit y = offset + x @ c, c >= 0, to the logarithms, with Huber's weights so that single outliers do not matter.
+    """Fit y = offset + x @ c, c >= 0, to the logarithms, with Huber's weights so that single
+    outliers do not matter.
 
-    The intervals come from the linearised law in log c with the t distribution, and the covariance of Huber's estimator (Huber, Robust
-    Statistics, 1981, section 7.6: K^2 [sum psi^2 / (n - k)] / mean(psi')^2 (J'J)^-1). That they hold the true value in 95 % of cases is
-    checked in tests/physics/test_calibration.py.
+    The intervals come from the linearised law in log c with the t distribution, and the covariance
+    of Huber's estimator (Huber, Robust Statistics, 1981, section 7.6: K^2 [sum psi^2 / (n - k)] /
+    mean(psi')^2 (J'J)^-1). That they hold the true value in 95 % of cases is checked in
+    tests/physics/test_calibration.py.
 
     Args:
         x: (n, k) known factors, not negative.
@@ -56,7 +62,11 @@ def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> Fit:
     known = np.zeros(len(y)) if offset is None else offset
     start = nnls(x / y[:, None], 1.0 - np.minimum(known / y, 1.0))[0]
     active = np.flatnonzero((start > 0) & (x > 0).any(axis=0))
-    value, low, high = np.zeros(x.shape[1]), np.full(x.shape[1], np.nan), np.full(x.shape[1], np.nan)
+    value, low, high = (
+        np.zeros(x.shape[1]),
+        np.full(x.shape[1], np.nan),
+        np.full(x.shape[1], np.nan),
+    )
     if len(active):
         value[active], low[active], high[active] = _in_logs(x[:, active], y, known, start[active])
     return Fit(value, low, high, known + x @ value)
@@ -69,7 +79,11 @@ def _in_logs(x: Floats, y: Floats, known: Floats, start: Floats) -> tuple[Floats
         residual, jacobian = _residuals(x, y, known, theta)
         if step:
             scale = _scale(residual, x.shape[1])
-        weight = np.minimum(1.0, _HUBER * scale / np.maximum(np.abs(residual), 1e-300)) if scale > _EXACT else np.ones(len(y))
+        weight = (
+            np.minimum(1.0, _HUBER * scale / np.maximum(np.abs(residual), 1e-300))
+            if scale > _EXACT
+            else np.ones(len(y))
+        )
         root = np.sqrt(weight)
         change = np.linalg.lstsq(root[:, None] * jacobian, root * residual, rcond=None)[0]
         theta = theta + np.clip(change, -1.0, 1.0)
@@ -88,7 +102,8 @@ def _residuals(x: Floats, y: Floats, known: Floats, theta: Floats) -> tuple[Floa
 
 
 def _scale(residual: Floats, parameters: int) -> float:
-    """Robust standard deviation: the median of the largest n - k + 1 absolute residuals over 0.6745."""
+    """Robust standard deviation: the median of the largest n - k + 1 absolute residuals over
+    0.6745."""
     ordered = np.sort(np.abs(residual))[max(parameters - 1, 0) :]
     return float(np.median(ordered) / 0.6745)
 
@@ -110,7 +125,8 @@ def _half_widths(residual: Floats, jacobian: Floats, scale: float) -> Floats:
 
 
 def mean_interval(mean: float, spread: float, count: int) -> tuple[float, float]:
-    """The t interval of a mean of ``count`` values with standard deviation ``spread``; nan if they are too few."""
+    """The t interval of a mean of ``count`` values with standard deviation ``spread``; nan if they
+    are too few."""
     if count - 1 < LEAST_DOF or not np.isfinite(spread):
         return np.nan, np.nan
     half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1)) * spread / np.sqrt(count)
@@ -118,7 +134,8 @@ def mean_interval(mean: float, spread: float, count: int) -> tuple[float, float]
 
 
 def pooled_half_widths(residual: Floats, counts: NDArray[np.int64]) -> Floats:
-    """Half the widths of the t intervals of the means of groups that share one spread: (groups,); nan if the rows are too few.
+    """Half the widths of the t intervals of the means of groups that share one spread: (groups,);
+    nan if the rows are too few.
 
     Args:
         residual: (n,) deviations from the means of the groups.
@@ -127,15 +144,19 @@ def pooled_half_widths(residual: Floats, counts: NDArray[np.int64]) -> Floats:
     dof = len(residual) - len(counts)
     if dof < LEAST_DOF:
         return np.full(len(counts), np.nan)
-    out: Floats = stats.t.ppf(0.5 + CONFIDENCE / 2, dof) * np.sqrt(residual @ residual / dof / counts)
+    out: Floats = stats.t.ppf(0.5 + CONFIDENCE / 2, dof) * np.sqrt(
+        residual @ residual / dof / counts
+    )
     return out
 
 
 def median_interval(values: Floats) -> tuple[float, float]:
-    """The interval of a median by order statistics, whatever the distribution; nan below 6 values, where there is none.
+    """The interval of a median by order statistics, whatever the distribution; nan below 6 values,
+    where there is none.
 
-    The number of values below the median is binomial with 1/2: the r-th smallest and the r-th largest hold the median with probability
-    1 - 2 P(K < r) (David and Nagaraja, Order Statistics, section 7.1). The largest r with at least 95 % is taken.
+    The number of values below the median is binomial with 1/2: the r-th smallest and the r-th
+    largest hold the median with probability 1 - 2 P(K < r) (David and Nagaraja, Order Statistics,
+    section 7.1). The largest r with at least 95 % is taken.
     """
     ordered, count = np.sort(values), len(values)
     r = int(stats.binom.ppf((1 - CONFIDENCE) / 2, count, 0.5))
@@ -147,8 +168,8 @@ def median_interval(values: Floats) -> tuple[float, float]:
 def variation(values: Floats) -> tuple[float, float, float]:
     """Standard deviation over mean of log-normal values, and its interval.
 
-    s^2 is the variance of the logarithms, and s^2 (n - 1) / sigma^2 is chi-squared; the ratio is sqrt(exp(s^2) - 1). nan where there are
-    fewer than 3 values.
+    s^2 is the variance of the logarithms, and s^2 (n - 1) / sigma^2 is chi-squared; the ratio is
+    sqrt(exp(s^2) - 1). nan where there are fewer than 3 values.
     """
     dof = len(values) - 1
     if dof < LEAST_DOF:
@@ -160,10 +181,12 @@ def variation(values: Floats) -> tuple[float, float, float]:
 
 
 def saturation(x: Floats, y: Floats) -> tuple[float, float, NDArray[np.bool_]]:
-    """Fit y = min(x slope, ceiling) to the logarithms by least squares: slope, ceiling, and the rows on the ceiling.
+    """Fit y = min(x slope, ceiling) to the logarithms by least squares: slope, ceiling, and the
+    rows on the ceiling.
 
-    Every split of the ascending ``x`` is tried: those below grow, those above are on the ceiling. Without a ceiling (all grow) the
-    ceiling is nan and no row is on it; with a single x there is no slope (nan), and all are on the ceiling.
+    Every split of the ascending ``x`` is tried: those below grow, those above are on the ceiling.
+    Without a ceiling (all grow) the ceiling is nan and no row is on it; with a single x there is no
+    slope (nan), and all are on the ceiling.
 
     Args:
         x, y: (n,) positive.

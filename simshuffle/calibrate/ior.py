@@ -30,14 +30,28 @@ class _Run:
         if name == "xfersize":
             size = _SIZE.match(text)
             if size is None:
-                raise source.bad(number, "xfersize must be a size such as '1 MiB' or '262144 bytes'", text, "Write the file again.")
+                raise source.bad(
+                    number,
+                    "xfersize must be a size such as '1 MiB' or '262144 bytes'",
+                    text,
+                    "Write the file again.",
+                )
             self.transfer = source.number(number, size[1], "xfersize") * _SCALE[size[2]]
         elif name == "clients":  # IOR 3.0: 'clients = 16 (8 per node)'
             clients = _CLIENTS.match(text)
             if clients is None:
-                raise source.bad(number, "clients must be written 'N (M per node)'", text, "Write the file again.")
+                raise source.bad(
+                    number,
+                    "clients must be written 'N (M per node)'",
+                    text,
+                    "Write the file again.",
+                )
             self.tasks = source.whole(number, clients[1], "clients", least=1)
-            self.nodes = -(-self.tasks // source.whole(number, clients[2], "clients per node", least=1)) if clients[2] else 0
+            self.nodes = (
+                -(-self.tasks // source.whole(number, clients[2], "clients per node", least=1))
+                if clients[2]
+                else 0
+            )
         elif name == "tasks":
             self.tasks = source.whole(number, text, "tasks", least=1)
         else:
@@ -64,7 +78,11 @@ def read(source: Source) -> list[Row]:
         elif run.columns and words and words[0] in {"read", "write"}:
             rows.append(_row(source, number, line, run))
     if not rows:
-        raise source.bad(0, "must hold rows 'read' or 'write' below 'access    bw(MiB/s) ...'", remedy="Run IOR without -q.")
+        raise source.bad(
+            0,
+            "must hold rows 'read' or 'write' below 'access    bw(MiB/s) ...'",
+            remedy="Run IOR without -q.",
+        )
     return rows
 
 
@@ -74,7 +92,12 @@ def _row(source: Source, number: int, line: str, run: _Run) -> Row:
         rule = f"must be a row with the {len(run.columns)} columns {' '.join(run.columns)}"
         raise source.bad(number, rule, line, "Write the file again.")
     if not run.tasks:
-        raise source.bad(number, "comes before a line 'tasks : N' among the options", line, "Keep the options in the file.")
+        raise source.bad(
+            number,
+            "comes before a line 'tasks : N' among the options",
+            line,
+            "Keep the options in the file.",
+        )
     rate = source.number(number, cells[1], "bw(MiB/s)") * MIB
     if rate <= 0:
         raise source.bad(number, "bw(MiB/s) must be greater than 0", cells[1], "Measure again.")

@@ -1,7 +1,7 @@
 """nccl-tests: the table on standard output, and the JSON of ``-J``.
 
-Sizes are bytes, times microseconds, bandwidths 1e9 bytes/s (``src/common.cu`` and ``src/util.cu`` of github.com/NVIDIA/nccl-tests). The
-out-of-place and the in-place time of a size are two rows.
+Sizes are bytes, times microseconds, bandwidths 1e9 bytes/s (``src/common.cu`` and ``src/util.cu``
+of github.com/NVIDIA/nccl-tests). The out-of-place and the in-place time of a size are two rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def read(source: Source) -> list[Row]:
             tables[-1].rows.append((number, _cells(source, number, line, tables[-1].columns)))
     out = [row for table in tables for row in _rows(source, table)]
     if not out:
-        raise source.bad(0, "must hold rows of an nccl-tests table below '#  size  count  type  redop  root  time  algbw  busbw'")
+        raise source.bad(
+            0,
+            "must hold rows of an nccl-tests table below '#  size  count  type  redop  root  time "
+            " algbw  busbw'",
+        )
     return out
 
 
@@ -73,7 +77,12 @@ def _cells(source: Source, number: int, line: str, columns: list[str]) -> list[s
     cells = line.split()
     wanted = len(columns) + (columns[-1] == "timestamp")
     if len(cells) != wanted:
-        raise source.bad(number, f"must be a row with the {wanted} columns {' '.join(columns)}", line, "Write the file again.")
+        raise source.bad(
+            number,
+            f"must be a row with the {wanted} columns {' '.join(columns)}",
+            line,
+            "Write the file again.",
+        )
     return cells
 
 
@@ -89,12 +98,16 @@ def _rows(source: Source, table: _Table) -> Iterator[Row]:
         if wrong not in {"0", "N/A"}:
             source.number(number, wrong, "#wrong")
             if float(wrong) > 0:
-                raise source.bad(number, "must have no wrong values (#wrong)", wrong, "Leave the failed run out.")
+                raise source.bad(
+                    number, "must have no wrong values (#wrong)", wrong, "Leave the failed run out."
+                )
         test = table.test or _guess(source, number, columns, cells, ranks)
         yield _row(source, number, test, ranks, hosts, cells[0], found[label])
 
 
-def _halves(rows: list[tuple[int, list[str]]], columns: list[str]) -> Iterator[tuple[int, list[str], list[str], int, int]]:
+def _halves(
+    rows: list[tuple[int, list[str]]], columns: list[str]
+) -> Iterator[tuple[int, list[str], list[str], int, int]]:
     """Each row twice: the columns of the out-of-place run, then those of the in-place run."""
     starts = [place for place, name in enumerate(columns) if name in _TIMES]
     ends = [*starts[1:], len(columns)]
@@ -104,14 +117,21 @@ def _halves(rows: list[tuple[int, list[str]]], columns: list[str]) -> Iterator[t
 
 
 def _guess(source: Source, number: int, columns: list[str], cells: list[str], ranks: int) -> str:
-    """The collective of a table of an old version, which does not name it; only an allreduce can be told, by its bus bandwidth."""
+    """The collective of a table of an old version, which does not name it; only an allreduce can be
+    told, by its bus bandwidth."""
     found = dict(zip(reversed(columns), reversed(cells[: len(columns)]), strict=False))
     size = source.number(number, cells[0], "size")
-    time = next((source.number(number, found[name], "time") for name in _TIMES if name in found), 0.0)
+    time = next(
+        (source.number(number, found[name], "time") for name in _TIMES if name in found), 0.0
+    )
     bus = source.number(number, found.get("busbw", "0"), "busbw")
     ratio = bus * 1e9 * time * 1e-6 / size if size else 0.0
     expected = 2 * (ranks - 1) / ranks
-    if found.get("redop") == "none" or found.get("root", "-1") != "-1" or (bus >= 0.5 and abs(ratio / expected - 1) > 0.1):
+    if (
+        found.get("redop") == "none"
+        or found.get("root", "-1") != "-1"
+        or (bus >= 0.5 and abs(ratio / expected - 1) > 0.1)
+    ):
         raise source.bad(
             number,
             "the file does not name its collective, and this row is not of an allreduce",
@@ -121,22 +141,39 @@ def _guess(source: Source, number: int, columns: list[str], cells: list[str], ra
     return "all_reduce_perf"
 
 
-def _row(source: Source, number: int, test: str, ranks: int, hosts: int | None, size: str, time: str) -> Row:
+def _row(
+    source: Source, number: int, test: str, ranks: int, hosts: int | None, size: str, time: str
+) -> Row:
     name = test.rsplit("/", 1)[-1]
     if name not in OPERATIONS:
-        raise source.bad(number, f"must be the output of {' or '.join(OPERATIONS)}", name, "Leave the file out.")
+        raise source.bad(
+            number, f"must be the output of {' or '.join(OPERATIONS)}", name, "Leave the file out."
+        )
     nbytes = source.whole(number, size, "size (B)")
     seconds = source.number(number, time, "time (us)") * 1e-6
     if seconds <= 0:
-        raise source.bad(number, "time (us) must be greater than 0", time, "Measure again with more iterations.")
+        raise source.bad(
+            number, "time (us) must be greater than 0", time, "Measure again with more iterations."
+        )
     if ranks < 2:
-        raise source.bad(number, "a collective needs at least 2 ranks", str(ranks), "Leave the file out.")
+        raise source.bad(
+            number, "a collective needs at least 2 ranks", str(ranks), "Leave the file out."
+        )
     # alltoall_perf counts what a rank sends to all ranks, itself among them
     each = nbytes / ranks if OPERATIONS[name] == "all_to_all" else float(nbytes)
-    return Row(source.name, number, TOOL, OPERATIONS[name], ranks, float("nan") if hosts is None else hosts, each, seconds)
+    return Row(
+        source.name,
+        number,
+        TOOL,
+        OPERATIONS[name],
+        ranks,
+        float("nan") if hosts is None else hosts,
+        each,
+        seconds,
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ JSON
+# --------------------------------------------------------------------------------------------- JSON
 
 
 def read_json(source: Source) -> list[Row]:
@@ -148,25 +185,45 @@ def read_json(source: Source) -> list[Row]:
     try:
         document = json.loads(source.text)
     except json.JSONDecodeError as error:
-        raise source.bad(error.lineno, f"must be JSON: {error.msg}", remedy="Was the run cut short? Run it again.") from None
+        raise source.bad(
+            error.lineno,
+            f"must be JSON: {error.msg}",
+            remedy="Was the run cut short? Run it again.",
+        ) from None
     except (RecursionError, ValueError) as error:
         raise source.bad(0, "must be JSON", str(error), "Run it again.") from None
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list) or not results:
-        raise source.bad(0, "must hold a list 'results' as nccl-tests -J writes it", remedy="Name a file that nccl-tests -J wrote.")
+        raise source.bad(
+            0,
+            "must hold a list 'results' as nccl-tests -J writes it",
+            remedy="Name a file that nccl-tests -J wrote.",
+        )
     config = document.get("config")
     devices = config.get("devices") if isinstance(config, dict) else None
-    names = [str(d.get("hostname")) for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    names = (
+        [str(d.get("hostname")) for d in devices if isinstance(d, dict)]
+        if isinstance(devices, list)
+        else []
+    )
     ranks = len(names) or source.stated_ranks()
     hosts = len(set(names)) if names else source.hosts
     arguments = document.get("args")
     program = str(arguments[0]) if isinstance(arguments, list) and arguments else ""
-    return [row for number, result in enumerate(results, 1) for row in _json_rows(source, number, result, program, ranks, hosts)]
+    return [
+        row
+        for number, result in enumerate(results, 1)
+        for row in _json_rows(source, number, result, program, ranks, hosts)
+    ]
 
 
-def _json_rows(source: Source, number: int, result: Any, program: str, ranks: int, hosts: int | None) -> Iterator[Row]:
+def _json_rows(
+    source: Source, number: int, result: Any, program: str, ranks: int, hosts: int | None
+) -> Iterator[Row]:
     if not isinstance(result, dict):
-        raise source.bad(number, "each of 'results' must be an object", repr(result), "Run it again.")
+        raise source.bad(
+            number, "each of 'results' must be an object", repr(result), "Run it again."
+        )
     test = str(result.get("experiment_name") or program)
     test = test if test.rsplit("/", 1)[-1] in OPERATIONS else program
     for half in ("out_of_place", "in_place"):
@@ -175,8 +232,18 @@ def _json_rows(source: Source, number: int, result: Any, program: str, ranks: in
             continue
         time = body.get("time", body.get("cpu_time")) if isinstance(body, dict) else None
         if time is None:
-            raise source.bad(number, f"result {number}: '{half}' must be an object with 'time'", repr(body), "Run it again.")
+            raise source.bad(
+                number,
+                f"result {number}: '{half}' must be an object with 'time'",
+                repr(body),
+                "Run it again.",
+            )
         wrong = body.get("nwrong")
         if wrong not in {0, None} if isinstance(wrong, int | float | None) else True:
-            raise source.bad(number, f"result {number}: must have no wrong values (nwrong)", repr(wrong), "Leave the failed run out.")
+            raise source.bad(
+                number,
+                f"result {number}: must have no wrong values (nwrong)",
+                repr(wrong),
+                "Leave the failed run out.",
+            )
         yield _row(source, number, test, ranks, hosts, str(result.get("size")), str(time))

@@ -47,9 +47,11 @@ class Parameter:
     Attributes:
         key: dotted key of a scenario; or, where ``usable`` is False, a name for people.
         value: SI value, or the points of a curve.
-        low, high: ends of the interval of 95 %, like ``value``; None where the points are too few for one.
+        low, high: ends of the interval of 95 %, like ``value``; None where the points are too few
+            for one.
         dimension: of the values; None for a pure number.
-        over: what it was measured over, from the lowest to the highest: world_size, hosts, message_size, clients, file_size, ...
+        over: what it was measured over, from the lowest to the highest: world_size, hosts,
+            message_size, clients, file_size, ...
         residual: mean of \\|fitted / measured - 1\\| over the rows; nan if nothing is left over.
         rows: how many rows it comes from.
         source: files and tool.
@@ -72,7 +74,8 @@ class Parameter:
     usable: bool = True
 
     def plain(self, value: Value | None) -> Any:
-        """``value`` as a scenario file holds it: text with a unit, a number, or the points of a curve; None stays None."""
+        """``value`` as a scenario file holds it: text with a unit, a number, or the points of a
+        curve; None stays None."""
         if value is None:
             return None
         if isinstance(value, tuple):
@@ -108,9 +111,19 @@ def interval(low: float, high: float) -> Ends:
     return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
 
 
-def residuals(rows: pd.DataFrame, law: str, unit: str, measured: Floats, fitted: Floats, used: Any) -> pd.DataFrame:
-    """A table with the columns `RESIDUAL_COLUMNS`; ``rows`` gives the columns that it has in common with the measurements."""
-    out = rows.assign(law=law, unit=unit, measured=measured, fitted=fitted, relative=fitted / measured - 1, used=used)
+def residuals(
+    rows: pd.DataFrame, law: str, unit: str, measured: Floats, fitted: Floats, used: Any
+) -> pd.DataFrame:
+    """A table with the columns `RESIDUAL_COLUMNS`; ``rows`` gives the columns that it has in common
+    with the measurements."""
+    out = rows.assign(
+        law=law,
+        unit=unit,
+        measured=measured,
+        fitted=fitted,
+        relative=fitted / measured - 1,
+        used=used,
+    )
     return out[list(RESIDUAL_COLUMNS)].reset_index(drop=True)
 
 
@@ -136,7 +149,8 @@ def unusable(parameter: Parameter, note: str) -> Parameter:
 
 @dataclass(frozen=True)
 class LogCurve:
-    """Points of a curve with their intervals (None where the rows are too few), and the mean relative error of the rows about them."""
+    """Points of a curve with their intervals (None where the rows are too few), and the mean
+    relative error of the rows about them."""
 
     points: Points
     low: Points | None
@@ -147,8 +161,8 @@ class LogCurve:
 def log_curve(x: Floats, y: Floats) -> LogCurve:
     """A point for each distinct ``x``: the geometric mean of its ``y``.
 
-    The spread of the logarithms within a place, pooled over all places, gives the intervals (t distribution, rows - places degrees of
-    freedom).
+    The spread of the logarithms within a place, pooled over all places, gives the intervals (t
+    distribution, rows - places degrees of freedom).
 
     Args:
         x, y: (n,) positive.

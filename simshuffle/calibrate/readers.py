@@ -40,8 +40,11 @@ def recognise(text: str) -> str | None:
     return next((kind for kind, sign in _SIGNS.items() if sign.search(text)), None)
 
 
-def read_files(paths: Sequence[str | Path], kind: str | None, ranks: int | None, hosts: int | None) -> pd.DataFrame:
-    """The measurements of all files, as a table with the columns `simshuffle.calibrate.table.COLUMNS`.
+def read_files(
+    paths: Sequence[str | Path], kind: str | None, ranks: int | None, hosts: int | None
+) -> pd.DataFrame:
+    """The measurements of all files, as a table with the columns
+    `simshuffle.calibrate.table.COLUMNS`.
 
     Args:
         paths: the files.
@@ -52,13 +55,21 @@ def read_files(paths: Sequence[str | Path], kind: str | None, ranks: int | None,
         InputError: with path and line.
     """
     if kind is not None and kind not in READERS:
-        raise InputError(Problem("--as", "must be a kind of file", repr(kind), nearest(kind, list(READERS))), "command line")
+        raise InputError(
+            Problem("--as", "must be a kind of file", repr(kind), nearest(kind, list(READERS))),
+            "command line",
+        )
     if not paths:
-        raise InputError(Problem("", "needs at least one measurement file", "none", "Name one."), "calibrate")
+        raise InputError(
+            Problem("", "needs at least one measurement file", "none", "Name one."), "calibrate"
+        )
     names = [Path(path).name for path in paths]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InputError(Problem("", "files must have different names", ", ".join(twice), "Rename one of them."), "calibrate")
+        raise InputError(
+            Problem("", "files must have different names", ", ".join(twice), "Rename one of them."),
+            "calibrate",
+        )
     return as_table(row for path in paths for row in _read(Path(path), kind, ranks, hosts))
 
 
@@ -68,5 +79,7 @@ def _read(path: Path, kind: str | None, ranks: int | None, hosts: int | None) ->
     if found is None:
         first = next((line for _, line in source.lines() if line.strip()), "")
         rule = f"must be output of {', '.join(READERS)}"
-        raise source.bad(1, rule, first or "nothing", "Name its kind with --as KIND, or leave the file out.")
+        raise source.bad(
+            1, rule, first or "nothing", "Name its kind with --as KIND, or leave the file out."
+        )
     return READERS[found](source)

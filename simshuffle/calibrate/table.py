@@ -13,14 +13,20 @@ COLUMNS = {
     "source": "name of the file, without its folder",
     "line": "line of the file; of a JSON file the number of the result, from 1",
     "tool": "nccl-tests, osu, ior, mdtest or epochs",
-    "operation": "all_reduce, all_to_all, latency, bandwidth, read, write, file_read, file_stat, iteration",
+    "operation": (
+        "all_reduce, all_to_all, latency, bandwidth, read, write, file_read, file_stat, iteration"
+    ),
     "ranks": "processes or GPUs that took part; clients of a file system",
     "hosts": "hosts that they filled; empty if not known",
     "nbytes": "bytes of a message, of a file or of a transfer; empty if there is none",
     "seconds": "time of one operation (s); empty if a rate was measured",
-    "rate": "bytes/s, or operations/s for files, of all ranks together; empty if a time was measured",
+    "rate": (
+        "bytes/s, or operations/s for files, of all ranks together; empty if a time was measured"
+    ),
     "count": "repetitions that the number is the mean of",
-    "spread": "standard deviation over those repetitions, in the unit of the number; empty if not known",
+    "spread": (
+        "standard deviation over those repetitions, in the unit of the number; empty if not known"
+    ),
     "model": "neural network; empty but for epochs",
     "epoch": "number of the epoch; 0 but for epochs",
     "batch": "samples of a rank in an iteration; 0 but for epochs",

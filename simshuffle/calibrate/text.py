@@ -14,7 +14,8 @@ from simshuffle.printed import new_table
 
 
 def parts(calibration: Calibration) -> list[Table | str]:
-    """Tables of what goes into a scenario and of what does not, and sentences on what was left out or assumed."""
+    """Tables of what goes into a scenario and of what does not, and sentences on what was left out
+    or assumed."""
     out: list[Table | str] = []
     usable = [p for p in calibration.parameters if p.usable]
     for model in sorted({p.model for p in usable}):
@@ -40,10 +41,22 @@ def _table(title: str, parameters: list[Parameter]) -> Table:
         ends = missing if p.low is None else f"{low} to {high}"
         if isinstance(p.value, tuple) and p.low is not None:
             ends = "see the file"
-        over = ", ".join(f"{name.replace('_', ' ')} {_range(name, *ends_)}" for name, ends_ in p.over.items())
-        table.add_row(p.key, shown(p, p.value), ends, over, "-" if math.isnan(p.residual) else f"{p.residual:.1%}")
+        over = ", ".join(
+            f"{name.replace('_', ' ')} {_range(name, *ends_)}" for name, ends_ in p.over.items()
+        )
+        table.add_row(
+            p.key,
+            shown(p, p.value),
+            ends,
+            over,
+            "-" if math.isnan(p.residual) else f"{p.residual:.1%}",
+        )
     return table
 
 
 def _range(name: str, low: float, high: float) -> str:
-    return shown_place(name, low) if low == high else f"{shown_place(name, low)} to {shown_place(name, high)}"
+    return (
+        shown_place(name, low)
+        if low == high
+        else f"{shown_place(name, low)} to {shown_place(name, high)}"
+    )

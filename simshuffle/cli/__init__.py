@@ -1,4 +1,5 @@
-"""The command line: verbs only. The one place that prints or exits; a verb imports what it needs when it is called."""
+"""The command line: verbs only. The one place that prints or exits; a verb imports what it needs
+when it is called."""
 
 from __future__ import annotations
 
@@ -8,7 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from simshuffle.cli import calibrate, mechanisms, networks, policies, runs, testbed, train, tta, validate
+from simshuffle.cli import (
+    calibrate,
+    mechanisms,
+    networks,
+    policies,
+    runs,
+    testbed,
+    train,
+    tta,
+    validate,
+)
 from simshuffle.cli.common import say
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.version import __version__
@@ -39,13 +50,16 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, 1 a failure, 2 bad input, 130 interrupted."""
+    """Run the command line; returns the exit status: 0, 1 a failure, 2 bad input, 130
+    interrupted."""
     try:
         status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except InputError as error:
@@ -60,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = INTERRUPTED
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
-        say(f"{name}{error.strerror or error}. Nothing was written; free some space or choose another --out.")
+        say(
+            f"{name}{error.strerror or error}. Nothing was written; free some space or choose"
+            " another --out."
+        )
         return 1
     except _UsageError as error:
         error.show()

@@ -19,29 +19,69 @@ app = typer.Typer()
 @app.command()
 def calibrate(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Output of nccl-tests, OSU, IOR or mdtest, or an epoch log (CSV).")
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Output of nccl-tests, OSU, IOR or mdtest, or an epoch log (CSV).",
+        ),
     ],
     kind: Annotated[
-        str | None, typer.Option("--as", metavar="KIND", help="Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest or epochs.")
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="KIND",
+            help="Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest or epochs.",
+        ),
     ] = None,
     fit_up_to: Annotated[
-        int | None, typer.Option("--fit-up-to", min=1, metavar="RANKS", help="Fit what has at most so many ranks; predict the rest.")
+        int | None,
+        typer.Option(
+            "--fit-up-to",
+            min=1,
+            metavar="RANKS",
+            help="Fit what has at most so many ranks; predict the rest.",
+        ),
     ] = None,
-    epochs: Annotated[str, typer.Option(metavar="WHICH", help="Epoch log: steady (from the second on) or all.")] = "steady",
+    epochs: Annotated[
+        str, typer.Option(metavar="WHICH", help="Epoch log: steady (from the second on) or all.")
+    ] = "steady",
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="[LOGGED=]ENTRY", help="Epoch log: the catalog's entry for a model; may be given several times."),
+        typer.Option(
+            metavar="[LOGGED=]ENTRY",
+            help="Epoch log: the catalog's entry for a model; may be given several times.",
+        ),
     ] = None,
-    accelerator: Annotated[str | None, typer.Option(metavar="NAME", help="Epoch log: key of the step times.")] = None,
-    gpus_per_host: Annotated[int, typer.Option(min=1, help="Epoch log without a column hosts: GPUs of a host.")] = 4,
-    ranks: Annotated[int | None, typer.Option(min=2, help="Ranks, where a file does not say it (OSU collectives).")] = None,
-    hosts: Annotated[int | None, typer.Option(min=1, help="Hosts, where a file does not say it.")] = None,
-    storage: Annotated[str, typer.Option(metavar="WHICH", help="What IOR and mdtest measured: pfs or ssd.")] = "pfs",
-    out: Annotated[Path | None, typer.Option(help="Folder; the default is results/calibration-NAME-FINGERPRINT.")] = None,
+    accelerator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Epoch log: key of the step times.")
+    ] = None,
+    gpus_per_host: Annotated[
+        int, typer.Option(min=1, help="Epoch log without a column hosts: GPUs of a host.")
+    ] = 4,
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=2, help="Ranks, where a file does not say it (OSU collectives)."),
+    ] = None,
+    hosts: Annotated[
+        int | None, typer.Option(min=1, help="Hosts, where a file does not say it.")
+    ] = None,
+    storage: Annotated[
+        str, typer.Option(metavar="WHICH", help="What IOR and mdtest measured: pfs or ssd.")
+    ] = "pfs",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder; the default is results/calibration-NAME-FINGERPRINT."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the parameters as JSON on standard output, and nothing else.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print the parameters as JSON on standard output, and nothing else."
+        ),
+    ] = False,
 ) -> None:
-    """Fit latencies, bandwidths, rates, compute times and jitter to FILE..., as a fragment that a scenario includes."""
+    """Fit latencies, bandwidths, rates, compute times and jitter to FILE..., as a fragment that a
+    scenario includes."""
     from simshuffle.calibrate import calibrate as fit
     from simshuffle.calibrate.result import holds
     from simshuffle.folders import check_place
@@ -58,7 +98,11 @@ def calibrate(
         hosts=hosts,
         store=storage,
     )
-    folder = out if out is not None else Path("results") / f"calibration-{files[0].stem}-{result.fingerprint}"
+    folder = (
+        out
+        if out is not None
+        else Path("results") / f"calibration-{files[0].stem}-{result.fingerprint}"
+    )
     if not force and holds(folder, result.fingerprint):
         say(f"{folder} already holds this calibration; nothing was written.")
     else:
@@ -70,7 +114,10 @@ def calibrate(
     _print(result)
     for name in result.fragments():
         typer.echo(f"Include in a scenario: {folder / name}")
-    typer.echo(f"Residuals: {folder / 'residuals.csv'}\nFigure: {folder / 'residuals.png'} and {folder / 'residuals.pdf'}")
+    typer.echo(
+        f"Residuals: {folder / 'residuals.csv'}\nFigure: {folder / 'residuals.png'} and"
+        f" {folder / 'residuals.pdf'}"
+    )
 
 
 def _print(result: Calibration) -> None:

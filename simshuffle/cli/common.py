@@ -17,9 +17,17 @@ if TYPE_CHECKING:
     from simshuffle.scenario import Scenario
 
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set a value of the scenario; may be given several times.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY.PATH=VALUE",
+        help="Set a value of the scenario; may be given several times.",
+    ),
 ]
-ScenarioArgument = Annotated[list[str], typer.Argument(metavar="SCENARIO...", help="Scenario files, or names below scenarios/.")]
+ScenarioArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="SCENARIO...", help="Scenario files, or names below scenarios/."),
+]
 
 
 def load(references: Sequence[str], assignments: Sequence[str] | None) -> list[Scenario]:
@@ -64,12 +72,21 @@ def values(assignments: Sequence[str]) -> dict[str, Any]:
     for text in assignments:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            problems.append(Problem("--set", "is written KEY.PATH=VALUE", repr(text), "For example --set world_size=512."))
+            problems.append(
+                Problem(
+                    "--set",
+                    "is written KEY.PATH=VALUE",
+                    repr(text),
+                    "For example --set world_size=512.",
+                )
+            )
             continue
         try:
             values[key.strip()] = read_value(value)
         except ValueError:
-            problems.append(Problem(f"--set {key}", "the value must be plain YAML", repr(value), "Quote it."))
+            problems.append(
+                Problem(f"--set {key}", "the value must be plain YAML", repr(value), "Quote it.")
+            )
     if problems:
         raise InputError(problems, "command line")
     return values
@@ -82,7 +99,14 @@ def progress_bars() -> Iterator[Callable[[str, float], None] | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),

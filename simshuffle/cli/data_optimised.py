@@ -37,7 +37,8 @@ def train_data_optimised(
     force: bool,
     bars: Callable[[int], AbstractContextManager[Progress]],
 ) -> None:
-    """Carry out the study and show its report. Arguments as of the verb; ``bars`` shows the progress of so many runs."""
+    """Carry out the study and show its report. Arguments as of the verb; ``bars`` shows the
+    progress of so many runs."""
     from simshuffle.train import data_optimised
 
     study = data_optimised.load_study(reference, values)
@@ -50,7 +51,9 @@ def train_data_optimised(
         at_once = processes or (None if device == "cpu" else 1)
         try:
             with bars(data_optimised.count_jobs(study)) as progress:
-                result = data_optimised.run_study(study, folder, progress=progress, processes=at_once, device=device, force=force)
+                result = data_optimised.run_study(
+                    study, folder, progress=progress, processes=at_once, device=device, force=force
+                )
         except KeyboardInterrupt:
             say(f"Interrupted. What was finished is in {folder}; the same command goes on with it.")
             raise typer.Exit(INTERRUPTED) from None

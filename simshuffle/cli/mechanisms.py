@@ -19,26 +19,50 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Place = Annotated[Path | None, typer.Option(help="Result folder; the default is results/VERB-NAME-FINGERPRINT.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the tables as JSON on standard output, and nothing else.")]
+Place = Annotated[
+    Path | None, typer.Option(help="Result folder; the default is results/VERB-NAME-FINGERPRINT.")
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print the tables as JSON on standard output, and nothing else."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is in the result folder.")]
-Processes = Annotated[int | None, typer.Option(min=1, help="Simulations at once; the default is one on each core.")]
-ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or a name below scenarios/.")]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="Simulations at once; the default is one on each core.")
+]
+ScenarioName = Annotated[
+    str, typer.Argument(metavar="SCENARIO", help="A scenario file, or a name below scenarios/.")
+]
 
 
 @app.command()
 def ablate(
     scenario: ScenarioName,
-    start: Annotated[str, typer.Option(metavar="EXCHANGE", help="The exchange to begin with, as in a scenario.")] = "importance_exchange",
+    start: Annotated[
+        str, typer.Option(metavar="EXCHANGE", help="The exchange to begin with, as in a scenario.")
+    ] = "importance_exchange",
     end: Annotated[
-        str, typer.Option(metavar="EXCHANGE", help="The exchange to end with; at the same exchange_fraction.")
+        str,
+        typer.Option(
+            metavar="EXCHANGE", help="The exchange to end with; at the same exchange_fraction."
+        ),
     ] = "importance_pair",
     also: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A further switch, such as payload=encoded; may be given several times.")
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A further switch, such as payload=encoded; may be given several times.",
+        ),
     ] = None,
     alone: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A value that is set alone, at the start and at the end; may be given several times."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help=(
+                "A value that is set alone, at the start and at the end; may be given several"
+                " times."
+            ),
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds, from that of the scenario on.")] = 3,
     set_: SetOption = None,
@@ -47,42 +71,76 @@ def ablate(
     force: Force = False,
     processes: Processes = None,
 ) -> None:
-    """Take the difference of two exchanges apart: which mechanism costs how much of the epoch of SCENARIO."""
+    """Take the difference of two exchanges apart: which mechanism costs how much of the epoch of
+    SCENARIO."""
     from simshuffle.mechanisms import ablate as ablation
 
     loaded = _loaded(scenario, set_)
-    asked = ablation.request(loaded, start, end, _pairs("--also", also), _pairs("--alone", alone), seeds)
+    asked = ablation.request(
+        loaded, start, end, _pairs("--also", also), _pairs("--alone", alone), seeds
+    )
     about = {"start": start, "end": end, "also": also or [], "alone": alone or [], "seeds": seeds}
     text = f"{asked.start.to_yaml()}---\n{asked.end.to_yaml()}"
     say(f"{asked.simulations} simulations.")
-    _show("ablation", loaded, about, text, lambda progress: ablation.ablate(asked, processes, progress), out, json, force)
+    _show(
+        "ablation",
+        loaded,
+        about,
+        text,
+        lambda progress: ablation.ablate(asked, processes, progress),
+        out,
+        json,
+        force,
+    )
 
 
 @app.command()
 def hiding(
     scenario: ScenarioName,
     world_size: Annotated[
-        list[int] | None, typer.Option(metavar="M", help="Ranks; may be given several times. Default: 64 to 4096, as far as they fit.")
+        list[int] | None,
+        typer.Option(
+            metavar="M",
+            help="Ranks; may be given several times. Default: 64 to 4096, as far as they fit.",
+        ),
     ] = None,
     way: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="authors, pair, encoded, wire, or own; several times for several. Default: the first four."),
+        typer.Option(
+            metavar="NAME",
+            help=(
+                "authors, pair, encoded, wire, or own; several times for several. Default: the"
+                " first four."
+            ),
+        ),
     ] = None,
-    tolerance: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of the epoch that may be added.")] = 0.01,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of the epoch that may be added.")
+    ] = 0.01,
     set_: SetOption = None,
     out: Place = None,
     json: AsJson = False,
     force: Force = False,
     processes: Processes = None,
 ) -> None:
-    """Find the largest exchange fraction that costs the epoch of SCENARIO nothing, for each number of ranks, and what ends it."""
+    """Find the largest exchange fraction that costs the epoch of SCENARIO nothing, for each number
+    of ranks, and what ends it."""
     from simshuffle.mechanisms import hiding as search
 
     loaded = _loaded(scenario, set_)
     ways, sized = search.ways(loaded, way or []), search.scenarios(loaded, world_size or [])
     about = {"ways": ways, "tolerance": tolerance}
     text = "---\n".join(single.to_yaml() for single in sized)
-    _show("hiding", loaded, about, text, lambda progress: search.hiding(sized, ways, tolerance, processes, progress), out, json, force)
+    _show(
+        "hiding",
+        loaded,
+        about,
+        text,
+        lambda progress: search.hiding(sized, ways, tolerance, processes, progress),
+        out,
+        json,
+        force,
+    )
 
 
 def _loaded(reference: str, assignments: Sequence[str] | None) -> Scenario:
@@ -104,7 +162,14 @@ def _pairs(option: str, texts: Sequence[str] | None) -> list[tuple[str, Any]]:
         except ValueError:
             equals = ""
         if not equals or not key.strip():
-            problems.append(Problem(option, "is written KEY=VALUE", repr(text), f"For example {option} payload=encoded."))
+            problems.append(
+                Problem(
+                    option,
+                    "is written KEY=VALUE",
+                    repr(text),
+                    f"For example {option} payload=encoded.",
+                )
+            )
     if problems:
         raise InputError(problems, "command line")
     return out
@@ -129,12 +194,18 @@ def _show(
 
     mark = folders.fingerprint(kind, asked, text)
     verb = folders.VERBS[kind]
-    folder = out if out is not None else Path("results") / f"{verb}-{scenario.name.replace('/', '-')}-{mark}"
+    folder = (
+        out
+        if out is not None
+        else Path("results") / f"{verb}-{scenario.name.replace('/', '-')}-{mark}"
+    )
     result = None if force else folders.existing(folder, mark)
     if result is None:
         check_place(folder, replace=force)  # before a long simulation, not after it
         with progress_bars() as bars:
-            result = folders.outcome(kind, work((lambda share: bars(verb, share)) if bars else None), asked, text)
+            result = folders.outcome(
+                kind, work((lambda share: bars(verb, share)) if bars else None), asked, text
+            )
         result.save(folder, replace=force)
     else:
         say(f"{folder} already holds this result; nothing was simulated.")

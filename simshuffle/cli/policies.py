@@ -15,17 +15,40 @@ app = typer.Typer()
 
 @app.command()
 def policies(
-    study: Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario or study: a file, a name below scenarios/, or nopfs.")],
-    policy: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A policy; may be given several times. Default: all.")] = None,
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="A scenario or study: a file, a name below scenarios/, or nopfs.",
+        ),
+    ],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A policy; may be given several times. Default: all."),
+    ] = None,
     case: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A case of a study; may be given several times. Default: all.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A case of a study; may be given several times. Default: all."
+        ),
     ] = None,
     set_: SetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Result folder; the default is results/policies-NAME-FINGERPRINT.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON on standard output, and nothing else.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is in the result folder.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Result folder; the default is results/policies-NAME-FINGERPRINT."),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print the tables as JSON on standard output, and nothing else."
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what is in the result folder.")
+    ] = False,
 ) -> None:
-    """Compare data-loading policies: epoch time, ratio to the lower bound, bytes by source, coverage and storage."""
+    """Compare data-loading policies: epoch time, ratio to the lower bound, bytes by source,
+    coverage and storage."""
     from rich.console import Console
 
     from simshuffle.folders import check_place
@@ -36,7 +59,11 @@ def policies(
     loaded = load(study, values(set_ or [])).only(case or [])
     chosen = policy or []
     mark = folders.fingerprint(loaded, chosen)
-    folder = out if out is not None else Path("results") / f"policies-{loaded.name.replace('/', '-')}-{mark}"
+    folder = (
+        out
+        if out is not None
+        else Path("results") / f"policies-{loaded.name.replace('/', '-')}-{mark}"
+    )
     result = None if force else folders.existing(folder, mark)
     if result is None:
         check_place(folder, replace=force)

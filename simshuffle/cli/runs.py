@@ -20,9 +20,18 @@ app = typer.Typer()
 def run(
     scenario: ScenarioArgument,
     set_: SetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Result folder; the default is results/NAME-FINGERPRINT.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the epochs table as JSON on standard output, and nothing else.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is in the result folder.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Result folder; the default is results/NAME-FINGERPRINT.")
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print the epochs table as JSON on standard output, and nothing else."
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what is in the result folder.")
+    ] = False,
 ) -> None:
     """Simulate SCENARIO... and write tables and the breakdown figure into a result folder."""
     from simshuffle.experiment import resolved_yaml
@@ -32,7 +41,11 @@ def run(
 
     scenarios = load(scenario, set_)
     mark = fingerprint(resolved_yaml(scenarios))
-    folder = out if out is not None else Path("results") / f"{scenarios[0].name.replace('/', '-')}-{mark}"
+    folder = (
+        out
+        if out is not None
+        else Path("results") / f"{scenarios[0].name.replace('/', '-')}-{mark}"
+    )
     result = None if force else existing(folder, mark)
     if result is None:
         check_place(folder, replace=force)  # before a long simulation, not after it
@@ -45,7 +58,9 @@ def run(
         typer.echo(epochs_as_json(result.epochs))
         return
     _print_result(result)
-    typer.echo(f"Tables: {folder}\nFigure: {folder / 'breakdown.png'} and {folder / 'breakdown.pdf'}")
+    typer.echo(
+        f"Tables: {folder}\nFigure: {folder / 'breakdown.png'} and {folder / 'breakdown.pdf'}"
+    )
 
 
 @app.command()
@@ -70,7 +85,13 @@ def check(scenario: ScenarioArgument, set_: SetOption = None) -> None:
 def plot(
     folder: Annotated[Path, typer.Argument(help="A result folder.")],
     out: Annotated[
-        Path | None, typer.Option(help="Path of the figure without suffix; of a comparison or study, a folder. The default is in FOLDER.")
+        Path | None,
+        typer.Option(
+            help=(
+                "Path of the figure without suffix; of a comparison or study, a folder. The default"
+                " is in FOLDER."
+            )
+        ),
     ] = None,
 ) -> None:
     """Draw the figures of a result folder again, from its tables."""
@@ -91,7 +112,9 @@ def plot(
             typer.echo(f"Figure: {path}")
         return
     if comparisons.holds(folder):
-        for path in comparisons.draw(comparisons.read(folder).tables, folder if out is None else out):
+        for path in comparisons.draw(
+            comparisons.read(folder).tables, folder if out is None else out
+        ):
             typer.echo(f"Figure: {path}")
         return
     if mechanisms.holds(folder):
@@ -106,11 +129,15 @@ def plot(
         _plot_study(folder, out)
         return
     if data_optimised.holds(folder):
-        for path in data_optimised.draw(data_optimised.read(folder).tables, folder if out is None else out):
+        for path in data_optimised.draw(
+            data_optimised.read(folder).tables, folder if out is None else out
+        ):
             typer.echo(f"Figure: {path}")
         return
     result = read(folder)
-    figure = plots.breakdown_figure(result.breakdown, report.waiting(result.timeline), result.epochs)
+    figure = plots.breakdown_figure(
+        result.breakdown, report.waiting(result.timeline), result.epochs
+    )
     stem = out if out is not None else folder / "breakdown"
     stem.parent.mkdir(parents=True, exist_ok=True)
     for path in plots.save(figure, stem):
@@ -123,7 +150,10 @@ def _plot_study(folder: Path, out: Path | None) -> None:
     result = studies.read(folder)
     if result.meta["state"] != "finished":
         there = int(result.tables.runs["status"].isin(["done", "failed"]).sum())
-        say(f"This study is {result.meta['state']}: the figures show {there} of {len(result.tables.runs)} runs. {studies.REPEAT}")
+        say(
+            f"This study is {result.meta['state']}: the figures show {there} of"
+            f" {len(result.tables.runs)} runs. {studies.REPEAT}"
+        )
     for path in studies.draw(result.tables, folder if out is None else out):
         typer.echo(f"Figure: {path}")
 

@@ -21,34 +21,64 @@ app = typer.Typer()
 
 INTERRUPTED = 130
 FIRST_LINE, NEXT_LINE = 10.0, 60.0
-"""s until the first line about the time left, and between two of them, where there is no terminal."""
+"""s until the first line about the time left, and between two of them, where there is no
+terminal."""
 
 
 @app.command()
 def train(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or a name below studies/.")],
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY", help="A study file, or a name below studies/.")
+    ],
     set_: SetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Result folder; the default is results/NAME-FINGERPRINT.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Processes at once; the default is all cores, or one on a GPU.")] = None,
-    device: Annotated[str, typer.Option(help="What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.")] = "auto",
-    json: Annotated[bool, typer.Option("--json", help="Print runs and summary as JSON on standard output, and nothing else.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Begin anew: remove what is in the result folder first.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Result folder; the default is results/NAME-FINGERPRINT.")
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes at once; the default is all cores, or one on a GPU."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.")
+    ] = "auto",
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print runs and summary as JSON on standard output, and nothing else."
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin anew: remove what is in the result folder first.")
+    ] = False,
 ) -> None:
-    """Train every run of STUDY on emulated ranks and write tables, a report and figures. A stopped study goes on when called again."""
+    """Train every run of STUDY on emulated ranks and write tables, a report and figures. A stopped
+    study goes on when called again."""
     device = _available(device)
     from simshuffle.cli.data_optimised import is_data_optimised, train_data_optimised
 
     at_once = processes or (None if device == "cpu" else 1)
     given = values(set_ or [])
     if is_data_optimised(study):
-        train_data_optimised(study, given, out=out, processes=at_once, device=device, json=json, force=force, bars=_progress)
+        train_data_optimised(
+            study,
+            given,
+            out=out,
+            processes=at_once,
+            device=device,
+            json=json,
+            force=force,
+            bars=_progress,
+        )
     else:
-        result, folder = _train_shuffling(study, given, out=out, processes=at_once, device=device, force=force)
+        result, folder = _train_shuffling(
+            study, given, out=out, processes=at_once, device=device, force=force
+        )
         _show(result, folder, json=json)
 
 
 def train_study(reference: str, given: dict[str, Any], processes: int | None) -> Path:
-    """The result folder of a study of shuffling strategies, which is trained as by `train`; runs that are there are kept.
+    """The result folder of a study of shuffling strategies, which is trained as by `train`; runs
+    that are there are kept.
 
     Raises:
         InputError: there is no such study, or it is of another kind.
@@ -57,15 +87,31 @@ def train_study(reference: str, given: dict[str, Any], processes: int | None) ->
     from simshuffle.cli.data_optimised import is_data_optimised
 
     if is_data_optimised(reference):
-        problem = Problem("kind", "must be a study of shuffling strategies", "data_optimised", "Name another study.")
+        problem = Problem(
+            "kind",
+            "must be a study of shuffling strategies",
+            "data_optimised",
+            "Name another study.",
+        )
         raise InputError(problem, reference)
     return _train_shuffling(
-        reference, given, out=None, processes=processes or (None if device == "cpu" else 1), device=device, force=False
+        reference,
+        given,
+        out=None,
+        processes=processes or (None if device == "cpu" else 1),
+        device=device,
+        force=False,
     )[1]
 
 
 def _train_shuffling(
-    reference: str, given: dict[str, Any], *, out: Path | None, processes: int | None, device: str, force: bool
+    reference: str,
+    given: dict[str, Any],
+    *,
+    out: Path | None,
+    processes: int | None,
+    device: str,
+    force: bool,
 ) -> tuple[Result, Path]:
     """A study of shuffling strategies, trained to its end: its result and its folder."""
     from simshuffle.accuracy import folder as folders
@@ -83,8 +129,13 @@ def _train_shuffling(
     else:
         folders.begin(folder, meta, study.to_yaml(), force=force)
         earlier = _nothing if out is not None or force else _earlier(name)
-        with _stoppable(folder, [folder / folders.RUNS / name for name in jobs]), _progress(len(jobs)) as progress:
-            result, outcome = shuffling.carry_out(jobs, folder, processes=processes, progress=progress, earlier=earlier)
+        with (
+            _stoppable(folder, [folder / folders.RUNS / name for name in jobs]),
+            _progress(len(jobs)) as progress,
+        ):
+            result, outcome = shuffling.carry_out(
+                jobs, folder, processes=processes, progress=progress, earlier=earlier
+            )
         say(f"{len(outcome.made)} runs trained; {len(outcome.kept)} were there.")
     return result, folder
 
@@ -105,13 +156,21 @@ def _show(result: Result, folder: Path, *, json: bool) -> None:
 
 @contextmanager
 def _stoppable(folder: Path, runs: Sequence[Path]) -> Iterator[None]:
-    """Say what is there of a study that is stopped or cannot be written, and end as interrupted or as a failure."""
+    """Say what is there of a study that is stopped or cannot be written, and end as interrupted or
+    as a failure."""
     try:
         yield
     except (KeyboardInterrupt, OSError) as error:
-        why = f"{error.filename or folder}: {error.strerror or error}" if isinstance(error, OSError) else "Interrupted"
+        why = (
+            f"{error.filename or folder}: {error.strerror or error}"
+            if isinstance(error, OSError)
+            else "Interrupted"
+        )
         there = sum(run.exists() for run in runs)
-        say(f"{why}. {there} of {len(runs)} runs are in {folder}; the same command goes on with them.")
+        say(
+            f"{why}. {there} of {len(runs)} runs are in {folder}; the same command goes on with"
+            " them."
+        )
         raise typer.Exit(1 if isinstance(error, OSError) else INTERRUPTED) from None
 
 
@@ -121,16 +180,31 @@ def _available(device: str) -> str:
         import sklearn  # noqa: F401
         import torch
     except ImportError as error:
-        problem = Problem("", f"training needs {error.name}", "", "Install it: pip install 'simshuffle[train]'.")
+        problem = Problem(
+            "", f"training needs {error.name}", "", "Install it: pip install 'simshuffle[train]'."
+        )
         raise InputError(problem, "simshuffle train") from None
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, number = device.partition(":")
     if kind not in {"cpu", "cuda"} or (number and not number.isdigit()):
-        raise InputError(Problem("--device", "must be auto, cpu, cuda or cuda:N", repr(device), "Leave it out for auto."), "command line")
+        raise InputError(
+            Problem(
+                "--device",
+                "must be auto, cpu, cuda or cuda:N",
+                repr(device),
+                "Leave it out for auto.",
+            ),
+            "command line",
+        )
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         found = f"{torch.cuda.device_count()} GPUs that torch can use"
-        raise InputError(Problem("--device", f"must be there; torch finds {found}", repr(device), "Train on the CPU."), "command line")
+        raise InputError(
+            Problem(
+                "--device", f"must be there; torch finds {found}", repr(device), "Train on the CPU."
+            ),
+            "command line",
+        )
     return device
 
 
@@ -149,7 +223,8 @@ def _earlier(study: str) -> Callable[[str], Path | None]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Progress]:
-    """A bar with the runs and an estimate of the time left; where there is no terminal, a line now and then."""
+    """A bar with the runs and an estimate of the time left; where there is no terminal, a line now
+    and then."""
     import sys
 
     if not sys.stderr.isatty():
@@ -159,12 +234,24 @@ def _progress(total: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn())
-    with Bars(*columns, TextColumn("{task.fields[left]}"), console=Console(stderr=True), transient=True) as bars:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+    )
+    with Bars(
+        *columns, TextColumn("{task.fields[left]}"), console=Console(stderr=True), transient=True
+    ) as bars:
         task = bars.add_task(f"0 of {total} runs", total=1.0, left="")
 
         def report(standing: Standing) -> None:
-            bars.update(task, completed=standing.share, description=f"{standing.done} of {standing.total} runs", left=_left(standing))
+            bars.update(
+                task,
+                completed=standing.share,
+                description=f"{standing.done} of {standing.total} runs",
+                left=_left(standing),
+            )
 
         yield report
 

@@ -19,25 +19,54 @@ app = typer.Typer()
 
 @app.command()
 def validate(
-    only: Annotated[list[str] | None, typer.Option(metavar="SET", help="A set of rows; may be given several times. Default: all.")] = None,
-    folder: Annotated[Path | None, typer.Option("--from", help="Folder of CSV files; the default is what comes with simshuffle.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the table and the figure; nothing is written without it.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print rows and summary as JSON on standard output, and nothing else.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print all rows as Markdown tables.")] = False,
-    processes: Annotated[int | None, typer.Option(min=1, help="Simulations at once; the default is one on each core.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SET", help="A set of rows; may be given several times. Default: all."
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="Folder of CSV files; the default is what comes with simshuffle."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the table and the figure; nothing is written without it."),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print rows and summary as JSON on standard output, and nothing else."
+        ),
+    ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print all rows as Markdown tables.")
+    ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Simulations at once; the default is one on each core."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")] = False,
 ) -> None:
-    """Predict what was measured on real machines, and print the errors: fitted and predicted rows apart."""
+    """Predict what was measured on real machines, and print the errors: fitted and predicted rows
+    apart."""
     from simshuffle.folders import check_place
     from simshuffle.validation import folder as folders
     from simshuffle.validation import text, validate
 
     if json and markdown:
-        raise InputError(Problem("--markdown", "cannot be combined with --json", "both", "Leave one out."), "command line")
+        raise InputError(
+            Problem("--markdown", "cannot be combined with --json", "both", "Leave one out."),
+            "command line",
+        )
     if out is not None:
         check_place(out, replace=force)  # before the simulations, not after them
     with progress_bars() as bars:
-        results = validate(only, folder, processes, (lambda share: bars("validate", share)) if bars else None)
+        results = validate(
+            only, folder, processes, (lambda share: bars("validate", share)) if bars else None
+        )
     if out is not None:
         folders.save(results, out, replace=force)
     if json:

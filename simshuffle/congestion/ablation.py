@@ -1,4 +1,5 @@
-"""What decides: barriers, messages or partners. Each is switched on its own, at equal bytes. From the table of times alone."""
+"""What decides: barriers, messages or partners. Each is switched on its own, at equal bytes. From
+the table of times alone."""
 
 from __future__ import annotations
 
@@ -26,9 +27,11 @@ def _corner(state: tuple[bool, ...]) -> Variant:
 
 
 CORNERS = tuple(_corner(state) for state in STATES)
-"""All states of the switches, from none to all; the first is the practice: a permutation and a barrier for every sample."""
+"""All states of the switches, from none to all; the first is the practice: a permutation and a
+barrier for every sample."""
 PARTNERS_ALONE = tuple(
-    Variant(pattern, "sample", barrier=True) for pattern in ("linear_shift", "xor", "pairing_topology", "pairing_importance")
+    Variant(pattern, "sample", barrier=True)
+    for pattern in ("linear_shift", "xor", "pairing_topology", "pairing_importance")
 )
 """Other partners in place of the permutations, and nothing else."""
 
@@ -41,16 +44,23 @@ ABLATION_COLUMNS = {
     "alone_min": "lowest of the seeds",
     "alone_max": "highest of the seeds",
     "last": "the same, switched when the others are on already; empty for other partners",
-    "mean": "geometric mean over seeds and over all orders of switching; the three multiply to that of 'all three'",
+    "mean": (
+        "geometric mean over seeds and over all orders of switching; the three multiply to that of"
+        " 'all three'"
+    ),
 }
 
 
 def ablation(times: pd.DataFrame) -> pd.DataFrame:
-    """Factors on the time, for every world size, set of bytes and model that has all of `CORNERS`: columns `ABLATION_COLUMNS`."""
+    """Factors on the time, for every world size, set of bytes and model that has all of `CORNERS`:
+    columns `ABLATION_COLUMNS`."""
     rows: list[dict[str, object]] = []
     for (world_size, bytes_set, model), case in groups(times, "world_size", "bytes_set", "model"):
         wide = case.pivot(index="seed", columns=VARIANT, values="time_s")
-        logs = {Variant(*column): np.log(values) for column, values in zip(wide.columns, wide.to_numpy().T, strict=True)}
+        logs = {
+            Variant(*column): np.log(values)
+            for column, values in zip(wide.columns, wide.to_numpy().T, strict=True)
+        }
         if all(corner in logs for corner in CORNERS):
             key = {"world_size": world_size, "bytes_set": bytes_set, "model": model}
             rows += [{**key, **row} for row in _factors(logs)]
@@ -62,12 +72,18 @@ def _factors(logs: dict[Variant, Floats]) -> list[dict[str, object]]:
     at = {state: logs[corner] for state, corner in zip(STATES, CORNERS, strict=True)}
     rows = []
     for number, switch in enumerate(SWITCHES):
-        changes = {state: at[_switched(state, number)] - at[state] for state in STATES if not state[number]}
+        changes = {
+            state: at[_switched(state, number)] - at[state] for state in STATES if not state[number]
+        }
         mean = np.sum([_weight(sum(state)) * change for state, change in changes.items()], axis=0)
         rows.append(_row(switch, changes[STATES[0]], changes[max(changes, key=sum)], mean))
     whole = at[STATES[-1]] - at[STATES[0]]
     rows.append(_row("all three", whole, whole, whole))
-    rows += [_row(f"{other.pattern} alone", logs[other] - at[STATES[0]]) for other in PARTNERS_ALONE if other in logs]
+    rows += [
+        _row(f"{other.pattern} alone", logs[other] - at[STATES[0]])
+        for other in PARTNERS_ALONE
+        if other in logs
+    ]
     return rows
 
 
@@ -81,7 +97,9 @@ def _weight(others: int) -> float:
     return factorial(others) * factorial(count - 1 - others) / factorial(count)
 
 
-def _row(switch: str, alone: Floats, last: Floats | None = None, mean: Floats | None = None) -> dict[str, object]:
+def _row(
+    switch: str, alone: Floats, last: Floats | None = None, mean: Floats | None = None
+) -> dict[str, object]:
     factors = np.exp(alone)
     return {
         "switch": switch,

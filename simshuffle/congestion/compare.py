@@ -1,4 +1,5 @@
-"""Run the comparison: every variant of every pattern on the same bytes, by every network model, over seeds and world sizes."""
+"""Run the comparison: every variant of every pattern on the same bytes, by every network model,
+over seeds and world sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,17 @@ from simshuffle.congestion.tables import COLUMNS, Tables
 from simshuffle.congestion.verdict import compared
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.network import Analytic, Fluid, Packet
-from simshuffle.patterns import PATTERNS, REPEATED, Fabric, Traffic, Variant, exchange, first_samples, needs_power_of_two, variants
+from simshuffle.patterns import (
+    PATTERNS,
+    REPEATED,
+    Fabric,
+    Traffic,
+    Variant,
+    exchange,
+    first_samples,
+    needs_power_of_two,
+    variants,
+)
 from simshuffle.resources import Resources
 from simshuffle.scenario import Scenario
 
@@ -25,7 +36,8 @@ Progress = Callable[[str, float], None]
 
 MODELS: dict[str, type[Model]] = {"analytic": Analytic, "fluid": Fluid, "packet": Packet}
 COST = {"analytic": 0.3, "fluid": 10.0, "packet": 0.7}
-"""Seconds for a million messages, of packet for a million packets, on one core: weights of the progress, and nothing else."""
+"""Seconds for a million messages, of packet for a million packets, on one core: weights of the
+progress, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,8 @@ class Settings:
         models: names of network models.
         seeds: how many, for analytic and fluid.
         packet_seeds: how many for the packet model, which is slow.
-        packets: most packets in one run of the packet model; what is more is left out (see `Samples.shortened`).
+        packets: most packets in one run of the packet model; what is more is left out (see
+            `Samples.shortened`).
     """
 
     patterns: tuple[str, ...] = tuple(PATTERNS)
@@ -58,12 +71,18 @@ class _Job:
     variants: list[Variant]
     for_packets: set[Variant]
     packet_seeds: int
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
-    noted: set[tuple[str, str]] = field(default_factory=set)  # patterns and batchings whose links are in the rows
+    rows: dict[str, list[dict[str, Any]]] = field(
+        default_factory=lambda: {name: [] for name in COLUMNS}
+    )
+    # patterns and batchings whose links are in the rows
+    noted: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def name(self) -> str:
-        return f"{self.fabric.world_size} ranks{', short' if self.samples.bytes_set == 'short' else ''}"
+        return (
+            f"{self.fabric.world_size}"
+            f" ranks{', short' if self.samples.bytes_set == 'short' else ''}"
+        )
 
     @property
     def key(self) -> dict[str, Any]:
@@ -76,7 +95,11 @@ class _Job:
     def messages(self, variant: Variant) -> int:
         """Messages of a variant."""
         count = self.fabric.world_size
-        return count * (count - 1 if variant.pattern == "all_to_all" else len(first_samples(variant.batching, self.samples.iteration)))
+        return count * (
+            count - 1
+            if variant.pattern == "all_to_all"
+            else len(first_samples(variant.batching, self.samples.iteration))
+        )
 
     def cost(self, variant: Variant, model: str) -> float:
         """About the time that a run takes, relative to others."""
@@ -103,22 +126,32 @@ class _Job:
 
     def total(self) -> float:
         """All the costs."""
-        return sum({self.likeness(v, m, s): self.cost(v, m) for s, v, models in self.runs() for m in models}.values())
+        return sum(
+            {
+                self.likeness(v, m, s): self.cost(v, m)
+                for s, v, models in self.runs()
+                for m in models
+            }.values()
+        )
 
 
-def compare(scenarios: Sequence[Scenario], settings: Settings, progress: Progress | None = None) -> Tables:
+def compare(
+    scenarios: Sequence[Scenario], settings: Settings, progress: Progress | None = None
+) -> Tables:
     """Run the comparison.
 
     Args:
         scenarios: without sweep, one for each world size.
-        settings: what is compared. A model has the settings of the scenario's network if that is of its kind, else the default ones.
+        settings: what is compared. A model has the settings of the scenario's network if that is of
+            its kind, else the default ones.
         progress: told of the progress, if given.
 
     Returns:
         The tables; the same for the same arguments.
 
     Raises:
-        ScenarioError: a scenario exchanges nothing, or none of the patterns can be made for its world size.
+        ScenarioError: a scenario exchanges nothing, or none of the patterns can be made for its
+            world size.
         TopologyError: the packet model could deadlock on these routes.
     """
     plans = [job for scenario in scenarios for job in _jobs(scenario, settings, samples(scenario))]
@@ -128,15 +161,34 @@ def compare(scenarios: Sequence[Scenario], settings: Settings, progress: Progres
             done += spent
             if progress is not None:
                 progress(job.name, min(done / total, 1.0))
-    return Tables(**{name: pd.DataFrame([r for job in plans for r in job.rows[name]], columns=list(COLUMNS[name])) for name in COLUMNS})
+    return Tables(
+        **{
+            name: pd.DataFrame(
+                [r for job in plans for r in job.rows[name]], columns=list(COLUMNS[name])
+            )
+            for name in COLUMNS
+        }
+    )
 
 
 def _jobs(scenario: Scenario, settings: Settings, full: Samples) -> list[_Job]:
-    possible = [pattern for pattern in settings.patterns if not needs_power_of_two(pattern, scenario.world_size)]
+    possible = [
+        pattern
+        for pattern in settings.patterns
+        if not needs_power_of_two(pattern, scenario.world_size)
+    ]
     if not possible:
-        problem = Problem("world_size", "must be a power of two for xor", str(scenario.world_size), "Use another, or other patterns.")
+        problem = Problem(
+            "world_size",
+            "must be a power of two for xor",
+            str(scenario.world_size),
+            "Use another, or other patterns.",
+        )
         raise ScenarioError(problem, scenario.name)
-    models = {name: scenario.network if scenario.network.kind == name else MODELS[name]() for name in settings.models}
+    models = {
+        name: scenario.network if scenario.network.kind == name else MODELS[name]()
+        for name in settings.models
+    }
     packet = models.get("packet")
     short = full.shortened(settings.packets, packet.mtu) if isinstance(packet, Packet) else full
     others = {name: model for name, model in models.items() if name != "packet"}
@@ -149,23 +201,37 @@ def _jobs(scenario: Scenario, settings: Settings, full: Samples) -> list[_Job]:
         return _Job(fabric, what, of, seeds, of_these, for_packets, settings.packet_seeds)
 
     if short is full:
-        return [job(full, models, settings.seeds, every) if others else job(full, models, settings.packet_seeds, kept)]
+        return [
+            (
+                job(full, models, settings.seeds, every)
+                if others
+                else job(full, models, settings.packet_seeds, kept)
+            )
+        ]
     jobs = [job(full, others, settings.seeds, every)] if others else []
     return [*jobs, job(short, models, settings.packet_seeds, kept)] if kept else jobs
 
 
 def _for_packets(every: list[Variant], scenario: Scenario, settings: Settings) -> set[Variant]:
-    """What the packet model is run for: what is judged; everything if nothing can be, or if there is no other model.
+    """What the packet model is run for: what is judged; everything if nothing can be, or if there
+    is no other model.
 
     An all-to-all only if a packet for each of its messages is allowed.
     """
     alone = settings.models == ("packet",)
     wanted = set(every) if alone else compared(every) or set(every)
     least = scenario.world_size * (scenario.world_size - 1)
-    out = {variant for variant in wanted if variant.pattern != "all_to_all" or least <= settings.packets}
+    out = {
+        variant
+        for variant in wanted
+        if variant.pattern != "all_to_all" or least <= settings.packets
+    }
     if alone and not out:
         problem = Problem(
-            "--packets", f"must be at least {least} for all_to_all", str(settings.packets), "Allow more, or use another model."
+            "--packets",
+            f"must be at least {least} for all_to_all",
+            str(settings.packets),
+            "Allow more, or use another model.",
         )
         raise ScenarioError(problem, scenario.name)
     return out
@@ -206,7 +272,11 @@ def _note(job: _Job, variant: Variant, model: str, seed: int, measured: Measured
         job.noted.add(place)
         fabric = job.fabric
         for link in np.flatnonzero(measured.link_nbytes).tolist():
-            about = {"link": fabric.links.name(link), "tier": fabric.tiers[link], "capacity": float(fabric.links.capacity[link])}
+            about = {
+                "link": fabric.links.name(link),
+                "tier": fabric.tiers[link],
+                "capacity": float(fabric.links.capacity[link]),
+            }
             job.rows["links"].append({**case, **about, "nbytes": float(measured.link_nbytes[link])})
 
 
@@ -216,7 +286,10 @@ def _note_bytes(job: _Job, sent: Floats) -> None:
     injection = 0.0
     if ports[0] >= 0:
         used, which = np.unique(ports, return_inverse=True)
-        loads = np.array([np.bincount(which, weights=of_seed) for of_seed in sent]) / job.fabric.links.capacity[used]
+        loads = (
+            np.array([np.bincount(which, weights=of_seed) for of_seed in sent])
+            / job.fabric.links.capacity[used]
+        )
         injection = float(loads.max(axis=1).mean())
     job.rows["sets"].append(
         {

@@ -21,7 +21,12 @@ from simshuffle.folders import meta_of, write_folder
 from simshuffle.tabular import json_of
 
 KIND = "congestion"
-STORED = {"sets": "sets.csv", "times": "times.csv", "tiers": "tiers.parquet", "links": "links.parquet"}
+STORED = {
+    "sets": "sets.csv",
+    "times": "times.csv",
+    "tiers": "tiers.parquet",
+    "links": "links.parquet",
+}
 DERIVED: dict[str, Callable[[Tables], pd.DataFrame]] = {
     "comparisons.csv": lambda tables: comparisons(tables.times),
     "verdicts.csv": lambda tables: verdicts(comparisons(tables.times)),
@@ -57,7 +62,9 @@ class Comparison:
         meta = json.dumps(self.meta, indent=1, sort_keys=True)
         (folder / "meta.json").write_text(meta + "\n", encoding="utf-8")
         (folder / "scenario.yaml").write_text(self.scenario_yaml, encoding="utf-8")
-        (folder / "columns.json").write_text(json.dumps(dictionary(), indent=1) + "\n", encoding="utf-8")
+        (folder / "columns.json").write_text(
+            json.dumps(dictionary(), indent=1) + "\n", encoding="utf-8"
+        )
         for name, table in self.tables.items():
             _write(table, folder / STORED[name])
         for name, derive in DERIVED.items():
@@ -87,7 +94,11 @@ def holds(folder: Path) -> bool:
 def existing(folder: Path, fingerprint: str) -> Comparison | None:
     """The comparison in ``folder`` if it is complete and has that fingerprint; None otherwise."""
     complete = all((folder / name).is_file() for name in FILES)
-    return read(folder) if complete and holds(folder) and meta_of(folder).get("fingerprint") == fingerprint else None
+    return (
+        read(folder)
+        if complete and holds(folder) and meta_of(folder).get("fingerprint") == fingerprint
+        else None
+    )
 
 
 def read(folder: Path) -> Comparison:
@@ -99,15 +110,26 @@ def read(folder: Path) -> Comparison:
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         remedy = "Give a folder that 'simshuffle congestion' wrote."
-        raise InputError(Problem("", "must be the result of a comparison", f"no {', '.join(missing)}", remedy), str(folder))
+        raise InputError(
+            Problem("", "must be the result of a comparison", f"no {', '.join(missing)}", remedy),
+            str(folder),
+        )
     try:
         tables = {name: _read(folder / file) for name, file in STORED.items()}
         for name, table in tables.items():
             if list(table.columns) != list(COLUMNS[name]):
-                raise ValueError(f"{STORED[name]} has other columns than {', '.join(COLUMNS[name])}")
-        return Comparison(Tables(**tables), meta_of(folder), (folder / "scenario.yaml").read_text(encoding="utf-8"))
+                raise ValueError(
+                    f"{STORED[name]} has other columns than {', '.join(COLUMNS[name])}"
+                )
+        return Comparison(
+            Tables(**tables),
+            meta_of(folder),
+            (folder / "scenario.yaml").read_text(encoding="utf-8"),
+        )
     except (OSError, ValueError) as error:
-        raise InputError(Problem("", "cannot be read", str(error), "Compare again."), str(folder)) from None
+        raise InputError(
+            Problem("", "cannot be read", str(error), "Compare again."), str(folder)
+        ) from None
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:
@@ -119,12 +141,18 @@ def _write(table: pd.DataFrame, path: Path) -> None:
 
 def _read(path: Path) -> pd.DataFrame:
     """A table with its numbers to the last bit."""
-    table: pd.DataFrame = pyarrow.csv.read_csv(path).to_pandas() if path.suffix == ".csv" else pd.read_parquet(path)
+    table: pd.DataFrame = (
+        pyarrow.csv.read_csv(path).to_pandas() if path.suffix == ".csv" else pd.read_parquet(path)
+    )
     return table
 
 
 def as_json(tables: Tables) -> str:
-    """Times, comparisons, verdicts and ablation as one JSON object of lists of rows; what is empty becomes null."""
+    """Times, comparisons, verdicts and ablation as one JSON object of lists of rows; what is empty
+    becomes null."""
     of = {"sets": tables.sets, "times": tables.times}
-    of |= {name.removesuffix(".csv"): DERIVED[name](tables) for name in ("comparisons.csv", "verdicts.csv", "ablation.csv")}
+    of |= {
+        name.removesuffix(".csv"): DERIVED[name](tables)
+        for name in ("comparisons.csv", "verdicts.csv", "ablation.csv")
+    }
     return json_of(of)

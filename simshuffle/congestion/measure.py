@@ -35,7 +35,9 @@ def tiers(fabric: Fabric) -> dict[str, NDArray[np.int64]]:
     return {tier: np.flatnonzero(names == tier) for tier in dict.fromkeys(fabric.tiers)}
 
 
-def measure(links: Links, of_tier: dict[str, NDArray[np.int64]], traffic: Traffic, outcome: Outcome) -> Measured:
+def measure(
+    links: Links, of_tier: dict[str, NDArray[np.int64]], traffic: Traffic, outcome: Outcome
+) -> Measured:
     """What is noted of ``outcome``, the answer of a network model to ``traffic``."""
     nbytes = traffic.flows.link_bytes(links)
     bound = bound_seconds(links, traffic.flows, nbytes)
@@ -54,16 +56,23 @@ def measure(links: Links, of_tier: dict[str, NDArray[np.int64]], traffic: Traffi
         "nbytes": float(traffic.flows.nbytes.sum()),
     }
     rows = [
-        {"tier": tier, "links": len(of), "mean_utilisation": float(share[of].mean()), "max_utilisation": float(share[of].max())}
+        {
+            "tier": tier,
+            "links": len(of),
+            "mean_utilisation": float(share[of].mean()),
+            "max_utilisation": float(share[of].max()),
+        }
         for tier, of in of_tier.items()
     ]
     return Measured(times, rows, nbytes)
 
 
 def bound_seconds(links: Links, flows: Flows, nbytes: Floats) -> float:
-    """Least time (s) for these bytes on these routes, in whatever order: that of the link which needs longest for its ``nbytes`` (links,).
+    """Least time (s) for these bytes on these routes, in whatever order: that of the link which
+    needs longest for its ``nbytes`` (links,).
 
-    To the bytes over the capacity comes the smallest latency of the routes over that link, during which it is idle.
+    To the bytes over the capacity comes the smallest latency of the routes over that link, during
+    which it is idle.
     """
     busy = nbytes / links.capacity
     slowest = int(np.argmax(busy))

@@ -17,14 +17,18 @@ from simshuffle.scenario import Scenario, load_scenario
 
 
 def chosen(settings: Settings, patterns: Sequence[str], models: Sequence[str]) -> Settings:
-    """``settings`` with other patterns and models, in the order of the tables; where none is given, those it has.
+    """``settings`` with other patterns and models, in the order of the tables; where none is given,
+    those it has.
 
     Raises:
         InputError: a name is not known.
     """
     problems = [
         Problem(option, f"no such {what}", repr(name), nearest(name, list(known)))
-        for option, what, names, known in (("--pattern", "pattern", patterns, PATTERNS), ("--network", "network model", models, MODELS))
+        for option, what, names, known in (
+            ("--pattern", "pattern", patterns, PATTERNS),
+            ("--network", "network model", models, MODELS),
+        )
         for name in names
         if name not in known
     ]
@@ -37,18 +41,26 @@ def chosen(settings: Settings, patterns: Sequence[str], models: Sequence[str]) -
     )
 
 
-def scenarios(reference: str, values: Mapping[str, Any], world_sizes: Sequence[int]) -> list[Scenario]:
-    """The scenario for each world size, smallest first: those given, else those of its sweep, else its own. No other key is swept.
+def scenarios(
+    reference: str, values: Mapping[str, Any], world_sizes: Sequence[int]
+) -> list[Scenario]:
+    """The scenario for each world size, smallest first: those given, else those of its sweep, else
+    its own. No other key is swept.
 
     Raises:
         ScenarioError: the scenario, or one of its world sizes, is not valid.
     """
     # a size that is given must not fail because the scenario's own does not fit to other values
-    loaded = load_scenario(reference, {**values, "world_size": world_sizes[0]} if world_sizes else values)
+    loaded = load_scenario(
+        reference, {**values, "world_size": world_sizes[0]} if world_sizes else values
+    )
     base = loaded.model_copy(update={"sweep": {}})
     wanted = world_sizes or loaded.sweep.get("world_size", [base.world_size])
     different = {json.dumps(size): size for size in wanted}.values()
-    return sorted((base.with_values({"world_size": size}) for size in different), key=lambda scenario: scenario.world_size)
+    return sorted(
+        (base.with_values({"world_size": size}) for size in different),
+        key=lambda scenario: scenario.world_size,
+    )
 
 
 def text(of: Sequence[Scenario]) -> str:
@@ -73,10 +85,14 @@ def comparison(of: Sequence[Scenario], settings: Settings, progress: Progress | 
     return Comparison(compare(of, settings, progress), meta, text(of))
 
 
-def with_estimate(progress: Progress | None, say: Callable[[str], None], clock: Callable[[], float]) -> Progress:
-    """``progress``, and once a line by ``say`` about how long it all will take, if that is more than a minute; ``clock`` tells s.
+def with_estimate(
+    progress: Progress | None, say: Callable[[str], None], clock: Callable[[], float]
+) -> Progress:
+    """``progress``, and once a line by ``say`` about how long it all will take, if that is more
+    than a minute; ``clock`` tells s.
 
-    The line comes when 5 s have passed and a fiftieth is done, or after a minute; the first run, which may compile, does not count.
+    The line comes when 5 s have passed and a fiftieth is done, or after a minute; the first run,
+    which may compile, does not count.
     """
     begun: list[tuple[float, float]] = []
     told = [False]
@@ -89,7 +105,10 @@ def with_estimate(progress: Progress | None, say: Callable[[str], None], clock: 
         if not told[0] and done > 0 and ((passed > 5.0 and done > 0.02) or passed > 60.0):
             told[0] = True
             if (whole := passed / done) > 60.0:
-                say(f"This will take about {whole / 60:.0f} min in all. Fewer --seeds, --packets or --pattern take less.")
+                say(
+                    f"This will take about {whole / 60:.0f} min in all. Fewer --seeds, --packets or"
+                    " --pattern take less."
+                )
         if progress is not None:
             progress(name, share)
 

@@ -1,4 +1,5 @@
-"""The samples that the ranks exchange in one epoch: how many, of what size, after which iteration; and a smaller set of them."""
+"""The samples that the ranks exchange in one epoch: how many, of what size, after which iteration;
+and a smaller set of them."""
 
 from __future__ import annotations
 
@@ -35,8 +36,12 @@ class Samples:
 
     @property
     def mean(self) -> float:
-        """Mean bytes of a sample as it is sent: decoded, or as stored, as the scenario's exchange says."""
-        schedule, dataset = self.scenario.workload.exchange.carried_out, self.scenario.workload.dataset
+        """Mean bytes of a sample as it is sent: decoded, or as stored, as the scenario's exchange
+        says."""
+        schedule, dataset = (
+            self.scenario.workload.exchange.carried_out,
+            self.scenario.workload.dataset,
+        )
         decoded = schedule is not None and schedule.payload == "decoded"
         return (dataset.decoded_size.mean if decoded else dataset.sample_size.mean) * self.share
 
@@ -55,9 +60,11 @@ class Samples:
         return drawn.reshape(self.count, ranks) * (self.mean / stored.mean)
 
     def shortened(self, packets: int, mtu: float) -> Samples:
-        """These samples, or so many of the first ones that about ``packets`` packets of ``mtu`` bytes carry them.
+        """These samples, or so many of the first ones that about ``packets`` packets of ``mtu``
+        bytes carry them.
 
-        `FEWEST` samples of a rank and those of two iterations are kept. If they are too many packets still, all are cut alike.
+        `FEWEST` samples of a rank and those of two iterations are kept. If they are too many
+        packets still, all are cut alike.
         """
         each = self.mean * self.scenario.world_size / mtu
         if self.count * each <= packets:
@@ -65,11 +72,14 @@ class Samples:
         two_iterations = int(np.sum(self.iteration <= np.unique(self.iteration)[:2].max()))
         count = min(self.count, max(int(packets / each), two_iterations, FEWEST))
         share = min(1.0, packets / (count * each))
-        return replace(self, count=count, iteration=self.iteration[:count], share=share, bytes_set="short")
+        return replace(
+            self, count=count, iteration=self.iteration[:count], share=share, bytes_set="short"
+        )
 
 
 def samples(scenario: Scenario) -> Samples:
-    """What one epoch exchanges: Q N / M samples of each rank, made whole, in the pace of the scenario's exchange.
+    """What one epoch exchanges: Q N / M samples of each rank, made whole, in the pace of the
+    scenario's exchange.
 
     Raises:
         ScenarioError: nothing is exchanged, or there is nobody to exchange with.
@@ -79,11 +89,24 @@ def samples(scenario: Scenario) -> Samples:
     quota = epoch_quota(fraction, workload.dataset.num_samples, ranks, 1)
     problem = None
     if ranks < 2:
-        problem = Problem("world_size", "must be at least 2 for an exchange", str(ranks), "Use more ranks.")
+        problem = Problem(
+            "world_size", "must be at least 2 for an exchange", str(ranks), "Use more ranks."
+        )
     elif quota == 0:
-        given = f"{workload.exchange.kind}, {fraction * workload.dataset.num_samples / ranks:.2g} samples of each"
-        remedy = "Write for example --set workload.exchange=partial_local_shuffle:exchange_fraction=0.1."
-        problem = Problem("workload.exchange", f"must exchange samples between the {ranks} ranks", given, remedy)
+        given = (
+            f"{workload.exchange.kind}, {fraction * workload.dataset.num_samples / ranks:.2g}"
+            " samples of each"
+        )
+        remedy = (
+            "Write for example --set workload.exchange=partial_local_shuffle:exchange_fraction=0.1."
+        )
+        problem = Problem(
+            "workload.exchange", f"must exchange samples between the {ranks} ranks", given, remedy
+        )
     if problem:
         raise ScenarioError(problem, scenario.name)
-    return Samples(scenario, quota, paced_steps(quota, fraction * workload.local_batch_size, workload.iterations(ranks)))
+    return Samples(
+        scenario,
+        quota,
+        paced_steps(quota, fraction * workload.local_batch_size, workload.iterations(ranks)),
+    )

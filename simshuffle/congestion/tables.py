@@ -11,7 +11,10 @@ import pandas as pd
 VARIANT = ["pattern", "batching", "barrier"]
 _CASE = {
     "world_size": "ranks, M",
-    "bytes_set": "'full': what an epoch exchanges; 'short': the part of it that the packet model is given (see sets)",
+    "bytes_set": (
+        "'full': what an epoch exchanges; 'short': the part of it that the packet model is given"
+        " (see sets)"
+    ),
     "pattern": "exchange pattern",
     "batching": "samples in a message: one 'sample', those of an 'iteration', or 'all'",
     "barrier": "whether all ranks wait for each other between two messages",
@@ -27,12 +30,18 @@ SET_COLUMNS = {
     "nbytes": "bytes sent by all ranks, mean over seeds",
     "byte_share": "their share of the bytes of an epoch",
     "seeds": "seeds run",
-    "injection_s": "s that the bytes need through the busiest port of a host, mean over seeds, if none stays inside a host",
+    "injection_s": (
+        "s that the bytes need through the busiest port of a host, mean over seeds, if none stays"
+        " inside a host"
+    ),
 }
 TIME_COLUMNS = {
     **_RUN,
     "time_s": "s until the last message has ended; for the analytic model a lower bound",
-    "bound_s": "s: bytes over capacity of the link for which that is longest, and the latency until the first byte reaches it",
+    "bound_s": (
+        "s: bytes over capacity of the link for which that is longest, and the latency until the"
+        " first byte reaches it"
+    ),
     "slowdown": "time_s / bound_s",
     "flow_p50_s": "s from the post of a message to its end: median over messages",
     "flow_p99_s": "s: 99th percentile",
@@ -77,7 +86,8 @@ class Tables:
         sets: the bytes that were moved: a row for each world size and set.
         times: a row for each variant, model and seed.
         tiers: utilisation by tier of links: a row for each variant, model, seed and tier.
-        links: bytes on each link that carries any, first seed: a row for each pattern, batching and link.
+        links: bytes on each link that carries any, first seed: a row for each pattern, batching and
+            link.
     """
 
     sets: pd.DataFrame
@@ -90,7 +100,12 @@ class Tables:
         return ((field.name, getattr(self, field.name)) for field in fields(self))
 
 
-COLUMNS: dict[str, dict[str, str]] = {"sets": SET_COLUMNS, "times": TIME_COLUMNS, "tiers": TIER_COLUMNS, "links": LINK_COLUMNS}
+COLUMNS: dict[str, dict[str, str]] = {
+    "sets": SET_COLUMNS,
+    "times": TIME_COLUMNS,
+    "tiers": TIER_COLUMNS,
+    "links": LINK_COLUMNS,
+}
 """Columns and their meaning by name of the table."""
 
 
@@ -101,7 +116,8 @@ def groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[tuple[Any, ...]
 
 
 def utilisation(tables: Tables) -> pd.DataFrame:
-    """Utilisation of the links in the first seed: the columns of `links` with barrier, model, time_s and utilisation."""
+    """Utilisation of the links in the first seed: the columns of `links` with barrier, model,
+    time_s and utilisation."""
     times = tables.times
     first = times[times["seed"] == times["seed"].min()]
     keys = ["world_size", "bytes_set", "pattern", "batching"]
@@ -110,7 +126,8 @@ def utilisation(tables: Tables) -> pd.DataFrame:
 
 
 def hottest(tables: Tables, count: int = 10) -> pd.DataFrame:
-    """The ``count`` links with the highest utilisation of each variant and model, first seed: columns `HOTTEST_COLUMNS`."""
+    """The ``count`` links with the highest utilisation of each variant and model, first seed:
+    columns `HOTTEST_COLUMNS`."""
     used = utilisation(tables)
     keys = ["world_size", "bytes_set", *VARIANT, "model"]
     ordered = used.sort_values(["utilisation", "link"], ascending=[False, True], kind="stable")

@@ -1,4 +1,5 @@
-"""A comparison on a terminal: what was moved, times, what decides, and the verdict. Tables fit 80 columns."""
+"""A comparison on a terminal: what was moved, times, what decides, and the verdict. Tables fit 80
+columns."""
 
 from __future__ import annotations
 
@@ -35,12 +36,20 @@ def moved(tables: Tables) -> Iterator[str]:
         parts = "" if row["sample_share"] == 1 else f", {_percent(row['sample_share'])} of each"
         size = readable(row["nbytes"], Dimension.NBYTES)
         if row["bytes_set"] == "full":
-            rate = f"; at the line rate of the ports {_time(row['injection_s'])}" if row["injection_s"] else ""
-            yield f"{row['world_size']} ranks on {row['hosts']} hosts: {row['samples']} samples a rank, {size} in all{rate}."
+            rate = (
+                f"; at the line rate of the ports {_time(row['injection_s'])}"
+                if row["injection_s"]
+                else ""
+            )
+            yield (
+                f"{row['world_size']} ranks on {row['hosts']} hosts: {row['samples']} samples a"
+                f" rank, {size} in all{rate}."
+            )
         else:
             yield (
-                f"  For the packet model and what it is compared with: the first {row['samples']} samples a rank{parts}, {size}, "
-                f"{_percent(row['byte_share'])} of the bytes; {row['seeds']} seeds."
+                f"  For the packet model and what it is compared with: the first {row['samples']}"
+                f" samples a rank{parts}, {size}, {_percent(row['byte_share'])} of the bytes;"
+                f" {row['seeds']} seeds."
             )
 
 
@@ -52,25 +61,42 @@ def times_table(tables: Tables) -> Table:
     own = own[own["bytes_set"] == own["bytes_set"].iloc[0]]
     beside = _packet_over_fluid(times)
     scale, unit = (1e3, "ms") if own["time_s"].max() < 1 else (1.0, "s")
-    title = f"{own['world_size'].iloc[0]} ranks, {model} model, median over {own['seed'].nunique()} seeds, times in {unit}"
+    title = (
+        f"{own['world_size'].iloc[0]} ranks, {model} model, median over {own['seed'].nunique()}"
+        f" seeds, times in {unit}"
+    )
     numbers = ["time", "range", "/bound", "p99", *(["packet/fluid"] if beside else [])]
     table = new_table(title, ["pattern", "a message"], numbers)
     before = ""
     for (pattern, batching, barrier), rows in groups(own, *VARIANT):
         low, middle, high = (scale * float(rows["time_s"].quantile(q)) for q in (0.0, 0.5, 1.0))
-        cells = [_number(middle), f"{_number(low)}-{_number(high)}", f"{rows['slowdown'].median():.2f}"]
+        cells = [
+            _number(middle),
+            f"{_number(low)}-{_number(high)}",
+            f"{rows['slowdown'].median():.2f}",
+        ]
         cells.append(_number(scale * rows["flow_p99_s"].median()))
         cells += [beside.get((pattern, batching, barrier), "")] if beside else []
-        table.add_row("" if pattern == before else pattern, f"{batching}{', barrier' if barrier else ''}", *cells)
+        table.add_row(
+            "" if pattern == before else pattern,
+            f"{batching}{', barrier' if barrier else ''}",
+            *cells,
+        )
         before = pattern
     return table
 
 
 def _packet_over_fluid(times: pd.DataFrame) -> dict[tuple[Any, ...], str]:
-    """Time by the packet model over that by the fluid model, on the same flows: median over seeds, by variant."""
+    """Time by the packet model over that by the fluid model, on the same flows: median over seeds,
+    by variant."""
     keys = ["bytes_set", *VARIANT, "seed"]
-    both = times[times["model"] == "packet"].merge(times[times["model"] == "fluid"], on=keys, suffixes=("", "_fluid"))
-    return {key: f"{(rows['time_s'] / rows['time_s_fluid']).median():.2f}" for key, rows in groups(both, *VARIANT)}
+    both = times[times["model"] == "packet"].merge(
+        times[times["model"] == "fluid"], on=keys, suffixes=("", "_fluid")
+    )
+    return {
+        key: f"{(rows['time_s'] / rows['time_s_fluid']).median():.2f}"
+        for key, rows in groups(both, *VARIANT)
+    }
 
 
 def ablation_table(tables: Tables) -> Table | None:
@@ -86,28 +112,47 @@ def ablation_table(tables: Tables) -> Table | None:
     for (switch,), of_switch in groups(rows, "switch"):
         first = True
         for (bytes_set, model), _ in cases:
-            for row in of_switch[(of_switch["bytes_set"] == bytes_set) & (of_switch["model"] == model)].to_dict("records"):
+            for row in of_switch[
+                (of_switch["bytes_set"] == bytes_set) & (of_switch["model"] == model)
+            ].to_dict("records"):
                 spread = f"{row['alone_min']:.2f}-{row['alone_max']:.2f}"
-                factors = [f"{row['alone']:.2f}", spread, _factor(row["last"]), _factor(row["mean"])]
+                factors = [
+                    f"{row['alone']:.2f}",
+                    spread,
+                    _factor(row["last"]),
+                    _factor(row["mean"]),
+                ]
                 table.add_row(switch if first else "", _model(row), *factors)
                 first = False
     return table
 
 
 def verdict_lines(tables: Tables) -> Iterator[str]:
-    """For each question a line; for each world size the verdict, and below it what each model says."""
+    """For each question a line; for each world size the verdict, and below it what each model
+    says."""
     compared = comparisons(tables.times)
     for (a, b), judged in groups(verdicts(compared), "a", "b"):
         yield f"{a} or {b}?"
         for row in judged.to_dict("records"):
-            of_size = compared[(compared["a"] == a) & (compared["b"] == b) & (compared["world_size"] == row["world_size"])]
+            of_size = compared[
+                (compared["a"] == a)
+                & (compared["b"] == b)
+                & (compared["world_size"] == row["world_size"])
+            ]
             reason = f": {row['reason']}" if row["reason"] else ""
-            yield f"  {row['world_size']} ranks: {_named(row, a, b)}. {row['verdict'].upper()}{reason}."
-            yield from (f"    {_evidence(case, row['winner'])}" for case in of_size.to_dict("records"))
+            yield (
+                f"  {row['world_size']} ranks: {_named(row, a, b)}."
+                f" {row['verdict'].upper()}{reason}."
+            )
+            yield from (
+                f"    {_evidence(case, row['winner'])}" for case in of_size.to_dict("records")
+            )
 
 
 def _named(row: Row, a: str, b: str) -> str:
-    return {"a": f"{a} is faster", "b": f"{b} is faster", "equal": "equal within 1 %"}[row["winner"]]
+    return {"a": f"{a} is faster", "b": f"{b} is faster", "equal": "equal within 1 %"}[
+        row["winner"]
+    ]
 
 
 def _evidence(case: Row, winner: str) -> str:
@@ -116,7 +161,13 @@ def _evidence(case: Row, winner: str) -> str:
     if winner == "a":
         low, middle, high = 1 / high, 1 / middle, 1 / low
     same = f"{round(case['share'] * case['seeds'])} of {case['seeds']} seeds"
-    held = same if case["winner"] == winner else f"the other way in {same}" if case["winner"] != "equal" else f"equal in {same}"
+    held = (
+        same
+        if case["winner"] == winner
+        else f"the other way in {same}"
+        if case["winner"] != "equal"
+        else f"equal in {same}"
+    )
     return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}), {held}"
 
 
@@ -127,18 +178,25 @@ def notes(tables: Tables, message_latency: float) -> Iterator[str]:
         packet = times[times["model"] == "packet"]
         if len(packet) and "all_to_all" in set(times["pattern"]) - set(packet["pattern"]):
             least = f"{world_size * (world_size - 1):,}"
-            yield f"{world_size} ranks: all_to_all was not given to the packet model; it needs --packets {least} at least."
+            yield (
+                f"{world_size} ranks: all_to_all was not given to the packet model; it needs"
+                f" --packets {least} at least."
+            )
         if "xor" not in set(times["pattern"]) and world_size & (world_size - 1):
             yield f"{world_size} ranks: no xor, which needs a power of two."
         alone = times[times["pattern"].str.startswith("pairing")]
         if world_size % 2 and len(alone):
-            yield f"{world_size} ranks: one rank has no partner in a pairing, whose bytes are missing there."
+            yield (
+                f"{world_size} ranks: one rank has no partner in a pairing, whose bytes are missing"
+                " there."
+            )
         barriers = times.loc[times["bytes_set"] == times["bytes_set"].iloc[0], "barriers"].max()
         if barriers:
             each = ceil(log2(world_size)) * message_latency
             yield (
-                f"{world_size} ranks: barriers cost nothing here but waiting. With {_time(each)} each for their own messages "
-                f"(log2 M latencies of {_time(message_latency)}), {barriers} of them take {_time(barriers * each)} more."
+                f"{world_size} ranks: barriers cost nothing here but waiting. With {_time(each)}"
+                f" each for their own messages (log2 M latencies of {_time(message_latency)}),"
+                f" {barriers} of them take {_time(barriers * each)} more."
             )
 
 

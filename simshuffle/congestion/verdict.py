@@ -1,4 +1,5 @@
-"""Which of two ways is faster, by how much, and how far that can be trusted. From the table of times alone."""
+"""Which of two ways is faster, by how much, and how far that can be trusted. From the table of
+times alone."""
 
 from __future__ import annotations
 
@@ -20,8 +21,14 @@ QUESTIONS: tuple[tuple[Variant, Variant], ...] = (
     (PRACTICE, Variant("pairing_random", "iteration", barrier=True)),
     (PRACTICE, Variant("pairing_random", "iteration")),
     (Variant("random_permutations", "iteration"), Variant("pairing_random", "iteration")),
-    (Variant("pairing_random", "iteration", barrier=True), Variant("pairing_topology", "iteration", barrier=True)),
-    (Variant("pairing_random", "iteration", barrier=True), Variant("pairing_importance", "iteration", barrier=True)),
+    (
+        Variant("pairing_random", "iteration", barrier=True),
+        Variant("pairing_topology", "iteration", barrier=True),
+    ),
+    (
+        Variant("pairing_random", "iteration", barrier=True),
+        Variant("pairing_importance", "iteration", barrier=True),
+    ),
 )
 """Pairs of variants, each a way of exchange and what may replace it."""
 EQUAL = 0.01
@@ -75,12 +82,31 @@ def comparisons(times: pd.DataFrame) -> pd.DataFrame:
     for (world_size, bytes_set), case in groups(judged, "world_size", "bytes_set"):
         of_model = {model: rows for (model,), rows in groups(case, "model")}
         for a, b in QUESTIONS:
-            ratios = {model: (seconds(rows, a) / seconds(rows, b)).dropna() for model, rows in of_model.items()}
+            ratios = {
+                model: (seconds(rows, a) / seconds(rows, b)).dropna()
+                for model, rows in of_model.items()
+            }
             ratios = {model: ratio for model, ratio in ratios.items() if len(ratio)}
-            common = set.intersection(*(set(ratio.index) for ratio in ratios.values())) if ratios else set()
+            common = (
+                set.intersection(*(set(ratio.index) for ratio in ratios.values()))
+                if ratios
+                else set()
+            )
             for model, ratio in ratios.items():
-                row = {"world_size": world_size, "a": str(a), "b": str(b), "bytes_set": bytes_set, "model": model}
-                rows.append({**row, **_summary(ratio), "shared": _winner(float(ratio[sorted(common)].median()))})
+                row = {
+                    "world_size": world_size,
+                    "a": str(a),
+                    "b": str(b),
+                    "bytes_set": bytes_set,
+                    "model": model,
+                }
+                rows.append(
+                    {
+                        **row,
+                        **_summary(ratio),
+                        "shared": _winner(float(ratio[sorted(common)].median())),
+                    }
+                )
     return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
 
 
@@ -103,11 +129,13 @@ def _summary(ratio: pd.Series) -> dict[str, object]:
 
 
 def verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """One judgement for each world size and question of the table of `comparisons`: columns `VERDICT_COLUMNS`."""
+    """One judgement for each world size and question of the table of `comparisons`: columns
+    `VERDICT_COLUMNS`."""
     rows = []
     for (world_size, a, b), case in groups(table, "world_size", "a", "b"):
         verdict, reasons = _judge(case)
-        first = case.sort_values(["bytes_set", "model"], kind="stable").iloc[0]  # 'full' before 'short', 'fluid' before 'packet'
+        # 'full' before 'short', 'fluid' before 'packet'
+        first = case.sort_values(["bytes_set", "model"], kind="stable").iloc[0]
         rows.append((world_size, a, b, first["winner"], verdict, "; ".join(reasons)))
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
 
@@ -116,13 +144,19 @@ def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
     """The verdict on the comparisons of one pair, and what speaks against it."""
     rows = case.to_dict("records")
     reasons = []
-    if any(len({row["shared"] for row in rows if row["bytes_set"] == bytes_set}) > 1 for bytes_set in ("full", "short")):
+    if any(
+        len({row["shared"] for row in rows if row["bytes_set"] == bytes_set}) > 1
+        for bytes_set in ("full", "short")
+    ):
         reasons.append("fluid and packet disagree")
     if len({row["winner"] for row in rows if row["model"] == "fluid"}) > 1:
         reasons.append("the shortened bytes give another winner")
     for row in rows:
         if row["share"] < SURE:
-            reasons.append(f"holds in {100 * row['share']:.0f} % of the seeds ({row['model']}{', short' * (row['bytes_set'] == 'short')})")
+            reasons.append(
+                f"holds in {100 * row['share']:.0f} % of the seeds"
+                f" ({row['model']}{', short' * (row['bytes_set'] == 'short')})"
+            )
     if reasons:
         return "unstable", reasons
     missing = [model for model in JUDGES if model not in {row["model"] for row in rows}]

@@ -18,12 +18,19 @@ from simshuffle.exchange.recorded import Recorded
 from simshuffle.exchange.schedule import ExchangeSchedule
 
 TrainedExchange = Annotated[
-    GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair, Field(discriminator="kind")
+    GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair,
+    Field(discriminator="kind"),
 ]
 """The strategies that decide what is exchanged; a training follows one of them."""
 
 Exchange = Annotated[
-    GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair | Recorded, Field(discriminator="kind")
+    GlobalShuffle
+    | LocalShuffle
+    | PartialLocalShuffle
+    | ImportanceExchange
+    | ImportancePair
+    | Recorded,
+    Field(discriminator="kind"),
 ]
 """What can be simulated: those, and a recorded training."""
 

@@ -38,19 +38,25 @@ class Strategy(Protocol):
 
     @property
     def lagging(self) -> bool:
-        """Whether that importance is the loss of last epoch's training, and not of an inference pass before the epoch."""
+        """Whether that importance is the loss of last epoch's training, and not of an inference
+        pass before the epoch."""
 
     @property
     def measures_importance(self) -> bool:
         """Whether an epoch begins with such a pass."""
 
-    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> NDArray[np.integer]:
+    def first_owner(
+        self, num_samples: int, world_size: int, rng: np.random.Generator
+    ) -> NDArray[np.integer]:
         """The rank of each sample before the first epoch: (N,)."""
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
-        """Largest part of the data set that a host with that many ranks keeps on its SSD, from 0 to 1."""
+        """Largest part of the data set that a host with that many ranks keeps on its SSD, from 0 to
+        1."""
 
-    def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
+    def shards(
+        self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator
+    ) -> Shards:
         """Who trains on what in an epoch, given the owner (N,) of each sample."""
 
     def plan(
@@ -71,11 +77,12 @@ class Strategy(Protocol):
             batch_size: b, samples of a rank in an iteration.
             iterations: of the epoch, at least 1.
             epoch: from 1.
-            importance: (N,) losses (nats), not negative; None will do for strategies that need none. Its scale does not matter.
+            importance: (N,) losses (nats), not negative; None will do for strategies that need
+                none. Its scale does not matter.
             rng: yields the same on every rank.
             places: where the ranks are; None will do for partners of scope 'all'.
 
         Raises:
-            InputError: places are needed and not given; or an importance is needed, and the one given is none, has another shape, or is
-                not finite or negative somewhere.
+            InputError: places are needed and not given; or an importance is needed, and the one
+                given is none, has another shape, or is not finite or negative somewhere.
         """

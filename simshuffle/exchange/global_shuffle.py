@@ -8,13 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange.base import Source
-from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner, random_order
+from simshuffle.exchange.plan import (
+    ExchangePlan,
+    Places,
+    Shards,
+    empty_plan,
+    initial_owner,
+    random_order,
+)
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.spec import Spec
 
 
 class GlobalShuffle(Spec):
-    """Each rank reads a random 1/M of all samples in every epoch: from the 'pfs', or from an 'ssd' that holds the whole set."""
+    """Each rank reads a random 1/M of all samples in every epoch: from the 'pfs', or from an 'ssd'
+    that holds the whole set."""
 
     kind: Literal["global_shuffle"]
     source: Source = "pfs"
@@ -48,11 +56,15 @@ class GlobalShuffle(Spec):
         """1 on the SSD, 0 from the PFS."""
         return 1.0 if self.source == "ssd" else 0.0
 
-    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> NDArray[np.integer]:
+    def first_owner(
+        self, num_samples: int, world_size: int, rng: np.random.Generator
+    ) -> NDArray[np.integer]:
         """A random partition."""
         return initial_owner(num_samples, world_size, rng)
 
-    def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
+    def shards(
+        self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator
+    ) -> Shards:
         """A random permutation of all samples, cut into M parts."""
         order = random_order(len(owner), rng)
         return Shards(order, np.arange(world_size + 1) * len(owner) // world_size)

@@ -1,4 +1,5 @@
-"""What is made of the importance of samples: which of them a rank sends, and how important the rank is."""
+"""What is made of the importance of samples: which of them a rank sends, and how important the rank
+is."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from simshuffle.exchange.plan import Shards
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
 MOST_PADDING = 4
-"""Shards are sorted as rows of one table unless that has so many times the samples; then one after the other."""
+"""Shards are sorted as rows of one table unless that has so many times the samples; then one after
+the other."""
 RankImportance = Literal["max", "mean", "sum"]
 Selection = Literal["importance", "sqrt_importance", "highest", "lowest", "random"]
 """Which samples of its shard a rank sends, and in which order:
@@ -37,17 +39,29 @@ def checked_importance(importance: Any, shards: Shards, kind: str) -> Floats:
         kind: of the strategy, for the text.
 
     Raises:
-        InputError: there is none; it has another shape; or it holds something else than finite numbers from 0 on.
+        InputError: there is none; it has another shape; or it holds something else than finite
+            numbers from 0 on.
     """
     count = len(shards.order)
-    remedy = f"Give an array of {count} losses: of an inference pass, or of the last epoch's training."
+    remedy = (
+        f"Give an array of {count} losses: of an inference pass, or of the last epoch's training."
+    )
     if importance is None:
         raise InputError(Problem("importance", f"is needed by {kind}", "None", remedy))
     values = np.asarray(importance)
     if values.dtype.kind not in "iuf":
-        raise InputError(Problem("importance", "must be real numbers", f"an array of {values.dtype}", remedy))
+        raise InputError(
+            Problem("importance", "must be real numbers", f"an array of {values.dtype}", remedy)
+        )
     if values.shape != (count,):
-        raise InputError(Problem("importance", f"must be one number for each of {count} samples", f"shape {values.shape}", remedy))
+        raise InputError(
+            Problem(
+                "importance",
+                f"must be one number for each of {count} samples",
+                f"shape {values.shape}",
+                remedy,
+            )
+        )
     floats = values.astype(np.float64)
     if not (np.isfinite(floats) & (floats >= 0)).all():
         raise InputError(_bad_value(floats, shards))
@@ -60,25 +74,38 @@ def _bad_value(importance: Floats, shards: Shards) -> Problem:
     at = int(np.argmin(np.isfinite(ordered) & (ordered >= 0)))
     rank = int(np.searchsorted(shards.start, at, side="right")) - 1
     where = f"{ordered[at]:g} for sample {shards.order[at]} of rank {rank}"
-    return Problem("importance", "must be finite and not negative", where, "A loss that is not finite comes from a diverged training.")
+    return Problem(
+        "importance",
+        "must be finite and not negative",
+        where,
+        "A loss that is not finite comes from a diverged training.",
+    )
 
 
-def selected(selection: Selection, shards: Shards, count: int, importance: Floats | None, rng: np.random.Generator) -> Ints:
+def selected(
+    selection: Selection,
+    shards: Shards,
+    count: int,
+    importance: Floats | None,
+    rng: np.random.Generator,
+) -> Ints:
     """The samples that each rank sends, in the order of sending: (count, M) sample numbers.
 
-    "At a epoch t, a sample i is selected to exchange with a possibility of p_i = I_i / sum(I_i)" (poster). It leaves open over which
-    samples the sum runs, and what becomes of p_i once a sample is drawn. Here as in the authors' code (torch.multinomial on the rank's
-    own losses, without replacement): the sum runs over the rank's shard, so that every rank sends equally many; samples are drawn one
-    after the other, each in proportion to its importance among those not yet drawn; and they are sent in the order of drawing. A sample
-    without importance is drawn only after all that have some.
+    "At a epoch t, a sample i is selected to exchange with a possibility of p_i = I_i / sum(I_i)"
+    (poster). It leaves open over which samples the sum runs, and what becomes of p_i once a sample
+    is drawn. Here as in the authors' code (torch.multinomial on the rank's own losses, without
+    replacement): the sum runs over the rank's shard, so that every rank sends equally many; samples
+    are drawn one after the other, each in proportion to its importance among those not yet drawn;
+    and they are sent in the order of drawing. A sample without importance is drawn only after all
+    that have some.
 
     Args:
         selection: the rule.
         shards: whose samples they are, in their local order.
         count: samples that each rank sends; at most the smallest shard.
         importance: (N,) finite and not negative; None will do for 'random', which needs none.
-        rng: yields the same on every rank. It is asked for one number for each of the N samples, in their order, so a rank can work out
-            its own part from its own importances.
+        rng: yields the same on every rank. It is asked for one number for each of the N samples, in
+            their order, so a rank can work out its own part from its own importances.
 
     Raises:
         ValueError: samples are selected by importance, and there is none.
@@ -93,8 +120,9 @@ def selected(selection: Selection, shards: Shards, count: int, importance: Float
 def _sort_keys(selection: Selection, importance: Floats, rng: np.random.Generator) -> Floats:
     """(N,) numbers whose rising order within a shard is that of sending.
 
-    Drawing in proportion to w without replacement is to sort by -log(U) / w with U uniform (Efraimidis and Spirakis, Information
-    Processing Letters 97, 2006). The logarithm of it is taken: it has the same order, and overflows for no importance.
+    Drawing in proportion to w without replacement is to sort by -log(U) / w with U uniform
+    (Efraimidis and Spirakis, Information Processing Letters 97, 2006). The logarithm of it is
+    taken: it has the same order, and overflows for no importance.
     """
     if selection == "highest":
         return -importance
@@ -104,35 +132,43 @@ def _sort_keys(selection: Selection, importance: Floats, rng: np.random.Generato
     exponential = -np.log1p(-rng.random(len(importance)))
     weighted = importance > 0
     keys = np.full(len(importance), np.inf)
-    keys[weighted] = np.log(np.maximum(exponential[weighted], np.finfo(float).tiny)) - power * np.log(importance[weighted])
+    keys[weighted] = np.log(
+        np.maximum(exponential[weighted], np.finfo(float).tiny)
+    ) - power * np.log(importance[weighted])
     return keys
 
 
 def _lowest(shards: Shards, keys: Floats, count: int) -> Ints:
-    """Of each shard the ``count`` samples of lowest key (N,), in rising order, equals in their local order: (count, M)."""
+    """Of each shard the ``count`` samples of lowest key (N,), in rising order, equals in their
+    local order: (count, M)."""
     ordered, sizes, width = keys[shards.order], shards.sizes, int(shards.sizes.max())
     if len(sizes) * width > MOST_PADDING * len(ordered):
         parts = pairwise(shards.start.tolist())
         rising = [a + np.argsort(ordered[a:b], kind="stable")[:count] for a, b in parts]
         return np.asarray(shards.order[np.array(rising).T])
-    table = np.full((len(sizes), width), np.inf)  # rows of equal length are sorted at once; stable, so that padding comes last
+    # rows of equal length are sorted at once; stable, so that padding comes last
+    table = np.full((len(sizes), width), np.inf)
     table[np.arange(width) < sizes[:, None]] = ordered
     first = np.argsort(table, axis=1, kind="stable")[:, :count]
     return np.asarray(shards.order[(first + shards.start[:-1, None]).T])
 
 
-def rank_importance(rule: RankImportance, importance: Floats, shards: Shards, sample: Ints, sent: Ints) -> Floats:
-    """Importance of each rank at some moments of an epoch: the max, mean or sum over the samples of its shard not yet sent.
+def rank_importance(
+    rule: RankImportance, importance: Floats, shards: Shards, sample: Ints, sent: Ints
+) -> Floats:
+    """Importance of each rank at some moments of an epoch: the max, mean or sum over the samples of
+    its shard not yet sent.
 
-    A sample that a rank sends to itself counts as sent. Samples received in the same epoch do not count: they belong to the rank from
-    the next epoch on.
+    A sample that a rank sends to itself counts as sent. Samples received in the same epoch do not
+    count: they belong to the rank from the next epoch on.
 
     Args:
         rule: the aggregate.
         importance: (N,) of the samples, not negative.
         shards: of the epoch; none is empty.
         sample: (steps, M) what each rank sends, in this order.
-        sent: (moments,) how many of them have been sent by then; fewer than the smallest shard has samples.
+        sent: (moments,) how many of them have been sent by then; fewer than the smallest shard has
+            samples.
 
     Returns:
         (moments, M).
@@ -141,5 +177,7 @@ def rank_importance(rule: RankImportance, importance: Floats, shards: Shards, sa
     kept[sample.ravel()] = 0.0  # neutral to max and sum
     combine = np.maximum if rule == "max" else np.add
     never_sent = combine.reduceat(kept[shards.order], shards.start[:-1])
-    left = combine.accumulate(np.concatenate([never_sent[None], importance[sample[::-1]]]))[::-1][sent]
+    left = combine.accumulate(np.concatenate([never_sent[None], importance[sample[::-1]]]))[::-1][
+        sent
+    ]
     return np.asarray(left / (shards.sizes - sent[:, None]) if rule == "mean" else left)

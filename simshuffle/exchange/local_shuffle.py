@@ -8,13 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange.base import Source
-from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner, shuffled_shards
+from simshuffle.exchange.plan import (
+    ExchangePlan,
+    Places,
+    Shards,
+    empty_plan,
+    initial_owner,
+    shuffled_shards,
+)
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.spec import Spec
 
 
 class LocalShuffle(Spec):
-    """Each rank trains on its own N/M samples, in a new order every epoch; kept on the SSD, or read from the PFS each time."""
+    """Each rank trains on its own N/M samples, in a new order every epoch; kept on the SSD, or read
+    from the PFS each time."""
 
     kind: Literal["local_shuffle"]
     source: Source = "ssd"
@@ -48,11 +56,15 @@ class LocalShuffle(Spec):
         """The host's ranks times 1/M."""
         return ranks_on_host / world_size if self.source == "ssd" else 0.0
 
-    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> NDArray[np.integer]:
+    def first_owner(
+        self, num_samples: int, world_size: int, rng: np.random.Generator
+    ) -> NDArray[np.integer]:
         """A random partition."""
         return initial_owner(num_samples, world_size, rng)
 
-    def shards(self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator) -> Shards:
+    def shards(
+        self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator
+    ) -> Shards:
         """Each rank's own samples in a new order."""
         return shuffled_shards(owner, world_size, rng)
 

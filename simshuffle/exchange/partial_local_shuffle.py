@@ -1,4 +1,5 @@
-"""Partial local shuffle (PLS): local shuffle, with a fraction Q of every shard exchanged at random each epoch."""
+"""Partial local shuffle (PLS): local shuffle, with a fraction Q of every shard exchanged at random
+each epoch."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from simshuffle.exchange.sending import SendingStrategy
 
 
 class PartialLocalShuffle(SendingStrategy):
-    """Nguyen et al., IPDPS 2022. The first Q N/M samples of a rank's new local order are sent, spread over the iterations.
+    """Nguyen et al., IPDPS 2022. The first Q N/M samples of a rank's new local order are sent,
+    spread over the iterations.
 
-    Importance is needed only where the schedule pairs ranks by it; it is then that of an inference pass.
+    Importance is needed only where the schedule pairs ranks by it; it is then that of an inference
+    pass.
     """
 
     kind: Literal["partial_local_shuffle"]

@@ -1,4 +1,5 @@
-"""Partners: a permutation or a matching drawn at random, and a pairing by sorted importance; of all ranks, or within groups of them.
+"""Partners: a permutation or a matching drawn at random, and a pairing by sorted importance; of all
+ranks, or within groups of them.
 
 Matchings and pairings are involutions: a partner's partner is the rank.
 """
@@ -25,7 +26,8 @@ def permuted_within(drawn: Ints, group: Ints) -> Ints:
 
 
 def couples_within(drawn: Ints, group: Ints) -> NDArray[np.int32]:
-    """Random matchings (lives, M) within groups. Of each odd group one is left over; these are paired in the order of their groups.
+    """Random matchings (lives, M) within groups. Of each odd group one is left over; these are
+    paired in the order of their groups.
 
     Args:
         drawn: (lives, M) random orders of the ranks.
@@ -34,11 +36,14 @@ def couples_within(drawn: Ints, group: Ints) -> NDArray[np.int32]:
     sizes = np.bincount(group)
     odd = np.cumsum(sizes)[sizes % 2 == 1] - 1
     order = by_group(drawn, group)
-    return couples(np.concatenate([np.delete(order, odd, axis=1), order[:, odd]], axis=1), len(group))
+    return couples(
+        np.concatenate([np.delete(order, odd, axis=1), order[:, odd]], axis=1), len(group)
+    )
 
 
 def by_group(order: Ints, group: Ints) -> Ints:
-    """``order`` (..., M) with the ranks of group 0 first, then those of group 1, ..., each in their order."""
+    """``order`` (..., M) with the ranks of group 0 first, then those of group 1, ..., each in their
+    order."""
     return np.take_along_axis(order, np.argsort(group[order], axis=-1, kind="stable"), axis=-1)
 
 
@@ -50,7 +55,8 @@ def couples(order: Ints, world_size: int) -> NDArray[np.int32]:
         world_size: M, at least k.
 
     Returns:
-        (..., M) int32, a partner for each rank. The last of an odd number is its own, and so are ranks that ``order`` lacks.
+        (..., M) int32, a partner for each rank. The last of an odd number is its own, and so are
+        ranks that ``order`` lacks.
     """
     partner = np.tile(np.arange(world_size, dtype=np.int32), (*order.shape[:-1], 1))
     even = order.shape[-1] // 2 * 2
@@ -61,10 +67,11 @@ def couples(order: Ints, world_size: int) -> NDArray[np.int32]:
 
 
 def sorted_pairs(importance: Floats, order: Ints, group: Ints | None = None) -> NDArray[np.int32]:
-    """Partners if the rank of i-th lowest importance is paired with that of i-th highest, among all ranks or those of a group.
+    """Partners if the rank of i-th lowest importance is paired with that of i-th highest, among all
+    ranks or those of a group.
 
-    "we pair the worker that holds the most important sample with the worker that holds the least importance of samples, and so on"
-    (Nguyen and Tanimura, Efficient Sample Exchanging, poster).
+    "we pair the worker that holds the most important sample with the worker that holds the least
+    importance of samples, and so on" (Nguyen and Tanimura, Efficient Sample Exchanging, poster).
 
     Args:
         importance: (..., M) of each rank.

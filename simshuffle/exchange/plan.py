@@ -1,4 +1,5 @@
-"""ExchangePlan: which sample goes from whom to whom, and when. One plan, two readers: the simulator and the trainer."""
+"""ExchangePlan: which sample goes from whom to whom, and when. One plan, two readers: the simulator
+and the trainer."""
 
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ Ints = NDArray[np.integer]
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    """The exchange of one epoch, in steps. In every step each rank sends one sample and receives one.
+    """The exchange of one epoch, in steps. In every step each rank sends one sample and receives
+    one.
 
     Attributes:
         sample: (steps, M) the sample that each rank sends.
-        target: (steps, M) the rank it goes to; a permutation in every step. A rank that is its own target keeps its sample.
+        target: (steps, M) the rank it goes to; a permutation in every step. A rank that is its own
+            target keeps its sample.
         iteration: (steps,) the iteration (from 0) after which the step is taken; not decreasing.
-        message: (steps,) number of the message that carries the step's samples; the samples of a message share target and
-            iteration.
+        message: (steps,) number of the message that carries the step's samples; the samples of a
+            message share target and iteration.
     """
 
     sample: Ints
@@ -51,7 +54,8 @@ class ExchangePlan:
 
 @dataclass(frozen=True)
 class Places:
-    """Where the ranks are: (M,) numbers, equal for ranks of the same one, rising from 0 with the distance from rank 0.
+    """Where the ranks are: (M,) numbers, equal for ranks of the same one, rising from 0 with the
+    distance from rank 0.
 
     Attributes:
         host: whose GPU the rank has.
@@ -75,7 +79,8 @@ class Shards:
     """Who trains on what in one epoch, in which order.
 
     Attributes:
-        order: (N,) int32, sample numbers: those of rank 0 in its order of the epoch, then those of rank 1, ...
+        order: (N,) int32, sample numbers: those of rank 0 in its order of the epoch, then those of
+            rank 1, ...
         start: (M + 1,) where each rank's part begins.
     """
 
@@ -95,21 +100,24 @@ class Shards:
 def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
     """Every rank's samples in a fresh random order; ``owner`` (N,) is the rank of each sample."""
     order = random_order(len(owner), rng)
-    key = owner.astype(np.uint16)[order] if world_size <= 1 << 16 else owner[order]  # two bytes are sorted in linear time
+    # two bytes are sorted in linear time
+    key = owner.astype(np.uint16)[order] if world_size <= 1 << 16 else owner[order]
     order = order[np.argsort(key, kind="stable")]
     start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
     return Shards(order, start)
 
 
 def initial_owner(num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
-    """A random partition into shards whose sizes differ by one at most: the rank of each sample, (N,) int32."""
+    """A random partition into shards whose sizes differ by one at most: the rank of each sample,
+    (N,) int32."""
     owner = np.empty(num_samples, np.int32)
     owner[random_order(num_samples, rng)] = np.arange(num_samples) * world_size // num_samples
     return owner
 
 
 def random_order(count: int, rng: np.random.Generator) -> Ints:
-    """The numbers below ``count`` in random order: (count,) int32, which saves memory where there are millions."""
+    """The numbers below ``count`` in random order: (count,) int32, which saves memory where there
+    are millions."""
     order = np.arange(count, dtype=np.int32)
     rng.shuffle(order)
     return order

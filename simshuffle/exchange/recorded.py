@@ -22,12 +22,14 @@ Ints = NDArray[np.integer]
 
 
 class Recorded(ShardHolding):
-    """Who sent which sample to whom in a training, epoch by epoch, in place of a strategy that decides it.
+    """Who sent which sample to whom in a training, epoch by epoch, in place of a strategy that
+    decides it.
 
-    Scaling up: each recorded rank stands for ``ranks_each`` ranks, so that there are as many copies of the training side by side, their
-    ranks dealt out over the machine at random; each recorded sample stands for ``samples_each`` samples, which go the same way one after
-    the other. The order of steps is kept; their pace is Q b samples an iteration, as in every strategy, which is that of the recording if
-    batch size and iterations are. Samples beyond the multiple stay where they are.
+    Scaling up: each recorded rank stands for ``ranks_each`` ranks, so that there are as many copies
+    of the training side by side, their ranks dealt out over the machine at random; each recorded
+    sample stands for ``samples_each`` samples, which go the same way one after the other. The order
+    of steps is kept; their pace is Q b samples an iteration, as in every strategy, which is that of
+    the recording if batch size and iterations are. Samples beyond the multiple stay where they are.
 
     Attributes:
         path: file of the plans, as a training study writes it (``plans/RUN.npz``).
@@ -63,16 +65,22 @@ class Recorded(ShardHolding):
         try:
             stamp = path.stat().st_mtime_ns
         except (OSError, ValueError):
-            missing = Problem("path", "no such file", repr(self.path), "Name plans/RUN.npz of a study.")
+            missing = Problem(
+                "path", "no such file", repr(self.path), "Name plans/RUN.npz of a study."
+            )
             raise InputError(missing, "recorded exchange") from None
         found, digest = _read(path, stamp)
         if self.sha256 not in (None, digest):
             rule = "the file is no longer the one that sha256 names"
-            raise InputError(Problem("sha256", rule, str(self.sha256), "Leave it out to use the new one."), self.path)
+            raise InputError(
+                Problem("sha256", rule, str(self.sha256), "Leave it out to use the new one."),
+                self.path,
+            )
         return found
 
     def check(self, num_samples: int, world_size: int, epochs: int) -> list[Problem]:
-        """What keeps the recording from being replayed by ``world_size`` ranks on ``num_samples`` samples.
+        """What keeps the recording from being replayed by ``world_size`` ranks on ``num_samples``
+        samples.
 
         Raises:
             InputError: the file cannot be read.
@@ -82,10 +90,24 @@ class Recorded(ShardHolding):
         problems = []
         if ranks * self.ranks_each != world_size:
             rule = f"must be {self.ranks_each} times the {ranks} ranks that were recorded"
-            problems.append(Problem("world_size", rule, str(world_size), "Set it, or ranks_each of the exchange."))
+            problems.append(
+                Problem(
+                    "world_size", rule, str(world_size), "Set it, or ranks_each of the exchange."
+                )
+            )
         elif held * self.ranks_each * self.samples_each > num_samples:
-            rule = f"must be at least {self.ranks_each * self.samples_each} times the {held} samples that were recorded"
-            problems.append(Problem("workload.dataset.num_samples", rule, str(num_samples), "Use a smaller samples_each."))
+            rule = (
+                f"must be at least {self.ranks_each * self.samples_each} times the {held} samples"
+                " that were recorded"
+            )
+            problems.append(
+                Problem(
+                    "workload.dataset.num_samples",
+                    rule,
+                    str(num_samples),
+                    "Use a smaller samples_each.",
+                )
+            )
         if epochs > len(found.plans):
             rule = f"must be at most the {len(found.plans)} that were recorded"
             problems.append(Problem("epochs", rule, str(epochs), "Simulate fewer."))
@@ -136,7 +158,9 @@ class Recorded(ShardHolding):
         target = np.empty((steps * each, ranks.size), np.int64)
         for copy, at in enumerate(ranks):
             of_copy = (plan.sample.astype(np.int64) + copy * recorded) * each
-            sample[:, at] = (of_copy[:, None, :] + np.arange(each)[None, :, None]).reshape(steps * each, -1)
+            sample[:, at] = (of_copy[:, None, :] + np.arange(each)[None, :, None]).reshape(
+                steps * each, -1
+            )
             target[:, at] = np.repeat(at[plan.target], each, axis=0)
         return sample, target
 
@@ -144,7 +168,11 @@ class Recorded(ShardHolding):
         """(copies, recorded ranks): the rank that each stands for."""
         if self.ranks_each == 1:
             return np.arange(ranks)[None, :]
-        return stream(0, "recorded ranks").permutation(ranks * self.ranks_each).reshape(self.ranks_each, ranks)
+        return (
+            stream(0, "recorded ranks")
+            .permutation(ranks * self.ranks_each)
+            .reshape(self.ranks_each, ranks)
+        )
 
     def _messages(self, iteration: Ints, target: Ints) -> Ints:
         """Messages as the schedule has them, and a new one where the partners change."""

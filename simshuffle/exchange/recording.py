@@ -1,4 +1,5 @@
-"""The exchange of a whole run in a small file, to the last sample: written, and read back to be replayed."""
+"""The exchange of a whole run in a small file, to the last sample: written, and read back to be
+replayed."""
 
 from __future__ import annotations
 
@@ -33,11 +34,15 @@ class RecordedPlans:
 
 
 def write_plans(path: Path, recorded: RecordedPlans) -> None:
-    """Write a compressed .npz file: each part as planes of bytes (lowest first, as many as its largest number needs), which zlib packs
-    better than whole numbers; ``steps`` of each epoch; the ranks; and the types of the arrays."""
+    """Write a compressed .npz file: each part as planes of bytes (lowest first, as many as its
+    largest number needs), which zlib packs better than whole numbers; ``steps`` of each epoch; the
+    ranks; and the types of the arrays."""
     plans = recorded.plans
     world_size = plans[0].world_size if plans else int(recorded.owner.max(initial=0)) + 1
-    whole = {"owner": recorded.owner, **{part: _joined([getattr(plan, part).ravel() for plan in plans]) for part in PARTS[1:]}}
+    whole = {
+        "owner": recorded.owner,
+        **{part: _joined([getattr(plan, part).ravel() for plan in plans]) for part in PARTS[1:]},
+    }
     arrays: dict[str, Any] = {name: _planes(array) for name, array in whole.items()}
     np.savez_compressed(
         path,
@@ -62,8 +67,22 @@ def read_plans(path: Path) -> RecordedPlans:
             types = dict(zip(PARTS, file["types"], strict=True))
             whole = {name: _numbers(file[name], str(types[name])) for name in PARTS}
             return _recorded(whole, file["steps"], int(file["ranks"][0]))
-    except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        problem = Problem("", "cannot be read as recorded plans", str(error) or type(error).__name__, "Train that run again.")
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        problem = Problem(
+            "",
+            "cannot be read as recorded plans",
+            str(error) or type(error).__name__,
+            "Train that run again.",
+        )
         raise InputError(problem, str(path)) from None
 
 
@@ -83,14 +102,24 @@ def _numbers(planes: NDArray[np.uint8], kind: str) -> NDArray[np.integer]:
     return np.asarray(whole.view("<i8").ravel().astype(np.dtype(kind)))
 
 
-def _recorded(whole: dict[str, NDArray[np.integer]], steps: NDArray[np.int64], ranks: int) -> RecordedPlans:
+def _recorded(
+    whole: dict[str, NDArray[np.integer]], steps: NDArray[np.int64], ranks: int
+) -> RecordedPlans:
     cut = np.cumsum(steps)[:-1]
-    square = {name: np.split(whole[name].reshape(int(steps.sum()), ranks), cut) for name in ("sample", "target")}
-    flat = {name: np.split(whole[name].reshape(int(steps.sum())), cut) for name in ("iteration", "message")}
+    square = {
+        name: np.split(whole[name].reshape(int(steps.sum()), ranks), cut)
+        for name in ("sample", "target")
+    }
+    flat = {
+        name: np.split(whole[name].reshape(int(steps.sum())), cut)
+        for name in ("iteration", "message")
+    }
     for owners, name in ((whole["owner"], "owner"), (whole["target"], "target")):
         if owners.max(initial=0) >= ranks:
             raise ValueError(f"{name}: a rank of {int(owners.max())} among {ranks}")
     if whole["sample"].max(initial=0) >= max(len(whole["owner"]), 1):
         raise ValueError(f"a sample of {int(whole['sample'].max())} among {len(whole['owner'])}")
     parts = zip(square["sample"], square["target"], flat["iteration"], flat["message"], strict=True)
-    return RecordedPlans(whole["owner"], [ExchangePlan(*part) for part in parts] if len(steps) else [])
+    return RecordedPlans(
+        whole["owner"], [ExchangePlan(*part) for part in parts] if len(steps) else []
+    )

@@ -22,8 +22,12 @@ SamplesPerMessage = Count | Literal["iteration"]
 Barriers = Literal["message", "iteration", "none"]
 
 
-CODE = "github.com/TruongThaoNguyen/kakurenbo (6cb9f88), ImageNet/utils/scheduler.py, PartialScheduler"
-MEASURED = "benchmarks/sample_costs.py on one core of an AMD EPYC, Pillow 13, a JPEG of 500 x 375 pixels"
+CODE = (
+    "github.com/TruongThaoNguyen/kakurenbo (6cb9f88), ImageNet/utils/scheduler.py, PartialScheduler"
+)
+MEASURED = (
+    "benchmarks/sample_costs.py on one core of an AMD EPYC, Pillow 13, a JPEG of 500 x 375 pixels"
+)
 SOURCES = {
     "samples_per_message": CODE,
     "read": f"{MEASURED}: open, read and close a cached file of 104 kB, 19 us",
@@ -34,31 +38,42 @@ SOURCES = {
 
 
 class ExchangeSchedule(Sourced):
-    """The carrying out of an exchange. The defaults are those of the authors' code (PartialScheduler).
+    """The carrying out of an exchange. The defaults are those of the authors' code
+    (PartialScheduler).
 
     Attributes:
-        partner_rule: 'random': one random permutation of all ranks, drawn from a seed that all share; 'random_pairs': one random
-            matching, so that whoever a rank sends to sends to it; 'importance_sorted': a matching of the rank of i-th lowest importance
-            with that of i-th highest, equals in an order drawn anew. In a matching of an odd number of ranks one keeps its samples.
-        partner_scope: among whom: 'all' ranks, or those of the same 'rack', 'leaf' switch or 'host' (see `Places`). Of a matching within
-            odd groups those left over are paired with one another.
-        partner_lifetime: how long it serves before it is drawn anew: one 'sample', one 'iteration' or the whole 'epoch'.
-        partners_per_epoch: with a lifetime of an 'epoch': how many serve one after the other, for equal shares of its iterations.
-        least_difference: for 'importance_sorted': pairs exchange nothing if their importances differ by less than this share of the
-            higher one.
-        rank_importance: of a rank, for 'importance_sorted': the 'max', 'mean' or 'sum' over the samples of its shard. Where partners
-            serve for less than an epoch, over those that it has not yet sent in this epoch.
+        partner_rule: 'random': one random permutation of all ranks, drawn from a seed that all
+            share; 'random_pairs': one random matching, so that whoever a rank sends to sends to it;
+            'importance_sorted': a matching of the rank of i-th lowest importance with that of i-th
+            highest, equals in an order drawn anew. In a matching of an odd number of ranks one
+            keeps its samples.
+        partner_scope: among whom: 'all' ranks, or those of the same 'rack', 'leaf' switch or 'host'
+            (see `Places`). Of a matching within odd groups those left over are paired with one
+            another.
+        partner_lifetime: how long it serves before it is drawn anew: one 'sample', one 'iteration'
+            or the whole 'epoch'.
+        partners_per_epoch: with a lifetime of an 'epoch': how many serve one after the other, for
+            equal shares of its iterations.
+        least_difference: for 'importance_sorted': pairs exchange nothing if their importances
+            differ by less than this share of the higher one.
+        rank_importance: of a rank, for 'importance_sorted': the 'max', 'mean' or 'sum' over the
+            samples of its shard. Where partners serve for less than an epoch, over those that it
+            has not yet sent in this epoch.
         samples_per_message: samples that travel together; 'iteration' for all of an iteration.
-        barriers: 'message': all ranks meet before every message and after the receipt; 'iteration': before the first message of an
-            iteration and after the receipt; 'none'.
-        payload: 'decoded' sends the pickled raw image, 'encoded' the file's bytes (nothing is decoded or encoded then).
-        overlap: True waits for the messages of an iteration after the next iteration's backward pass, False at once.
+        barriers: 'message': all ranks meet before every message and after the receipt; 'iteration':
+            before the first message of an iteration and after the receipt; 'none'.
+        payload: 'decoded' sends the pickled raw image, 'encoded' the file's bytes (nothing is
+            decoded or encoded then).
+        overlap: True waits for the messages of an iteration after the next iteration's backward
+            pass, False at once.
         read: s a sample of the sender's main thread, beside the device's time (open, system calls).
         decode: s for a sample of mean size; None takes the data set's.
-        pickle: s for a sample of mean size; None takes what the payload's bytes need (see `simshuffle.host_work`).
+        pickle: s for a sample of mean size; None takes what the payload's bytes need (see
+            `simshuffle.host_work`).
         zero_buffer: s to zero the receive buffer of one sample.
         draw: s for each rank of the permutation, to draw it.
-        write: s of the receiver's main thread for a sample of mean size, beside the device's time; None takes the data set's encode.
+        write: s of the receiver's main thread for a sample of mean size, beside the device's time;
+            None takes the data set's encode.
         remove: s a sample to remove what was sent, at the end of the epoch.
     """
 
@@ -84,17 +99,30 @@ class ExchangeSchedule(Sourced):
     @model_validator(mode="after")
     def _partner_outlives_message(self) -> ExchangeSchedule:
         if self.partner_lifetime == "sample" and self.samples_per_message != 1:
-            raise PydanticCustomError("lifetime", "partner_lifetime must be 'iteration' or 'epoch' when a message carries several samples")
+            raise PydanticCustomError(
+                "lifetime",
+                "partner_lifetime must be 'iteration' or 'epoch' when a message carries several"
+                " samples",
+            )
         return self
 
     @model_validator(mode="after")
     def _what_is_set_is_used(self) -> ExchangeSchedule:
         if self.partner_rule != "importance_sorted":
-            for key, set_ in (("rank_importance", self.rank_importance != "max"), ("least_difference", self.least_difference > 0)):
+            for key, set_ in (
+                ("rank_importance", self.rank_importance != "max"),
+                ("least_difference", self.least_difference > 0),
+            ):
                 if set_:
-                    raise PydanticCustomError("unused", "{key} can be set only where partner_rule is 'importance_sorted'", {"key": key})
+                    raise PydanticCustomError(
+                        "unused",
+                        "{key} can be set only where partner_rule is 'importance_sorted'",
+                        {"key": key},
+                    )
         if self.partners_per_epoch > 1 and self.partner_lifetime != "epoch":
-            raise PydanticCustomError("unused", "partners_per_epoch can be set only where partner_lifetime is 'epoch'")
+            raise PydanticCustomError(
+                "unused", "partners_per_epoch can be set only where partner_lifetime is 'epoch'"
+            )
         return self
 
     def messages(self, iteration: Ints) -> Ints:
@@ -103,12 +131,15 @@ class ExchangeSchedule(Sourced):
             return np.zeros(0, np.int64)
         first = np.searchsorted(iteration, iteration)
         within = np.arange(len(iteration)) - first
-        size = len(iteration) if self.samples_per_message == "iteration" else self.samples_per_message
+        size = (
+            len(iteration) if self.samples_per_message == "iteration" else self.samples_per_message
+        )
         starts = within % size == 0
         return np.asarray(np.cumsum(starts) - 1)
 
     def lives(self, iteration: Ints) -> Ints:
-        """Which partners serve in each step: (steps,) numbers from 0 on, not decreasing, given the iteration (steps,) of each step."""
+        """Which partners serve in each step: (steps,) numbers from 0 on, not decreasing, given the
+        iteration (steps,) of each step."""
         if self.partner_lifetime == "sample":
             return np.arange(len(iteration))
         if self.partner_lifetime == "epoch" and len(iteration):
@@ -116,17 +147,28 @@ class ExchangeSchedule(Sourced):
         return np.unique(iteration, return_inverse=True)[1]
 
     def drawn(self, life: Ints, world_size: int, rng: np.random.Generator) -> Ints:
-        """A random order of all ranks for each life: (lives, M) int64. All rules take the same from ``rng``, which all ranks share."""
+        """A random order of all ranks for each life: (lives, M) int64. All rules take the same from
+        ``rng``, which all ranks share."""
         lives = int(life[-1]) + 1 if len(life) else 0
-        return np.array([rng.permutation(world_size) for _ in range(lives)], np.int64).reshape(lives, world_size)
+        return np.array([rng.permutation(world_size) for _ in range(lives)], np.int64).reshape(
+            lives, world_size
+        )
 
-    def targets(self, drawn: Ints, importance: NDArray[np.float64] | None = None, places: Places | None = None) -> Ints:
+    def targets(
+        self,
+        drawn: Ints,
+        importance: NDArray[np.float64] | None = None,
+        places: Places | None = None,
+    ) -> Ints:
         """Whom each rank sends to in each life: (lives, M) int64, a permutation in each row.
 
         Args:
-            drawn: (lives, M) from `drawn`: the permutation itself, or the ranks that are paired in this order, or the order of equals.
-            importance: (lives, M) of each rank when a life begins; for 'importance_sorted', which is refused without.
-            places: where the ranks are; for a ``partner_scope`` of less than all, which is refused without.
+            drawn: (lives, M) from `drawn`: the permutation itself, or the ranks that are paired in
+                this order, or the order of equals.
+            importance: (lives, M) of each rank when a life begins; for 'importance_sorted', which
+                is refused without.
+            places: where the ranks are; for a ``partner_scope`` of less than all, which is refused
+                without.
 
         Raises:
             ValueError: what the partners depend on is not given.
@@ -137,12 +179,16 @@ class ExchangeSchedule(Sourced):
         if self.partner_rule == "random_pairs":
             return couples_within(drawn, group).astype(np.int64)
         if importance is None:
-            raise ValueError("partners sorted by importance need the importance (lives, M) of each rank")
+            raise ValueError(
+                "partners sorted by importance need the importance (lives, M) of each rank"
+            )
         partner = sorted_pairs(importance, drawn, group).astype(np.int64)
         if self.least_difference == 0:
             return partner
         of_partner = np.take_along_axis(importance, partner, axis=1)
-        alike = np.abs(importance - of_partner) < self.least_difference * np.maximum(importance, of_partner)
+        alike = np.abs(importance - of_partner) < self.least_difference * np.maximum(
+            importance, of_partner
+        )
         return np.where(alike | (importance == of_partner), np.arange(drawn.shape[1]), partner)
 
     def _groups(self, world_size: int, places: Places | None) -> Ints:
@@ -150,23 +196,30 @@ class ExchangeSchedule(Sourced):
         if self.partner_scope == "all":
             return np.zeros(world_size, np.int64)
         if places is None:
-            raise ValueError(f"partners of the same {self.partner_scope} need the places of the ranks")
+            raise ValueError(
+                f"partners of the same {self.partner_scope} need the places of the ranks"
+            )
         group: Ints = getattr(places, self.partner_scope)
         return group
 
 
 def paced_steps(quota: int, per_iteration: float, iterations: int) -> Ints:
-    """Iteration of every step: floor-with-carry of ``per_iteration`` samples an iteration until ``quota`` is used up.
+    """Iteration of every step: floor-with-carry of ``per_iteration`` samples an iteration until
+    ``quota`` is used up.
 
-    What the floor leaves over is sent after the last iteration, so that the quota is met. Returns (quota,) int64.
+    What the floor leaves over is sent after the last iteration, so that the quota is met. Returns
+    (quota,) int64.
     """
-    carried = np.minimum(np.floor(per_iteration * np.arange(1, iterations + 1) + 1e-9), quota).astype(np.int64)
+    carried = np.minimum(
+        np.floor(per_iteration * np.arange(1, iterations + 1) + 1e-9), quota
+    ).astype(np.int64)
     carried[-1] = quota
     return np.asarray(np.repeat(np.arange(iterations), np.diff(carried, prepend=0)))
 
 
 def epoch_quota(exchange_fraction: float, num_samples: int, world_size: int, epoch: int) -> int:
-    """Samples that each rank exchanges in epoch ``epoch`` (from 1): Q N / M, made whole so that the sum over epochs never strays."""
+    """Samples that each rank exchanges in epoch ``epoch`` (from 1): Q N / M, made whole so that the
+    sum over epochs never strays."""
     exact = exchange_fraction * num_samples / world_size
     smallest_shard = num_samples // world_size
     return min(round(exact * epoch) - round(exact * (epoch - 1)), smallest_shard)

@@ -26,7 +26,10 @@ DERIVE: dict[str, Callable[[Tables], pd.DataFrame]] = {
     "contributions": lambda tables: contributions(tables["switches"], tables["runs"]),
     "changes": changes,
 }
-FIGURES = {"ablation": ("waterfall", figures.waterfall_figure), "hiding": ("hiding", figures.hiding_figure)}
+FIGURES = {
+    "ablation": ("waterfall", figures.waterfall_figure),
+    "hiding": ("hiding", figures.hiding_figure),
+}
 VERBS = {"ablation": "ablate", "hiding": "hiding"}
 
 
@@ -55,9 +58,14 @@ class Outcome:
         return write_folder(folder, self._fill, replace=replace)
 
     def _fill(self, folder: Path) -> None:
-        (folder / "meta.json").write_text(json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        (folder / "meta.json").write_text(
+            json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
         (folder / "scenario.yaml").write_text(self.scenario_yaml, encoding="utf-8")
-        about = {f"{name}.csv": columns for name, columns in (COLUMNS[self.kind] | DERIVED[self.kind]).items()}
+        about = {
+            f"{name}.csv": columns
+            for name, columns in (COLUMNS[self.kind] | DERIVED[self.kind]).items()
+        }
         (folder / "columns.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         for name, table in self.all_tables().items():
             table.to_csv(folder / f"{name}.csv", index=False)
@@ -74,7 +82,12 @@ class Outcome:
 
 def outcome(kind: str, tables: Tables, asked: Mapping[str, Any], scenario_yaml: str) -> Outcome:
     """What was found, with the fingerprint of what was asked for."""
-    meta = {"kind": kind, "fingerprint": fingerprint(kind, asked, scenario_yaml), "versions": results.versions(), "asked": dict(asked)}
+    meta = {
+        "kind": kind,
+        "fingerprint": fingerprint(kind, asked, scenario_yaml),
+        "versions": results.versions(),
+        "asked": dict(asked),
+    }
     return Outcome(kind, tables, meta, scenario_yaml)
 
 
@@ -97,7 +110,11 @@ def holds(folder: Path) -> bool:
 
 def existing(folder: Path, wanted: str) -> Outcome | None:
     """The result in ``folder`` if it is complete and has that fingerprint; None otherwise."""
-    return read(folder) if holds(folder) and not _missing(folder) and meta_of(folder).get("fingerprint") == wanted else None
+    return (
+        read(folder)
+        if holds(folder) and not _missing(folder) and meta_of(folder).get("fingerprint") == wanted
+        else None
+    )
 
 
 def read(folder: Path) -> Outcome:
@@ -110,27 +127,46 @@ def read(folder: Path) -> Outcome:
     if not holds(folder) or (missing := _missing(folder)):
         lacking = ", ".join(missing) if holds(folder) else "meta.json that says so"
         remedy = "Give a folder that 'simshuffle ablate' or 'simshuffle hiding' wrote."
-        raise InputError(Problem("", "must be the result of an ablation or of a search", f"no {lacking}", remedy), str(folder))
+        raise InputError(
+            Problem(
+                "", "must be the result of an ablation or of a search", f"no {lacking}", remedy
+            ),
+            str(folder),
+        )
     kind = meta["kind"]
     try:
         tables = {name: _read(folder / f"{name}.csv") for name in COLUMNS[kind]}
         for name, table in tables.items():
             if list(table.columns) != list(COLUMNS[kind][name]):
-                raise ValueError(f"{name}.csv has other columns than {', '.join(COLUMNS[kind][name])}")
+                raise ValueError(
+                    f"{name}.csv has other columns than {', '.join(COLUMNS[kind][name])}"
+                )
         return Outcome(kind, tables, meta, (folder / "scenario.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(Problem("", "cannot be read", str(error), f"Run 'simshuffle {VERBS[kind]}' again."), str(folder)) from None
+        raise InputError(
+            Problem("", "cannot be read", str(error), f"Run 'simshuffle {VERBS[kind]}' again."),
+            str(folder),
+        ) from None
 
 
 def _missing(folder: Path) -> list[str]:
     kind = meta_of(folder)["kind"]
-    wanted = ["scenario.yaml", "columns.json", *(f"{name}.csv" for name in COLUMNS[kind] | DERIVED[kind])]
+    wanted = [
+        "scenario.yaml",
+        "columns.json",
+        *(f"{name}.csv" for name in COLUMNS[kind] | DERIVED[kind]),
+    ]
     return [name for name in wanted if not (folder / name).is_file()]
 
 
 def _read(path: Path) -> pd.DataFrame:
     """A table with its numbers to the last bit."""
-    return read_csv(path, dtype=dict.fromkeys(TEXT, str), keep_default_na=False, na_values={c: [""] for c in NUMBERS})
+    return read_csv(
+        path,
+        dtype=dict.fromkeys(TEXT, str),
+        keep_default_na=False,
+        na_values={c: [""] for c in NUMBERS},
+    )
 
 
 NUMBERS = ("over_s", "saved_s")

@@ -1,4 +1,5 @@
-"""How much can be exchanged while the epoch takes no longer: for several ways of carrying it out, and why no more."""
+"""How much can be exchanged while the epoch takes no longer: for several ways of carrying it out,
+and why no more."""
 
 from __future__ import annotations
 
@@ -25,15 +26,20 @@ NOTHING = "0 s"
 WORK = ("read", "decode", "pickle", "zero_buffer", "draw", "write", "remove")
 """Keys of a schedule that are host work of sending, and of receiving (write)."""
 FIRST, STRIDE = 4, 16
-"""Samples of a rank that are tried first, and how many times as many may be tried next as are known to be hidden."""
+"""Samples of a rank that are tried first, and how many times as many may be tried next as are known
+to be hidden."""
 SMALL = 0.25
-"""Host work of less than this share of the costliest is not removed by itself, for the costliest saves more."""
+"""Host work of less than this share of the costliest is not removed by itself, for the costliest
+saves more."""
 INSTANT = 1e18
 """Bytes/s from which on writing is instant."""
 INSTANT_WRITES = {"cluster.ssd.write_bandwidth": "1000000 PB/s"}
-ALL_IN_MEMORY = dict.fromkeys(("cluster.memory.capacity", "cluster.memory.page_cache"), "1000000 PB")
+ALL_IN_MEMORY = dict.fromkeys(
+    ("cluster.memory.capacity", "cluster.memory.page_cache"), "1000000 PB"
+)
 ALONE = 0.1
-"""Where the best removal saves less than this share of what is added, no mechanism ends the hiding by itself."""
+"""Where the best removal saves less than this share of what is added, no mechanism ends the hiding
+by itself."""
 FRESH = {"partner_lifetime": "iteration", "samples_per_message": "iteration", "barriers": "none"}
 WAYS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "authors": ("partial_local_shuffle", {}, {}),
@@ -41,12 +47,14 @@ WAYS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "encoded": ("importance_pair", {"payload": "encoded", "barriers": "none"}, {}),
     "wire": ("partial_local_shuffle", {**FRESH, **dict.fromkeys(WORK, NOTHING)}, INSTANT_WRITES),
 }
-"""Ways of carrying an exchange out: the strategy, the keys of its schedule that are set, and keys of the scenario.
+"""Ways of carrying an exchange out: the strategy, the keys of its schedule that are set, and keys
+of the scenario.
 
-authors: partial local shuffle as its authors' code does it: a random permutation, a message and a barrier for every sample;
-pair: one partner an epoch, one message and one barrier an iteration;
+authors: partial local shuffle as its authors' code does it: a random permutation, a message and a
+barrier for every sample; pair: one partner an epoch, one message and one barrier an iteration;
 encoded: the same without barriers, and files are sent as they are;
-wire: nothing but the network: no host work, no barriers, instant writes; decoded samples, a random permutation for every iteration.
+wire: nothing but the network: no host work, no barriers, instant writes; decoded samples, a random
+permutation for every iteration.
 
 Importance is always lagging, for its measurement is no exchange.
 """
@@ -54,9 +62,16 @@ OWN = "own"
 """The way of the scenario itself."""
 SIZES = tuple(64 << power for power in range(7))
 """World sizes by default: 64 to 4096."""
-BARRIERS, HOST_WORK, WRITES, WIRE, WAITING = "barriers", "host work", "storage writes", "wire", "no overlap"
+BARRIERS, HOST_WORK, WRITES, WIRE, WAITING = (
+    "barriers",
+    "host work",
+    "storage writes",
+    "wire",
+    "no overlap",
+)
 READS = "storage reads"
-"""Not of the exchange alone: what was received is read like all else, and may drive other samples out of the page cache."""
+"""Not of the exchange alone: what was received is read like all else, and may drive other samples
+out of the page cache."""
 TOGETHER = "none by itself"
 
 
@@ -73,7 +88,8 @@ class _Job:
 def scenarios(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
     """The scenario for each world size, smallest first.
 
-    These are those given, or all of `SIZES` that fit the machine and the data set, or where none does, the scenario's own.
+    These are those given, or all of `SIZES` that fit the machine and the data set, or where none
+    does, the scenario's own.
 
     Raises:
         ScenarioError: a world size does not fit, or is 1.
@@ -82,10 +98,16 @@ def scenarios(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
     if not wanted:
         graph = network_graph(scenario.cluster)
         hosts = sum(1 for _, kind in graph.nodes(data="kind") if kind == "host")
-        most = min(hosts * scenario.cluster.host.gpus, scenario.workload.dataset.num_samples // scenario.workload.local_batch_size)
+        most = min(
+            hosts * scenario.cluster.host.gpus,
+            scenario.workload.dataset.num_samples // scenario.workload.local_batch_size,
+        )
         wanted = [size for size in SIZES if size <= most] or [scenario.world_size]
     if wanted[0] < 2:
-        raise ScenarioError(Problem("--world-size", "must be 2 ranks or more", str(wanted[0]), "Name one."), scenario.name)
+        raise ScenarioError(
+            Problem("--world-size", "must be 2 ranks or more", str(wanted[0]), "Name one."),
+            scenario.name,
+        )
     return [measure.prepared(scenario).with_values({"world_size": size}) for size in wanted]
 
 
@@ -93,20 +115,36 @@ def ways(scenario: Scenario, names: Sequence[str]) -> list[str]:
     """The names of ways, in the order of `WAYS`; all of these if none is given.
 
     Raises:
-        InputError: a name is not known, or it is `OWN` and the scenario exchanges no fraction of the shards.
+        InputError: a name is not known, or it is `OWN` and the scenario exchanges no fraction of
+            the shards.
     """
     known = [*WAYS, OWN]
-    problems = [Problem("--way", "no such way of carrying out", repr(name), nearest(name, known)) for name in names if name not in known]
+    problems = [
+        Problem("--way", "no such way of carrying out", repr(name), nearest(name, known))
+        for name in names
+        if name not in known
+    ]
     if OWN in names and not isinstance(scenario.workload.exchange, SendingStrategy):
         remedy = "Set workload.exchange to one that does."
-        problems.append(Problem("--way", "the scenario must exchange a fraction of the samples", scenario.workload.exchange.kind, remedy))
+        problems.append(
+            Problem(
+                "--way",
+                "the scenario must exchange a fraction of the samples",
+                scenario.workload.exchange.kind,
+                remedy,
+            )
+        )
     if problems:
         raise InputError(problems, "command line")
     return [name for name in known if name in (names or WAYS)]
 
 
 def hiding(
-    of: Sequence[Scenario], names: Sequence[str], tolerance: float, processes: int | None = None, progress: Progress | None = None
+    of: Sequence[Scenario],
+    names: Sequence[str],
+    tolerance: float,
+    processes: int | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Find Q* for every scenario and way, by simulation.
 
@@ -118,33 +156,56 @@ def hiding(
         progress: told of the progress, if given.
 
     Returns:
-        The tables by name, with the columns of ``COLUMNS["hiding"]``; the same for the same arguments.
+        The tables by name, with the columns of ``COLUMNS["hiding"]``; the same for the same
+        arguments.
     """
     split = 1 / (1 + 4 * len(names))  # a search takes several simulations
     tell = progress or (lambda share: None)
-    alone = outcomes(measure.labels, [_without(scenario) for scenario in of], processes, lambda share: tell(split * share))
-    baselines = {scenario.world_size: seconds[measure.WHOLE] for scenario, seconds in zip(of, alone, strict=True)}
-    jobs = [_Job(name, scenario, tolerance, baselines[scenario.world_size]) for scenario in of for name in names]
-    costly_first = outcomes(_searched, jobs[::-1], processes, lambda share: tell(split + (1 - split) * share))
+    alone = outcomes(
+        measure.labels,
+        [_without(scenario) for scenario in of],
+        processes,
+        lambda share: tell(split * share),
+    )
+    baselines = {
+        scenario.world_size: seconds[measure.WHOLE]
+        for scenario, seconds in zip(of, alone, strict=True)
+    }
+    jobs = [
+        _Job(name, scenario, tolerance, baselines[scenario.world_size])
+        for scenario in of
+        for name in names
+    ]
+    costly_first = outcomes(
+        _searched, jobs[::-1], processes, lambda share: tell(split + (1 - split) * share)
+    )
     found = costly_first[::-1]
-    rows = {"limits": [limit for limit, _ in found], "points": [point for _, points in found for point in points]}
-    return {name: pd.DataFrame(rows[name], columns=list(columns)) for name, columns in COLUMNS["hiding"].items()}
+    rows = {
+        "limits": [limit for limit, _ in found],
+        "points": [point for _, points in found for point in points],
+    }
+    return {
+        name: pd.DataFrame(rows[name], columns=list(columns))
+        for name, columns in COLUMNS["hiding"].items()
+    }
 
 
 def _without(scenario: Scenario) -> Scenario:
     return scenario.with_values({"workload.exchange": "local_shuffle"})
 
 
-# ------------------------------------------------------------------------------------------------------------------- the search
+# --------------------------------------------------------------------------------------- the search
 
 
 def largest(added: Callable[[int], float], tolerance: float, most: int) -> tuple[int, bool]:
-    """The largest number up to ``most`` that adds no more than ``tolerance`` while no smaller one that was tried adds more.
+    """The largest number up to ``most`` that adds no more than ``tolerance`` while no smaller one
+    that was tried adds more.
 
-    What is added is about in proportion to the number, so the search goes on where the line through what is known reaches the tolerance;
-    every third step halves what is left, so that it ends soon whatever is added. In the end the number is known to be hidden and the next
-    one not to be, and twice that one is tried too. Were hiding not monotone, a border is found all the same, below everything that is
-    known not to be hidden.
+    What is added is about in proportion to the number, so the search goes on where the line through
+    what is known reaches the tolerance; every third step halves what is left, so that it ends soon
+    whatever is added. In the end the number is known to be hidden and the next one not to be, and
+    twice that one is tried too. Were hiding not monotone, a border is found all the same, below
+    everything that is known not to be hidden.
 
     Args:
         added: what a number from 1 on adds, of which 0 adds nothing.
@@ -166,7 +227,8 @@ def largest(added: Callable[[int], float], tolerance: float, most: int) -> tuple
 
 
 def _next(known: Mapping[int, float], tolerance: float, low: int, high: int, most: int) -> int:
-    """The number to try next, between ``low``, which is hidden, and ``high``, which is not, or is one more than the most."""
+    """The number to try next, between ``low``, which is hidden, and ``high``, which is not, or is
+    one more than the most."""
     if high > most:
         reached = low * tolerance / known[low] if low and known[low] > 0 else STRIDE * low
         return min(max(2 * low, min(int(reached), STRIDE * low), 1), most)
@@ -196,7 +258,8 @@ def _searched(job: _Job) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _most(job: _Job) -> int:
-    """The most samples that a rank can exchange: all of the smallest shard, or as many as the SSD has room for."""
+    """The most samples that a rank can exchange: all of the smallest shard, or as many as the SSD
+    has room for."""
     low, high = 1, job.scenario.workload.dataset.num_samples // job.scenario.world_size
     middle = high  # try all first
     while low < high:
@@ -229,18 +292,31 @@ class _Points:
         """Share of the epoch without exchange that ``samples`` of each rank add."""
         return self._added_s(samples) / self._job.baseline_s
 
-    def _added_s(self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None) -> float:
+    def _added_s(
+        self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None
+    ) -> float:
         """The same in s, without the mechanism that is ``removed`` by the values ``changes``."""
         job, key = self._job, (samples, removed)
         if key not in self._over:
-            timeline = measure.warm_epoch(_exchanging(job.scenario, job.way, samples, changes or {}))
+            timeline = measure.warm_epoch(
+                _exchanging(job.scenario, job.way, samples, changes or {})
+            )
             self._cables[key] = _cables(timeline)
             if not removed:
                 self._reads[samples] = bool(timeline.sources["nbytes_ssd"].iloc[0] > 0)
             spent = measure.seconds(timeline)[measure.WHOLE]
             over = self._over[key] = spent - self._baseline(removed)
-            row = {"way": job.way, "world_size": job.scenario.world_size, "samples": samples, "removed": removed}
-            row |= {"exchange_fraction": _fraction(job.scenario, samples), "epoch_s": spent, "added": over / job.baseline_s}
+            row = {
+                "way": job.way,
+                "world_size": job.scenario.world_size,
+                "samples": samples,
+                "removed": removed,
+            }
+            row |= {
+                "exchange_fraction": _fraction(job.scenario, samples),
+                "epoch_s": spent,
+                "added": over / job.baseline_s,
+            }
             self.rows.append(row)
         return self._over[key]
 
@@ -248,31 +324,53 @@ class _Points:
         """The epoch without exchange (s). Only reads are also its own."""
         if removed != READS:
             return self._job.baseline_s
-        return measure.labels(_without(self._job.scenario).with_values(ALL_IN_MEMORY))[measure.WHOLE]
+        return measure.labels(_without(self._job.scenario).with_values(ALL_IN_MEMORY))[
+            measure.WHOLE
+        ]
 
     def bottleneck(self, samples: int | None) -> dict[str, Any]:
-        """What costs most of what ``samples`` add: the columns of `limits` that say so; all empty for None."""
+        """What costs most of what ``samples`` add: the columns of `limits` that say so; all empty
+        for None."""
         if samples is None:
             return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
         scenario = _exchanging(self._job.scenario, self._job.way, samples, {})
         before = self._added_s(samples)
-        saved = self._saved(samples, coarse(scenario) | ({READS: ALL_IN_MEMORY} if self._reads[samples] else {}))
+        saved = self._saved(
+            samples, coarse(scenario) | ({READS: ALL_IN_MEMORY} if self._reads[samples] else {})
+        )
         worst = max(saved, key=lambda name: saved[name])
         if worst == HOST_WORK:
-            parts = self._saved(samples, {name: changes for name, changes in work(scenario, SMALL).items() if name != HOST_WORK})
+            parts = self._saved(
+                samples,
+                {
+                    name: changes
+                    for name, changes in work(scenario, SMALL).items()
+                    if name != HOST_WORK
+                },
+            )
             best = max(parts, key=lambda name: parts[name])
             worst, saved = f"{HOST_WORK}: {best}", {f"{HOST_WORK}: {best}": parts[best]}
         name = worst if saved[worst] >= ALONE * before else TOGETHER
-        return {"over_s": before, "bottleneck": name, "saved_s": saved[worst], "tier": self._tier(samples) if name == WIRE else ""}
+        return {
+            "over_s": before,
+            "bottleneck": name,
+            "saved_s": saved[worst],
+            "tier": self._tier(samples) if name == WIRE else "",
+        }
 
     def _saved(self, samples: int, removals: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
         before = self._added_s(samples)
-        return {name: before - self._added_s(samples, name, changes) for name, changes in removals.items()}
+        return {
+            name: before - self._added_s(samples, name, changes)
+            for name, changes in removals.items()
+        }
 
     def _tier(self, samples: int) -> str:
         """The tier of the cable that needs longest for the bytes of the exchange."""
         own, without = (self._cables[samples, name] for name in ("", WIRE))
-        needed = (own["nbytes"] - without["nbytes"].reindex(own.index, fill_value=0.0)) / own["capacity"]
+        needed = (own["nbytes"] - without["nbytes"].reindex(own.index, fill_value=0.0)) / own[
+            "capacity"
+        ]
         return str(own["tier"].iloc[int(needed.argmax())])
 
 
@@ -283,7 +381,7 @@ def _cables(timeline: Timeline) -> pd.DataFrame:
     return cables.set_index(cables["link"].astype(str))[["tier", "capacity", "nbytes"]]
 
 
-# --------------------------------------------------------------------------------------------------- what is simulated, and removed
+# ------------------------------------------------------------------- what is simulated, and removed
 
 
 def _exchanging(scenario: Scenario, way: str, samples: int, changes: Mapping[str, Any]) -> Scenario:
@@ -317,7 +415,8 @@ def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
 
 
 def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
-    """The host work that costs anything, by key, and `HOST_WORK` for all of it; empty if there is none.
+    """The host work that costs anything, by key, and `HOST_WORK` for all of it; empty if there is
+    none.
 
     With ``small``, what costs less than that share of the costliest is left out.
     """
@@ -345,7 +444,8 @@ def _costs(scenario: Scenario) -> dict[str, float]:
 
 
 def _weightless(scenario: Scenario) -> dict[str, Any]:
-    """Values that send next to nothing, with all other costs as they are: decoded samples of one byte. Latencies stay."""
+    """Values that send next to nothing, with all other costs as they are: decoded samples of one
+    byte. Latencies stay."""
     costs = _costs(scenario)
     kept = {f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "pickle", "write")}
     return {f"{_KEY}.payload": "decoded", **kept, "workload.dataset.decoded_size.mean": "1 B"}

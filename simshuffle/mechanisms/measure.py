@@ -8,7 +8,8 @@ from simshuffle.sim.simulate import simulate
 from simshuffle.timeline import Timeline
 
 EPOCHS = 2
-"""Epochs of every run. The first is cold and only planned; the second, which is simulated and measured, is like all that follow."""
+"""Epochs of every run. The first is cold and only planned; the second, which is simulated and
+measured, is like all that follow."""
 WHOLE = "epoch"
 """The label of the whole epoch."""
 
@@ -16,7 +17,8 @@ Seconds = dict[str, float]
 
 
 def labels(scenario: Scenario) -> Seconds:
-    """Seconds of the second epoch: of `WHOLE`, and of each of the papers' labels (mean over ranks; they add up to the whole)."""
+    """Seconds of the second epoch: of `WHOLE`, and of each of the papers' labels (mean over ranks;
+    they add up to the whole)."""
     return seconds(warm_epoch(scenario))
 
 
@@ -31,7 +33,8 @@ def seconds(timeline: Timeline) -> Seconds:
     parts = report.breakdown(timeline)
     parts = parts[parts["epoch"] == EPOCHS]
     of_label = dict.fromkeys(report.LABELS, 0.0) | {
-        str(label): float(value) for label, value in zip(parts["label"], parts["seconds"], strict=True)
+        str(label): float(value)
+        for label, value in zip(parts["label"], parts["seconds"], strict=True)
     }
     return {WHOLE: float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0]), **of_label}
 

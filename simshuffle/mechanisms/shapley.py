@@ -1,4 +1,5 @@
-"""How much each switch contributes, from the table of times alone: switched first, switched last, and on average over all orders."""
+"""How much each switch contributes, from the table of times alone: switched first, switched last,
+and on average over all orders."""
 
 from __future__ import annotations
 
@@ -18,9 +19,15 @@ ALL = "all"
 CONTRIBUTION_COLUMNS = {
     "switch": f"key that is switched; '{ALL}' for all of them",
     "label": "'epoch' for the whole epoch, or one of the papers' labels, which add up to it",
-    "first_s": "s by which the switch changes the label, switched first and alone, mean over seeds; empty if it cannot be",
+    "first_s": (
+        "s by which the switch changes the label, switched first and alone, mean over seeds; empty"
+        " if it cannot be"
+    ),
     "last_s": "the same, switched when all others are on already; empty if it cannot be",
-    "mean_s": "the same, mean over all orders of switching that there can be (Shapley value), and over seeds; all switches add up to 'all'",
+    "mean_s": (
+        "the same, mean over all orders of switching that there can be (Shapley value), and over"
+        " seeds; all switches add up to 'all'"
+    ),
     "min_s": "lowest of the seeds of that mean over orders",
     "max_s": "highest of the seeds",
     "share": "mean_s over the change of the whole epoch by all switches",
@@ -42,14 +49,16 @@ def _on(of: State, number: int) -> State:
 
 
 def on_the_way(feasible: Collection[State]) -> dict[tuple[State, int], float]:
-    """The weights of all steps on the orders of switching that there can be, from all off to all on.
+    """The weights of all steps on the orders of switching that there can be, from all off to all
+    on.
 
-    An order is possible if each state on its way is in ``feasible``. The mean over such orders is the Shapley value of games under
-    precedence constraints (Faigle and Kern, Int. J. Game Theory 21, 1992, 249-266); without constraints it is that of Shapley.
+    An order is possible if each state on its way is in ``feasible``. The mean over such orders is
+    the Shapley value of games under precedence constraints (Faigle and Kern, Int. J. Game Theory
+    21, 1992, 249-266); without constraints it is that of Shapley.
 
     Returns:
-        For each (state, switch that is turned on in it) the share of the orders that take this step; without those of share 0. Empty if
-        no order is possible.
+        For each (state, switch that is turned on in it) the share of the orders that take this
+        step; without those of share 0. Empty if no order is possible.
     """
     known = sorted(set(feasible), key=sum)
     before = dict.fromkeys(known, 0)  # orders from the start to a state
@@ -57,7 +66,12 @@ def on_the_way(feasible: Collection[State]) -> dict[tuple[State, int], float]:
     count = len(known[0]) if known else 0
     if (False,) * count not in before or (True,) * count not in before:
         return {}
-    steps = [(of, number) for of in known for number in range(count) if not of[number] and _on(of, number) in before]
+    steps = [
+        (of, number)
+        for of in known
+        for number in range(count)
+        if not of[number] and _on(of, number) in before
+    ]
     before[(False,) * count] = after[(True,) * count] = 1
     for of, number in steps:
         before[_on(of, number)] += before[of]
@@ -69,7 +83,8 @@ def on_the_way(feasible: Collection[State]) -> dict[tuple[State, int], float]:
 
 
 def shapley(values: Mapping[State, Floats]) -> list[Floats]:
-    """The Shapley value of each switch; ``values`` are those of the feasible states, arrays of one shape."""
+    """The Shapley value of each switch; ``values`` are those of the feasible states, arrays of one
+    shape."""
     count = len(next(iter(values)))
     out = [np.zeros_like(next(iter(values.values()))) for _ in range(count)]
     for (of, number), weight in on_the_way(values).items():
@@ -95,7 +110,9 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
             last = _step(values, (*end[:number], False, *end[number + 1 :]), number)
             rows.append((key, label, first, last, *_summary(mean, whole)))
         change = values[end] - values[start]
-        rows.append((ALL, label, float(change.mean()), float(change.mean()), *_summary(change, whole)))
+        rows.append(
+            (ALL, label, float(change.mean()), float(change.mean()), *_summary(change, whole))
+        )
     return pd.DataFrame(rows, columns=list(CONTRIBUTION_COLUMNS))
 
 

@@ -1,4 +1,5 @@
-"""What distinguishes two exchanges, as switches; and which combinations of their positions there can be."""
+"""What distinguishes two exchanges, as switches; and which combinations of their positions there
+can be."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from simshuffle.library import nearest
 from simshuffle.mechanisms.shapley import State, on_the_way
 
 Values = dict[str, Any]
-"""An exchange by flat keys: those of its schedule, ``selection`` and ``lagging``; quantities as text, what is not set as None."""
+"""An exchange by flat keys: those of its schedule, ``selection`` and ``lagging``; quantities as
+text, what is not set as None."""
 
 OWN = ("selection", "lagging")
 """Keys of an exchange that are not of its schedule."""
@@ -45,20 +47,27 @@ class Switch:
 
 
 def flat(exchange: Any) -> Values:
-    """The values of a strategy that sends a fraction (`simshuffle.exchange.sending.SendingStrategy`)."""
+    """The values of a strategy that sends a fraction
+    (`simshuffle.exchange.sending.SendingStrategy`)."""
     dumped = exchange.model_dump(mode="json")
     schedule = {key: value for key, value in dumped["schedule"].items() if key != "source"}
     return {**schedule, "selection": exchange.selected_by, "lagging": exchange.lagging}
 
 
-def made(values: Mapping[str, Any], exchange_fraction: float) -> tuple[ImportanceExchange | None, list[Problem]]:
+def made(
+    values: Mapping[str, Any], exchange_fraction: float
+) -> tuple[ImportanceExchange | None, list[Problem]]:
     """The exchange of these values, and what is wrong with them; None if anything is.
 
-    It is of one class for all: partial local shuffle is importance exchange with random samples, and importance pair the same with
-    another schedule.
+    It is of one class for all: partial local shuffle is importance exchange with random samples,
+    and importance pair the same with another schedule.
     """
     schedule = {key: value for key, value in values.items() if key not in OWN and value is not None}
-    raw = {"kind": "importance_exchange", "exchange_fraction": exchange_fraction, "schedule": schedule}
+    raw = {
+        "kind": "importance_exchange",
+        "exchange_fraction": exchange_fraction,
+        "schedule": schedule,
+    }
     exchange, problems = validated({**raw, **{key: values[key] for key in OWN}}, ImportanceExchange)
     return (None if problems else exchange), problems
 
@@ -71,32 +80,57 @@ def differences(start: Values, end: Values) -> list[Switch]:
 
 def position(switches: Sequence[Switch], start: Values, state: State) -> Values:
     """The exchange with those switches on that ``state`` has on."""
-    return {**start, **{switch.key: switch.end for switch, on in zip(switches, state, strict=True) if on}}
+    return {
+        **start,
+        **{switch.key: switch.end for switch, on in zip(switches, state, strict=True) if on},
+    }
 
 
-def corners(switches: Sequence[Switch], start: Values, exchange_fraction: float) -> dict[State, ImportanceExchange]:
+def corners(
+    switches: Sequence[Switch], start: Values, exchange_fraction: float
+) -> dict[State, ImportanceExchange]:
     """The exchange of every combination of positions that there can be.
 
     Raises:
-        InputError: there are more than `MOST` switches, or none; or no order of them leads from the start to the end.
+        InputError: there are more than `MOST` switches, or none; or no order of them leads from the
+            start to the end.
     """
     if not switches:
         problem = Problem(
-            "--end", "must differ from the start in how samples are exchanged", "no difference", "Name another, or use --also."
+            "--end",
+            "must differ from the start in how samples are exchanged",
+            "no difference",
+            "Name another, or use --also.",
         )
         raise InputError(problem, "command line")
     if len(switches) > MOST:
         named = ", ".join(switch.key for switch in switches)
         raise InputError(
-            Problem("--end", f"must differ from the start in {MOST} keys at most", named, "Set some of them alike."), "command line"
+            Problem(
+                "--end",
+                f"must differ from the start in {MOST} keys at most",
+                named,
+                "Set some of them alike.",
+            ),
+            "command line",
         )
-    tried = {state: made(position(switches, start, state), exchange_fraction) for state in product((False, True), repeat=len(switches))}
+    tried = {
+        state: made(position(switches, start, state), exchange_fraction)
+        for state in product((False, True), repeat=len(switches))
+    }
     out = {state: exchange for state, (exchange, _) in tried.items() if exchange is not None}
     whole = (True,) * len(switches)
     if whole not in out:
-        raise InputError([Problem(f"--end: {p.path}", p.rule, p.value, p.remedy) for p in tried[whole][1]], "command line")
+        raise InputError(
+            [Problem(f"--end: {p.path}", p.rule, p.value, p.remedy) for p in tried[whole][1]],
+            "command line",
+        )
     if not on_the_way(out):
-        problem = Problem("--end", "must be reached from the start by one switch at a time", "each order meets an exchange that cannot be")
+        problem = Problem(
+            "--end",
+            "must be reached from the start by one switch at a time",
+            "each order meets an exchange that cannot be",
+        )
         raise InputError(problem, "command line")
     return out
 
@@ -108,13 +142,17 @@ def assigned(option: str, given: Sequence[str], start: Values) -> None:
         InputError: some are not.
     """
     unknown = [
-        Problem(f"{option} {key}", "is not a key of an exchange", key, nearest(key, list(start))) for key in given if key not in start
+        Problem(f"{option} {key}", "is not a key of an exchange", key, nearest(key, list(start)))
+        for key in given
+        if key not in start
     ]
     if unknown:
         raise InputError(unknown, "command line")
 
 
-def with_also(switches: list[Switch], also: Sequence[tuple[str, Any]], start: Values) -> list[Switch]:
+def with_also(
+    switches: list[Switch], also: Sequence[tuple[str, Any]], start: Values
+) -> list[Switch]:
     """``switches`` and those asked for besides, in `ORDER`.
 
     Raises:
@@ -125,11 +163,28 @@ def with_also(switches: list[Switch], also: Sequence[tuple[str, Any]], start: Va
     problems = []
     for key, value in also:
         if known.count(key) > 1:
-            problems.append(Problem(f"--also {key}", "is a switch already", str(value), "Leave it out; --alone takes further values."))
+            problems.append(
+                Problem(
+                    f"--also {key}",
+                    "is a switch already",
+                    str(value),
+                    "Leave it out; --alone takes further values.",
+                )
+            )
         elif value == start[key]:
-            problems.append(Problem(f"--also {key}", "must differ from what start and end have", str(value), "Give another value."))
+            problems.append(
+                Problem(
+                    f"--also {key}",
+                    "must differ from what start and end have",
+                    str(value),
+                    "Give another value.",
+                )
+            )
     if problems:
         raise InputError(problems, "command line")
     more = [Switch(key, start[key], value) for key, value in also]
-    place = {key: number for number, key in enumerate((*ORDER, *(key for key in start if key not in ORDER)))}
+    place = {
+        key: number
+        for number, key in enumerate((*ORDER, *(key for key in start if key not in ORDER)))
+    }
     return sorted([*switches, *more], key=lambda switch: place[switch.key])

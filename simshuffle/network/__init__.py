@@ -1,4 +1,5 @@
-"""Network models: one interface, ``finish_times(links, flows) -> Outcome``, in three fidelities, chosen by name and never switched."""
+"""Network models: one interface, ``finish_times(links, flows) -> Outcome``, in three fidelities,
+chosen by name and never switched."""
 
 from __future__ import annotations
 

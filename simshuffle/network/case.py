@@ -1,4 +1,5 @@
-"""Cases: explicit flows over explicit links as a JSON file. Read with all its problems at once; written so that reading gives it back."""
+"""Cases: explicit flows over explicit links as a JSON file. Read with all its problems at once;
+written so that reading gives it back."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Case:
         flows: the flows.
         expected: (flows,) s, the ends that the file says; None if it says none.
         name: what the file calls itself, else the name of the file without its suffixes.
-        about: whatever else is at the top of the file: a description, who computed ``expected``, ...
+        about: whatever else is at the top of the file: a description, who computed ``expected``,
+            ...
     """
 
     links: Links
@@ -48,23 +50,29 @@ class Case:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- reading
+# ------------------------------------------------------------------------------------------ reading
 
 
 def read_case(path: str | Path) -> Case:
-    """The case in a JSON file, which may be compressed with gzip. The format is described in docs/replay.md.
+    """The case in a JSON file, which may be compressed with gzip. The format is described in
+    docs/replay.md.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, or is not a case; all problems that can be told apart are in it.
+        InputError: the file cannot be read, is not JSON, or is not a case; all problems that can be
+            told apart are in it.
     """
     path = Path(path)
-    # lists by the hundred thousand without a cycle among them: looking for cycles would take longer than reading
+    # lists by the hundred thousand without a cycle among them: looking for cycles would take longer
+    # than reading
     enabled = gc.isenabled()
     gc.disable()
     try:
         return _case(_load(path), path)
     except MemoryError:
-        raise InputError(Problem("", "does not fit into memory", remedy="Put the flows into several cases."), str(path)) from None
+        raise InputError(
+            Problem("", "does not fit into memory", remedy="Put the flows into several cases."),
+            str(path),
+        ) from None
     finally:
         if enabled:
             gc.enable()
@@ -98,11 +106,23 @@ def _load(path: Path) -> dict[str, Any]:
             return data
         rule, value = "must be a mapping with the keys 'links' and 'flows'", shown(data)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        rule, value, remedy = "must be a whole gzip file", str(error), "Write it again; a name without .gz means that it is not compressed."
+        rule, value, remedy = (
+            "must be a whole gzip file",
+            str(error),
+            "Write it again; a name without .gz means that it is not compressed.",
+        )
     except OSError as error:
-        rule, value, remedy = f"cannot be read: {error.strerror or error}", "", "Give the path of a JSON file."
+        rule, value, remedy = (
+            f"cannot be read: {error.strerror or error}",
+            "",
+            "Give the path of a JSON file.",
+        )
     except json.JSONDecodeError as error:
-        where, value, remedy = f"line {error.lineno}, column {error.colno}", error.msg, "Correct that place."
+        where, value, remedy = (
+            f"line {error.lineno}, column {error.colno}",
+            error.msg,
+            "Correct that place.",
+        )
     except UnicodeDecodeError:
         value, remedy = "bytes that are not UTF-8", "Save it as UTF-8."
     except (ValueError, RecursionError) as error:
@@ -121,7 +141,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {shown(next(key for key in out if keys.count(key) > 1))} is written twice")
+        raise ValueError(
+            f"the key {shown(next(key for key in out if keys.count(key) > 1))} is written twice"
+        )
     return out
 
 
@@ -147,7 +169,12 @@ def _check_keys(part: Mapping[str, Any], where: str, columns: Columns) -> None:
             continue
         near = _likeness(key, strange)
         if near:
-            columns.add(f"{dot}{near}", "is not a key of a case", shown(part[near]), f"Did you mean '{key}'?")
+            columns.add(
+                f"{dot}{near}",
+                "is not a key of a case",
+                shown(part[near]),
+                f"Did you mean '{key}'?",
+            )
         elif key in _REQUIRED[where]:
             columns.add(f"{dot}{key}", "is required", remedy="Add it.")
 
@@ -164,7 +191,9 @@ def _links(part: Mapping[str, Any], columns: Columns) -> Links | None:
     count = _count(part, "capacity")
     capacity = latency = names = None
     if "capacity" in part:
-        capacity = columns.numbers(part["capacity"], "links.capacity", count, "bytes/s", least=1 / LARGEST)
+        capacity = columns.numbers(
+            part["capacity"], "links.capacity", count, "bytes/s", least=1 / LARGEST
+        )
     if "latency" in part:
         latency = columns.numbers(part["latency"], "links.latency", count, "s")
     if "name" in part:
@@ -174,7 +203,9 @@ def _links(part: Mapping[str, Any], columns: Columns) -> Links | None:
     return Links(capacity, latency, names or ())
 
 
-def _flows(part: dict[str, Any], n_links: int, columns: Columns) -> tuple[Flows | None, Floats | None]:
+def _flows(
+    part: dict[str, Any], n_links: int, columns: Columns
+) -> tuple[Flows | None, Floats | None]:
     count = _count(part, "size")
     size = expected = table = None
     start: Floats | None = np.zeros(count or 0)
@@ -189,12 +220,20 @@ def _flows(part: dict[str, Any], n_links: int, columns: Columns) -> tuple[Flows 
         route = columns.ragged(part.pop("route"), "flows.route", count, "link", n_links)
         table = None if route is None else columns.table("flows.route", *route)
     if "after" in part:
-        after = columns.ragged(part.pop("after"), "flows.after", count, "flow", _ANY if count is None else count)
+        after = columns.ragged(
+            part.pop("after"), "flows.after", count, "flow", _ANY if count is None else count
+        )
         if after is not None:
             lengths, before = after
             edges = np.stack([before, np.repeat(np.arange(len(lengths)), lengths)])
             itself = np.unique(edges[0, edges[0] == edges[1]]).tolist()
-            columns.each("flows.after", "must not name the flow itself", [(i, str(i)) for i in itself], len(itself), "Give other flows.")
+            columns.each(
+                "flows.after",
+                "must not name the flow itself",
+                [(i, str(i)) for i in itself],
+                len(itself),
+                "Give other flows.",
+            )
     if columns.problems or size is None or start is None or table is None:
         return None, None
     return Flows(table, size, start, edges[0], edges[1]), expected
@@ -230,12 +269,17 @@ def _refuse_circles(flows: Flows, source: str) -> None:
         seen[flow] = len(path)
         path.append(flow)
     ring = [*path[seen[flow] :], flow]
-    text = " waits for ".join(str(flow) for flow in ring[:6]) + (f" ... ({len(ring) - 1} flows)" if len(ring) > 6 else "")
+    text = " waits for ".join(str(flow) for flow in ring[:6]) + (
+        f" ... ({len(ring) - 1} flows)" if len(ring) > 6 else ""
+    )
     rule = f"flows must not wait for each other in a circle, and {len(stuck)} would never start"
-    raise InputError(Problem(f"flows.after[{ring[0]}]", rule, f"flow {text}", "Take one of them out of it."), source)
+    raise InputError(
+        Problem(f"flows.after[{ring[0]}]", rule, f"flow {text}", "Take one of them out of it."),
+        source,
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- writing
+# ------------------------------------------------------------------------------------------ writing
 
 
 def write_case(
@@ -247,7 +291,8 @@ def write_case(
     name: str = "",
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a case that `read_case` reads back to the last bit: whole or not at all, compressed if ``path`` ends in .gz.
+    """Write a case that `read_case` reads back to the last bit: whole or not at all, compressed if
+    ``path`` ends in .gz.
 
     Args:
         path: the file; one that is there is replaced.
@@ -258,17 +303,22 @@ def write_case(
         about: anything else that JSON can hold, for the top of the file.
 
     Raises:
-        ValueError: a route names a link that does not exist, ``expected`` has another length, or ``about`` holds a key of the format.
+        ValueError: a route names a link that does not exist, ``expected`` has another length, or
+            ``about`` holds a key of the format.
         OSError: the file cannot be written.
     """
     reserved = {"links", "flows", "name"} & set(about or ())
     if reserved:
         raise ValueError(f"'{min(reserved)}' cannot be in about: it is a key of the case itself")
     if flows.routes.size and flows.routes.max() >= len(links):
-        raise ValueError(f"a route names link {flows.routes.max()}, and there are {len(links)} links")
+        raise ValueError(
+            f"a route names link {flows.routes.max()}, and there are {len(links)} links"
+        )
     ends = None if expected is None else as_floats(expected)
     if ends is not None and ends.shape != (len(flows),):
-        raise ValueError(f"expected {ends.shape} must have one entry for each of the {len(flows)} flows")
+        raise ValueError(
+            f"expected {ends.shape} must have one entry for each of the {len(flows)} flows"
+        )
     with whole_file(Path(path)) as file:
         file.write("{")
         for key, value in {**({"name": name} if name else {}), **(about or {})}.items():
@@ -290,7 +340,8 @@ def write_case(
 
 
 def _write_list(file: TextIO, key: str, pieces: Iterable[list[Any]], *, last: bool = False) -> None:
-    """Write a long list piece by piece: the text of the whole would need more memory than the arrays."""
+    """Write a long list piece by piece: the text of the whole would need more memory than the
+    arrays."""
     file.write(f'"{key}": [')
     for number, piece in enumerate(pieces):
         file.write((", " if number else "") + json.dumps(piece)[1:-1])
@@ -316,4 +367,6 @@ def _predecessors(flows: Flows) -> Iterable[list[list[int]]]:
     for first in range(0, len(flows), _AT_ONCE):
         begin = int(ends[first - 1]) if first else 0
         cuts = ends[first : first + _AT_ONCE]
-        yield [piece.tolist() for piece in np.split(before[begin : int(cuts[-1])], cuts[:-1] - begin)]
+        yield [
+            piece.tolist() for piece in np.split(before[begin : int(cuts[-1])], cuts[:-1] - begin)
+        ]

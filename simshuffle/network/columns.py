@@ -1,4 +1,5 @@
-"""Lists from a JSON file as arrays: every element is checked, problems are collected, and good lists are converted without a loop."""
+"""Lists from a JSON file as arrays: every element is checked, problems are collected, and good
+lists are converted without a loop."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ from simshuffle.network.flows import Floats, Ints
 Longs = NDArray[np.int64]
 
 MOST_SHOWN = 3
-"""Elements of one list that are named one by one; the others that break the same rule are counted."""
+"""Elements of one list that are named one by one; the others that break the same rule are
+counted."""
 LARGEST = 1e30
-"""Bound of every number, so that sums and quotients of all of them stay finite. Capacities are at least its inverse."""
+"""Bound of every number, so that sums and quotients of all of them stay finite. Capacities are at
+least its inverse."""
 MOST_HOPS = 2**30
 """Entries of the padded table of routes: the compiled network numbers them with 32 bits."""
 ROWS_AT_ONCE = 1 << 18
@@ -49,27 +52,46 @@ class Columns:
         self.problems.append(Problem(path, rule, value, remedy))
 
     def sequence(self, values: object, path: str, count: int | None, of: str) -> list[Any] | None:
-        """``values`` if it is a list; noted if it is not, or if it does not have ``count`` elements."""
+        """``values`` if it is a list; noted if it is not, or if it does not have ``count``
+        elements."""
         if not isinstance(values, list):
             self.add(path, f"must be a list of {of}", shown(values), "Write it in brackets.")
             return None
         if count is not None and len(values) != count:
-            self.add(path, f"must have {count} elements, as the lists beside it", f"{len(values)}", "Give one for each.")
+            self.add(
+                path,
+                f"must have {count} elements, as the lists beside it",
+                f"{len(values)}",
+                "Give one for each.",
+            )
         return values
 
-    def numbers(self, values: object, path: str, count: int | None, unit: str, *, least: float = 0.0) -> Floats | None:
+    def numbers(
+        self, values: object, path: str, count: int | None, unit: str, *, least: float = 0.0
+    ) -> Floats | None:
         """(count,) floats from ``least`` to `LARGEST`, or None."""
         column = self.sequence(values, path, count, "numbers")
         if column is None:
             return None
         try:
-            out = np.array(column if set(map(type, column)) <= {int, float} else [_number(value) for value in column], np.float64)
+            out = np.array(
+                column
+                if set(map(type, column)) <= {int, float}
+                else [_number(value) for value in column],
+                np.float64,
+            )
         except OverflowError:
             out = np.array([_number(value) for value in column], np.float64)
         bad = np.flatnonzero(~((out >= least) & (out <= LARGEST)))
         what = "at least 0" if least == 0 else f"greater than 0 (at least {least:g})"
         rule = f"must be a number of {unit}, {what} and at most {LARGEST:g}"
-        self.each(path, rule, ((i, shown(column[i])) for i in bad.tolist()), len(bad), f"Give {unit} as a plain number.")
+        self.each(
+            path,
+            rule,
+            ((i, shown(column[i])) for i in bad.tolist()),
+            len(bad),
+            f"Give {unit} as a plain number.",
+        )
         return None if len(bad) else out
 
     def texts(self, values: object, path: str, count: int | None) -> list[str] | None:
@@ -78,11 +100,20 @@ class Columns:
         if column is None:
             return None
         bad = [i for i, value in enumerate(column) if type(value) is not str]
-        self.each(path, "must be a text", ((i, shown(column[i])) for i in bad), len(bad), "Write it in quotes.")
+        self.each(
+            path,
+            "must be a text",
+            ((i, shown(column[i])) for i in bad),
+            len(bad),
+            "Write it in quotes.",
+        )
         return None if bad else column
 
-    def ragged(self, values: object, path: str, count: int | None, noun: str, limit: int) -> tuple[Longs, Longs] | None:
-        """A list of ``count`` lists of numbers of ``noun``, from 0 to below ``limit``: (count,) lengths, and all numbers; or None."""
+    def ragged(
+        self, values: object, path: str, count: int | None, noun: str, limit: int
+    ) -> tuple[Longs, Longs] | None:
+        """A list of ``count`` lists of numbers of ``noun``, from 0 to below ``limit``: (count,)
+        lengths, and all numbers; or None."""
         rows = self.sequence(values, path, count, f"lists of {noun} numbers")
         if rows is None:
             return None
@@ -98,17 +129,29 @@ class Columns:
             except OverflowError:
                 pass
         bad = bad or [i for i, row in enumerate(rows) if _first_outside(row, limit) is not _NONE]
-        rule = f"must be a list of {noun} numbers from 0 to {limit - 1}" if limit else f"must be empty, as there is no {noun}"
+        rule = (
+            f"must be a list of {noun} numbers from 0 to {limit - 1}"
+            if limit
+            else f"must be empty, as there is no {noun}"
+        )
         found = ((i, _where(rows[i], limit)) for i in bad)
-        self.each(path, rule, found, len(bad), f"Give each {noun} by its place in the file, from 0 on.")
+        self.each(
+            path, rule, found, len(bad), f"Give each {noun} by its place in the file, from 0 on."
+        )
         return None
 
     def table(self, path: str, lengths: Longs, flat: Longs) -> Ints | None:
-        """(rows, longest) int32 table of the lists, padded with -1; None if it would be too large, or if a list names anything twice."""
+        """(rows, longest) int32 table of the lists, padded with -1; None if it would be too large,
+        or if a list names anything twice."""
         width = max(int(lengths.max(initial=0)), 1)
         if len(lengths) * width > MOST_HOPS:
             rule = f"flows times links of the longest route must be at most {MOST_HOPS}"
-            self.add(path, rule, f"{len(lengths)} x {width}", "Put the flows with long routes into a case of their own.")
+            self.add(
+                path,
+                rule,
+                f"{len(lengths)} x {width}",
+                "Put the flows with long routes into a case of their own.",
+            )
             return None
         out = np.full((len(lengths), width), -1, np.int32)
         if len(flat) == out.size:
@@ -121,15 +164,25 @@ class Columns:
             twice = (piece[:, 1:] == piece[:, :-1]) & (piece[:, 1:] >= 0)
             bad += (np.flatnonzero(twice.any(axis=1)) + first).tolist()
         found = ((i, shown(out[i, : lengths[i]].tolist())) for i in bad)
-        self.each(path, "must not use a link twice", found, len(bad), "Give a route without a loop.")
+        self.each(
+            path, "must not use a link twice", found, len(bad), "Give a route without a loop."
+        )
         return None if bad else out
 
-    def each(self, path: str, rule: str, found: Iterable[tuple[int, str]], count: int, remedy: str) -> None:
-        """Note the first of ``count`` elements that break one rule, as (place, value) pairs, and how many more there are."""
+    def each(
+        self, path: str, rule: str, found: Iterable[tuple[int, str]], count: int, remedy: str
+    ) -> None:
+        """Note the first of ``count`` elements that break one rule, as (place, value) pairs, and
+        how many more there are."""
         for i, value in islice(found, MOST_SHOWN):
             self.add(f"{path}[{i}]", rule, value, remedy)
         if count > MOST_SHOWN:
-            self.add(path, "as many more break the same rule", f"{count - MOST_SHOWN}", "Correct them likewise.")
+            self.add(
+                path,
+                "as many more break the same rule",
+                f"{count - MOST_SHOWN}",
+                "Correct them likewise.",
+            )
 
 
 _NONE = object()
@@ -148,7 +201,8 @@ def _number(value: object) -> float:
 
 
 def _first_outside(row: object, limit: int) -> object:
-    """The first element that is no whole number from 0 to below ``limit``; the whole if it is no list; `_NONE` if all is well."""
+    """The first element that is no whole number from 0 to below ``limit``; the whole if it is no
+    list; `_NONE` if all is well."""
     if not isinstance(row, list):
         return row
     return next((value for value in row if type(value) is not int or not 0 <= value < limit), _NONE)

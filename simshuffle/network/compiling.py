@@ -1,8 +1,10 @@
 """How the kernels are compiled: numba's decorators with the types of what they decorate.
 
-The first use of a kernel has to wait until it is compiled. numba by itself optimises every function, makes machine code of it, and then
-does both again in each function that calls it, up to the entry. Here a function that only other compiled ones call is left as it was
-translated, so that it is optimised and made machine code once, as part of its entry: the same answers, after two thirds of the time.
+The first use of a kernel has to wait until it is compiled. numba by itself optimises every
+function, makes machine code of it, and then does both again in each function that calls it, up to
+the entry. Here a function that only other compiled ones call is left as it was translated, so that
+it is optimised and made machine code once, as part of its entry: the same answers, after two thirds
+of the time.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from numba import njit
 from numba.core import codegen, compiler
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Indices are widened with it before they are passed on: numba compiles a function once more for each type that it is called with.
+# Indices are widened with it before they are passed on: numba compiles a function once more for
+# each type that it is called with.
 int64: Any = np.int64
 _njit: Any = njit  # its type does not know all its options
 _Library: Any = codegen.JITCodeLibrary  # these have none
@@ -36,13 +39,17 @@ def _fingerprint() -> str:
 
 
 SOURCES = _fingerprint()
-NO_CACHE = "the network kernels are compiled anew in every run, about 11 s: set NUMBA_CACHE_DIR to a folder that you may write to"
+NO_CACHE = (
+    "the network kernels are compiled anew in every run, about 11 s: set NUMBA_CACHE_DIR to a"
+    " folder that you may write to"
+)
 
 
 class _Part(_Library):  # type: ignore[misc]
     """Code that is only ever linked into other code, as it was translated.
 
-    A method that a release of numba does not know is not called there: the part is then compiled for itself as well, to no effect.
+    A method that a release of numba does not know is not called there: the part is then compiled
+    for itself as well, to no effect.
     """
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -66,7 +73,8 @@ class _Part(_Library):  # type: ignore[misc]
 
 
 class _Compiler(_CompilerBase):  # type: ignore[misc]
-    """numba's own compiler, without collecting garbage meanwhile: it makes many objects, and little of it is garbage before the end."""
+    """numba's own compiler, without collecting garbage meanwhile: it makes many objects, and little
+    of it is garbage before the end."""
 
     def compile_extra(self, func: Any) -> Any:
         collecting = gc.isenabled()
@@ -90,9 +98,11 @@ class _PartCompiler(_Compiler):
 
 
 def entry(function: F) -> F:
-    """Compile ``function`` with numba, keeping its type; the machine code is cached on disk, together with all that it calls.
+    """Compile ``function`` with numba, keeping its type; the machine code is cached on disk,
+    together with all that it calls.
 
-    numba looks for changes in the file of ``function`` alone; what it calls may stand in others, so their mark is part of its name.
+    numba looks for changes in the file of ``function`` alone; what it calls may stand in others, so
+    their mark is part of its name.
     """
     function.__qualname__ = f"{function.__qualname__}_{SOURCES}"
     options = {"pipeline_class": _Compiler, "error_model": "numpy", "_nrt": False}
@@ -104,14 +114,23 @@ def entry(function: F) -> F:
 
 
 def compiled(function: F) -> F:
-    """Compile ``function`` for other compiled functions only, as a part of each entry that needs it."""
+    """Compile ``function`` for other compiled functions only, as a part of each entry that needs
+    it."""
     return cast(F, _part()(function))
 
 
 def reducing(function: F) -> F:
-    """As `compiled`, for sums and minima over values that are not NaN: their order is free, so that vector instructions can be used."""
+    """As `compiled`, for sums and minima over values that are not NaN: their order is free, so that
+    vector instructions can be used."""
     return cast(F, _part(fastmath={"nnan", "nsz", "reassoc"})(function))
 
 
 def _part(**options: Any) -> Any:
-    return _njit(pipeline_class=_PartCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", _nrt=False, **options)
+    return _njit(
+        pipeline_class=_PartCompiler,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        error_model="numpy",
+        _nrt=False,
+        **options,
+    )

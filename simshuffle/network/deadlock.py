@@ -1,8 +1,10 @@
 """Whether a routing can deadlock: circles in the channel dependency graph.
 
-Where no packet is dropped, a packet keeps its place in the buffer of one link until the next link of its route takes it. So link a waits
-for link b if some route has b right after a. Routes can be served whatever the traffic if and only if these dependencies have no circle
-(Dally & Seitz, Deadlock-Free Message Routing in Multiprocessor Interconnection Networks, IEEE Transactions on Computers C-36, 1987).
+Where no packet is dropped, a packet keeps its place in the buffer of one link until the next link
+of its route takes it. So link a waits for link b if some route has b right after a. Routes can be
+served whatever the traffic if and only if these dependencies have no circle (Dally & Seitz,
+Deadlock-Free Message Routing in Multiprocessor Interconnection Networks, IEEE Transactions on
+Computers C-36, 1987).
 """
 
 from __future__ import annotations
@@ -28,12 +30,18 @@ class ChannelDependencies:
 
     def __init__(self, links: Links) -> None:
         self._links = links
-        self._known = np.empty(0, np.int64)  # waiting link * number of links + link waited for, ascending
+        # waiting link * number of links + link waited for, ascending
+        self._known = np.empty(0, np.int64)
 
     def add(self, routes: Ints) -> list[int] | None:
-        """Take in routes, (n, hops) int32 links padded with -1; or return the circle that they would close, see `routing_cycle`."""
+        """Take in routes, (n, hops) int32 links padded with -1; or return the circle that they
+        would close, see `routing_cycle`."""
         count = len(self._links)
-        new = np.setdiff1d(_unique_pairs(np.ascontiguousarray(routes, np.int32), count), self._known, assume_unique=True)
+        new = np.setdiff1d(
+            _unique_pairs(np.ascontiguousarray(routes, np.int32), count),
+            self._known,
+            assume_unique=True,
+        )
         if not len(new):
             return None
         known = np.sort(np.concatenate([self._known, new]))
@@ -66,7 +74,8 @@ def routing_cycle(links: Links, routes: Ints) -> list[int] | None:
         routes: (n, hops) int32 links, padded with -1 at the end.
 
     Returns:
-        Links of which each is followed by the next on some route, and the last by the first; None if there is no circle.
+        Links of which each is followed by the next on some route, and the last by the first; None
+        if there is no circle.
     """
     return ChannelDependencies(links).add(routes)
 
@@ -76,14 +85,17 @@ def deadlock(links: Links, circle: Sequence[int]) -> Problem:
     names = " -> ".join(links.name(link) for link in [*circle, circle[0]])
     return Problem(
         "network",
-        "routes must not have links wait for each other in a circle: their buffers can fill up and never empty (deadlock)",
+        "routes must not have links wait for each other in a circle: their buffers can fill up and"
+        " never empty (deadlock)",
         names,
-        "Route without circles, as up and then down in a tree, or use a network without buffers (kind: fluid).",
+        "Route without circles, as up and then down in a tree, or use a network without buffers"
+        " (kind: fluid).",
     )
 
 
 def _circle(waiting: Longs, waited: Longs, left: Longs) -> list[int] | None:
-    """A circle among the links that `_take_away` could not take away; each of them is waited for by another of them."""
+    """A circle among the links that `_take_away` could not take away; each of them is waited for by
+    another of them."""
     if not left.any():
         return None
     among = np.flatnonzero((left[waiting] > 0) & (left[waited] > 0))
@@ -109,7 +121,8 @@ def _unique_pairs(routes: Ints, count: int) -> Longs:
 
 @entry
 def _collect_pairs(routes: Ints, count: int, table: Longs) -> bool:
-    """Enter the pairs into a hash table, empty where it is -1; False if it gets more than half full."""
+    """Enter the pairs into a hash table, empty where it is -1; False if it gets more than half
+    full."""
     mask = table.shape[0] - 1
     room = table.shape[0] >> 1
     for i in range(routes.shape[0]):
@@ -132,7 +145,8 @@ def _collect_pairs(routes: Ints, count: int, table: Longs) -> bool:
 def _take_away(offsets: Longs, waited: Longs, waits: Longs, stack: Longs) -> None:
     """Take away, again and again, the links for which none waits.
 
-    ``waits``: (links,) how many links wait for each; afterwards how many still do, 0 for those taken away. ``stack``: (links,) scratch.
+    ``waits``: (links,) how many links wait for each; afterwards how many still do, 0 for those
+    taken away. ``stack``: (links,) scratch.
     """
     top = 0
     for link in range(waits.shape[0]):

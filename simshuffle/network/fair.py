@@ -1,24 +1,29 @@
 """Compiled max-min fair sharing of links, kept up to date from event to event.
 
-A rate vector is max-min fair exactly if it is feasible and every flow has a bottleneck: a saturated link on which no other flow is
-faster (Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2). So all flows that have their bottleneck on one link have one rate,
-the *level* of that link, and the state of the network is one level for each saturated link and one bottleneck for each flow. For
-every link ``ext`` is what the flows with a bottleneck elsewhere take of it, so that ``level = (capacity - ext) / flows of its own``.
+A rate vector is max-min fair exactly if it is feasible and every flow has a bottleneck: a saturated
+link on which no other flow is faster (Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2).
+So all flows that have their bottleneck on one link have one rate, the *level* of that link, and the
+state of the network is one level for each saturated link and one bottleneck for each flow. For
+every link ``ext`` is what the flows with a bottleneck elsewhere take of it, so that ``level =
+(capacity - ext) / flows of its own``.
 
 Three things follow, and the code is made of them:
 
-*Virtual time.* The flows of a link drain at one level, so they end in the order of ``served + bytes left``, where ``served`` integrates
-the level. A new level moves the next end of the link, but no flow: a link holds its flows in a heap by that key, and only the links
-have a place in time. (Processor sharing in virtual time, as in fair queueing: Demers, Keshav & Shenker, SIGCOMM 1989.)
+*Virtual time.* The flows of a link drain at one level, so they end in the order of ``served + bytes
+left``, where ``served`` integrates the level. A new level moves the next end of the link, but no
+flow: a link holds its flows in a heap by that key, and only the links have a place in time.
+(Processor sharing in virtual time, as in fair queueing: Demers, Keshav & Shenker, SIGCOMM 1989.)
 
-*Influence runs upwards.* A level depends on lower levels only (the bottleneck structure of Ros-Giralt et al., SIGMETRICS 2020). After an
-arrival or a departure the links are visited from the lowest changed one upwards; a link whose level changes passes the difference on to
-the links that its flows cross. A flow changes its bottleneck when a visit finds a lower level on its route.
+*Influence runs upwards.* A level depends on lower levels only (the bottleneck structure of
+Ros-Giralt et al., SIGMETRICS 2020). After an arrival or a departure the links are visited from the
+lowest changed one upwards; a link whose level changes passes the difference on to the links that
+its flows cross. A flow changes its bottleneck when a visit finds a lower level on its route.
 
-*Two ways to visit.* While few links change, those that do are kept in a heap by level (`_repair`). When an event moves most levels, as in
-a dense all-to-all, the links are visited in the order of their levels before the event, which is nearly right; one that comes out below
-its predecessor is moved forward (`_sweep`). An order that does not decrease proves the bottleneck condition. When much of the network
-starts at one instant, all is filled anew (`fill`: progressive filling).
+*Two ways to visit.* While few links change, those that do are kept in a heap by level (`_repair`).
+When an event moves most levels, as in a dense all-to-all, the links are visited in the order of
+their levels before the event, which is nearly right; one that comes out below its predecessor is
+moved forward (`_sweep`). An order that does not decrease proves the bottleneck condition. When much
+of the network starts at one instant, all is filled anew (`fill`: progressive filling).
 """
 
 from __future__ import annotations
@@ -34,27 +39,33 @@ Records = Any  # a record array; its fields are those of the dtypes below
 State = namedtuple("State", "width nodes links hops clock load ends entries others room")
 State.__doc__ = """All arrays of the shared links.
 
-width: hops kept for each flow. nodes, links, hops, clock: records of kernel.py and this file. load: (3, links) units/s, the rows `EXT`,
-`CAPACITY` and `TOP`. ends: (padded links,) s, the next end of each, then the smallest of each 64 of them, then of each 64 of those.
-entries: records of `ENTRY`, the heaps of the links, and beside each heap the list of its flows that share other links; others: those
-``width`` - 1 links for each place of that list. room: records of `ROOM`, lists of links and of flows.
+width: hops kept for each flow. nodes, links, hops, clock: records of kernel.py and this file.
+load: (3, links) units/s, the rows `EXT`, `CAPACITY` and `TOP`. ends: (padded links,) s, the next
+end of each, then the smallest of each 64 of them, then of each 64 of those. entries: records of
+`ENTRY`, the heaps of the links, and beside each heap the list of its flows that share other links;
+others: those ``width`` - 1 links for each place of that list. room: records of `ROOM`, lists of
+links and of flows.
 """
-# Rows of `load`: what flows with a bottleneck elsewhere take of a link; its capacity; the largest load seen.
+# Rows of `load`: what flows with a bottleneck elsewhere take of a link; its capacity; the largest
+# load seen.
 EXT, CAPACITY, TOP = 0, 1, 2
 
 # Two levels closer than this (relative) count as equal. It bounds the relative error of a rate.
 LEVEL_TOLERANCE = 1e-12
 # A difference below this (relative) is not passed on.
 SMALLEST_STEP = 1e-12
-# Minima over the ends of links are kept for each 64, and for each 64 of those: so many places for each such group.
+# Minima over the ends of links are kept for each 64, and for each 64 of those: so many places for
+# each such group.
 FAN = 64
 PER_GROUP = FAN * FAN + FAN + 1
-# A repair that visits more links than a sweep costs becomes one: a visit costs about as much as sweeping over so many saturated links,
-# and over so many links whose load alone has to be looked at.
+# A repair that visits more links than a sweep costs becomes one: a visit costs about as much as
+# sweeping over so many saturated links, and over so many links whose load alone has to be looked
+# at.
 MOST_VISITS = 24
 PER_SATURATED = 8
 PER_LINK = 128
-# So many sweeps in a row must have changed little before a repair is tried again, since a repair that gives up costs most.
+# So many sweeps in a row must have changed little before a repair is tried again, since a repair
+# that gives up costs most.
 PATIENCE = 32
 # Typed zero: numba compiles a function once more for each literal that it is called with.
 FIRST: Any = int64(0)
@@ -66,12 +77,14 @@ LINK = np.dtype(
         ("level", "f8"),  # units/s of each flow that has its bottleneck here
         ("served", "f8"),  # units drained by a flow of its own since `served` was 0
         ("t_last", "f8"),  # s, up to when `served` is complete
-        ("work", "f8"),  # units drained by the transfers that ended, and what `book` added for those under way
+        # units drained by the transfers that ended, and what `book` added for those under way
+        ("work", "f8"),
         ("nbytes", "f8"),  # bytes of the transfers that ended
         ("busy", "f8"),  # s with any flow, up to `t_busy`
         ("t_busy", "f8"),
         ("peak", "f8"),  # highest load / capacity
-        ("floor", "f8"),  # units/s, at most the lowest rate limit of its own flows; inf if none has one
+        # units/s, at most the lowest rate limit of its own flows; inf if none has one
+        ("floor", "f8"),
         ("offset", "i8"),  # first entry of its heap
         ("n", "i4"),  # flows that have their bottleneck here
         ("n_rows", "i4"),  # those of them that share other links
@@ -79,7 +92,8 @@ LINK = np.dtype(
         ("n_alive", "i4"),  # transfers posted and not ended whose route has it
         ("n_active", "i4"),
         ("n_alone", "i4"),  # active flows that share no other link
-        ("head", "i4"),  # first hop in the list of its active flows that share other links, -1 if none
+        # first hop in the list of its active flows that share other links, -1 if none
+        ("head", "i4"),
         ("alone", "i4"),  # the same for those that share no other
         ("queued", "i4"),
         ("rank", "i4"),  # place in order, -1 if not ordered
@@ -113,7 +127,8 @@ HOP = np.dtype([("link", "i4"), ("next", "i4"), ("prev", "i4")], align=True)
 @reducing
 def _smallest(values: Any, first: int, last: int) -> float:
     out = np.inf
-    for i in range(np.uint64(first), np.uint64(last)):  # an unsigned index cannot mean one counted from the end
+    # an unsigned index cannot mean one counted from the end
+    for i in range(np.uint64(first), np.uint64(last)):
         out = min(out, values[i])
     return out
 
@@ -169,10 +184,12 @@ def all_minima(s: Any) -> None:
     for block in range(used):
         s.ends[to + block] = _smallest(s.ends, block * FAN, (block + 1) * FAN)
     for group in range(-(-used // FAN)):
-        s.ends[to + groups * FAN + group] = _smallest(s.ends, to + group * FAN, to + (group + 1) * FAN)
+        s.ends[to + groups * FAN + group] = _smallest(
+            s.ends, to + group * FAN, to + (group + 1) * FAN
+        )
 
 
-# ---------------------------------------------------------------------------------------------------------------- heap of a link
+# ----------------------------------------------------------------------------------- heap of a link
 
 
 @compiled
@@ -213,9 +230,11 @@ def _sink(s: Any, base: int, n: int, k: int, key: float) -> int:
 
 @compiled
 def _enlist(s: Any, ident: int, flow: int) -> None:
-    """Note what matters of ``flow`` when the level of its bottleneck changes: which links it shares besides, and its rate limit.
+    """Note what matters of ``flow`` when the level of its bottleneck changes: which links it shares
+    besides, and its rate limit.
 
-    Thousands of flows that share one link alone, like requests to one server, so cost no more than two at a change of its level.
+    Thousands of flows that share one link alone, like requests to one server, so cost no more than
+    two at a change of its level.
     """
     link = s.links[ident]
     nowhere = s.clock[0].nowhere
@@ -336,7 +355,8 @@ def _link_in(s: Any, flow: int) -> None:
 
 @compiled
 def start(s: Any, flow: int) -> None:
-    """Let ``flow`` drain, with a first guess of its bottleneck: the lowest level on its route, else the link with the least to spare."""
+    """Let ``flow`` drain, with a first guess of its bottleneck: the lowest level on its route, else
+    the link with the least to spare."""
     width = s.width
     _link_in(s, flow)
     best, best_level, best_rank = int64(-1), np.inf, s.clock[0].n_order
@@ -399,7 +419,7 @@ def stop(s: Any, flow: int) -> None:
     s.clock[0].n_active -= 1
 
 
-# ---------------------------------------------------------------------------------------------------------------- one link
+# ----------------------------------------------------------------------------------------- one link
 
 
 @compiled
@@ -431,7 +451,8 @@ def _move(s: Any, flow: int, to: int) -> None:
 
 @compiled
 def _faster(s: Any, ident: int, level: float, at: int, n: int) -> int:
-    """List the flows of a list of hops that are faster than ``level`` elsewhere, after ``n`` others; returns how many there are."""
+    """List the flows of a list of hops that are faster than ``level`` elsewhere, after ``n``
+    others; returns how many there are."""
     while at >= 0:
         flow = at // s.width
         other = int64(s.nodes[flow].bottleneck)
@@ -444,7 +465,8 @@ def _faster(s: Any, ident: int, level: float, at: int, n: int) -> int:
 
 @compiled
 def _pull(s: Any, ident: int) -> float:
-    """Move flows to this link that are faster elsewhere than its level allows, the fastest first; returns its level (units/s)."""
+    """Move flows to this link that are faster elsewhere than its level allows, the fastest first;
+    returns its level (units/s)."""
     width = s.width
     link = s.links[ident]
     level = (s.load[CAPACITY, ident] - s.load[EXT, ident]) / link.n if link.n > 0 else -1.0
@@ -489,7 +511,8 @@ def _send(s: Any, ident: int, flow: int, to: int) -> float:
 
 @compiled
 def _push(s: Any, ident: int, level: float) -> float:
-    """Move the flows of this link that meet a lower level elsewhere on their route; returns its level without them (units/s)."""
+    """Move the flows of this link that meet a lower level elsewhere on their route; returns its
+    level without them (units/s)."""
     link = s.links[ident]
     width = s.width
     row = int64(link.offset)
@@ -513,7 +536,8 @@ def _push(s: Any, ident: int, level: float) -> float:
 
 @compiled
 def _release(s: Any, ident: int, level: float) -> float:
-    """Move the flows of this link that have a rate limit below its level to the link of that limit; returns its level without them."""
+    """Move the flows of this link that have a rate limit below its level to the link of that limit;
+    returns its level without them."""
     link = s.links[ident]
     while level * (1.0 - LEVEL_TOLERANCE) > link.floor:
         n, floor = 0, np.inf
@@ -529,11 +553,13 @@ def _release(s: Any, ident: int, level: float) -> float:
         link.floor = floor
         for i in range(n):
             flow = int64(s.room[i].flow)
-            level = _send(s, ident, flow, int64(s.hops[flow * s.width + s.nodes[flow].n_hops - 1].link))
+            level = _send(
+                s, ident, flow, int64(s.hops[flow * s.width + s.nodes[flow].n_hops - 1].link)
+            )
     return level
 
 
-# ---------------------------------------------------------------------------------------------------------------- few links change
+# --------------------------------------------------------------------------------- few links change
 
 
 @compiled
@@ -546,7 +572,8 @@ def _down(room: Records, n: int, pos: int) -> None:
             break
         other = child + 1
         if other < n and (
-            room[other].key < room[child].key or (room[other].key == room[child].key and room[other].ident < room[child].ident)
+            room[other].key < room[child].key
+            or (room[other].key == room[child].key and room[other].ident < room[child].ident)
         ):
             child = other
         if room[child].key > key or (room[child].key == key and room[child].ident >= ident):
@@ -572,7 +599,9 @@ def _queue_dirty(s: Any, n: int) -> int:
         pos = n
         while pos > 0:
             parent = (pos - 1) >> 1
-            if s.room[parent].key < key or (s.room[parent].key == key and s.room[parent].ident <= ident):
+            if s.room[parent].key < key or (
+                s.room[parent].key == key and s.room[parent].ident <= ident
+            ):
                 break
             s.room[pos].key = s.room[parent].key
             s.room[pos].ident = s.room[parent].ident
@@ -586,15 +615,19 @@ def _queue_dirty(s: Any, n: int) -> int:
 
 @compiled
 def _visit(s: Any, ident: int) -> None:
-    """Bring one link up to date: its flows, its level, its next end; lists the links that this changes as dirty."""
+    """Bring one link up to date: its flows, its level, its next end; lists the links that this
+    changes as dirty."""
     link = s.links[ident]
     now = s.clock[0].now
-    if link.n == 0 and (link.fixed or s.load[EXT, ident] <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE)):
+    if link.n == 0 and (
+        link.fixed or s.load[EXT, ident] <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE)
+    ):
         _set_end(s, ident, np.inf)
         return
     if not link.fixed:
         level = _pull(s, ident)
-        # No flow of a link that does not rise meets a lower level: the links that have fallen have pulled theirs.
+        # No flow of a link that does not rise meets a lower level: the links that have fallen have
+        # pulled theirs.
         if level > link.level:
             level = _push(s, ident, level)
         while level * (1.0 - LEVEL_TOLERANCE) > link.floor and link.n > 0:
@@ -617,12 +650,15 @@ def _visit(s: Any, ident: int) -> None:
 @compiled
 def _worth_a_sweep(s: Any) -> int:
     """Number of visits that cost as much as a sweep."""
-    return int(max(MOST_VISITS, s.clock[0].n_saturated // PER_SATURATED + s.links.shape[0] // PER_LINK))
+    return int(
+        max(MOST_VISITS, s.clock[0].n_saturated // PER_SATURATED + s.links.shape[0] // PER_LINK)
+    )
 
 
 @compiled
 def _repair(s: Any) -> bool:
-    """Visit what has changed, lowest level first. False if it came to be too much: then all that is left is listed as dirty."""
+    """Visit what has changed, lowest level first. False if it came to be too much: then all that is
+    left is listed as dirty."""
     clock = s.clock[0]
     most = _worth_a_sweep(s)
     visited = 0
@@ -634,7 +670,8 @@ def _repair(s: Any) -> bool:
         link = s.links[ident]
         if link.n > 0 and not link.fixed:
             level = (s.load[CAPACITY, ident] - s.load[EXT, ident]) / link.n
-            if level > key * (1.0 + LEVEL_TOLERANCE) and n > 1:  # it has risen since it was queued: others may come first
+            # it has risen since it was queued: others may come first
+            if level > key * (1.0 + LEVEL_TOLERANCE) and n > 1:
                 s.room[0].key = level
                 _down(s.room, n, FIRST)
                 if s.room[0].ident != ident:
@@ -657,12 +694,15 @@ def _repair(s: Any) -> bool:
         n_seen += 1
     for i in range(min(n_seen, s.room.shape[0])):
         ident = int64(s.room[i].order)
-        s.load[TOP, ident] = max(s.load[TOP, ident], s.load[CAPACITY, ident] if s.links[ident].n > 0 else s.load[EXT, ident])
+        s.load[TOP, ident] = max(
+            s.load[TOP, ident],
+            s.load[CAPACITY, ident] if s.links[ident].n > 0 else s.load[EXT, ident],
+        )
     clock.n_visits += visited
     return True
 
 
-# ---------------------------------------------------------------------------------------------------------------- most links change
+# -------------------------------------------------------------------------------- most links change
 
 
 @compiled
@@ -678,7 +718,8 @@ def _earliest(s: Any, row: int) -> int:
 
 @compiled
 def _sort(s: Any) -> None:
-    """List the saturated links by level, and give every flow the first of its route as its bottleneck."""
+    """List the saturated links by level, and give every flow the first of its route as its
+    bottleneck."""
     clock = s.clock[0]
     n = FIRST
     for ident in range(s.links.shape[0]):
@@ -720,7 +761,10 @@ def _publish(s: Any, ident: int, level: float) -> bool:
         link.served += link.level * (now - link.t_last)
         link.t_last = now
         link.level = level
-        for k in range(np.uint64(link.offset * (s.width - 1)), np.uint64((link.offset + link.n_rows) * (s.width - 1))):
+        for k in range(
+            np.uint64(link.offset * (s.width - 1)),
+            np.uint64((link.offset + link.n_rows) * (s.width - 1)),
+        ):
             s.load[EXT, s.others[k]] += step
     s.ends[ident] = _schedule(s, ident)
     return bool(changed)
@@ -750,7 +794,8 @@ def _take_over(s: Any, ident: int, passed: int) -> None:
 
 @compiled
 def _place(s: Any, ident: int, end: int) -> int:
-    """Move a link forward to where its level belongs among the first ``end`` in order; ``order[end]`` is free for it.
+    """Move a link forward to where its level belongs among the first ``end`` in order;
+    ``order[end]`` is free for it.
 
     It takes the flows on it from each link that it passes. Returns the place after it.
     """
@@ -778,7 +823,8 @@ def _place(s: Any, ident: int, end: int) -> int:
 
 @compiled
 def _claim(s: Any, ident: int) -> None:
-    """Give a link the flows on it that have their bottleneck on one which has no place in order yet, and will come after it."""
+    """Give a link the flows on it that have their bottleneck on one which has no place in order
+    yet, and will come after it."""
     n = 0
     at = int64(s.links[ident].head)
     while at >= 0:
@@ -858,7 +904,8 @@ def _raise(load: Any) -> None:
 
 @compiled
 def _sweep(s: Any) -> None:
-    """Visit the saturated links in order, from the lowest that changed upwards, until every one fits and none is overloaded."""
+    """Visit the saturated links in order, from the lowest that changed upwards, until every one
+    fits and none is overloaded."""
     clock = s.clock[0]
     first = clock.n_order
     if clock.in_order == 0:
@@ -890,12 +937,13 @@ def _sweep(s: Any) -> None:
     clock.sweeping = PATIENCE if 2 * changed > _worth_a_sweep(s) else clock.sweeping - 1
 
 
-# ---------------------------------------------------------------------------------------------------------------- all at once
+# -------------------------------------------------------------------------------------- all at once
 
 
 @compiled
 def _gather(s: Any, flows: Any, n: int) -> int:
-    """Add the flows that have a bottleneck to ``flows``, noting what they have left; returns how many there are."""
+    """Add the flows that have a bottleneck to ``flows``, noting what they have left; returns how
+    many there are."""
     for ident in range(s.links.shape[0]):
         link = s.links[ident]
         if link.n == 0:
@@ -927,7 +975,8 @@ def _freeze(s: Any, flow: int, bottleneck: int, level: float) -> None:
 
 @compiled
 def _open_links(s: Any, flows: Any, n_flows: int) -> int:
-    """Empty the links of ``flows`` and queue them by the level at which they would saturate; returns how many there are."""
+    """Empty the links of ``flows`` and queue them by the level at which they would saturate;
+    returns how many there are."""
     width = s.width
     clock = s.clock[0]
     clock.stamp += 1
@@ -975,7 +1024,8 @@ def _close_link(s: Any, ident: int, level: float) -> None:
 
 @compiled
 def fill(s: Any, flows: Any, n_new: int) -> None:
-    """Progressive filling of the whole network: raise all rates together, and freeze the flows of each link that saturates.
+    """Progressive filling of the whole network: raise all rates together, and freeze the flows of
+    each link that saturates.
 
     ``flows`` lists the ``n_new`` flows that start now; it has room for all active ones.
     """
@@ -1021,7 +1071,9 @@ def fill(s: Any, flows: Any, n_new: int) -> None:
         if n > 0:
             _down(s.room, n, FIRST)
     for i in range(n):
-        s.load[TOP, s.room[i].ident] = max(s.load[TOP, s.room[i].ident], s.load[EXT, s.room[i].ident])
+        s.load[TOP, s.room[i].ident] = max(
+            s.load[TOP, s.room[i].ident], s.load[EXT, s.room[i].ident]
+        )
     clock.in_order = 0
     clock.sweeping = 0
     clock.n_repairs = 0
@@ -1031,7 +1083,8 @@ def fill(s: Any, flows: Any, n_new: int) -> None:
 
 @compiled
 def share(s: Any, starting: Any, n_starting: int) -> None:
-    """Make the rates max-min fair again after the flows in ``starting`` have come and those that `stop` took have gone."""
+    """Make the rates max-min fair again after the flows in ``starting`` have come and those that
+    `stop` took have gone."""
     clock = s.clock[0]
     if n_starting == 0 and clock.n_dirty == 0:
         return
@@ -1039,7 +1092,8 @@ def share(s: Any, starting: Any, n_starting: int) -> None:
     if (n_starting > 32 and n_starting * 8 > clock.n_active) or clock.n_repairs > REFRESH:
         fill(s, starting, n_starting)
         return
-    if clock.in_order and n_starting > 0:  # a link that has lost its flows may get new ones, which belong elsewhere in the order
+    # a link that has lost its flows may get new ones, which belong elsewhere in the order
+    if clock.in_order and n_starting > 0:
         for i in range(clock.n_dirty):
             link = s.links[s.room[i].dirty]
             if link.n == 0 and link.rank >= 0:
@@ -1056,7 +1110,8 @@ def share(s: Any, starting: Any, n_starting: int) -> None:
 
 @compiled
 def end_due(s: Any, ident: int, limit: float, queue: Any, tail: int) -> int:
-    """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue``; returns its new end."""
+    """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue``; returns its
+    new end."""
     link = s.links[ident]
     now = s.clock[0].now
     link.served += link.level * (now - link.t_last)
@@ -1072,7 +1127,8 @@ def end_due(s: Any, ident: int, limit: float, queue: Any, tail: int) -> int:
 
 @compiled
 def end_early(s: Any, tolerance: float, queue: Any, tail: int) -> int:
-    """Stop the flows that have at most a share ``tolerance`` of their units left; returns the new end of ``queue``."""
+    """Stop the flows that have at most a share ``tolerance`` of their units left; returns the new
+    end of ``queue``."""
     clock = s.clock[0]
     for ident in range(s.links.shape[0]):
         link = s.links[ident]
@@ -1098,7 +1154,8 @@ def end_early(s: Any, tolerance: float, queue: Any, tail: int) -> int:
 
 @compiled
 def book(s: Any) -> None:
-    """Add to the statistics of every link what the flows under way have drained, and the time it has been busy."""
+    """Add to the statistics of every link what the flows under way have drained, and the time it
+    has been busy."""
     clock = s.clock[0]
     width = s.width
     for ident in range(s.links.shape[0]):

@@ -15,7 +15,8 @@ from simshuffle.errors import InputError, Problem
 
 
 def check_target(path: Path, source: Path | None = None) -> None:
-    """See that ``path`` may be written: a new file, or an ordinary one that is not ``source`` and is then replaced.
+    """See that ``path`` may be written: a new file, or an ordinary one that is not ``source`` and
+    is then replaced.
 
     Raises:
         InputError: it may not.
@@ -36,9 +37,11 @@ def check_target(path: Path, source: Path | None = None) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """A text file to write to, which takes the place of ``path`` when all of it has been written without an error.
+    """A text file to write to, which takes the place of ``path`` when all of it has been written
+    without an error.
 
-    Folders above it are made. A link to a file stays, and what it leads to is replaced. Equal texts give equal bytes, compressed or not.
+    Folders above it are made. A link to a file stays, and what it leads to is replaced. Equal texts
+    give equal bytes, compressed or not.
     """
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +51,10 @@ def whole_file(path: Path) -> Iterator[TextIO]:
         draft = folder / "draft"
         with draft.open("wb") as raw:
             if target.suffix == ".gz":
-                with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed, io.TextIOWrapper(packed, "utf-8", newline="\n") as text:
+                with (
+                    gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
+                    io.TextIOWrapper(packed, "utf-8", newline="\n") as text,
+                ):
                     yield text
             else:
                 with io.TextIOWrapper(raw, "utf-8", newline="\n") as text:

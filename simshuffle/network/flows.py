@@ -1,4 +1,5 @@
-"""Explicit flows over explicit links: what every network model is asked, and what it answers. Plain numpy arrays in SI units."""
+"""Explicit flows over explicit links: what every network model is asked, and what it answers. Plain
+numpy arrays in SI units."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ class Links:
         object.__setattr__(self, "capacity", as_floats(self.capacity))
         object.__setattr__(self, "latency", as_floats(self.latency))
         if self.capacity.ndim != 1 or self.capacity.shape != self.latency.shape:
-            raise ValueError(f"capacities {self.capacity.shape} and latencies {self.latency.shape} must be two lists of one length")
+            raise ValueError(
+                f"capacities {self.capacity.shape} and latencies {self.latency.shape} must be two"
+                " lists of one length"
+            )
         if not np.all(np.isfinite(self.capacity) & (self.capacity > 0)):
             raise ValueError("every link needs a capacity that is finite and greater than 0")
         if not np.all(np.isfinite(self.latency) & (self.latency >= 0)):
@@ -55,15 +59,16 @@ class Links:
 class Flows:
     """Flows, each over a fixed route of links.
 
-    A flow is posted at its ``start``, or at the latest end of the flows it waits for. It spends the sum of its links' latencies without
-    using them, and then moves its bytes. A flow without any link ends as soon as it is posted: one with several predecessors is a
-    barrier.
+    A flow is posted at its ``start``, or at the latest end of the flows it waits for. It spends the
+    sum of its links' latencies without using them, and then moves its bytes. A flow without any
+    link ends as soon as it is posted: one with several predecessors is a barrier.
 
     Attributes:
         routes: (flows, hops) int32 links of each route, padded with -1 at the end.
         nbytes: (flows,) bytes, finite and at least 0.
         start: (flows,) s, finite and at least 0; without meaning for a flow that waits for another.
-        after_from, after_to: (edges,) int32; flow ``after_to[k]`` waits for flow ``after_from[k]``, and for all its others.
+        after_from, after_to: (edges,) int32; flow ``after_to[k]`` waits for flow ``after_from[k]``,
+            and for all its others.
     """
 
     routes: Ints
@@ -79,7 +84,10 @@ class Flows:
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), np.int32))
         count = len(self.nbytes)
         if self.routes.ndim != 2 or self.routes.shape[0] != count or self.start.shape != (count,):
-            raise ValueError(f"routes {self.routes.shape}, nbytes {self.nbytes.shape} and start {self.start.shape} do not fit together")
+            raise ValueError(
+                f"routes {self.routes.shape}, nbytes {self.nbytes.shape} and start"
+                f" {self.start.shape} do not fit together"
+            )
         for name, values in (("nbytes", self.nbytes), ("start", self.start)):
             if not np.all(np.isfinite(values) & (values >= 0)):
                 raise ValueError(f"{name} must be finite and at least 0")
@@ -109,9 +117,17 @@ class Flows:
             ValueError: lengths that do not fit, or numbers that are not finite or negative.
         """
         table = routes if isinstance(routes, np.ndarray) else pad_routes(routes)
-        edges = np.array([(i, j) for j, before in enumerate(after or ()) for i in before], np.int32).reshape(-1, 2)
+        edges = np.array(
+            [(i, j) for j, before in enumerate(after or ()) for i in before], np.int32
+        ).reshape(-1, 2)
         sizes = as_floats(nbytes)
-        return cls(table, sizes, np.zeros(len(sizes)) if start is None else as_floats(start), edges[:, 0], edges[:, 1])
+        return cls(
+            table,
+            sizes,
+            np.zeros(len(sizes)) if start is None else as_floats(start),
+            edges[:, 0],
+            edges[:, 1],
+        )
 
     @cached_property
     def posted(self) -> Floats:
@@ -142,9 +158,10 @@ class Outcome:
 
     Attributes:
         finish: (flows,) s.
-        makespan: s, when the last of them ends; for the analytic model the largest of its lower bounds.
-        error_bound: 0 if the model was solved exactly; x if the answer is the exact one for flows whose bytes are smaller by a share of
-            at most x; None if the model does not say.
+        makespan: s, when the last of them ends; for the analytic model the largest of its lower
+            bounds.
+        error_bound: 0 if the model was solved exactly; x if the answer is the exact one for flows
+            whose bytes are smaller by a share of at most x; None if the model does not say.
     """
 
     finish: Floats

@@ -1,7 +1,8 @@
-"""The fluid network: flow-level, max-min fair, work-conserving, static routes, latency then bandwidth. Exact.
+"""The fluid network: flow-level, max-min fair, work-conserving, static routes, latency then
+bandwidth. Exact.
 
-`FluidNetwork` runs without SimPy: post batches of transfers, ask for the next moment at which a group of them is complete. `finish_times`
-is the whole of it for explicit flows.
+`FluidNetwork` runs without SimPy: post batches of transfers, ask for the next moment at which a
+group of them is complete. `finish_times` is the whole of it for explicit flows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from simshuffle.traffic import TransferBatch, as_floats, tasks
 PAIR_BUCKETS = 1 << 14
 # Links kept for distinct rate limits of transfers; more are made when they are needed.
 RATE_LIMITS = 15
-# Events, and visits of links, between two looks at whether the user wants to stop: well under a second.
+# Events, and visits of links, between two looks at whether the user wants to stop: well under a
+# second.
 SLICE = 1 << 20
 
 
@@ -30,25 +32,35 @@ class FluidNetwork:
     """A set of links and the transfers on them.
 
     Args:
-        capacities: (links,) capacity of each directed link, in its own units per second; greater than 0.
+        capacities: (links,) capacity of each directed link, in its own units per second; greater
+            than 0.
         width: the longest route, in links.
         accounts: number of time accounts (see `TASK.account`).
         tags: number of end times to note (see `TASK.tag`).
         capped: whether transfers may have a rate limit of their own (see `TASK.cap`).
-        tolerance: a transfer ends as soon as it has at most this share of its work left; 0 for the exact answer.
+        tolerance: a transfer ends as soon as it has at most this share of its work left; 0 for the
+            exact answer.
 
     Raises:
         ValueError: a capacity is not a positive finite number.
     """
 
     def __init__(
-        self, capacities: ArrayLike, *, width: int = 8, accounts: int = 0, tags: int = 0, capped: bool = True, tolerance: float = 0.0
+        self,
+        capacities: ArrayLike,
+        *,
+        width: int = 8,
+        accounts: int = 0,
+        tags: int = 0,
+        capped: bool = True,
+        tolerance: float = 0.0,
     ) -> None:
         values = as_floats(capacities)
         if not np.all(np.isfinite(values) & (values > 0)):
             raise ValueError("every link needs a capacity that is finite and greater than 0")
         self._tolerance = tolerance
-        self.after_slice: Callable[[], None] | None = None  # called now and then during a long `advance`
+        # called now and then during a long `advance`
+        self.after_slice: Callable[[], None] | None = None
         self._count = len(values)
         self._capped = capped
         self._width = max(width, 1) + (1 if capped else 0)
@@ -56,7 +68,9 @@ class FluidNetwork:
         self.clock["nowhere"] = self._count
         self.clock["free_node"] = self.clock["free_edge"] = -1
         self.clock["outbox"] = -1
-        self._n_done, self._n_alive, self._seq, self._outbox = (self.clock[name] for name in ("n_done", "n_alive", "seq", "outbox"))
+        self._n_done, self._n_alive, self._seq, self._outbox = (
+            self.clock[name] for name in ("n_done", "n_alive", "seq", "outbox")
+        )
         self._last_size = 0
         self.accounts = np.zeros(max(accounts, 1))
         self.finish = np.full(max(tags, 1), np.nan)
@@ -72,10 +86,12 @@ class FluidNetwork:
         self._grow_groups(64)
 
     def _links(self, values: NDArray[np.float64], count: int) -> fair.State:
-        """The arrays of ``count`` links, the first of which have the capacities ``values``, and no transfer."""
+        """The arrays of ``count`` links, the first of which have the capacities ``values``, and no
+        transfer."""
         links = np.zeros(count, fair.LINK)
         links["head"] = links["alone"] = links["rank"] = -1
-        load = np.full((3, count), 0.0)  # not zeros: vector stores into memory that was never written are slow on some processors
+        # not zeros: vector stores into memory that was never written are slow on some processors
+        load = np.full((3, count), 0.0)
         load[fair.CAPACITY] = np.inf
         load[fair.CAPACITY, : len(values)] = values
         return fair.State(
@@ -93,7 +109,8 @@ class FluidNetwork:
 
     @property
     def links(self) -> NDArray[Any]:
-        """(links,) records of dtype `fair.LINK`: the statistics of the links, up to date after `settle`."""
+        """(links,) records of dtype `fair.LINK`: the statistics of the links, up to date after
+        `settle`."""
         records: NDArray[Any] = self._state.links[: self._count]
         return records
 
@@ -108,7 +125,8 @@ class FluidNetwork:
         return int(self.clock["n_alive"][0])
 
     def open_group(self, expected: int) -> int:
-        """The number of a new group, which is complete when ``expected`` (at least 1) of its transfers have ended."""
+        """The number of a new group, which is complete when ``expected`` (at least 1) of its
+        transfers have ended."""
         if not self._free_groups:
             self._grow_groups(2 * len(self._groups))
         group = self._free_groups.pop()
@@ -124,13 +142,15 @@ class FluidNetwork:
         return True
 
     def close_group(self, group: int) -> tuple[float, float]:
-        """Give the number of a complete group back: when its marked transfer ended, and its last one (s)."""
+        """Give the number of a complete group back: when its marked transfer ended, and its last
+        one (s)."""
         self._free_groups.append(group)
         return float(self._t_mark[group]), float(self._t_done[group])
 
     @property
     def last(self) -> tuple[int, int]:
-        """The last transfer of the batch posted last, for the columns 'after' and 'after_seq' of another."""
+        """The last transfer of the batch posted last, for the columns 'after' and 'after_seq' of
+        another."""
         return int(self._slots[self._last_size - 1]), int(self._seq[0]) - 1
 
     def post(self, now: float, batch: TransferBatch) -> float:
@@ -140,21 +160,41 @@ class FluidNetwork:
         """
         self._make_room(batch)
         upcoming = kernel.post(
-            self._state, self._heap, self._edges, float(now), batch.tasks, batch.routes, batch.edge_from, batch.edge_to, self._slots
+            self._state,
+            self._heap,
+            self._edges,
+            float(now),
+            batch.tasks,
+            batch.routes,
+            batch.edge_from,
+            batch.edge_to,
+            self._slots,
         )
         self._last_size = len(batch.tasks)
         return float(upcoming)
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
-        """Run events up to ``horizon`` (s), stopping after the first instant that completes a watched group.
+        """Run events up to ``horizon`` (s), stopping after the first instant that completes a
+        watched group.
 
-        Returns the time of the next event (s, inf if there is none) and those groups; `now` is the instant reached.
+        Returns the time of the next event (s, inf if there is none) and those groups; `now` is the
+        instant reached.
         """
         while True:
             upcoming = kernel.advance(
-                self._state, self._heap, self._edges, self._groups, self._buckets, self._done, self._room, self.accounts, self.finish,
-                horizon, self._tolerance, SLICE,
-            )  # fmt: skip
+                self._state,
+                self._heap,
+                self._edges,
+                self._groups,
+                self._buckets,
+                self._done,
+                self._room,
+                self.accounts,
+                self.finish,
+                horizon,
+                self._tolerance,
+                SLICE,
+            )
             if self._n_done[0] or upcoming > horizon or upcoming == np.inf or self._outbox[0] >= 0:
                 break
             if self.after_slice is not None:
@@ -171,11 +211,13 @@ class FluidNetwork:
         load = self._state.load
         load[fair.TOP] = np.where(self._state.links["n"] > 0, load[fair.CAPACITY], load[fair.EXT])
 
-    # -------------------------------------------------------------------------------------------------- room for more transfers
+    # ---------------------------------------------------------------------- room for more transfers
 
     def _make_room(self, batch: TransferBatch) -> None:
         if batch.routes.shape[1] > self._width:
-            raise ValueError(f"a route of {batch.routes.shape[1]} links does not fit the width of {self._width}")
+            raise ValueError(
+                f"a route of {batch.routes.shape[1]} links does not fit the width of {self._width}"
+            )
         needed = int(self._n_alive[0]) + len(batch.tasks)
         if needed > len(self._state.nodes):
             self._grow_nodes(max(len(self._state.nodes) * 3 // 2, needed))
@@ -209,14 +251,21 @@ class FluidNetwork:
         self._slots = np.empty(count, np.int32)
         self._room = np.empty(3 * count, np.int32)
         nodes, hops = _longer(state.nodes, count), _longer(state.hops, count * width)
-        self._state = state._replace(nodes=nodes, hops=hops, room=_longer(state.room, max(count, len(state.room))))
+        self._state = state._replace(
+            nodes=nodes, hops=hops, room=_longer(state.room, max(count, len(state.room)))
+        )
         self._thread(nodes["next_free"], old, "free_node")
 
     def _grow_arena(self, batch: TransferBatch) -> None:
         """Enlarge the room for the heaps of the links, at least by what ``batch`` may need."""
         state = self._state
-        count = max(2 * len(state.entries), int(self.clock["heap_top"][0]) + batch.routes.size + len(batch))
-        entries, others = _longer(state.entries, count), _longer(state.others, count * (self._width - 1))
+        count = max(
+            2 * len(state.entries), int(self.clock["heap_top"][0]) + batch.routes.size + len(batch)
+        )
+        entries, others = (
+            _longer(state.entries, count),
+            _longer(state.others, count * (self._width - 1)),
+        )
         self._state = state._replace(entries=entries, others=others)
 
     def _grow_links(self) -> None:
@@ -259,9 +308,10 @@ def _longer(values: NDArray[Any], count: int) -> NDArray[Any]:
 class Fluid(Spec):
     """Max-min fair sharing, flow by flow.
 
-    ``fair_share``: links are shared fairly between (src, dst) pairs, whose messages go one after the other, or between single messages
-    (in `finish_times` every flow is on its own). ``tolerance``: 0 for the exact answer; else a flow may end together with another as
-    soon as it has at most this share of its bytes left, so that fewer moments have to be solved for.
+    ``fair_share``: links are shared fairly between (src, dst) pairs, whose messages go one after
+    the other, or between single messages (in `finish_times` every flow is on its own).
+    ``tolerance``: 0 for the exact answer; else a flow may end together with another as soon as it
+    has at most this share of its bytes left, so that fewer moments have to be solved for.
     """
 
     kind: Literal["fluid"] = "fluid"
@@ -273,11 +323,15 @@ class Fluid(Spec):
         """Whether the messages of one (src, dst) pair go one after the other."""
         return self.fair_share == "pair"
 
-    def finish_times(self, links: Links, flows: Flows, progress: Callable[[float], None] | None = None) -> Outcome:
-        """When ``flows`` end, each draining its bytes at its max-min fair rate; ``progress`` is told the share of them that have ended.
+    def finish_times(
+        self, links: Links, flows: Flows, progress: Callable[[float], None] | None = None
+    ) -> Outcome:
+        """When ``flows`` end, each draining its bytes at its max-min fair rate; ``progress`` is
+        told the share of them that have ended.
 
         Returns:
-            finish: (flows,) s; makespan: s; error_bound: the largest share of its bytes that a flow was spared, 0 if exact. So the answer
+            finish: (flows,) s; makespan: s; error_bound: the largest share of its bytes that a flow
+                was spared, 0 if exact. So the answer
             is the exact one for flows that are smaller by at most this share.
 
         Raises:
@@ -287,16 +341,33 @@ class Fluid(Spec):
         if alike is not None:
             return Outcome(alike, float(alike.max(initial=0.0)), 0.0)
         count = len(flows)
-        columns: dict[str, Any] = {"nbytes": flows.nbytes, "delay": flows.latencies(links), "start": flows.posted}
+        columns: dict[str, Any] = {
+            "nbytes": flows.nbytes,
+            "delay": flows.latencies(links),
+            "start": flows.posted,
+        }
         shared, routes = binding(links, flows)
-        batch = TransferBatch(tasks(count, work=flows.nbytes, tag=np.arange(count), **columns), routes, flows.after_from, flows.after_to)
-        network = FluidNetwork(shared.capacity, width=routes.shape[1], tags=count, capped=False, tolerance=self.tolerance)
+        batch = TransferBatch(
+            tasks(count, work=flows.nbytes, tag=np.arange(count), **columns),
+            routes,
+            flows.after_from,
+            flows.after_to,
+        )
+        network = FluidNetwork(
+            shared.capacity,
+            width=routes.shape[1],
+            tags=count,
+            capped=False,
+            tolerance=self.tolerance,
+        )
         if progress is not None:
             network.after_slice = lambda: progress(1.0 - network.alive / count)
         network.post(0.0, batch)
         network.advance(np.inf)
         if network.alive:
-            raise SimulationError(f"{network.alive} flows wait for each other in a circle and never start")
+            raise SimulationError(
+                f"{network.alive} flows wait for each other in a circle and never start"
+            )
         finish = network.finish[:count]
         return Outcome(finish, float(finish.max(initial=0.0)), float(network.clock["spared"][0]))
 
@@ -309,7 +380,8 @@ def finish_times(
     start: ArrayLike,
     after: Sequence[Sequence[int]] | None = None,
 ) -> NDArray[np.float64]:
-    """When explicit flows over explicit links end, exactly: `Fluid.finish_times` for lists; see `Flows` for their meaning.
+    """When explicit flows over explicit links end, exactly: `Fluid.finish_times` for lists; see
+    `Flows` for their meaning.
 
     Args:
         capacities: (links,) bytes/s.
@@ -327,4 +399,8 @@ def finish_times(
         SimulationError: flows wait for each other in a circle.
     """
     links = Links(as_floats(capacities), as_floats(latencies))
-    return Fluid().finish_times(links, Flows.of(routes, as_floats(nbytes), as_floats(start), after)).finish
+    return (
+        Fluid()
+        .finish_times(links, Flows.of(routes, as_floats(nbytes), as_floats(start), after))
+        .finish
+    )

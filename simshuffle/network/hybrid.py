@@ -1,7 +1,9 @@
-"""The network models in a run: one object that carries transfers over cables and over everything else, whatever the model of the cables.
+"""The network models in a run: one object that carries transfers over cables and over everything
+else, whatever the model of the cables.
 
-Only cables are the network. Host devices, memory, the file system's servers and rate limits are fluid in every model. `shared_network`
-makes the object; all three have the methods of `FluidNetwork`, and nothing above needs to know which it is.
+Only cables are the network. Host devices, memory, the file system's servers and rate limits are
+fluid in every model. `shared_network` makes the object; all three have the methods of
+`FluidNetwork`, and nothing above needs to know which it is.
 """
 
 from __future__ import annotations
@@ -24,18 +26,25 @@ from simshuffle.traffic import NO_PAIR, TransferBatch, tasks
 BOUNDLESS = 1e300
 """A capacity that never binds, and is finite so that shares of it can be told."""
 PARTS = 16
-"""Most parts in which a transfer with a rate limit is sent over cables, evenly spread over the time that the limit makes it take."""
+"""Most parts in which a transfer with a rate limit is sent over cables, evenly spread over the time
+that the limit makes it take."""
 
 
 def shared_network(
-    model: Analytic | Fluid | Packet, links: Links, cables: NDArray[np.bool_], *, width: int, accounts: int = 0
+    model: Analytic | Fluid | Packet,
+    links: Links,
+    cables: NDArray[np.bool_],
+    *,
+    width: int,
+    accounts: int = 0,
 ) -> FluidNetwork:
     """The network of a run.
 
     Args:
         model: of the cables.
         links: all links; of their latencies only those of cables are read.
-        cables: (links,) which of them are cables. Latencies of cables are part of `TASK.delay`, whatever the model.
+        cables: (links,) which of them are cables. Latencies of cables are part of `TASK.delay`,
+            whatever the model.
         width: the longest route, in links.
         accounts: number of time accounts (see `TASK.account`).
 
@@ -50,16 +59,22 @@ def shared_network(
 
 
 class AnalyticNetwork(FluidNetwork):
-    """Cables that are never shared: a transfer drains as if alone on those of its route. All other links are shared.
+    """Cables that are never shared: a transfer drains as if alone on those of its route. All other
+    links are shared.
 
-    What cables do is counted all the same, so that a cable can be in use by more than 1: that much less than needed the bound is.
-    Arguments as for `shared_network`.
+    What cables do is counted all the same, so that a cable can be in use by more than 1: that much
+    less than needed the bound is. Arguments as for `shared_network`.
     """
 
-    def __init__(self, links: Links, cables: NDArray[np.bool_], *, width: int, accounts: int) -> None:
-        super().__init__(np.where(cables, BOUNDLESS, links.capacity), width=width, accounts=accounts)
+    def __init__(
+        self, links: Links, cables: NDArray[np.bool_], *, width: int, accounts: int
+    ) -> None:
+        super().__init__(
+            np.where(cables, BOUNDLESS, links.capacity), width=width, accounts=accounts
+        )
         self._cables = np.flatnonzero(cables)
-        self._cable_capacity = np.append(np.where(cables, links.capacity, inf), inf)  # the last one for the padding of routes
+        # the last one for the padding of routes
+        self._cable_capacity = np.append(np.where(cables, links.capacity, inf), inf)
 
     def post(self, now: float, batch: TransferBatch) -> float:
         """As `FluidNetwork.post`."""
@@ -103,20 +118,27 @@ class _Parcel(NamedTuple):
 class HybridNetwork(FluidNetwork):
     """Cables that carry packets, beside other links that are shared as fluid.
 
-    The packets of a transfer cross the cables of its route, while as many bytes drain through the other links of the route, at its rate
-    limit and at the capacity of its slowest cable at most, as with `AnalyticNetwork`; it ends when both have. A cable is never fluid and
-    another link never carries packets, so each link has one model. Transfers that cross no cable are left to the fluid network. Those of
-    one pair share a queue pair of the packet network if cables are all they need; otherwise one begins when the one before it has ended.
-    Arguments as for `shared_network`.
+    The packets of a transfer cross the cables of its route, while as many bytes drain through the
+    other links of the route, at its rate limit and at the capacity of its slowest cable at most, as
+    with `AnalyticNetwork`; it ends when both have. A cable is never fluid and another link never
+    carries packets, so each link has one model. Transfers that cross no cable are left to the fluid
+    network. Those of one pair share a queue pair of the packet network if cables are all they need;
+    otherwise one begins when the one before it has ended. Arguments as for `shared_network`.
     """
 
-    def __init__(self, links: Links, cables: NDArray[np.bool_], model: Packet, *, width: int, accounts: int) -> None:
+    def __init__(
+        self, links: Links, cables: NDArray[np.bool_], model: Packet, *, width: int, accounts: int
+    ) -> None:
         super().__init__(links.capacity, width=width, accounts=accounts)
         self._cables = np.flatnonzero(cables)
-        self._number = np.full(len(links) + 1, -1, np.int32)  # in the packet network; the last one for the padding of routes
+        # in the packet network; the last one for the padding of routes
+        self._number = np.full(len(links) + 1, -1, np.int32)
         self._number[self._cables] = np.arange(len(self._cables))
         capacity, latency = links.capacity[self._cables], links.latency[self._cables]
-        self._cable_capacity, self._cable_latency = np.append(capacity, inf), np.append(latency, 0.0)
+        self._cable_capacity, self._cable_latency = (
+            np.append(capacity, inf),
+            np.append(latency, 0.0),
+        )
         named = Links(capacity, latency, [links.name(link) for link in self._cables.tolist()])
         self._packets = PacketNetwork(named, mtu=model.mtu, port_buffer=model.port_buffer)
         self._mtu = model.mtu
@@ -143,7 +165,9 @@ class HybridNetwork(FluidNetwork):
         cables = self._to_the_left(cables)
         slowest, cap = self._cable_capacity[cables].min(axis=1), handed["cap"]
         lag = np.minimum(self._cable_latency[cables].sum(axis=1), handed["delay"])
-        parts = np.where(cap < slowest, np.clip(np.ceil(handed["work"] / self._mtu), 1, PARTS), 1).astype(int)
+        parts = np.where(
+            cap < slowest, np.clip(np.ceil(handed["work"] / self._mtu), 1, PARTS), 1
+        ).astype(int)
         alone = (devices[:, 0] < 0) & np.isinf(cap)
         columns = (alone, handed["work"], handed["pair"], np.minimum(cap, slowest), lag, parts)
         parcels = list(map(_Parcel, cables, devices, *(column.tolist() for column in columns)))
@@ -178,13 +202,19 @@ class HybridNetwork(FluidNetwork):
         """As `FluidNetwork.settle`."""
         statistics, records, cables = self._packets.statistics(), self.links, self._cables
         sent = cables[statistics.nbytes > records["nbytes"][cables]]
-        self._state.load[fair.TOP, sent] = self._state.load[fair.CAPACITY, sent]  # a packet has the cable for itself
+        # a packet has the cable for itself
+        self._state.load[fair.TOP, sent] = self._state.load[fair.CAPACITY, sent]
         super().settle()
-        for name, values in (("work", statistics.nbytes), ("nbytes", statistics.nbytes), ("busy", statistics.busy)):
+        for name, values in (
+            ("work", statistics.nbytes),
+            ("nbytes", statistics.nbytes),
+            ("busy", statistics.busy),
+        ):
             records[name][cables] = values
 
     def _begin(self) -> float:
-        """Let the transfers in the outbox begin; returns the time of the next event of the fluid network (s)."""
+        """Let the transfers in the outbox begin; returns the time of the next event of the fluid
+        network (s)."""
         following, slots = self._state.nodes["next_free"], []
         slot = int(self._outbox[0])
         while slot >= 0:
@@ -205,30 +235,45 @@ class HybridNetwork(FluidNetwork):
         return self._drain(now, [(slot, parcel) for slot, parcel in begun if not parcel.alone])
 
     def _send(self, now: float, parts: int, gap: float, begun: list[tuple[int, _Parcel]]) -> None:
-        """Hand transfers to the packet network from ``now`` (s) on, in ``parts`` that are ``gap`` (s) apart."""
+        """Hand transfers to the packet network from ``now`` (s) on, in ``parts`` that are ``gap``
+        (s) apart."""
         if not now + parts * gap < TICK * LONGEST:
-            raise SimulationError(f"the packet network counts up to {TICK * LONGEST / 3600:.1f} hours of simulated time; use kind: fluid")
+            raise SimulationError(
+                f"the packet network counts up to {TICK * LONGEST / 3600:.1f} hours of simulated"
+                " time; use kind: fluid"
+            )
         routes = np.stack([parcel.cables for _, parcel in begun])
         nbytes = np.array([parcel.nbytes / parts for _, parcel in begun])
-        keys = np.array([parcel.pair if parcel.alone and parcel.pair != NO_PAIR else -1 - slot for slot, parcel in begun])
+        keys = np.array(
+            [
+                parcel.pair if parcel.alone and parcel.pair != NO_PAIR else -1 - slot
+                for slot, parcel in begun
+            ]
+        )
         for part in range(parts):
             handles = self._packets.inject(now + part * gap, routes, nbytes, keys)
             self._slot_of.update(zip(handles.tolist(), (slot for slot, _ in begun), strict=True))
 
     def _drain(self, now: float, begun: list[tuple[int, _Parcel]]) -> float:
-        """Let transfers drain through devices and rate limits from ``now`` (s) on; returns the time of the next event there (s)."""
+        """Let transfers drain through devices and rate limits from ``now`` (s) on; returns the time
+        of the next event there (s)."""
         if not begun:
             return inf
         groups = [self.open_group(1) for _ in begun]
         for group, (slot, _) in zip(groups, begun, strict=True):
             self.watch(group)
             self._draining[group] = slot
-        nbytes, cap, lag = ([getattr(parcel, name) for _, parcel in begun] for name in ("nbytes", "cap", "lag"))
+        nbytes, cap, lag = (
+            [getattr(parcel, name) for _, parcel in begun] for name in ("nbytes", "cap", "lag")
+        )
         batch = tasks(len(begun), work=nbytes, nbytes=nbytes, cap=cap, delay=lag, group=groups)
-        return super().post(now, TransferBatch(batch, np.stack([parcel.devices for _, parcel in begun])))
+        return super().post(
+            now, TransferBatch(batch, np.stack([parcel.devices for _, parcel in begun]))
+        )
 
     def _end_part(self, slot: int, now: float) -> float:
-        """Note that a part of a transfer has ended at ``now`` (s); returns when the transfer ends if it was the last part, else inf."""
+        """Note that a part of a transfer has ended at ``now`` (s); returns when the transfer ends
+        if it was the last part, else inf."""
         self._missing[slot] -= 1
         if self._missing[slot]:
             return inf
@@ -238,5 +283,7 @@ class HybridNetwork(FluidNetwork):
     def _to_the_left(self, routes: NDArray[np.int32]) -> Ints:
         """Routes (n, hops) with their links in order and all padding at the end, (n, any)."""
         out = np.full((len(routes), self._width), -1, np.int32)
-        out[:, : routes.shape[1]] = np.take_along_axis(routes, np.argsort(routes < 0, axis=1, kind="stable"), axis=1)
+        out[:, : routes.shape[1]] = np.take_along_axis(
+            routes, np.argsort(routes < 0, axis=1, kind="stable"), axis=1
+        )
         return out

@@ -1,11 +1,14 @@
 """Compiled kernel of the fluid network: a graph of dependent transfers over shared links.
 
-The kernel knows nothing of hosts, ranks or SimPy. It sees *links* (anything with a capacity: a cable direction, a PCIe slot, an SSD,
-the cores of a host) and *transfers*. A transfer becomes ready when all transfers it waits for have ended, spends ``delay`` seconds
-without using anything (latency, or fixed work of a processor), then drains ``work`` units through every link of its route at its
-max-min fair rate (fair.py), and ends. Transfers of the same ``pair`` go one after the other, in the order in which they were posted.
+The kernel knows nothing of hosts, ranks or SimPy. It sees *links* (anything with a capacity: a
+cable direction, a PCIe slot, an SSD, the cores of a host) and *transfers*. A transfer becomes ready
+when all transfers it waits for have ended, spends ``delay`` seconds without using anything
+(latency, or fixed work of a processor), then drains ``work`` units through every link of its route
+at its max-min fair rate (fair.py), and ends. Transfers of the same ``pair`` go one after the other,
+in the order in which they were posted.
 
-All state lives in a few record arrays, because passing one record array to compiled code costs as much as passing one plain array.
+All state lives in a few record arrays, because passing one record array to compiled code costs as
+much as passing one plain array.
 """
 
 from __future__ import annotations
@@ -16,7 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.network.compiling import compiled, entry, int64
-from simshuffle.network.fair import FIRST, all_minima, book, end_due, end_early, next_end, next_link, share
+from simshuffle.network.fair import (
+    FIRST,
+    all_minima,
+    book,
+    end_due,
+    end_early,
+    next_end,
+    next_link,
+    share,
+)
 
 Records = Any  # a record array; its fields are those of the dtypes below
 Ints = NDArray[np.int32]
@@ -24,7 +36,8 @@ Floats = NDArray[np.float64]
 
 UNUSED, WAITING, DELAYED, QUEUED, ACTIVE, ENDING = 0, 1, 2, 3, 4, 5
 
-# Events closer than this (relative to the clock) are one instant, so that symmetric flows end together in spite of rounding.
+# Events closer than this (relative to the clock) are one instant, so that symmetric flows end
+# together in spite of rounding.
 INSTANT = 1e-14
 
 NODE = np.dtype(
@@ -56,7 +69,8 @@ NODE = np.dtype(
         ("bucket_next", "i4"),
         ("bucket_prev", "i4"),
         ("next_free", "i4"),  # next unused one; or next in the outbox
-        ("outside", "i4"),  # 1: instead of draining, it goes to the outbox and is ended by `complete`
+        # 1: instead of draining, it goes to the outbox and is ended by `complete`
+        ("outside", "i4"),
     ],
     align=True,
 )
@@ -98,7 +112,7 @@ CLOCK = np.dtype(
     align=True,
 )
 
-# ---------------------------------------------------------------------------------------------------------------- event heap
+# --------------------------------------------------------------------------------------- event heap
 
 
 @compiled
@@ -155,7 +169,7 @@ def _heap_pop(nodes: Records, heap: Ints, clock: Records) -> int:
     return int(node)
 
 
-# ---------------------------------------------------------------------------------------------------------------- life of a transfer
+# ------------------------------------------------------------------------------- life of a transfer
 
 
 @compiled
@@ -199,7 +213,8 @@ def _bucket_remove(nodes: Records, buckets: Ints, flow: int) -> None:
 
 @compiled
 def _begin(nodes: Records, clock: Records, starting: Ints, n_starting: int, flow: int) -> int:
-    """Note that ``flow`` drains from now on; returns how many do. One that has nothing to drain is ENDING at once."""
+    """Note that ``flow`` drains from now on; returns how many do. One that has nothing to drain is
+    ENDING at once."""
     node = nodes[flow]
     if node.outside:
         node.state = ACTIVE
@@ -215,7 +230,9 @@ def _begin(nodes: Records, clock: Records, starting: Ints, n_starting: int, flow
 
 
 @compiled
-def _count_down(groups: Records, done: Ints, clock: Records, group: int, now: float, mark: int) -> None:
+def _count_down(
+    groups: Records, done: Ints, clock: Records, group: int, now: float, mark: int
+) -> None:
     if group >= 0:
         if mark:
             groups[group].t_mark = now
@@ -229,7 +246,15 @@ def _count_down(groups: Records, done: Ints, clock: Records, group: int, now: fl
 
 @compiled
 def _end(
-    nodes: Records, heap: Ints, edges: Records, groups: Records, clock: Records, done: Ints, accounts: Floats, finish: Floats, flow: int
+    nodes: Records,
+    heap: Ints,
+    edges: Records,
+    groups: Records,
+    clock: Records,
+    done: Ints,
+    accounts: Floats,
+    finish: Floats,
+    flow: int,
 ) -> None:
     """Book the end of a transfer and make its successors ready."""
     node = nodes[flow]
@@ -277,7 +302,8 @@ def _add_edge(nodes: Records, edges: Records, clock: Records, before: int, after
 
 @compiled
 def _cap_link(links: Records, clock: Records, cap: float) -> int:
-    """The link that stands for the rate limit ``cap`` (units/s), which may be new; -1 if there is no room for a new one."""
+    """The link that stands for the rate limit ``cap`` (units/s), which may be new; -1 if there is
+    no room for a new one."""
     first = clock[0].nowhere + 1
     for ident in range(first, first + clock[0].n_fixed):
         if links[ident].level == cap:
@@ -293,7 +319,8 @@ def _cap_link(links: Records, clock: Records, cap: float) -> int:
 
 @compiled
 def _enlarge(s: Any, ident: int) -> bool:
-    """Make room in the heap of a link for all transfers that may have their bottleneck there; False if the arena is full."""
+    """Make room in the heap of a link for all transfers that may have their bottleneck there; False
+    if the arena is full."""
     link = s.links[ident]
     if link.n_alive <= link.room:
         return True
@@ -309,7 +336,9 @@ def _enlarge(s: Any, ident: int) -> bool:
         s.entries[base + k].member = s.entries[link.offset + k].member
         s.nodes[s.entries[base + k].member].row = base + k
         for j in range(s.width - 1):
-            s.others[(base + k) * (s.width - 1) + j] = s.others[(link.offset + k) * (s.width - 1) + j]
+            s.others[(base + k) * (s.width - 1) + j] = s.others[
+                (link.offset + k) * (s.width - 1) + j
+            ]
     link.offset = base
     link.room = room
     s.clock[0].heap_top = base + room
@@ -320,9 +349,9 @@ def _enlarge(s: Any, ident: int) -> bool:
 def reserve(s: Any, tasks: Records, routes: Ints, count: bool) -> int:
     """Make room on the links for a batch about to be posted.
 
-    ``count``: whether its transfers are still to be counted on their links. Returns 0 if there is room, 1 if the heaps need a larger
-    arena, 2 if there are more distinct rate limits than links for them; the caller enlarges it and calls again, with ``count`` only
-    after a 2.
+    ``count``: whether its transfers are still to be counted on their links. Returns 0 if there is
+    room, 1 if the heaps need a larger arena, 2 if there are more distinct rate limits than links
+    for them; the caller enlarges it and calls again, with ``count`` only after a 2.
     """
     for i in range(tasks.shape[0]):
         if tasks[i].cap < np.inf and _cap_link(s.links, s.clock, tasks[i].cap) < 0:
@@ -347,11 +376,21 @@ def reserve(s: Any, tasks: Records, routes: Ints, count: bool) -> int:
 
 @entry
 def post(
-    s: Any, heap: Ints, edges: Records, now: float, tasks: Records, routes: Ints, edge_from: Ints, edge_to: Ints, slots: Ints
+    s: Any,
+    heap: Ints,
+    edges: Records,
+    now: float,
+    tasks: Records,
+    routes: Ints,
+    edge_from: Ints,
+    edge_to: Ints,
+    slots: Ints,
 ) -> float:
-    """Post a batch of transfers; edges say which ends before which starts (indices within the batch).
+    """Post a batch of transfers; edges say which ends before which starts (indices within the
+    batch).
 
-    The caller has made sure that nodes, hops, heap, edges and the heaps of links have room. Returns the time of the next event (s).
+    The caller has made sure that nodes, hops, heap, edges and the heaps of links have room. Returns
+    the time of the next event (s).
     """
     nodes, hops, clock = s.nodes, s.hops, s.clock
     width = s.width
@@ -395,7 +434,11 @@ def post(
         _add_edge(nodes, edges, clock, slots[edge_from[i]], slots[edge_to[i]])
     for i in range(tasks.shape[0]):
         before = tasks[i].after
-        if before >= 0 and nodes[before].seq == tasks[i].after_seq and nodes[before].state != UNUSED:
+        if (
+            before >= 0
+            and nodes[before].seq == tasks[i].after_seq
+            and nodes[before].state != UNUSED
+        ):
             _add_edge(nodes, edges, clock, before, slots[i])
     for i in range(tasks.shape[0]):
         if nodes[slots[i]].n_deps == 0:
@@ -411,8 +454,11 @@ def _upcoming(s: Any, heap: Ints) -> float:
 
 
 @compiled
-def _retire(s: Any, buckets: Ints, starting: Ints, n_starting: int, queue: Ints, tail: int, flow: int) -> tuple[int, int]:
-    """Take a transfer that ended without draining off the count of its links; let the next of its pair begin."""
+def _retire(
+    s: Any, buckets: Ints, starting: Ints, n_starting: int, queue: Ints, tail: int, flow: int
+) -> tuple[int, int]:
+    """Take a transfer that ended without draining off the count of its links; let the next of its
+    pair begin."""
     node = s.nodes[flow]
     if node.place < 0:
         for k in range(flow * s.width, flow * s.width + node.n_hops):
@@ -432,19 +478,35 @@ def _retire(s: Any, buckets: Ints, starting: Ints, n_starting: int, queue: Ints,
 
 @entry
 def advance(
-    s: Any, heap: Ints, edges: Records, groups: Records, buckets: Ints, done: Ints, room: Ints, accounts: Floats, finish: Floats,
-    horizon: float, tolerance: float, budget: int,
-) -> float:  # fmt: skip
-    """Run all events up to ``horizon`` (s), but stop after the first instant that completes a group for which somebody waits.
+    s: Any,
+    heap: Ints,
+    edges: Records,
+    groups: Records,
+    buckets: Ints,
+    done: Ints,
+    room: Ints,
+    accounts: Floats,
+    finish: Floats,
+    horizon: float,
+    tolerance: float,
+    budget: int,
+) -> float:
+    """Run all events up to ``horizon`` (s), but stop after the first instant that completes a group
+    for which somebody waits.
 
-    Stops after about ``budget`` events and visits of links, too, and after an instant that put a transfer into the outbox. Returns the time
-    of the next event (s, inf if none); ``clock.now`` is the time reached, ``done[:clock.n_done]`` those groups.
+    Stops after about ``budget`` events and visits of links, too, and after an instant that put a
+    transfer into the outbox. Returns the time of the next event (s, inf if none); ``clock.now`` is
+    the time reached, ``done[:clock.n_done]`` those groups.
     """
     nodes, clock = s.nodes, s.clock
     starting, queue = room[: nodes.shape[0]], room[nodes.shape[0] :]
     clock[0].n_done = 0
     most = clock[0].n_events + clock[0].n_visits + budget
-    while clock[0].n_done == 0 and clock[0].outbox < 0 and clock[0].n_events + clock[0].n_visits < most:
+    while (
+        clock[0].n_done == 0
+        and clock[0].outbox < 0
+        and clock[0].n_events + clock[0].n_visits < most
+    ):
         first = _upcoming(s, heap)
         if first > horizon or first == np.inf:
             return first
@@ -481,7 +543,8 @@ def advance(
 
 @entry
 def complete(s: Any, heap: Ints, slot: int, now: float) -> float:
-    """Have a transfer from the outbox end at ``now`` (s), up to which all events have been run; returns the time of the next event (s)."""
+    """Have a transfer from the outbox end at ``now`` (s), up to which all events have been run;
+    returns the time of the next event (s)."""
     s.nodes[slot].state = ENDING
     s.nodes[slot].t_event = now
     _heap_push(s.nodes, heap, s.clock, slot)

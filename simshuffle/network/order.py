@@ -12,7 +12,8 @@ Longs = NDArray[np.int64]
 
 
 def successors(flows: Flows) -> tuple[Longs, NDArray[np.int32]]:
-    """For each flow those that wait for it: (flows + 1,) offsets into the second array, (edges,) int32."""
+    """For each flow those that wait for it: (flows + 1,) offsets into the second array, (edges,)
+    int32."""
     offsets = np.zeros(len(flows) + 1, np.int64)
     np.cumsum(np.bincount(flows.after_from, minlength=len(flows)), out=offsets[1:])
     return offsets, flows.after_to[np.argsort(flows.after_from, kind="stable")]
@@ -34,7 +35,9 @@ def latest_ends(flows: Flows, seconds: Floats) -> Floats:
     reached = len(level)
     while len(level):
         counts = offsets[level + 1] - offsets[level]
-        place = np.repeat(offsets[level] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        place = np.repeat(offsets[level] - np.cumsum(counts) + counts, counts) + np.arange(
+            counts.sum()
+        )
         to = following[place]
         np.maximum.at(posted, to, np.repeat(ends[level], counts))
         level, edges = np.unique(to, return_counts=True)
@@ -43,5 +46,7 @@ def latest_ends(flows: Flows, seconds: Floats) -> Floats:
         ends[level] = posted[level] + seconds[level]
         reached += len(level)
     if reached < len(flows):
-        raise SimulationError(f"{len(flows) - reached} flows wait for each other in a circle and never start")
+        raise SimulationError(
+            f"{len(flows) - reached} flows wait for each other in a circle and never start"
+        )
     return ends

@@ -1,6 +1,8 @@
-"""The packet-level network: lossless InfiniBand with static routes, packet by packet. Congestion trees and head-of-line blocking included.
+"""The packet-level network: lossless InfiniBand with static routes, packet by packet. Congestion
+trees and head-of-line blocking included.
 
-`Packet` answers for explicit flows; `PacketNetwork` runs beside a clock of the caller's. The laws are in the docstring of `Packet`.
+`Packet` answers for explicit flows; `PacketNetwork` runs beside a clock of the caller's. The laws
+are in the docstring of `Packet`.
 """
 
 from __future__ import annotations
@@ -25,12 +27,15 @@ from simshuffle.traffic import as_floats
 Longs = NDArray[np.int64]
 
 TICK = 2.0**-44
-"""Resolution of simulated time (s): 57 fs, 2e-7 of a packet of 4 KiB at 12.5 GB/s. Times are rounded up to it."""
+"""Resolution of simulated time (s): 57 fs, 2e-7 of a packet of 4 KiB at 12.5 GB/s. Times are
+rounded up to it."""
 LONGEST = 2**61
 """Ticks that a clock can count."""
 EVENTS_PER_SLICE = 3_000_000  # about half a second of compiled code, between two looks at Ctrl-C
 FIRST_SLOTS = 1 << 12
-PAIRS = 1 << 16  # queue pairs with data at a time for which the hash table of a `PacketNetwork` is made; more only make it slower
+# queue pairs with data at a time for which the hash table of a `PacketNetwork` is made; more only
+# make it slower
+PAIRS = 1 << 16
 MOST_BUCKETS = 22  # of a hash table, as a power of two
 
 
@@ -41,10 +46,11 @@ class PacketStatistics:
     Attributes:
         nbytes: (links,) bytes sent.
         packets: (links,) int64 packets sent.
-        busy: (links,) s that it was held by packets; longer than bytes / capacity where packets come in from a slower link.
+        busy: (links,) s that it was held by packets; longer than bytes / capacity where packets
+            come in from a slower link.
         blocked: (links,) s that it was idle although a packet was there, for lack of credits.
-        peak_buffer: (links,) int64, the most bytes reserved in its input buffer, as its sender sees it: on their way there, in it, or
-            gone while the credit is on its way back.
+        peak_buffer: (links,) int64, the most bytes reserved in its input buffer, as its sender sees
+            it: on their way there, in it, or gone while the credit is on its way back.
     """
 
     nbytes: Floats
@@ -71,9 +77,14 @@ class PacketRun:
 
 def _check_sizes(mtu: float, port_buffer: float) -> None:
     if not (isfinite(mtu) and mtu > 0 and isfinite(port_buffer)):
-        raise ValueError(f"mtu and port_buffer must be finite and greater than 0; got {mtu} and {port_buffer} B")
+        raise ValueError(
+            f"mtu and port_buffer must be finite and greater than 0; got {mtu} and {port_buffer} B"
+        )
     if int(port_buffer) < ceil(mtu):
-        raise ValueError(f"port_buffer must hold at least one packet of mtu = {mtu:g} B; got {port_buffer:g} B. Raise port_buffer.")
+        raise ValueError(
+            f"port_buffer must hold at least one packet of mtu = {mtu:g} B; got {port_buffer:g} B."
+            " Raise port_buffer."
+        )
 
 
 class Packet(Spec):
@@ -81,36 +92,49 @@ class Packet(Spec):
 
     A directed link is the output port of its tail and the input buffer of its head. Its laws:
 
-    - A message is cut into packets of ``mtu`` bytes; the last one carries the rest. Headers are ignored: capacities are data rates.
-    - A packet starts on a link when the link is idle and its tail has credits for the whole packet: bytes (rounded up to whole ones) that
-      are free in the buffer of ``port_buffer`` bytes at the head. The credit is given back when the tail of the packet has left that
-      buffer, and needs the link's latency to get back. So a link moves at most ``floor(port_buffer / mtu)`` packets in
-      ``mtu / capacity + 2 * latency`` where the packets go on at once. The last link of a route ends in a host that takes all at once.
-    - There is one virtual lane. An input buffer is a FIFO that is read by one output at a time: only the packet at its head can ask for
-      its next link, and the one behind it can ask when the tail of the first has left (head-of-line blocking; input FIFOs alone limit
-      random traffic to 2 - sqrt(2) of capacity: Karol, Hluchyj & Morgan, IEEE Transactions on Communications COM-35, 1987).
-    - A link serves the inputs that ask for it in turn, one packet each; an input that begins to ask takes its place behind those that ask
-      already (round-robin by an active list). The packet whose turn it is waits for its credits, and so do all behind it.
-    - At a source, messages with one first link and one last link form a queue pair: they go one after the other in order of posting. The
-      sender takes the queue pairs that have data in turn, a packet each, and counts as one input of the link.
-    - Virtual cut-through (Kermani & Kleinrock, Computer Networks 3, 1979): a packet can go on when its header has arrived (start +
-      latency). From a slow to a fast link the output is held until the tail has come in: ``max(start + nbytes / capacity, arrival of the
-      tail)``.
-    - A message without bytes ends after the latencies of its route, past all queues. A flow without links ends as soon as it is posted.
+    - A message is cut into packets of ``mtu`` bytes; the last one carries the rest. Headers are
+      ignored: capacities are data rates.
+    - A packet starts on a link when the link is idle and its tail has credits for the whole packet:
+      bytes (rounded up to whole ones) that are free in the buffer of ``port_buffer`` bytes at the
+      head. The credit is given back when the tail of the packet has left that buffer, and needs the
+      link's latency to get back. So a link moves at most ``floor(port_buffer / mtu)`` packets in
+      ``mtu / capacity + 2 * latency`` where the packets go on at once. The last link of a route
+      ends in a host that takes all at once.
+    - There is one virtual lane. An input buffer is a FIFO that is read by one output at a time:
+      only the packet at its head can ask for its next link, and the one behind it can ask when the
+      tail of the first has left (head-of-line blocking; input FIFOs alone limit random traffic to 2
+      - sqrt(2) of capacity: Karol, Hluchyj & Morgan, IEEE Transactions on Communications COM-35,
+      1987).
+    - A link serves the inputs that ask for it in turn, one packet each; an input that begins to ask
+      takes its place behind those that ask already (round-robin by an active list). The packet
+      whose turn it is waits for its credits, and so do all behind it.
+    - At a source, messages with one first link and one last link form a queue pair: they go one
+      after the other in order of posting. The sender takes the queue pairs that have data in turn,
+      a packet each, and counts as one input of the link.
+    - Virtual cut-through (Kermani & Kleinrock, Computer Networks 3, 1979): a packet can go on when
+      its header has arrived (start + latency). From a slow to a fast link the output is held until
+      the tail has come in: ``max(start + nbytes / capacity, arrival of the tail)``.
+    - A message without bytes ends after the latencies of its route, past all queues. A flow without
+      links ends as soon as it is posted.
 
-    A message alone ends exactly at ``start + sum of latencies + nbytes / smallest capacity``, if no buffer is shorter than the round trip.
-    For its k-th packet let B(k) be the bytes up to it, M(j) the smallest capacity of the first j links, and let times on link j be counted
-    without the latencies before it. It starts on link j when its header is there, at ``B(k-1) / M(j-1)``, and the packet before it is
-    gone, at ``B(k-1) / M(j)``: the latter, since M(j) <= M(j-1). It ends at ``max(B(k-1) / M(j) + b(k) / C(j), B(k) / M(j-1))``, which is
-    ``B(k) / M(j)`` for C(j) <= M(j-1), the first term, and for C(j) > M(j-1) = M(j), the second. So there is no term of pipeline filling.
+    A message alone ends exactly at ``start + sum of latencies + nbytes / smallest capacity``, if no
+    buffer is shorter than the round trip. For its k-th packet let B(k) be the bytes up to it, M(j)
+    the smallest capacity of the first j links, and let times on link j be counted without the
+    latencies before it. It starts on link j when its header is there, at ``B(k-1) / M(j-1)``, and
+    the packet before it is gone, at ``B(k-1) / M(j)``: the latter, since M(j) <= M(j-1). It ends at
+    ``max(B(k-1) / M(j) + b(k) / C(j), B(k) / M(j-1))``, which is ``B(k) / M(j)`` for C(j) <=
+    M(j-1), the first term, and for C(j) > M(j-1) = M(j), the second. So there is no term of
+    pipeline filling.
 
-    Simultaneous events are handled in the order posts, ends of messages, headers, links that fall free; within a kind by number of the
-    link, posts by first link, queue pair, and last by index of the flow.
+    Simultaneous events are handled in the order posts, ends of messages, headers, links that fall
+    free; within a kind by number of the link, posts by first link, queue pair, and last by index of
+    the flow.
 
-    Not modelled: adaptive routes, congestion control (rates that senders lower when told so), several virtual lanes, lost packets.
+    Not modelled: adaptive routes, congestion control (rates that senders lower when told so),
+    several virtual lanes, lost packets.
 
-    ``mtu``: 4096 B is the largest that the InfiniBand architecture has. ``port_buffer``: 64 KiB for the one virtual lane of a port is an
-    estimate.
+    ``mtu``: 4096 B is the largest that the InfiniBand architecture has. ``port_buffer``: 64 KiB for
+    the one virtual lane of a port is an estimate.
     """
 
     kind: Literal["packet"] = "packet"
@@ -124,32 +148,43 @@ class Packet(Spec):
 
     @property
     def serial_pairs(self) -> bool:
-        """Whether the messages of one (src, dst) pair go one after the other: always, as on one queue pair."""
+        """Whether the messages of one (src, dst) pair go one after the other: always, as on one
+        queue pair."""
         return True
 
-    def finish_times(self, links: Links, flows: Flows, progress: Callable[[float], None] | None = None) -> Outcome:
+    def finish_times(
+        self, links: Links, flows: Flows, progress: Callable[[float], None] | None = None
+    ) -> Outcome:
         """When ``flows`` end; `run` tells more.
 
         Returns:
             finish: (flows,) s; makespan: s; error_bound: None.
 
         Raises:
-            TopologyError: links wait for each other in a circle, so that the network could deadlock.
+            TopologyError: links wait for each other in a circle, so that the network could
+                deadlock.
             SimulationError: flows wait for each other in a circle.
             ValueError: a route has a link that does not exist.
         """
         return self.run(links, flows, progress=progress).outcome
 
     def run(
-        self, links: Links, flows: Flows, *, pair: NDArray[np.integer] | None = None, progress: Callable[[float], None] | None = None
+        self,
+        links: Links,
+        flows: Flows,
+        *,
+        pair: NDArray[np.integer] | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> PacketRun:
         """Run ``flows`` to their end.
 
         Args:
             links: the network.
             flows: what it carries.
-            pair: (flows,) keys of the queue pairs among those with the same first link; None for the last link of each route.
-            progress: called with the share of the bytes that has been delivered, every few million events.
+            pair: (flows,) keys of the queue pairs among those with the same first link; None for
+                the last link of each route.
+            progress: called with the share of the bytes that has been delivered, every few million
+                events.
 
         Returns:
             The ends, and the statistics of the links.
@@ -159,7 +194,9 @@ class Packet(Spec):
         """
         _check_routes(links, flows.routes)
         ChannelDependencies(links).refuse_circles(flows.routes)
-        core = _Core(links, self.mtu, self.port_buffer, _tick_for(links, flows, self.mtu), pairs=len(flows))
+        core = _Core(
+            links, self.mtu, self.port_buffer, _tick_for(links, flows, self.mtu), pairs=len(flows)
+        )
         core.load(flows, pair)
         total = float(flows.nbytes.sum())
         while core.advance(kernel.NEVER - 1) == kernel.PAUSED:
@@ -171,12 +208,19 @@ class Packet(Spec):
         if progress is not None:
             progress(1.0)
         finish = core.state.finish
-        return PacketRun(Outcome(finish, float(finish.max(initial=0.0))), core.statistics(), int(core.clock["n_events"][0]))
+        return PacketRun(
+            Outcome(finish, float(finish.max(initial=0.0))),
+            core.statistics(),
+            int(core.clock["n_events"][0]),
+        )
 
 
 def _check_routes(links: Links, routes: Ints) -> None:
     if routes.size and (routes.max() >= len(links) or routes.min() < -1):
-        raise ValueError(f"routes must be made of links 0 to {len(links) - 1}, padded with -1; got {routes.min()} to {routes.max()}")
+        raise ValueError(
+            f"routes must be made of links 0 to {len(links) - 1}, padded with -1; got"
+            f" {routes.min()} to {routes.max()}"
+        )
 
 
 def _padded(routes: Ints) -> Ints:
@@ -196,7 +240,8 @@ def _ends(routes: Ints) -> tuple[Ints, Ints]:
 def _tick_for(links: Links, flows: Flows, mtu: float) -> float:
     """`TICK`, or a power of two so much longer that the clock holds the run.
 
-    Nothing takes longer than one packet at a time over one link at a time, with a round trip for each.
+    Nothing takes longer than one packet at a time over one link at a time, with a round trip for
+    each.
     """
     per_byte = np.append(1.0 / links.capacity, 0.0)
     delay = np.append(links.latency, 0.0)
@@ -219,7 +264,11 @@ def _in_order(first: Ints, keys: NDArray[np.integer], major: Floats | Longs | In
 def _following(first: Ints, keys: NDArray[np.integer], flows: Flows) -> tuple[Longs, Ints]:
     """For each flow those that wait for it, as `successors`, in the order of `_in_order`."""
     order = _in_order(first[flows.after_to], keys[flows.after_to], flows.after_from)
-    return successors(Flows(flows.routes, flows.nbytes, flows.start, flows.after_from[order], flows.after_to[order]))
+    return successors(
+        Flows(
+            flows.routes, flows.nbytes, flows.start, flows.after_from[order], flows.after_to[order]
+        )
+    )
 
 
 class _Core:
@@ -232,7 +281,9 @@ class _Core:
         pairs: queue pairs to expect.
     """
 
-    def __init__(self, links: Links, mtu: float, port_buffer: float, tick: float, *, pairs: int) -> None:
+    def __init__(
+        self, links: Links, mtu: float, port_buffer: float, tick: float, *, pairs: int
+    ) -> None:
         count = len(links)
         self.tick = tick
         self.next_tick = kernel.NEVER
@@ -295,7 +346,9 @@ class _Core:
     def grow(self, count: int) -> None:
         """Make room for the queue pairs and events of ``count`` messages."""
         pairs, queue = self.state.pairs, self.state.queue
-        self.state = self.state._replace(pairs=_longer(pairs, count), queue=_longer(queue, 3 * len(self.links) + count))
+        self.state = self.state._replace(
+            pairs=_longer(pairs, count), queue=_longer(queue, 3 * len(self.links) + count)
+        )
 
     def advance(self, horizon: int) -> int:
         """One slice of the run up to tick ``horizon``; returns why it ended."""
@@ -304,18 +357,25 @@ class _Core:
             status = int(self.clock["status"][0])
             if status != kernel.FULL:
                 return status
-            self.state = self.state._replace(slots=_longer(self.state.slots, 2 * len(self.state.slots)))
+            self.state = self.state._replace(
+                slots=_longer(self.state.slots, 2 * len(self.state.slots))
+            )
 
     def statistics(self) -> PacketStatistics:
         """Of every link, since the beginning."""
         links = self.links
         return PacketStatistics(
-            links["nbytes"].copy(), links["packets"].copy(), links["busy"] * self.tick, links["starved"] * self.tick, links["peak"].copy()
+            links["nbytes"].copy(),
+            links["packets"].copy(),
+            links["busy"] * self.tick,
+            links["starved"] * self.tick,
+            links["peak"].copy(),
         )
 
 
 class PacketNetwork:
-    """The packet network beside a clock of the caller's: post messages at any time, ask which have ended.
+    """The packet network beside a clock of the caller's: post messages at any time, ask which have
+    ended.
 
     Args:
         links: the network.
@@ -323,15 +383,17 @@ class PacketNetwork:
         port_buffer: bytes of an input buffer.
 
     Raises:
-        ValueError: sizes that are not positive and finite, a buffer that does not hold a packet, or a link on which a packet takes
-            longer than the clock can count (36 hours).
+        ValueError: sizes that are not positive and finite, a buffer that does not hold a packet, or
+            a link on which a packet takes longer than the clock can count (36 hours).
     """
 
     def __init__(self, links: Links, *, mtu: float, port_buffer: float) -> None:
         _check_sizes(mtu, port_buffer)
         slowest = float((mtu / links.capacity + links.latency).max(initial=0.0))
         if slowest >= TICK * LONGEST:
-            raise ValueError(f"a packet must take less than {TICK * LONGEST} s on every link; got {slowest} s")
+            raise ValueError(
+                f"a packet must take less than {TICK * LONGEST} s on every link; got {slowest} s"
+            )
         self._core = _Core(links, mtu, port_buffer, TICK, pairs=PAIRS)
         self._links = links
         self._dependencies = ChannelDependencies(links)
@@ -351,21 +413,25 @@ class PacketNetwork:
         """Messages whose end has not been reported."""
         return len(self._free) - self._n_free
 
-    def inject(self, now: float, routes: Ints, nbytes: ArrayLike, pair: NDArray[np.integer] | None = None) -> NDArray[np.int32]:
+    def inject(
+        self, now: float, routes: Ints, nbytes: ArrayLike, pair: NDArray[np.integer] | None = None
+    ) -> NDArray[np.int32]:
         """Post messages; all events before ``now`` must have been run by `advance`.
 
         Args:
             now: s.
             routes: (n, hops) links, padded with -1 at the end.
             nbytes: (n,) bytes.
-            pair: (n,) keys of the queue pairs among those with the same first link; None for the last link of each route.
+            pair: (n,) keys of the queue pairs among those with the same first link; None for the
+                last link of each route.
 
         Returns:
             (n,) int32 handles, good until `advance` has reported the end of the message.
 
         Raises:
             TopologyError: the routes so far have links that wait for each other in a circle.
-            ValueError: arguments that do not fit, or a time before the one reached or beyond the range of the clock (36 hours).
+            ValueError: arguments that do not fit, or a time before the one reached or beyond the
+                range of the clock (36 hours).
         """
         routes = np.ascontiguousarray(routes, np.int32)
         sizes = as_floats(nbytes)
@@ -374,7 +440,10 @@ class PacketNetwork:
         if not np.all(np.isfinite(sizes) & (sizes >= 0)):
             raise ValueError("nbytes must be finite and at least 0")
         if not nextafter(self.now, 0.0) <= now < TICK * LONGEST:
-            raise ValueError(f"messages can be posted from {self.now} s, the time reached, to {TICK * LONGEST} s; got {now}")
+            raise ValueError(
+                f"messages can be posted from {self.now} s, the time reached, to {TICK * LONGEST}"
+                f" s; got {now}"
+            )
         _check_routes(self._links, routes)
         routes = _padded(routes)
         self._dependencies.refuse_circles(routes)
@@ -396,14 +465,18 @@ class PacketNetwork:
         return handles
 
     def advance(self, horizon: float) -> tuple[float, list[tuple[int, float]]]:
-        """Run events up to ``horizon`` (s), stopping after the first instant at which some message ends.
+        """Run events up to ``horizon`` (s), stopping after the first instant at which some message
+        ends.
 
-        Returns the time of the next event (s, inf if there is none), and the messages that ended: handle and time (s).
+        Returns the time of the next event (s, inf if there is none), and the messages that ended:
+        handle and time (s).
         """
         core = self._core
         core.clock["n_done"] = 0
         self._put_in_order()
-        last = kernel.NEVER - 1 if horizon >= TICK * LONGEST else int(nextafter(horizon, inf) / TICK)
+        last = (
+            kernel.NEVER - 1 if horizon >= TICK * LONGEST else int(nextafter(horizon, inf) / TICK)
+        )
         while core.advance(last) == kernel.PAUSED:
             pass
         ended = core.state.done[: core.clock["n_done"][0]]
@@ -417,13 +490,16 @@ class PacketNetwork:
         return self._core.statistics()
 
     def _put_in_order(self) -> None:
-        """Merge the messages injected since the last call into those to be posted: by time, and as in `_in_order`."""
+        """Merge the messages injected since the last call into those to be posted: by time, and as
+        in `_in_order`."""
         if not self._injected:
             return
         core, state = self._core, self._core.state
         posts = np.concatenate([state.posts[core.clock["n_posted"][0] :], *self._injected])
         self._injected.clear()
-        posts = posts[_in_order(self._first[posts], state.messages["pair"][posts], state.start[posts])]
+        posts = posts[
+            _in_order(self._first[posts], state.messages["pair"][posts], state.start[posts])
+        ]
         core.state = state._replace(posts=posts)
         core.clock["n_posted"] = 0
 

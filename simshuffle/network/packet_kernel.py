@@ -1,19 +1,26 @@
-"""Compiled kernel of the packet network: lossless links with credits, FIFO input buffers, round-robin outputs, virtual cut-through.
+"""Compiled kernel of the packet network: lossless links with credits, FIFO input buffers,
+round-robin outputs, virtual cut-through.
 
-The kernel sees *links* (the output port of the tail, the input buffer of the head), *messages* (bytes over a route of links), and the
-*packets* between them. Time is a whole number of ticks, so that events which coincide by construction (a header that arrives when the
-packet before it has just left) coincide exactly, whatever the order in which their times were added up.
+The kernel sees *links* (the output port of the tail, the input buffer of the head), *messages*
+(bytes over a route of links), and the *packets* between them. Time is a whole number of ticks, so
+that events which coincide by construction (a header that arrives when the packet before it has just
+left) coincide exactly, whatever the order in which their times were added up.
 
-A packet costs few events, because nearly all that follows from its start on a link is known at that moment: when the link is free again,
-when the header and the tail are at the other end, when its credit is back at the tail of the link it came over. Only these are events:
+A packet costs few events, because nearly all that follows from its start on a link is known at that
+moment: when the link is free again, when the header and the tail are at the other end, when its
+credit is back at the tail of the link it came over. Only these are events:
 
-- *ask*: the packet at the head of an input buffer asks for its next link; one for every packet and link that enters a switch;
-- *wake*: a link that was busy, or short of credits, can serve those who ask for it; only if somebody does;
+- *ask*: the packet at the head of an input buffer asks for its next link; one for every packet and
+  link that enters a switch;
+- *wake*: a link that was busy, or short of credits, can serve those who ask for it; only if
+  somebody does;
 - *end*: the last packet of a message has arrived; *timer*: a message without bytes has;
-- *post*: a message joins the queue of its pair; these come in order from a list and never enter the queue of events.
+- *post*: a message joins the queue of its pair; these come in order from a list and never enter the
+  queue of events.
 
-Every link has at most one pending event of each of the first three kinds. Events of one tick are handled in the order posts, ends, asks,
-wakes, timers; within a kind by link number (timers: by message number). So an outcome depends on no address and on no order of insertion.
+Every link has at most one pending event of each of the first three kinds. Events of one tick are
+handled in the order posts, ends, asks, wakes, timers; within a kind by link number (timers: by
+message number). So an outcome depends on no address and on no order of insertion.
 """
 
 from __future__ import annotations
@@ -30,7 +37,8 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-IDLE, AWAKE, STARVED = 0, 1, 2  # nobody asks; a wake event is pending; the next in turn lacks credits, and none are on their way
+# nobody asks; a wake event is pending; the next in turn lacks credits, and none are on their way
+IDLE, AWAKE, STARVED = 0, 1, 2
 DONE, ENDED, PAUSED, FULL, RUNNING = 0, 1, 2, 3, 4  # why `advance` returned, or that it goes on
 NEVER = int(np.iinfo(np.int64).max)
 
@@ -43,7 +51,9 @@ LINK = np.dtype(
         ("ticks_per_byte", "f8"),
         ("head", "i4"),  # FIFO of the packets in its buffer, -1 if empty
         ("tail", "i4"),
-        ("ask_head", "i4"),  # who asks for it, in turn: number of the input link, or number of links + its own for the source
+        # who asks for it, in turn: number of the input link, or number of links + its own for the
+        # source
+        ("ask_head", "i4"),
         ("ask_tail", "i4"),
         ("ask_next", "i4"),  # behind its buffer in the list of another link
         ("state", "i4"),
@@ -67,7 +77,8 @@ LINK = np.dtype(
 )
 SLOT = np.dtype(  # a packet in a buffer or on its way there; or a credit on its way back
     [
-        ("header_at", "i8"),  # packet: tick at which its header is in the buffer; credit: tick at which it is back
+        # packet: tick at which its header is in the buffer; credit: tick at which it is back
+        ("header_at", "i8"),
         ("tail_at", "i8"),  # tick at which its tail is in the buffer
         ("nbytes", "f8"),
         ("message", "i4"),
@@ -99,7 +110,8 @@ PAIR = np.dtype(  # a queue pair that has data
     ],
     align=True,
 )
-EVENT = np.dtype([("at", "i8"), ("key", "i8")], align=True)  # key: kind * number of links + link; timers: 3 * number of links + message
+# key: kind * number of links + link; timers: 3 * number of links + message
+EVENT = np.dtype([("at", "i8"), ("key", "i8")], align=True)
 CLOCK = np.dtype(
     [
         ("now", "i8"),  # tick
@@ -136,9 +148,11 @@ class State(NamedTuple):
         routes: (messages, hops) links, padded with -1 at the end.
         start: (messages,) s, not posted before.
         posts: (any,) messages to post, in order of ``start``.
-        offsets, following: messages that wait for others: see `simshuffle.network.order.successors`; both empty if none do.
+        offsets, following: messages that wait for others: see
+            `simshuffle.network.order.successors`; both empty if none do.
         finish: (messages,) s, filled as messages end.
-        done: (messages,) filled with the messages that ended since the caller last looked; empty if the caller does not.
+        done: (messages,) filled with the messages that ended since the caller last looked; empty if
+            the caller does not.
         clock: (1,) `CLOCK`.
     """
 
@@ -159,7 +173,7 @@ class State(NamedTuple):
     clock: Records
 
 
-# ---------------------------------------------------------------------------------------------------------------- queue of events
+# ---------------------------------------------------------------------------------- queue of events
 
 
 @compiled
@@ -209,7 +223,7 @@ def _schedule(s: State, at: int, key: int) -> None:
     s.clock[0].n_queue += 1
 
 
-# ---------------------------------------------------------------------------------------------------------------- pools
+# -------------------------------------------------------------------------------------------- pools
 
 
 @compiled
@@ -269,7 +283,7 @@ def _source_asks(s: State, link: int) -> None:
         _ask(s, link, s.links.shape[0] + link)
 
 
-# ---------------------------------------------------------------------------------------------------------------- messages
+# ----------------------------------------------------------------------------------------- messages
 
 
 @compiled
@@ -314,7 +328,8 @@ def _enqueue(s: State, message: int, first: int) -> None:
 
 @compiled
 def _take(s: State, first: int, nbytes: float) -> bool:
-    """The source sends a packet of the queue pair in turn; True if it is the last one of its message."""
+    """The source sends a packet of the queue pair in turn; True if it is the last one of its
+    message."""
     link = s.links[first]
     pair = link.pair_head
     message = s.pairs[pair].head
@@ -341,7 +356,8 @@ def _take(s: State, first: int, nbytes: float) -> bool:
 
 @compiled
 def _release(s: State, message: int, ended: bool) -> None:
-    """Post a message now, or note its end if ``ended``; and post those for which this was the last to wait for."""
+    """Post a message now, or note its end if ``ended``; and post those for which this was the last
+    to wait for."""
     s.messages[message].next = -1
     head, tail = message, message
     while head >= 0:
@@ -377,12 +393,13 @@ def _release(s: State, message: int, ended: bool) -> None:
                     tail = other
 
 
-# ---------------------------------------------------------------------------------------------------------------- links
+# -------------------------------------------------------------------------------------------- links
 
 
 @compiled
 def _await_credit(s: State, link: int, need: int) -> None:
-    """Have ``link`` wake when it has ``need`` bytes of credit, if that moment is known; else the next credit sent back wakes it."""
+    """Have ``link`` wake when it has ``need`` bytes of credit, if that moment is known; else the
+    next credit sent back wakes it."""
     this = s.links[link]
     if this.starved_at < 0:
         this.starved_at = s.clock[0].now
@@ -400,7 +417,8 @@ def _await_credit(s: State, link: int, need: int) -> None:
 
 @compiled
 def _reserve(s: State, link: int, nbytes: float) -> bool:
-    """Spend credits of ``link`` on a packet; False if they do not suffice, and it waits for more."""
+    """Spend credits of ``link`` on a packet; False if they do not suffice, and it waits for
+    more."""
     this = s.links[link]
     now = s.clock[0].now
     slot = this.credit_head
@@ -423,7 +441,8 @@ def _reserve(s: State, link: int, nbytes: float) -> bool:
 
 @compiled
 def _leave(s: State, link: int, until: int) -> None:
-    """Take the packet at the head out of the buffer of ``link``, from where its tail is gone at tick ``until``."""
+    """Take the packet at the head out of the buffer of ``link``, from where its tail is gone at
+    tick ``until``."""
     this = s.links[link]
     slot = this.head
     this.head = s.slots[slot].next
@@ -445,7 +464,8 @@ def _leave(s: State, link: int, until: int) -> None:
 
 @compiled
 def _arrive(s: State, link: int, slot: int, to: int, hop: int) -> None:
-    """Put the packet that has just started on ``link`` into the buffer at its head; it goes ``to`` the link at place ``hop`` next."""
+    """Put the packet that has just started on ``link`` into the buffer at its head; it goes ``to``
+    the link at place ``hop`` next."""
     this = s.links[link]
     packet = s.slots[slot]
     packet.header_at = s.clock[0].now + this.latency
@@ -463,7 +483,8 @@ def _arrive(s: State, link: int, slot: int, to: int, hop: int) -> None:
 
 @compiled
 def _deliver(s: State, link: int, message: int) -> None:
-    """The last packet of a message has just started on its last ``link``: it ends when its tail is over."""
+    """The last packet of a message has just started on its last ``link``: it ends when its tail is
+    over."""
     this = s.links[link]
     s.messages[message].end_at = this.free_at + this.latency
     s.messages[message].next = -1
@@ -477,7 +498,8 @@ def _deliver(s: State, link: int, message: int) -> None:
 
 @compiled
 def _hold(s: State, link: int, nbytes: float, tail_at: int) -> None:
-    """Have ``link`` held by a packet from now on, whose tail can leave at ``tail_at`` at the earliest."""
+    """Have ``link`` held by a packet from now on, whose tail can leave at ``tail_at`` at the
+    earliest."""
     this = s.links[link]
     now = s.clock[0].now
     this.free_at = max(now + int(np.ceil(nbytes * this.ticks_per_byte)), tail_at)
@@ -488,7 +510,8 @@ def _hold(s: State, link: int, nbytes: float, tail_at: int) -> None:
 
 @compiled
 def _serve(s: State, link: int) -> None:
-    """Start the packet whose turn it is on the idle ``link``, for which somebody asks; or wait for credits."""
+    """Start the packet whose turn it is on the idle ``link``, for which somebody asks; or wait for
+    credits."""
     this = s.links[link]
     count = s.links.shape[0]
     who = this.ask_head
@@ -531,7 +554,7 @@ def _serve(s: State, link: int) -> None:
         _deliver(s, link, message)
 
 
-# ---------------------------------------------------------------------------------------------------------------- events
+# ------------------------------------------------------------------------------------------- events
 
 
 @compiled
@@ -547,7 +570,8 @@ def _on_end(s: State, link: int) -> int:
 
 @compiled
 def _on_header(s: State, buffer: int) -> int:
-    """The packet at the head of the buffer of a link asks for its next link, which is returned if it can serve now; else -1."""
+    """The packet at the head of the buffer of a link asks for its next link, which is returned if
+    it can serve now; else -1."""
     link = s.slots[s.links[buffer].head].to
     _ask(s, link, buffer)
     if s.links[link].state != IDLE:
@@ -561,7 +585,8 @@ def _on_header(s: State, buffer: int) -> int:
 
 @compiled
 def _on_wake(s: State, link: int) -> int:
-    """The ``link`` can serve; its source asks if it has data, for the queue pair after that whose packet has just left."""
+    """The ``link`` can serve; its source asks if it has data, for the queue pair after that whose
+    packet has just left."""
     this = s.links[link]
     pair = this.pair_head
     if this.served == 1:
@@ -581,7 +606,9 @@ def _post_at(s: State) -> int:
     """Tick of the next post, NEVER if there is none."""
     if s.clock[0].n_posted == s.posts.shape[0]:
         return NEVER
-    return max(int(np.ceil(s.start[s.posts[s.clock[0].n_posted]] / s.clock[0].tick)), int(s.clock[0].now))
+    return max(
+        int(np.ceil(s.start[s.posts[s.clock[0].n_posted]] / s.clock[0].tick)), int(s.clock[0].now)
+    )
 
 
 @compiled
@@ -603,9 +630,10 @@ def _why_stop(s: State, at: int, horizon: int, limit: int) -> int:
 def advance(s: State, horizon: int, limit: int) -> int:
     """Run events up to tick ``horizon``, ``limit`` of them at most.
 
-    With a list ``done`` (as long as there are messages; empty for none) it stops after the first tick at which some message ends, and
-    lists those. Returns the tick of the next event; ``clock.status`` says why it stopped: DONE (no event up to the horizon), ENDED,
-    PAUSED (the limit) or FULL (the caller must make ``slots`` longer).
+    With a list ``done`` (as long as there are messages; empty for none) it stops after the first
+    tick at which some message ends, and lists those. Returns the tick of the next event;
+    ``clock.status`` says why it stopped: DONE (no event up to the horizon), ENDED, PAUSED (the
+    limit) or FULL (the caller must make ``slots`` longer).
     """
     count = s.links.shape[0]
     this = s.clock[0]

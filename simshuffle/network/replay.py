@@ -46,20 +46,33 @@ class Replay:
 
 
 def network_model(kind: str, settings: Mapping[str, object]) -> Model:
-    """The network model of that name with its settings, texts as on the command line; those that are None keep their default.
+    """The network model of that name with its settings, texts as on the command line; those that
+    are None keep their default.
 
     Raises:
         InputError: there is no such model, it has no such setting, or a value is out of range.
     """
     model = _MODELS.get(kind)
     if model is None:
-        raise InputError(Problem("--network", "no such network model", repr(kind), nearest(kind, list(_MODELS))), "command line")
+        raise InputError(
+            Problem("--network", "no such network model", repr(kind), nearest(kind, list(_MODELS))),
+            "command line",
+        )
     given = {name: value for name, value in settings.items() if value is not None}
     problems = []
     for name, value in given.items():
-        owners = " or ".join(f"--network {other}" for other, its in _MODELS.items() if name in its.model_fields)
+        owners = " or ".join(
+            f"--network {other}" for other, its in _MODELS.items() if name in its.model_fields
+        )
         if name not in model.model_fields:
-            problems.append(Problem(_option(name), f"the {kind} network has no such setting", str(value), f"Use it with {owners} only."))
+            problems.append(
+                Problem(
+                    _option(name),
+                    f"the {kind} network has no such setting",
+                    str(value),
+                    f"Use it with {owners} only.",
+                )
+            )
     if not problems and "tolerance" in given:
         try:
             tolerance = float(str(given["tolerance"]))
@@ -67,7 +80,14 @@ def network_model(kind: str, settings: Mapping[str, object]) -> Model:
             tolerance = math.nan
         if not 0 <= tolerance < 1:
             rule = "must be a number, at least 0 and less than 1"
-            problems.append(Problem("--tolerance", rule, str(given["tolerance"]), f"For example {_EXAMPLES['tolerance']}."))
+            problems.append(
+                Problem(
+                    "--tolerance",
+                    rule,
+                    str(given["tolerance"]),
+                    f"For example {_EXAMPLES['tolerance']}.",
+                )
+            )
         given["tolerance"] = tolerance
     if not problems:
         try:
@@ -75,9 +95,18 @@ def network_model(kind: str, settings: Mapping[str, object]) -> Model:
         except ValidationError as error:
             for each in error.errors(include_url=False):
                 name = str(each["loc"][0]) if each["loc"] else ""
-                where, value = (_option(name), str(each["input"])) if name else (f"--network {kind}", "")
+                where, value = (
+                    (_option(name), str(each["input"])) if name else (f"--network {kind}", "")
+                )
                 rule = each["msg"].removeprefix("Value error, ")
-                problems.append(Problem(where, rule, value, f"For example {_EXAMPLES[name]}." if name in _EXAMPLES else ""))
+                problems.append(
+                    Problem(
+                        where,
+                        rule,
+                        value,
+                        f"For example {_EXAMPLES[name]}." if name in _EXAMPLES else "",
+                    )
+                )
     raise InputError(problems, "command line")
 
 
@@ -101,25 +130,32 @@ def replay(case: Case, model: Model, progress: Callable[[float], None] | None = 
         raise
     except ValueError as error:
         rule = f"must be within the range of the {model.kind} network"
-        raise InputError(Problem("", rule, str(error), "Give other numbers, or use another network."), case.name) from None
+        raise InputError(
+            Problem("", rule, str(error), "Give other numbers, or use another network."), case.name
+        ) from None
     cpu = time.process_time() - begin
-    return Replay(case, model, outcome, Analytic().finish_times(case.links, case.flows).makespan, cpu)
+    return Replay(
+        case, model, outcome, Analytic().finish_times(case.links, case.flows).makespan, cpu
+    )
 
 
 def _aside(work: Callable[[], Outcome]) -> Outcome:
     """What ``work`` returns or raises, done by a thread beside this one.
 
-    Compiled code does not look for Ctrl-C. This thread does, as far as that code lets other threads run, and the process can end.
+    Compiled code does not look for Ctrl-C. This thread does, as far as that code lets other threads
+    run, and the process can end.
     """
     with ThreadPool(1) as pool:
         answer = pool.apply_async(work)
         while not answer.ready():
-            answer.wait(0.1)  # not for ever: a signal that comes just before waiting begins would not end it
+            # not for ever: a signal that comes just before waiting begins would not end it
+            answer.wait(0.1)
         return answer.get()
 
 
 def relative_errors(found: Floats, expected: Floats) -> Floats:
-    """(n,) of ``|found - expected| / expected``; where 0 is expected, 0 if it is found and inf if not."""
+    """(n,) of ``|found - expected| / expected``; where 0 is expected, 0 if it is found and inf if
+    not."""
     out = np.abs(found - expected)
     with np.errstate(divide="ignore", over="ignore"):
         np.divide(out, expected, out=out, where=out > 0)
@@ -127,9 +163,11 @@ def relative_errors(found: Floats, expected: Floats) -> Floats:
 
 
 def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
-    """The table of ends as CSV, in the order of the case, in pieces of many rows; numbers to the last bit.
+    """The table of ends as CSV, in the order of the case, in pieces of many rows; numbers to the
+    last bit.
 
-    Columns: flow (its place in the case), finish_s; with ``compare``, which needs a case with ends, expected_s and relative_error too.
+    Columns: flow (its place in the case), finish_s; with ``compare``, which needs a case with ends,
+    expected_s and relative_error too.
     """
     columns = {"finish_s": result.outcome.finish}
     if compare and result.case.expected is not None:
@@ -137,22 +175,38 @@ def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
         columns["relative_error"] = relative_errors(result.outcome.finish, result.case.expected)
     yield f"flow,{','.join(columns)}\n"
     for first in range(0, len(result.outcome.finish), _ROWS_AT_ONCE):
-        texts = [map(repr, values[first : first + _ROWS_AT_ONCE].tolist()) for values in columns.values()]
-        yield "".join(f"{number},{','.join(row)}\n" for number, row in enumerate(zip(*texts, strict=True), first))
+        texts = [
+            map(repr, values[first : first + _ROWS_AT_ONCE].tolist()) for values in columns.values()
+        ]
+        yield "".join(
+            f"{number},{','.join(row)}\n"
+            for number, row in enumerate(zip(*texts, strict=True), first)
+        )
 
 
 def summary(result: Replay) -> list[str]:
-    """Lines for people: what was replayed, how long it takes on the network, how good the answer is, and what it cost."""
+    """Lines for people: what was replayed, how long it takes on the network, how good the answer
+    is, and what it cost."""
     case, outcome = result.case, result.outcome
     name = case.name if case.name.isprintable() else repr(case.name)
-    lines = [f"{name}: {len(case.flows)} flows, {len(case.links)} links, {result.model.kind} network"]
+    lines = [
+        f"{name}: {len(case.flows)} flows, {len(case.links)} links, {result.model.kind} network"
+    ]
     lines.append(f"  makespan     {outcome.makespan:.9g} s")
-    slowdown = f", slowdown over it {outcome.makespan / result.bound:.6g}" if result.bound > 0 else ""
+    slowdown = (
+        f", slowdown over it {outcome.makespan / result.bound:.6g}" if result.bound > 0 else ""
+    )
     lines.append(f"  lower bound  {result.bound:.9g} s{slowdown}")
     if outcome.error_bound:
-        lines.append(f"  error bound  exact for flows whose bytes are smaller by at most {outcome.error_bound:.3g}")
+        lines.append(
+            "  error bound  exact for flows whose bytes are smaller by at most"
+            f" {outcome.error_bound:.3g}"
+        )
     if case.expected is not None and len(case.flows):
         errors = relative_errors(outcome.finish, case.expected)
-        lines.append(f"  against the case's own ends: relative error {errors.max():.3g} at most, {np.median(errors):.3g} in the median")
+        lines.append(
+            f"  against the case's own ends: relative error {errors.max():.3g} at most,"
+            f" {np.median(errors):.3g} in the median"
+        )
     lines.append(f"  solved in    {result.cpu:.3g} s of processor time")
     return lines

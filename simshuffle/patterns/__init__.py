@@ -1,4 +1,5 @@
-"""Exchange patterns as explicit flows: who sends how much to whom, in which order, over which links. No host work, only the network.
+"""Exchange patterns as explicit flows: who sends how much to whom, in which order, over which
+links. No host work, only the network.
 
 Every pattern moves the same bytes: those of the samples that each rank sends in one epoch.
 """

@@ -13,7 +13,8 @@ Floats = NDArray[np.float64]
 
 
 class Fabric:
-    """The links that messages between the ranks can use, and no others: models are faster without those of idle hosts.
+    """The links that messages between the ranks can use, and no others: models are faster without
+    those of idle hosts.
 
     Args:
         resources: where routes come from.
@@ -22,8 +23,8 @@ class Fabric:
         resources: as given.
         links: with their latencies and names, in the order of ``resources.links``.
         tiers: (links,) kind of each.
-        all_pairs: every rank to every other: (M (M - 1),) senders, receivers, and (M (M - 1), hops) routes, by sender, the next rank
-            first.
+        all_pairs: every rank to every other: (M (M - 1),) senders, receivers, and (M (M - 1), hops)
+            routes, by sender, the next rank first.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -36,11 +37,14 @@ class Fabric:
         for hop in routes.T:
             used[hop] = True
         kept = np.flatnonzero(used[:-1])
-        self._number = np.full(len(table.names) + 1, -1, np.int32)  # the last one is for the padding, -1
+        # the last one is for the padding, -1
+        self._number = np.full(len(table.names) + 1, -1, np.int32)
         self._number[kept] = np.arange(len(kept))
         latency = np.zeros(len(table.names))
         latency[: len(cables.latency)] = cables.latency
-        self.links = Links(table.capacity[kept], latency[kept], [table.names[link] for link in kept.tolist()])
+        self.links = Links(
+            table.capacity[kept], latency[kept], [table.names[link] for link in kept.tolist()]
+        )
         self.tiers = [table.tiers[link] for link in kept.tolist()]
         self.all_pairs = src, dst, self._renumbered(routes)
         self._first = self._first_links()
@@ -54,7 +58,8 @@ class Fabric:
         return out
 
     def _first_links(self) -> Ints:
-        """(M,) the link of ``resources`` on which each rank's messages to another host begin; -1 if there is no other host."""
+        """(M,) the link of ``resources`` on which each rank's messages to another host begin; -1 if
+        there is no other host."""
         resources = self.resources
         if resources.num_hosts == 1:
             return np.full(self.world_size, -1, np.int32)
@@ -72,12 +77,14 @@ class Fabric:
 
     @property
     def ports(self) -> Ints:
-        """(M,) the link on which each rank's messages leave its host; -1 if there is no other host."""
+        """(M,) the link on which each rank's messages leave its host; -1 if there is no other
+        host."""
         return self._number[self._first]
 
     @property
     def leaf(self) -> Ints:
-        """(M,) number of the leaf switch that each rank's HCA is attached to; equal numbers, same switch."""
+        """(M,) number of the leaf switch that each rank's HCA is attached to; equal numbers, same
+        switch."""
         target = self.resources.forwarding.links.target
         names = [target[port] if port >= 0 else "" for port in self._first.tolist()]
         return np.unique(names, return_inverse=True)[1].astype(np.int32)

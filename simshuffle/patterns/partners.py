@@ -12,8 +12,11 @@ from simshuffle.patterns.fabric import Fabric, Floats, Ints
 from simshuffle.patterns.variant import PATTERNS, needs_power_of_two
 
 
-def partners(pattern: str, steps: int, fabric: Fabric, rng: np.random.Generator, importance: Floats) -> Ints:
-    """Receiver of each rank's message in every step: (steps, M) int32, a permutation in each row; a rank's own number if it stays alone.
+def partners(
+    pattern: str, steps: int, fabric: Fabric, rng: np.random.Generator, importance: Floats
+) -> Ints:
+    """Receiver of each rank's message in every step: (steps, M) int32, a permutation in each row; a
+    rank's own number if it stays alone.
 
     Raises:
         ValueError: the pattern cannot be made for that many ranks, or is none that goes in steps.
@@ -39,14 +42,16 @@ def partners(pattern: str, steps: int, fabric: Fabric, rng: np.random.Generator,
 
 
 def distances(steps: int, most: int) -> NDArray[np.int64]:
-    """(steps,) numbers from 1 to ``most``: all of them in turn, as often as they fit whole, and the rest spread evenly."""
+    """(steps,) numbers from 1 to ``most``: all of them in turn, as often as they fit whole, and the
+    rest spread evenly."""
     rounds, rest = divmod(steps, most)
     spread = 1 + (2 * np.arange(rest) + 1) * most // (2 * max(rest, 1))
     return np.concatenate([np.tile(np.arange(1, most + 1), rounds), spread])
 
 
 def _permutation(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """A random permutation without a fixed point, all of them alike: one that has any is drawn again."""
+    """A random permutation without a fixed point, all of them alike: one that has any is drawn
+    again."""
     while True:
         drawn = rng.permutation(count)
         if not np.any(drawn == np.arange(count)):
@@ -54,7 +59,8 @@ def _permutation(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def _by_topology(fabric: Fabric, rng: np.random.Generator) -> Ints:
-    """Random pairs on each leaf switch; those left over, one a switch at most, in pairs by distance, the nearest first."""
+    """Random pairs on each leaf switch; those left over, one a switch at most, in pairs by
+    distance, the nearest first."""
     count = fabric.world_size
     order = rng.permutation(count)
     order = order[np.argsort(fabric.leaf[order], kind="stable")]
@@ -68,7 +74,8 @@ def _by_topology(fabric: Fabric, rng: np.random.Generator) -> Ints:
 
 
 def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
-    """Pairs of ``ranks``: as many as can be of those that the fewest links join, then of the next, ...; each takes the first it finds."""
+    """Pairs of ``ranks``: as many as can be of those that the fewest links join, then of the next,
+    ...; each takes the first it finds."""
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
     hops = (fabric.resources.message(src, dst)[0] >= 0).sum(axis=1).reshape(len(ranks), len(ranks))
     np.fill_diagonal(hops, 0)

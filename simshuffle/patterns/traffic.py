@@ -18,7 +18,8 @@ class Traffic:
     """One exchange, ready for a network model.
 
     Attributes:
-        flows: the messages, step by step and by sender, and behind them the barriers: without links and without bytes.
+        flows: the messages, step by step and by sender, and behind them the barriers: without links
+            and without bytes.
         messages: how many of the flows are messages.
     """
 
@@ -32,7 +33,12 @@ class Traffic:
 
 
 def exchange(
-    variant: Variant, fabric: Fabric, nbytes: Floats, iteration: NDArray[np.integer], rng: np.random.Generator, importance: Floats
+    variant: Variant,
+    fabric: Fabric,
+    nbytes: Floats,
+    iteration: NDArray[np.integer],
+    rng: np.random.Generator,
+    importance: Floats,
 ) -> Traffic:
     """The flows of a variant.
 
@@ -60,7 +66,8 @@ def exchange(
 
 
 def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Number of the first sample of each message, (messages,), given the iteration (samples,) of each sample."""
+    """Number of the first sample of each message, (messages,), given the iteration (samples,) of
+    each sample."""
     if batching == "sample":
         return np.arange(len(iteration))
     if batching == "iteration":
@@ -69,12 +76,16 @@ def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray
 
 
 def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
-    """Messages of ``sizes`` (steps, senders) bytes, one after the other on each sender, and with barriers on all of them."""
+    """Messages of ``sizes`` (steps, senders) bytes, one after the other on each sender, and with
+    barriers on all of them."""
     steps, senders = sizes.shape
     messages = steps * senders
     number = np.arange(messages, dtype=np.int32)
     if not barrier or steps == 1:
-        return Traffic(Flows(routes, sizes.ravel(), np.zeros(messages), number[:-senders], number[senders:]), messages)
+        return Traffic(
+            Flows(routes, sizes.ravel(), np.zeros(messages), number[:-senders], number[senders:]),
+            messages,
+        )
     gates = np.arange(messages, messages + steps - 1, dtype=np.int32)
     gate = np.repeat(gates, senders)
     return Traffic(

@@ -1,4 +1,5 @@
-"""Variants of an exchange: a pattern, how many samples travel together, and whether all ranks wait for each other. Names only."""
+"""Variants of an exchange: a pattern, how many samples travel together, and whether all ranks wait
+for each other. Names only."""
 
 from __future__ import annotations
 
@@ -10,12 +11,24 @@ Batching = Literal["sample", "iteration", "all"]
 
 PATTERNS = {
     "all_to_all": "every rank's bytes cut equally over all other ranks, all messages at once",
-    "random_permutations": "for every message a fresh random permutation of the ranks in which none keeps its own",
-    "linear_shift": "message k goes to rank (r + s_k) mod M, the distances s_k spread evenly over 1 to M - 1",
-    "xor": "message k goes to rank r xor s_k, the masks s_k spread evenly over 1 to M - 1; M must be a power of two",
+    "random_permutations": (
+        "for every message a fresh random permutation of the ranks in which none keeps its own"
+    ),
+    "linear_shift": (
+        "message k goes to rank (r + s_k) mod M, the distances s_k spread evenly over 1 to M - 1"
+    ),
+    "xor": (
+        "message k goes to rank r xor s_k, the masks s_k spread evenly over 1 to M - 1; M must be a"
+        " power of two"
+    ),
     "pairing_random": "one partner for the epoch: a random matching of the ranks",
-    "pairing_importance": "one partner for the epoch: the rank of i-th lowest importance with that of i-th highest",
-    "pairing_topology": "one partner for the epoch: at random on the same leaf switch; those left over with the nearest",
+    "pairing_importance": (
+        "one partner for the epoch: the rank of i-th lowest importance with that of i-th highest"
+    ),
+    "pairing_topology": (
+        "one partner for the epoch: at random on the same leaf switch; those left over with the"
+        " nearest"
+    ),
 }
 """Name and meaning of every pattern; r is the sender, M the number of ranks."""
 
@@ -32,7 +45,8 @@ class Variant:
     Attributes:
         pattern: one of `PATTERNS`.
         batching: samples in a message: one 'sample', those of one 'iteration', or 'all'.
-        barrier: whether a message waits until the messages before it have ended on all ranks, and not on its sender alone.
+        barrier: whether a message waits until the messages before it have ended on all ranks, and
+            not on its sender alone.
     """
 
     pattern: str
@@ -46,13 +60,18 @@ class Variant:
 
 
 def variants(patterns: Iterable[str]) -> list[Variant]:
-    """The variants of ``patterns`` that make sense: barriers only between messages, all-to-all only at once."""
+    """The variants of ``patterns`` that make sense: barriers only between messages, all-to-all only
+    at once."""
     out = []
     for pattern in patterns:
         if pattern == "all_to_all":
             out.append(Variant(pattern))
         else:
-            out += [Variant(pattern, batching, barrier) for batching in BATCHINGS[:2] for barrier in (True, False)]
+            out += [
+                Variant(pattern, batching, barrier)
+                for batching in BATCHINGS[:2]
+                for barrier in (True, False)
+            ]
             out.append(Variant(pattern))
     return out
 

@@ -8,4 +8,16 @@ from simshuffle.policies.study import Study, load
 from simshuffle.policies.system import Case, Servers, StorageClass, System
 from simshuffle.policies.validation import predicted
 
-__all__ = ["POLICIES", "Case", "Epoch", "Outcome", "Servers", "StorageClass", "Study", "System", "compare", "load", "predicted"]
+__all__ = [
+    "POLICIES",
+    "Case",
+    "Epoch",
+    "Outcome",
+    "Servers",
+    "StorageClass",
+    "Study",
+    "System",
+    "compare",
+    "load",
+    "predicted",
+]

@@ -33,13 +33,16 @@ ROW, MARGIN = 0.135, 0.42
 
 
 def policies_figure(policies: pd.DataFrame) -> Figure:
-    """Time of all epochs of each policy, a panel for each case; two panels side by side if there are several."""
+    """Time of all epochs of each policy, a panel for each case; two panels side by side if there
+    are several."""
     cases = list(dict.fromkeys(policies["case"]))
     across = 1 if len(cases) == 1 else 2
     down = -(-len(cases) // across)
     bars = int(policies.groupby("case").size().max())
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, down * (MARGIN + ROW * bars) + 0.75), layout="constrained")
+        figure = Figure(
+            figsize=(COLUMN_INCHES, down * (MARGIN + ROW * bars) + 0.75), layout="constrained"
+        )
         FigureCanvasAgg(figure)
         axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
         for ax, case in zip(axes, cases, strict=False):
@@ -53,7 +56,8 @@ def policies_figure(policies: pd.DataFrame) -> Figure:
 
 
 def stacked(policies: pd.DataFrame, ax: Axes) -> Axes:
-    """A bar for each policy, as long as its ratio to perfect, divided like the bytes of its sources.
+    """A bar for each policy, as long as its ratio to perfect, divided like the bytes of its
+    sources.
 
     Args:
         policies: rows of one case, columns `simshuffle.policies.tables.POLICY_COLUMNS`.
@@ -66,7 +70,9 @@ def stacked(policies: pd.DataFrame, ax: Axes) -> Axes:
     longest = max((row["total_ratio"] for row in rows if not row["problem"]), default=1.0)
     for y, row in enumerate(rows):
         if row["problem"]:
-            ax.text(1 + 0.03 * longest, y, "does not fit", va="center", fontsize=5.5, color="#666666")
+            ax.text(
+                1 + 0.03 * longest, y, "does not fit", va="center", fontsize=5.5, color="#666666"
+            )
             continue
         left = 0.0
         for source, colour in COLOURS.items():
@@ -87,8 +93,20 @@ def stacked(policies: pd.DataFrame, ax: Axes) -> Axes:
 
 def _legend(figure: Figure, policies: pd.DataFrame) -> None:
     used = [source for source in COLOURS if (policies[f"{source}_share"] > 0).any()]
-    handles: list[Patch | Line2D] = [Patch(facecolor=COLOURS[source], label=NAMES[source]) for source in used]
-    handles.append(Line2D([], [], color="black", linewidth=0.6, linestyle=(0, (2, 1.5)), label="no wait"))
+    handles: list[Patch | Line2D] = [
+        Patch(facecolor=COLOURS[source], label=NAMES[source]) for source in used
+    ]
+    handles.append(
+        Line2D([], [], color="black", linewidth=0.6, linestyle=(0, (2, 1.5)), label="no wait")
+    )
     if (policies["coverage"] < 1).any():
         handles.append(Line2D([], [], linestyle="none", label="(%): share of set read"))
-    figure.legend(handles=handles, ncols=3, loc="outside upper center", frameon=False, handlelength=1.2, columnspacing=0.9, fontsize=6)
+    figure.legend(
+        handles=handles,
+        ncols=3,
+        loc="outside upper center",
+        frameon=False,
+        handlelength=1.2,
+        columnspacing=0.9,
+        fontsize=6,
+    )

@@ -49,7 +49,9 @@ class Comparison:
         return write_folder(folder, self._fill, replace=replace)
 
     def _fill(self, folder: Path) -> None:
-        (folder / "meta.json").write_text(json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        (folder / "meta.json").write_text(
+            json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
         (folder / "study.yaml").write_text(self.study_yaml, encoding="utf-8")
         (folder / "columns.json").write_text(json.dumps(COLUMNS, indent=1) + "\n", encoding="utf-8")
         self.policies.to_csv(folder / "policies.csv", index=False)
@@ -68,8 +70,15 @@ def fingerprint(study: Study, policies: Sequence[str]) -> str:
 
 def comparison(study: Study, policies: Sequence[str]) -> Comparison:
     """Run it; arguments and errors as in `compare`."""
-    outcomes = {name: compare(study.system, case, study.seed, policies) for name, case in study.cases.items()}
-    meta = {"kind": KIND, "fingerprint": fingerprint(study, policies), "versions": results.versions()}
+    outcomes = {
+        name: compare(study.system, case, study.seed, policies)
+        for name, case in study.cases.items()
+    }
+    meta = {
+        "kind": KIND,
+        "fingerprint": fingerprint(study, policies),
+        "versions": results.versions(),
+    }
     return Comparison(policies_table(outcomes), epochs_table(outcomes), meta, study.to_yaml())
 
 
@@ -79,18 +88,29 @@ def existing(folder: Path, wanted: str) -> Comparison | None:
         if not all((folder / name).is_file() for name in FILES):
             return None
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        if not isinstance(meta, dict) or meta.get("kind") != KIND or meta.get("fingerprint") != wanted:
+        if (
+            not isinstance(meta, dict)
+            or meta.get("kind") != KIND
+            or meta.get("fingerprint") != wanted
+        ):
             return None
         tables = {name: _read(folder / name) for name in COLUMNS}
         if any(list(tables[name].columns) != list(columns) for name, columns in COLUMNS.items()):
             return None
-        return Comparison(tables["policies.csv"], tables["epochs.csv"], meta, (folder / "study.yaml").read_text(encoding="utf-8"))
+        return Comparison(
+            tables["policies.csv"],
+            tables["epochs.csv"],
+            meta,
+            (folder / "study.yaml").read_text(encoding="utf-8"),
+        )
     except (OSError, ValueError):
         return None
 
 
 def _read(path: Path) -> pd.DataFrame:
     """A table with its numbers to the last bit; an empty text stays one."""
-    texts = pyarrow.csv.ConvertOptions(column_types={"problem": "string"}, strings_can_be_null=False)
+    texts = pyarrow.csv.ConvertOptions(
+        column_types={"problem": "string"}, strings_can_be_null=False
+    )
     table: pd.DataFrame = pyarrow.csv.read_csv(path, convert_options=texts).to_pandas()
     return table

@@ -10,36 +10,46 @@ from simshuffle.policies.system import StorageClass, System
 
 SOURCES = ("pfs", "own_memory", "own_ssd", "remote_memory", "remote_ssd", "staging_buffer")
 PFS, OWN_MEMORY, OWN_SSD, REMOTE_MEMORY, REMOTE_SSD, READY = range(len(SOURCES))
-"""Codes of the sources; READY: the sample lies in the staging buffer before it is needed, as nowhere but in the lower bound."""
+"""Codes of the sources; READY: the sample lies in the staging buffer before it is needed, as
+nowhere but in the lower bound."""
 
 Codes = NDArray[np.int8]
 
 
 def pfs_seconds(system: System, nbytes: Floats, samples: float, readers: float) -> Floats:
-    """Seconds for blocks of ``nbytes`` bytes and ``samples`` samples each from the file system, while ``readers`` workers read.
+    """Seconds for blocks of ``nbytes`` bytes and ``samples`` samples each from the file system,
+    while ``readers`` workers read.
 
-    The study (Sec. 4, case 1): s / (t(gamma) / gamma). Here also: not faster than one client, nor than 1/gamma of the opened files.
+    The study (Sec. 4, case 1): s / (t(gamma) / gamma). Here also: not faster than one client, nor
+    than 1/gamma of the opened files.
     """
     servers = system.parallel_file_system
     rate = servers.read_bandwidth(readers) / readers
     if servers.client_bandwidth is not None:
         rate = min(rate, servers.client_bandwidth)
     seconds = nbytes / rate
-    return seconds if servers.open_rate is None else np.maximum(seconds, samples * readers / servers.open_rate)
+    return (
+        seconds
+        if servers.open_rate is None
+        else np.maximum(seconds, samples * readers / servers.open_rate)
+    )
 
 
 def class_bandwidth(system: System, storage: StorageClass) -> float:
     """Bytes/s that the threads of the staging buffer get from storage class j.
 
-    The study gives each thread r_j(p_j) / p_j; p_0 of them get p_0 times that. Here, they never get more than r_j(p_j).
+    The study gives each thread r_j(p_j) / p_j; p_0 of them get p_0 times that. Here, they never get
+    more than r_j(p_j).
     """
     return storage.read_bandwidth * min(1.0, system.staging_buffer.threads / storage.threads)
 
 
 def bandwidths(system: System, readers: float) -> dict[int, float]:
-    """Bytes/s of a worker from each source for large samples; ``readers`` workers read from the file system. No SSD: 0.
+    """Bytes/s of a worker from each source for large samples; ``readers`` workers read from the
+    file system. No SSD: 0.
 
-    The study (Sec. 4, case 2): s / min(b_c, r_j(p_j) / p_j) from another worker; (case 3) s / (r_j(p_j) / p_j) from its own class.
+    The study (Sec. 4, case 2): s / min(b_c, r_j(p_j) / p_j) from another worker; (case 3) s /
+    (r_j(p_j) / p_j) from its own class.
     """
     memory = class_bandwidth(system, system.memory)
     ssd = class_bandwidth(system, system.ssd) if system.ssd is not None else 0.0
@@ -54,12 +64,16 @@ def bandwidths(system: System, readers: float) -> dict[int, float]:
     }
 
 
-def fetch_seconds(system: System, codes: Codes, nbytes: Floats, samples: float) -> tuple[Floats, float]:
-    """Seconds (n,) to fetch blocks from their sources, and the number of workers that read from the file system meanwhile.
+def fetch_seconds(
+    system: System, codes: Codes, nbytes: Floats, samples: float
+) -> tuple[Floats, float]:
+    """Seconds (n,) to fetch blocks from their sources, and the number of workers that read from the
+    file system meanwhile.
 
-    All workers do the same, so at a moment as many others read from the file system as is their time's share of it:
-    gamma = 1 + (N - 1) T_pfs(gamma) / (T_pfs(gamma) + T_other). The right side falls slower than gamma rises wherever t(gamma) does not
-    fall, so there is one solution; bisection finds it. With every sample from the file system it is N, as in the study (gamma - 1
+    All workers do the same, so at a moment as many others read from the file system as is their
+    time's share of it: gamma = 1 + (N - 1) T_pfs(gamma) / (T_pfs(gamma) + T_other). The right side
+    falls slower than gamma rises wherever t(gamma) does not fall, so there is one solution;
+    bisection finds it. With every sample from the file system it is N, as in the study (gamma - 1
     others read too); the study does not say what it takes for other shares.
     """
     seconds = np.zeros(len(codes))
@@ -86,9 +100,10 @@ def fetch_seconds(system: System, codes: Codes, nbytes: Floats, samples: float) 
 
 
 def write_seconds(system: System, nbytes: Floats) -> Floats:
-    """Seconds to prepare blocks and write them into the staging buffer: max(s / beta, s / w_0(p_0)) of a worker (the study, Sec. 4).
+    """Seconds to prepare blocks and write them into the staging buffer: max(s / beta, s / w_0(p_0))
+    of a worker (the study, Sec. 4).
 
-    The study divides w_0(p_0) by p_0, being that of one thread, and what all threads take by p_0; the quotient is the same. Its beta is
-    the worker's, so that more threads do not prepare more.
+    The study divides w_0(p_0) by p_0, being that of one thread, and what all threads take by p_0;
+    the quotient is the same. Its beta is the worker's, so that more threads do not prepare more.
     """
     return nbytes / min(system.preprocess_bandwidth, system.staging_buffer.write_bandwidth)

@@ -1,4 +1,5 @@
-"""A study: one system and several cases, from a file, from those that simshuffle brings along, or from a scenario."""
+"""A study: one system and several cases, from a file, from those that simshuffle brings along, or
+from a scenario."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class Study(Sourced):
     def to_yaml(self) -> str:
         """The study as YAML that `load` reads back to an equal one."""
         # not mode "json", whose keys are text: the places of a curve are numbers
-        return yaml.safe_dump(self.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True, width=130)
+        return yaml.safe_dump(
+            self.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True, width=130
+        )
 
     def only(self, cases: list[str]) -> Study:
         """The study with those of its cases; with all if none is named.
@@ -41,10 +44,20 @@ class Study(Sourced):
             InputError: there is no such case.
         """
         known = list(self.cases)
-        unknown = [Problem("--case", "no such case", repr(name), nearest(name, known)) for name in cases if name not in known]
+        unknown = [
+            Problem("--case", "no such case", repr(name), nearest(name, known))
+            for name in cases
+            if name not in known
+        ]
         if unknown:
             raise InputError(unknown, self.name)
-        return self.model_copy(update={"cases": {name: case for name, case in self.cases.items() if name in cases}}) if cases else self
+        return (
+            self.model_copy(
+                update={"cases": {name: case for name, case in self.cases.items() if name in cases}}
+            )
+            if cases
+            else self
+        )
 
 
 def names() -> list[str]:
@@ -53,7 +66,8 @@ def names() -> list[str]:
 
 
 def load(reference: str, values: Mapping[str, Any]) -> Study:
-    """The study of a file or of that name; or a scenario, as a study of one case, without its sweep.
+    """The study of a file or of that name; or a scenario, as a study of one case, without its
+    sweep.
 
     Args:
         reference: path or name.
@@ -67,11 +81,22 @@ def load(reference: str, values: Mapping[str, Any]) -> Study:
         documents = read_yaml(path)
         if len(documents) == 1 and isinstance(documents[0], dict) and "system" in documents[0]:
             return _built(documents[0], values, str(path))
-    elif path.suffix not in {".yaml", ".yml", ".json"} and reference not in (known := shipped_names("scenarios")):
-        raise InputError(Problem("", "no such scenario or study", repr(reference), nearest(reference, [*names(), *known])))
+    elif path.suffix not in {".yaml", ".yml", ".json"} and reference not in (
+        known := shipped_names("scenarios")
+    ):
+        raise InputError(
+            Problem(
+                "",
+                "no such scenario or study",
+                repr(reference),
+                nearest(reference, [*names(), *known]),
+            )
+        )
     scenario = load_scenario(reference, values)
     case = case_of(scenario)
-    return Study(name=scenario.name, seed=scenario.seed, system=system_of(scenario), cases={case[0]: case[1]})
+    return Study(
+        name=scenario.name, seed=scenario.seed, system=system_of(scenario), cases={case[0]: case[1]}
+    )
 
 
 def _built(raw: dict[Any, Any], values: Mapping[str, Any], source: str) -> Study:
@@ -84,7 +109,14 @@ def _built(raw: dict[Any, Any], values: Mapping[str, Any], source: str) -> Study
         if isinstance(at, dict):
             at[last] = copy.deepcopy(value)
         else:
-            problems.append(Problem(f"--set {key}", "there is nothing to set it in", repr(value), "Name the path of a key of the study."))
+            problems.append(
+                Problem(
+                    f"--set {key}",
+                    "there is nothing to set it in",
+                    repr(value),
+                    "Name the path of a key of the study.",
+                )
+            )
     try:
         study = Study.model_validate(raw)
     except ValidationError as error:
@@ -100,6 +132,11 @@ def _problem(detail: Any) -> Problem:
     if detail["type"] == "missing":
         return Problem(path, "is required", remedy="Add it.")
     if detail["type"] == "extra_forbidden":
-        return Problem(path, "is not a known key", repr(detail["input"])[:60], "Remove it, or correct its name.")
+        return Problem(
+            path,
+            "is not a known key",
+            repr(detail["input"])[:60],
+            "Remove it, or correct its name.",
+        )
     rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return Problem(path, rule, repr(detail["input"])[:60], "Give a value that obeys the rule.")

@@ -1,7 +1,9 @@
-"""What the policies are compared on: a system of equal workers, and a training set; the notation is that of the NoPFS study.
+"""What the policies are compared on: a system of equal workers, and a training set; the notation is
+that of the NoPFS study.
 
-Source: N. Dryden, R. Böhringer, T. Ben-Nun, T. Hoefler, "Clairvoyant Prefetching for Distributed Machine Learning I/O", SC'21,
-doi:10.1145/3458817.3476181, Sec. 4 and Table 2. Its symbols stand in brackets.
+Source: N. Dryden, R. Böhringer, T. Ben-Nun, T. Hoefler, "Clairvoyant Prefetching for Distributed
+Machine Learning I/O", SC'21, doi:10.1145/3458817.3476181, Sec. 4 and Table 2. Its symbols stand in
+brackets.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ MOST_EPOCHS = 100
 
 
 class StorageClass(Sourced):
-    """Storage of a worker [class j]: room [d_j], and what all its threads [p_j] together read [r_j(p_j)] and write [w_j(p_j)]."""
+    """Storage of a worker [class j]: room [d_j], and what all its threads [p_j] together read
+    [r_j(p_j)] and write [w_j(p_j)]."""
 
     capacity: NBytes
     read_bandwidth: Bandwidth
@@ -30,8 +33,9 @@ class StorageClass(Sourced):
 class Servers(Sourced):
     """The parallel file system.
 
-    ``read_bandwidth`` [t(gamma)] is what all readers together get, over their number. The rest is not in the study: one reader gets at
-    most ``client_bandwidth``; all servers open ``open_rate`` files a second, one for each sample; each takes ``latency``.
+    ``read_bandwidth`` [t(gamma)] is what all readers together get, over their number. The rest is
+    not in the study: one reader gets at most ``client_bandwidth``; all servers open ``open_rate``
+    files a second, one for each sample; each takes ``latency``.
     """
 
     read_bandwidth: BandwidthByCount
@@ -43,9 +47,10 @@ class Servers(Sourced):
 class System(Sourced):
     """``workers`` [N] equal workers, one on a host.
 
-    Each trains ``compute_bandwidth`` [c] and prepares ``preprocess_bandwidth`` [beta] bytes of stored samples a second, and exchanges
-    ``network_bandwidth`` [b_c] with the others. The staging buffer [class 0] holds samples ready for training, memory [class 1] and
-    SSD [class 2] keep samples from epoch to epoch; there may be no SSD.
+    Each trains ``compute_bandwidth`` [c] and prepares ``preprocess_bandwidth`` [beta] bytes of
+    stored samples a second, and exchanges ``network_bandwidth`` [b_c] with the others. The staging
+    buffer [class 0] holds samples ready for training, memory [class 1] and SSD [class 2] keep
+    samples from epoch to epoch; there may be no SSD.
     """
 
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)]
@@ -69,7 +74,8 @@ class System(Sourced):
 
 
 class Case(Sourced):
-    """A training set and how it is read: samples [F] and their sizes [s_k], batch of a worker [b], epochs [E]; other ``workers`` [N]."""
+    """A training set and how it is read: samples [F] and their sizes [s_k], batch of a worker [b],
+    epochs [E]; other ``workers`` [N]."""
 
     num_samples: Count
     sample_size: SampleSize
@@ -85,7 +91,9 @@ class Case(Sourced):
 
     def on(self, system: System) -> System:
         """``system`` with this case's number of workers."""
-        return system if self.workers is None else system.model_copy(update={"workers": self.workers})
+        return (
+            system if self.workers is None else system.model_copy(update={"workers": self.workers})
+        )
 
 
 def buffer_floor(system: System, case: Case) -> PositiveNBytes:

@@ -21,14 +21,25 @@ EPOCH_COLUMNS = {
     "compute_s": "s of it in training",
     "stall_s": "s of it in which training waited; in epoch 0 with the staging",
     "readers": "workers that read from the file system at a moment; 0 if none does",
-    **{f"{source}_nbytes": f"bytes that a worker took from {source.replace('_', ' ')}" for source in SOURCES},
-    **{f"{source}_fetch_s": f"s that a worker's threads together fetched from {source.replace('_', ' ')}" for source in SOURCES[:READY]},
+    **{
+        f"{source}_nbytes": f"bytes that a worker took from {source.replace('_', ' ')}"
+        for source in SOURCES
+    },
+    **{
+        f"{source}_fetch_s": (
+            f"s that a worker's threads together fetched from {source.replace('_', ' ')}"
+        )
+        for source in SOURCES[:READY]
+    },
 }
 POLICY_COLUMNS = {
     "case": "name of the case: the data set",
     "policy": "name of the policy",
     "problem": "why the policy cannot be used; empty if it can",
-    "coverage": "share of the data set that is ever read, by all workers together; below 1 training learns from less",
+    "coverage": (
+        "share of the data set that is ever read, by all workers together; below 1 training learns"
+        " from less"
+    ),
     "first_s": "s of the first epoch, with the staging before it",
     "steady_s": "s of the last epoch",
     "total_s": "s of all epochs",
@@ -36,9 +47,14 @@ POLICY_COLUMNS = {
     "steady_ratio": "steady_s over that of perfect",
     "total_ratio": "total_s over that of perfect",
     "staging_s": "s of reading and writing before training",
-    "memory_nbytes": "bytes of memory that a worker fills with samples it keeps, beside the staging buffer",
+    "memory_nbytes": (
+        "bytes of memory that a worker fills with samples it keeps, beside the staging buffer"
+    ),
     "ssd_nbytes": "bytes of SSD that a worker fills",
-    **{f"{source}_share": f"share of the bytes of all epochs from {source.replace('_', ' ')}" for source in SOURCES},
+    **{
+        f"{source}_share": f"share of the bytes of all epochs from {source.replace('_', ' ')}"
+        for source in SOURCES
+    },
 }
 
 
@@ -59,9 +75,11 @@ def _epoch(epoch: Epoch) -> tuple[float, ...]:
 
 
 def policies_table(outcomes: Mapping[str, Sequence[Outcome]]) -> pd.DataFrame:
-    """A row for each case and policy; columns `POLICY_COLUMNS`. Times and shares are empty where a policy cannot be used.
+    """A row for each case and policy; columns `POLICY_COLUMNS`. Times and shares are empty where a
+    policy cannot be used.
 
-    Perfect training takes S_w / c for the same bytes S_w, so that the ratios need no outcome of the policy 'perfect'.
+    Perfect training takes S_w / c for the same bytes S_w, so that the ratios need no outcome of the
+    policy 'perfect'.
     """
     rows = [(case, *_policy(outcome)) for case, of in outcomes.items() for outcome in of]
     return pd.DataFrame(rows, columns=list(POLICY_COLUMNS))
@@ -76,4 +94,14 @@ def _policy(outcome: Outcome) -> tuple[Any, ...]:
     ratios = [time / bound for time, bound in zip(seconds, least, strict=True)]
     nbytes = [sum(epoch.nbytes[code] for epoch in epochs) for code in range(len(SOURCES))]
     shares = [value / sum(nbytes) for value in nbytes]
-    return (outcome.policy, "", plan.coverage, *seconds, *ratios, outcome.staging, plan.memory, plan.ssd, *shares)
+    return (
+        outcome.policy,
+        "",
+        plan.coverage,
+        *seconds,
+        *ratios,
+        outcome.staging,
+        plan.memory,
+        plan.ssd,
+        *shares,
+    )

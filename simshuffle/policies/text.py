@@ -22,8 +22,9 @@ def parts(study: Study, policies: pd.DataFrame) -> Iterator[str | Table]:
         workers = case.on(study.system).workers
         size = readable(case.nbytes, Dimension.NBYTES)
         yield (
-            f"{name}: {case.num_samples} samples, {size}, {workers} workers with {readable(study.system.storage, Dimension.NBYTES)} of "
-            f"storage each, {case.epochs} epochs."
+            f"{name}: {case.num_samples} samples, {size}, {workers} workers with"
+            f" {readable(study.system.storage, Dimension.NBYTES)} of storage each, {case.epochs}"
+            " epochs."
         )
         yield _table(policies[policies["case"] == name])
     if (policies["coverage"] < 1).any():
@@ -49,9 +50,19 @@ def _cells(row: Row) -> list[str]:
     if row["coverage"] < 1:
         name = f"{name} *{100 * row['coverage']:.2g}%"
     times = [f"{row['first_s']:.4g}", f"{row['steady_s']:.4g}", f"{row['total_ratio']:.3f}"]
-    return [name, *times, readable(row["memory_nbytes"] + row["ssd_nbytes"], Dimension.NBYTES, 3), _sources(row)]
+    return [
+        name,
+        *times,
+        readable(row["memory_nbytes"] + row["ssd_nbytes"], Dimension.NBYTES, 3),
+        _sources(row),
+    ]
 
 
 def _sources(row: Row) -> str:
-    shares = {short: row[f"{source}_share"] for source, short in zip(SOURCES[: len(SHORT)], SHORT, strict=True)}
-    return ", ".join(f"{short} {100 * share:.0f}%" for short, share in shares.items() if share >= 0.005)
+    shares = {
+        short: row[f"{source}_share"]
+        for source, short in zip(SOURCES[: len(SHORT)], SHORT, strict=True)
+    }
+    return ", ".join(
+        f"{short} {100 * share:.0f}%" for short, share in shares.items() if share >= 0.005
+    )

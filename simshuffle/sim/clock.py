@@ -1,4 +1,5 @@
-"""A network under SimPy: transfers whose ends are events. The network runs ahead in compiled code whenever it may."""
+"""A network under SimPy: transfers whose ends are events. The network runs ahead in compiled code
+whenever it may."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from simshuffle.traffic import TransferBatch
 class NetworkClock:
     """Couples a network (see `simshuffle.network.hybrid.shared_network`) to a SimPy environment.
 
-    SimPy is woken only when a group of transfers is complete for which somebody waits. Between two SimPy events the network advances
-    on its own: nothing can be posted before the next of them, whose time SimPy tells (``Environment.peek``).
+    SimPy is woken only when a group of transfers is complete for which somebody waits. Between two
+    SimPy events the network advances on its own: nothing can be posted before the next of them,
+    whose time SimPy tells (``Environment.peek``).
     """
 
     def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
@@ -31,7 +33,8 @@ class NetworkClock:
         return self.network.open_group(expected)
 
     def completion(self, group: int) -> simpy.Event | None:
-        """The event of a group's completion; None if it is complete already. Only one process may wait for a group."""
+        """The event of a group's completion; None if it is complete already. Only one process may
+        wait for a group."""
         if not self.network.watch(group):
             return None
         event = self._waiting[group] = self.env.event()

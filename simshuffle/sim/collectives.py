@@ -8,13 +8,16 @@ import simpy
 
 
 class Meeting:
-    """All ``size`` ranks arrive; ``action`` is then called once, and gets the event that lets them go on.
+    """All ``size`` ranks arrive; ``action`` is then called once, and gets the event that lets them
+    go on.
 
     Attributes:
         complete_at: when the last rank arrived at the latest meeting (s).
     """
 
-    def __init__(self, env: simpy.Environment, size: int, action: Callable[[simpy.Event], None]) -> None:
+    def __init__(
+        self, env: simpy.Environment, size: int, action: Callable[[simpy.Event], None]
+    ) -> None:
         self._env = env
         self._size = size
         self._action = action

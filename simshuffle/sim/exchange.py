@@ -1,4 +1,5 @@
-"""The exchange of samples on the cluster: host work, barriers and messages of an iteration as one batch of dependent transfers."""
+"""The exchange of samples on the cluster: host work, barriers and messages of an iteration as one
+batch of dependent transfers."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Message:
 
     Attributes:
         target: rank it goes to; its own rank keeps the samples.
-        read: s of SSD device time to read those that are not in memory, ``missed`` their bytes, ``files`` their number.
+        read: s of SSD device time to read those that are not in memory, ``missed`` their bytes,
+            ``files`` their number.
         cached: bytes of those that are.
         work: s of the sender's main thread.
         nbytes: bytes on the wire.
@@ -59,11 +61,20 @@ class Exchange:
 
     Attributes:
         sent: (iterations, M) bytes that leave each rank.
-        received: (iterations, M) bytes that each rank stores, and ``received_work`` s of its main thread.
-        read_ssd, read_memory: bytes read from each source by the senders; ``written`` bytes stored on SSDs.
+        received: (iterations, M) bytes that each rank stores, and ``received_work`` s of its main
+            thread.
+        read_ssd, read_memory: bytes read from each source by the senders; ``written`` bytes stored
+            on SSDs.
     """
 
-    def __init__(self, scenario: Scenario, resources: Resources, clock: NetworkClock, plan: EpochPlan, nbytes: Floats) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        resources: Resources,
+        clock: NetworkClock,
+        plan: EpochPlan,
+        nbytes: Floats,
+    ) -> None:
         schedule = scenario.workload.exchange.carried_out
         if schedule is None:
             raise TypeError(f"{scenario.workload.exchange.kind} exchanges nothing")
@@ -89,14 +100,20 @@ class Exchange:
 
     def _price(self, nbytes: Floats) -> None:
         """Bytes and seconds of every step, (steps, M)."""
-        plan, dataset, schedule = self._plan.exchange, self._scenario.workload.dataset, self._schedule
+        plan, dataset, schedule = (
+            self._plan.exchange,
+            self._scenario.workload.dataset,
+            self._schedule,
+        )
         stored = nbytes[plan.sample] * plan.moving
         ratio = stored / dataset.sample_size.mean
         decoded = schedule.payload == "decoded"
         work = host_work(schedule, dataset)
         self._stored = stored
         self._wire = ratio * dataset.decoded_size.mean if decoded else stored
-        self._work = plan.moving * (work.read + work.zero_buffer) + ratio * (work.decode + work.pickle)
+        self._work = plan.moving * (work.read + work.zero_buffer) + ratio * (
+            work.decode + work.pickle
+        )
         self._hit = self._plan.hit_sent & plan.moving
         self.read_memory = float((stored * self._hit).sum())
         self.read_ssd = float(stored.sum()) - self.read_memory
@@ -127,7 +144,8 @@ class Exchange:
         return iteration in self._sending
 
     def start(self, rank: int, iteration: int) -> int:
-        """Rank ``rank`` begins to exchange after ``iteration``; the group is complete when its main thread is free again."""
+        """Rank ``rank`` begins to exchange after ``iteration``; the group is complete when its main
+        thread is free again."""
         self._prepare(iteration)
         self._iteration = iteration
         if self._schedule.barriers == "none":
@@ -137,19 +155,24 @@ class Exchange:
         return self._host_groups[rank]
 
     def delivery(self, rank: int) -> int:
-        """The group of the messages that the rank sent and receives in the iteration started last; NONE if there are none."""
+        """The group of the messages that the rank sent and receives in the iteration started last;
+        NONE if there are none."""
         return self._delivery_groups[rank]
 
     def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
-        """Re-encode what the rank received and write it to where its shard is, then meet the other ranks if barriers are scheduled.
+        """Re-encode what the rank received and write it to where its shard is, then meet the other
+        ranks if barriers are scheduled.
 
-        Returns the group that is complete when the rank has written, and the event that lets all ranks go on, if they meet.
+        Returns the group that is complete when the rank has written, and the event that lets all
+        ranks go on, if they meet.
         """
         group = self._clock.open(1)
         batch = self._store[rank]
         received = self.received[iteration, rank]
         batch.tasks["delay"][0] = self.received_work[iteration, rank]
-        batch.tasks["work"][1] = received if self._in_memory else self._scenario.cluster.ssd.write_seconds(received)
+        batch.tasks["work"][1] = (
+            received if self._in_memory else self._scenario.cluster.ssd.write_seconds(received)
+        )
         batch.tasks["nbytes"][1] = received
         batch.tasks["group"][1] = group
         if not self._meets:
@@ -166,7 +189,8 @@ class Exchange:
         return group, closed
 
     def _open_closing(self) -> None:
-        """The barrier after the receipt: a group of all ranks' writes, then the latency of the barrier."""
+        """The barrier after the receipt: a group of all ranks' writes, then the latency of the
+        barrier."""
         group = self._closing = self._clock.open(self.world_size)
         closed = self._closed = self._clock.env.event()
         self._closing_missing = self.world_size
@@ -185,7 +209,9 @@ class Exchange:
         edge_from, edge_to = chain(2)
         device = self._resources.memory if self._in_memory else self._resources.ssd
         links = device[self._resources.host_of].tolist()
-        return [TransferBatch(tasks(2), pad_routes([[], [link]]), edge_from, edge_to) for link in links]
+        return [
+            TransferBatch(tasks(2), pad_routes([[], [link]]), edge_from, edge_to) for link in links
+        ]
 
     def _open(self, event: simpy.Event) -> None:
         event.succeed()
@@ -237,14 +263,16 @@ class Exchange:
         return step == 0 or bool(self._lives[step] != self._lives[step - 1])
 
     def _batch(self) -> tuple[TransferBatch, Ints]:
-        """The messages of an iteration: for each a read, the host's work, and the wire; barriers between as scheduled.
+        """The messages of an iteration: for each a read, the host's work, and the wire; barriers
+        between as scheduled.
 
         Returns them with the rank of each transfer: NONE for a barrier.
         """
         n, count = self.world_size, len(self._messages)
         barriers = self._schedule.barriers
         gates = 0 if barriers == "none" else (count if barriers == "message" else 1)
-        # layout: gates | reads (count x n) | works (count x n) | wires (count x n) | second reads (n for each message that has any)
+        # layout: gates | reads (count x n) | works (count x n) | wires (count x n) | second reads
+        # (n for each message that has any)
         mixed = [k for k, message in enumerate(self._messages) if message.mixed.any()]
         blocks = 3 * count + len(mixed)
         total = gates + blocks * n
@@ -276,15 +304,25 @@ class Exchange:
             else:
                 edges_from += [reads, works]
                 edges_to += [works, wires]
-        batch_tasks["group"][gates + (2 * count - 1) * n : gates + 2 * count * n] = self._host_groups
+        batch_tasks["group"][gates + (2 * count - 1) * n : gates + 2 * count * n] = (
+            self._host_groups
+        )
         away = np.ones(total, bool)
         for k, message in enumerate(self._messages):
             away[gates + (2 * count + k) * n + np.arange(n)] = message.target != np.arange(n)
         rank = np.concatenate([np.full(gates, NONE), np.tile(np.arange(n), blocks)])
-        return _compact(batch_tasks, routes, np.concatenate(edges_from), np.concatenate(edges_to), away), rank[away]
+        return _compact(
+            batch_tasks, routes, np.concatenate(edges_from), np.concatenate(edges_to), away
+        ), rank[away]
 
     def _fill_message(
-        self, batch: NDArray[np.void], routes: NDArray[np.int32], message: Message, reads: Ints, works: Ints, wires: Ints
+        self,
+        batch: NDArray[np.void],
+        routes: NDArray[np.int32],
+        message: Message,
+        reads: Ints,
+        works: Ints,
+        wires: Ints,
     ) -> None:
         resources, cluster = self._resources, self._scenario.cluster
         ranks = np.arange(self.world_size)
@@ -306,15 +344,21 @@ class Exchange:
         batch["group"][wires] = groups
         batch["group2"][wires] = groups[message.target]
 
-    def _fill_second_read(self, batch: NDArray[np.void], routes: NDArray[np.int32], message: Message, reads: Ints) -> None:
-        """The part of a message that is in memory, where another part is not; nothing for messages of one kind."""
+    def _fill_second_read(
+        self, batch: NDArray[np.void], routes: NDArray[np.int32], message: Message, reads: Ints
+    ) -> None:
+        """The part of a message that is in memory, where another part is not; nothing for messages
+        of one kind."""
         batch["work"][reads] = batch["nbytes"][reads] = np.where(message.mixed, message.cached, 0.0)
         batch["account"][reads] = np.arange(self.world_size)
-        routes[reads, 0] = np.where(message.mixed, self._resources.memory[self._resources.host_of], NONE)
+        routes[reads, 0] = np.where(
+            message.mixed, self._resources.memory[self._resources.host_of], NONE
+        )
 
 
 def _parts(batch: TransferBatch, rank: Ints, world_size: int) -> list[TransferBatch]:
-    """A batch for every rank, of a batch whose transfers are those of ``rank`` and wait only for transfers of the same rank."""
+    """A batch for every rank, of a batch whose transfers are those of ``rank`` and wait only for
+    transfers of the same rank."""
     order = np.argsort(rank, kind="stable")
     start = np.searchsorted(rank[order], np.arange(world_size + 1))
     within = np.empty(len(rank), np.int32)
@@ -325,13 +369,21 @@ def _parts(batch: TransferBatch, rank: Ints, world_size: int) -> list[TransferBa
     edge_from, edge_to = within[batch.edge_from[edges]], within[batch.edge_to[edges]]
     records, routes = batch.tasks[order], batch.routes[order]
     return [
-        TransferBatch(records[low:high], routes[low:high], edge_from[first:last], edge_to[first:last])
-        for (low, high), (first, last) in zip(pairwise(start.tolist()), pairwise(edge_start), strict=True)
+        TransferBatch(
+            records[low:high], routes[low:high], edge_from[first:last], edge_to[first:last]
+        )
+        for (low, high), (first, last) in zip(
+            pairwise(start.tolist()), pairwise(edge_start), strict=True
+        )
     ]
 
 
 def _compact(
-    batch: NDArray[np.void], routes: NDArray[np.int32], edges_from: Ints, edges_to: Ints, keep: NDArray[np.bool_]
+    batch: NDArray[np.void],
+    routes: NDArray[np.int32],
+    edges_from: Ints,
+    edges_to: Ints,
+    keep: NDArray[np.bool_],
 ) -> TransferBatch:
     """The batch without the transfers that are not kept, and without their edges."""
     number = np.cumsum(keep) - 1

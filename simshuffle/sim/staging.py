@@ -31,9 +31,11 @@ NOTHING = Staged(0.0, 0.0)
 def stage(scenario: Scenario, resources: Resources, shard_nbytes: Floats) -> Staged:
     """Copy the shards, or the whole set, from the PFS to the SSDs or the memories of the hosts.
 
-    One flow for each HCA of a host that its ranks use, from the servers through the network into the device: what is read is written at
-    the same time, so that the slowest resource on the way sets the rate. Files are opened on the way, which limits the bytes: at
-    their mean size, the servers' operations and the latencies of the files that the host copies at once are bandwidths too.
+    One flow for each HCA of a host that its ranks use, from the servers through the network into
+    the device: what is read is written at the same time, so that the slowest resource on the way
+    sets the rate. Files are opened on the way, which limits the bytes: at their mean size, the
+    servers' operations and the latencies of the files that the host copies at once are bandwidths
+    too.
 
     Args:
         scenario, resources: what is simulated, on what.
@@ -44,7 +46,11 @@ def stage(scenario: Scenario, resources: Resources, shard_nbytes: Floats) -> Sta
         return NOTHING
     total = float(shard_nbytes.sum())
     ranks_on_host = np.bincount(resources.host_of)[resources.host_of]
-    ring = workload.exchange.kind == "global_shuffle" and workload.staging.broadcast and resources.num_hosts > 1
+    ring = (
+        workload.exchange.kind == "global_shuffle"
+        and workload.staging.broadcast
+        and resources.num_hosts > 1
+    )
     if workload.exchange.kind == "global_shuffle":
         from_pfs = np.full(world_size, total) / ranks_on_host / (resources.num_hosts if ring else 1)
     else:
@@ -65,7 +71,8 @@ class _Network:
         pfs, count = cluster.parallel_file_system, len(resources.links.capacity)
         self._device = count + np.arange(hosts, dtype=np.int32)
         more = [np.full(hosts, write_bandwidth(cluster, workload))]
-        self._files: list[NDArray[np.int32]] = []  # links, for every host, of the opening of its files
+        # links, for every host, of the opening of its files
+        self._files: list[NDArray[np.int32]] = []
         if workload.staging.format == "files":
             file = total / workload.dataset.num_samples * workload.dataset.samples_per_file
             more.append(np.full(1, pfs.free_open_rate * file))
@@ -74,7 +81,10 @@ class _Network:
                 more.append(np.full(hosts, workload.staging.copies * file / pfs.latency))
                 self._files.append(count + hosts + 1 + np.arange(hosts, dtype=np.int32))
         new = sum(len(part) for part in more)
-        self._links = Links(np.concatenate([resources.links.capacity, *more]), np.concatenate([resources.links.latency, np.zeros(new)]))
+        self._links = Links(
+            np.concatenate([resources.links.capacity, *more]),
+            np.concatenate([resources.links.latency, np.zeros(new)]),
+        )
         self._routes: list[NDArray[np.int32]] = []
         self._nbytes: list[Floats] = []
 
@@ -84,26 +94,36 @@ class _Network:
         first, hca = self._hcas()
         routes, _ = resources.pfs_read()
         host = resources.host_of[first]
-        self._add(routes[first], [*(links[host] for links in self._files), self._device[host]], np.bincount(hca, nbytes).astype(np.float64))
+        self._add(
+            routes[first],
+            [*(links[host] for links in self._files), self._device[host]],
+            np.bincount(hca, nbytes).astype(np.float64),
+        )
 
     def pass_on(self, nbytes: float) -> None:
-        """Flows of ``nbytes`` bytes from every host to the next, the last one's to the first, over as many HCAs as all hosts use."""
+        """Flows of ``nbytes`` bytes from every host to the next, the last one's to the first, over
+        as many HCAs as all hosts use."""
         resources = self._resources
         first, _ = self._hcas()
         rails = np.unique(np.bincount(resources.host_of[first]))[0]
-        by_host = np.array([first[resources.host_of[first] == host][:rails] for host in range(resources.num_hosts)])
+        by_host = np.array(
+            [first[resources.host_of[first] == host][:rails] for host in range(resources.num_hosts)]
+        )
         src, dst = by_host.ravel(), np.roll(by_host, -1, axis=0).ravel()
         routes, _ = resources.message(src, dst)
         self._add(routes, [self._device[resources.host_of[dst]]], np.full(len(src), nbytes / rails))
 
     def _hcas(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The first rank of every HCA in use, and the number of each rank's HCA among them, (M,)."""
+        """The first rank of every HCA in use, and the number of each rank's HCA among them,
+        (M,)."""
         resources = self._resources
         key = resources.host_of.astype(np.int64) * resources.cluster.host.hcas + resources.rail_of
         _, first, number = np.unique(key, return_index=True, return_inverse=True)
         return first, number
 
-    def _add(self, routes: NDArray[np.int32], more: list[NDArray[np.int32]], nbytes: Floats) -> None:
+    def _add(
+        self, routes: NDArray[np.int32], more: list[NDArray[np.int32]], nbytes: Floats
+    ) -> None:
         width = self._resources.width + 3
         columns = np.full((len(routes), width), -1, np.int32)
         columns[:, : routes.shape[1]] = routes
@@ -117,9 +137,16 @@ class _Network:
         """When the last flow ends (s)."""
         flows = Flows.of(np.concatenate(self._routes), np.concatenate(self._nbytes))
         count = len(flows)
-        # the kernel that the run needs as well, and not `Fluid.finish_times`, whose own would have to be compiled
+        # the kernel that the run needs as well, and not `Fluid.finish_times`, whose own would have
+        # to be compiled
         network = FluidNetwork(self._links.capacity, width=flows.routes.shape[1], tags=count)
-        posted = tasks(count, work=flows.nbytes, nbytes=flows.nbytes, delay=flows.latencies(self._links), tag=np.arange(count))
+        posted = tasks(
+            count,
+            work=flows.nbytes,
+            nbytes=flows.nbytes,
+            delay=flows.latencies(self._links),
+            tag=np.arange(count),
+        )
         network.post(0.0, TransferBatch(posted, flows.routes))
         network.advance(np.inf)
         return float(network.finish[:count].max())

@@ -23,7 +23,8 @@ from simshuffle.traffic import TransferBatch, tasks
 
 Steps = Generator[simpy.Event, Any, None]
 
-# An iteration in the order of the authors' training loop: synchronise with the last exchange after backward, begin the next after update.
+# An iteration in the order of the authors' training loop: synchronise with the last exchange after
+# backward, begin the next after update.
 PHASES = [
     "io",
     "decode",
@@ -86,7 +87,11 @@ class Epoch:
         exchanges = workload.exchange.carried_out is not None and len(plan.exchange.iteration) > 0
         self.exchange = Exchange(scenario, resources, clock, plan, nbytes) if exchanges else None
         times = workload.model.accelerators[scenario.cluster.host.accelerator]
-        jitter = lognormal_factor(scenario.rng("compute_jitter", plan.epoch), workload.jitter.compute, plan.training.samples.shape)
+        jitter = lognormal_factor(
+            scenario.rng("compute_jitter", plan.epoch),
+            workload.jitter.compute,
+            plan.training.samples.shape,
+        )
         self._forward = (plan.training.samples * times.forward * jitter).T.tolist()
         self._backward = (plan.training.samples * times.backward * jitter).T.tolist()
         self._update = times.update
@@ -96,7 +101,8 @@ class Epoch:
         self._progress = progress
         self._iterations_done = 0
         shape = (plan.iterations, world_size)
-        self._bounds = [array("d") for _ in range(world_size)]  # of every rank, its iterations one after the other
+        # of every rank, its iterations one after the other
+        self._bounds = [array("d") for _ in range(world_size)]
         self._final = np.zeros((1, world_size, len(FINAL) + 1))
         self._sent_until = np.zeros(shape)
         self._awaited_from = np.zeros(shape)
@@ -105,7 +111,9 @@ class Epoch:
 
     def run(self) -> Steps:
         """The epoch as a process: starts all ranks and ends when the last one does."""
-        yield self._env.all_of([self._env.process(self._rank(rank)) for rank in range(self._scenario.world_size)])
+        yield self._env.all_of(
+            [self._env.process(self._rank(rank)) for rank in range(self._scenario.world_size)]
+        )
 
     def record(self) -> EpochRecord:
         """The rows of the epoch, when it is over."""
@@ -114,22 +122,38 @@ class Epoch:
         bounds = ranks.reshape(len(ranks), plan.iterations, -1).swapaxes(0, 1)
         nbytes = np.zeros((*bounds.shape[:2], len(PHASES)))
         nbytes[..., 0] = plan.training.nbytes
-        nbytes[..., 7] = self._scenario.workload.model.gradient_size if self._scenario.world_size > 1 else 0.0
+        nbytes[..., 7] = (
+            self._scenario.workload.model.gradient_size if self._scenario.world_size > 1 else 0.0
+        )
         if self.exchange:
             nbytes[..., 9] = self.exchange.sent
-        looked_at = np.zeros((1, len(ranks), 1)) if plan.inference is None else plan.inference.nbytes.sum(axis=0)[None, :, None]
+        looked_at = (
+            np.zeros((1, len(ranks), 1))
+            if plan.inference is None
+            else plan.inference.nbytes.sum(axis=0)[None, :, None]
+        )
         rows = [
             phase_rows(plan.epoch, ["importance"], self._measured, looked_at, final=True),
             phase_rows(plan.epoch, PHASES, bounds, nbytes),
-            phase_rows(plan.epoch, FINAL, self._final, np.zeros((1, self._scenario.world_size, len(FINAL))), final=True),
+            phase_rows(
+                plan.epoch,
+                FINAL,
+                self._final,
+                np.zeros((1, self._scenario.world_size, len(FINAL))),
+                final=True,
+            ),
         ]
         if self.exchange:
             until = np.minimum(self._delivered, self._awaited_from)
             hidden = np.stack([self._sent_until, np.maximum(until, self._sent_until)], axis=-1)
-            rows.append(phase_rows(plan.epoch, ["exchange_hidden"], hidden, np.zeros((*hidden.shape[:2], 1))))
+            rows.append(
+                phase_rows(
+                    plan.epoch, ["exchange_hidden"], hidden, np.zeros((*hidden.shape[:2], 1))
+                )
+            )
         return EpochRecord(rows, float(self._final[0, :, -1].max()))
 
-    # ------------------------------------------------------------------------------------------------------------- one rank
+    # ------------------------------------------------------------------------------------- one rank
 
     def _rank(self, rank: int) -> Steps:
         env, exchange, loaders = self._env, self.exchange, self.loaders
@@ -146,7 +170,13 @@ class Epoch:
             forward = self._forward[rank][iteration]
             yield env.timeout(forward + self._backward[rank][iteration])
             computed = env.now
-            bounds = [begin, min(max(read_at, begin), loaded), loaded, min(loaded + forward, computed), computed]
+            bounds = [
+                begin,
+                min(max(read_at, begin), loaded),
+                loaded,
+                min(loaded + forward, computed),
+                computed,
+            ]
             if exchange is not None and pending >= 0:
                 yield from self._synchronise(exchange, rank, pending, bounds)
                 pending = -1
@@ -168,7 +198,8 @@ class Epoch:
         yield from self._wind_up(rank, pending)
 
     def _measure_importance(self, rank: int) -> Steps:
-        """The inference pass over the rank's shard, if importance is measured; the exchange of what pairing needs to know."""
+        """The inference pass over the rank's shard, if importance is measured; the exchange of what
+        pairing needs to know."""
         env, loaders = self._env, self.inference
         self._measured[0, rank] = env.now
         if loaders is not None:
@@ -191,8 +222,11 @@ class Epoch:
             self._iterations_done += 1
             self._progress(self._iterations_done)
 
-    def _communicate(self, exchange: Exchange, rank: int, iteration: int, bounds: list[float]) -> Steps:
-        """Host work and barriers of sending; the work is noted before the waiting, whatever their order was."""
+    def _communicate(
+        self, exchange: Exchange, rank: int, iteration: int, bounds: list[float]
+    ) -> Steps:
+        """Host work and barriers of sending; the work is noted before the waiting, whatever their
+        order was."""
         begin = self._env.now
         before = float(self._clock.network.accounts[rank])
         group = exchange.start(rank, iteration)
@@ -205,10 +239,13 @@ class Epoch:
         bounds += [min(begin + worked, now), now]
         self._sent_until[iteration, rank] = now
 
-    def _synchronise(self, exchange: Exchange, rank: int, iteration: int, bounds: list[float]) -> Steps:
+    def _synchronise(
+        self, exchange: Exchange, rank: int, iteration: int, bounds: list[float]
+    ) -> Steps:
         """Wait for the own messages, store what came, then meet the others."""
         self._awaited_from[iteration, rank] = self._env.now
-        delivered = self._sent_until[iteration, rank]  # a rank that neither sends nor receives has nothing in flight
+        # a rank that neither sends nor receives has nothing in flight
+        delivered = self._sent_until[iteration, rank]
         group = exchange.delivery(rank)
         if group >= 0:
             event = self._clock.completion(group)
@@ -235,7 +272,8 @@ class Epoch:
         bounds += [min(start + worked, end), end]
 
     def _wind_up(self, rank: int, pending: int) -> Steps:
-        """After the last iteration: its messages, the removal of what was sent, and the end of the epoch, which all reach together."""
+        """After the last iteration: its messages, the removal of what was sent, and the end of the
+        epoch, which all reach together."""
         bounds = [self._env.now]
         if self.exchange is not None:
             if pending >= 0:
@@ -250,18 +288,25 @@ class Epoch:
         bounds.append(self._env.now)
         self._final[0, rank] = bounds
 
-    # ------------------------------------------------------------------------------------------------------------- transfers
+    # ------------------------------------------------------------------------------------ transfers
 
     def _allreduce_batch(self) -> TransferBatch | None:
         workload, resources = self._scenario.workload, self._resources
         flows = workload.allreduce.flows(resources.host_of, workload.model.gradient_size)
         if flows is None:
             return None
-        batch = tasks(len(flows.src), work=flows.nbytes, nbytes=flows.nbytes, cap=flows.cap, delay=flows.latency)
+        batch = tasks(
+            len(flows.src),
+            work=flows.nbytes,
+            nbytes=flows.nbytes,
+            cap=flows.cap,
+            delay=flows.latency,
+        )
         return TransferBatch(batch, resources.gradient(flows.src, flows.dst, flows.rail))
 
     def _allreduce(self, event: simpy.Event) -> None:
-        """The last rank has its gradients: post its flows. All ranks go on when the slowest has ended and weights are updated."""
+        """The last rank has its gradients: post its flows. All ranks go on when the slowest has
+        ended and weights are updated."""
         if self._flows is None:
             self._reduced(event)
             return

@@ -1,4 +1,5 @@
-"""A shared network for any SimPy model: transfers over links, whose ends are events. Any of the three network models."""
+"""A shared network for any SimPy model: transfers over links, whose ends are events. Any of the
+three network models."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class LinkStatistics(NamedTuple):
     Attributes:
         nbytes: (links,) bytes carried, those of transfers under way included.
         busy_seconds: (links,) s with any traffic.
-        peak_utilisation: (links,) highest share of the capacity in use at any moment, from 0 to 1; with `Analytic` it can be more, since
-            links are not shared.
+        peak_utilisation: (links,) highest share of the capacity in use at any moment, from 0 to 1;
+            with `Analytic` it can be more, since links are not shared.
     """
 
     nbytes: Floats
@@ -51,8 +52,11 @@ class _Clock(NetworkClock):
         super().__init__(env, network)
         self._promised: dict[int, tuple[simpy.Event, Callable[[float], Any]]] = {}
 
-    def promise(self, batch: TransferBatch, group: int, value: Callable[[float], Any]) -> simpy.Event:
-        """Post the transfers of a group; the event of its completion at time t has ``value(t)`` as its value."""
+    def promise(
+        self, batch: TransferBatch, group: int, value: Callable[[float], Any]
+    ) -> simpy.Event:
+        """Post the transfers of a group; the event of its completion at time t has ``value(t)`` as
+        its value."""
         self.post(batch)
         self.network.watch(group)
         event = self.env.event()
@@ -69,12 +73,14 @@ class _Clock(NetworkClock):
 class SharedNetwork:
     """Directed links in a SimPy environment, and transfers over them.
 
-    A transfer spends the sum of its links' latencies and moves its bytes as the model says. By default it spends the latencies first and
-    uses no link meanwhile; then, at every moment, the transfers under way share every link max-min fairly. It needs nothing else of
-    simshuffle: routes are lists of link numbers.
+    A transfer spends the sum of its links' latencies and moves its bytes as the model says. By
+    default it spends the latencies first and uses no link meanwhile; then, at every moment, the
+    transfers under way share every link max-min fairly. It needs nothing else of simshuffle: routes
+    are lists of link numbers.
 
-    With `Analytic` no link is ever shared, and a rate limit still holds. With `Packet` all links carry packets; the ones of a transfer with
-    a rate limit are sent in up to 16 parts, evenly spread, and the transfer ends no earlier than its limit allows.
+    With `Analytic` no link is ever shared, and a rate limit still holds. With `Packet` all links
+    carry packets; the ones of a transfer with a rate limit are sent in up to 16 parts, evenly
+    spread, and the transfer ends no earlier than its limit allows.
 
     Args:
         env: the environment; it may hold several networks.
@@ -82,11 +88,13 @@ class SharedNetwork:
         capacity: (links,) bytes/s, greater than 0.
         latency: (links,) s, at least 0; None for none.
         max_hops: links of the longest route.
-        model: of the links; None for `Fluid`. One that does not put the messages of a pair in order (`Analytic`,
-            ``Fluid(fair_share="message")``) does not put the transfers of a pair in order either.
+        model: of the links; None for `Fluid`. One that does not put the messages of a pair in order
+            (`Analytic`, ``Fluid(fair_share="message")``) does not put the transfers of a pair in
+            order either.
 
     Raises:
-        ValueError: both or neither of ``links`` and ``capacity`` are given, or a number is out of range.
+        ValueError: both or neither of ``links`` and ``capacity`` are given, or a number is out of
+            range.
     """
 
     def __init__(
@@ -123,20 +131,27 @@ class SharedNetwork:
         self._hops_before = 0
 
     def transfer(
-        self, route: Sequence[int], nbytes: float, *, pair: Hashable | None = None, rate_limit: float | None = None
+        self,
+        route: Sequence[int],
+        nbytes: float,
+        *,
+        pair: Hashable | None = None,
+        rate_limit: float | None = None,
     ) -> simpy.Event:
         """Start a transfer now.
 
         Args:
-            route: the links it uses, each once; an empty one takes no time, unless there is a rate limit.
+            route: the links it uses, each once; an empty one takes no time, unless there is a rate
+                limit.
             nbytes: bytes, at least 0; with 0 it takes its latency alone.
-            pair: transfers of one pair go one after the other, in the order in which their latencies have passed (in that of starting with
-                `Packet`, where the pair is a queue pair); None for no pair.
+            pair: transfers of one pair go one after the other, in the order in which their
+                latencies have passed (in that of starting with `Packet`, where the pair is a queue
+                pair); None for no pair.
             rate_limit: bytes/s that it never exceeds; None for no limit.
 
         Returns:
-            An event that is triggered when the transfer ends, with a `Transferred` as its value. A process that stops waiting for it, since
-            it was interrupted, does not stop the transfer.
+            An event that is triggered when the transfer ends, with a `Transferred` as its value. A
+            process that stops waiting for it, since it was interrupted, does not stop the transfer.
 
         Raises:
             ValueError: a link does not exist or is named twice, or a number is out of range.
@@ -168,7 +183,8 @@ class SharedNetwork:
         pairs: Iterable[Hashable | None] | None = None,
         rate_limits: Iterable[float | None] | None = None,
     ) -> simpy.Event:
-        """Start many transfers now: as many calls of `transfer`, but much faster, and one event for all of them.
+        """Start many transfers now: as many calls of `transfer`, but much faster, and one event for
+        all of them.
 
         Args:
             routes: for each transfer the links it uses.
@@ -177,7 +193,8 @@ class SharedNetwork:
             rate_limits: for each transfer its limit (bytes/s) or None; None if none is limited.
 
         Returns:
-            An event that is triggered when the last of them ends. Its value is an (n,) array of the times (s) at which they ended.
+            An event that is triggered when the last of them ends. Its value is an (n,) array of the
+            times (s) at which they ended.
 
         Raises:
             ValueError: as `transfer`, or lengths that do not fit.
@@ -185,11 +202,18 @@ class SharedNetwork:
         """
         paths = [self._checked_route(route) for route in routes]
         count = len(paths)
-        sizes = np.broadcast_to(as_floats(nbytes), (count,)) if np.ndim(nbytes) == 0 else as_floats(nbytes)
+        sizes = (
+            np.broadcast_to(as_floats(nbytes), (count,))
+            if np.ndim(nbytes) == 0
+            else as_floats(nbytes)
+        )
         keys = [NO_PAIR] * count if pairs is None else [self._pair(pair) for pair in pairs]
         limits = [inf] * count if rate_limits is None else [_limit(limit) for limit in rate_limits]
         if not sizes.shape == (count,) or not count == len(keys) == len(limits):
-            raise ValueError(f"{count} routes, nbytes of shape {sizes.shape}, {len(keys)} pairs, {len(limits)} rate limits do not fit")
+            raise ValueError(
+                f"{count} routes, nbytes of shape {sizes.shape}, {len(keys)} pairs, {len(limits)}"
+                " rate limits do not fit"
+            )
         if not np.all(np.isfinite(sizes) & (sizes >= 0)):
             raise ValueError("nbytes must be finite and at least 0")
         self._now()
@@ -199,7 +223,14 @@ class SharedNetwork:
         group = self._network.open_group(count)
         room, first = self._take_tags(count)
         columns = tasks(
-            count, work=sizes, nbytes=sizes, cap=limits, delay=delays, pair=keys, group=group, tag=np.arange(first, first + count)
+            count,
+            work=sizes,
+            nbytes=sizes,
+            cap=limits,
+            delay=delays,
+            pair=keys,
+            group=group,
+            tag=np.arange(first, first + count),
         )
 
         def ends(_: float) -> Floats:
@@ -209,8 +240,10 @@ class SharedNetwork:
         return self._clock.promise(TransferBatch(columns, pad_routes(paths)), group, ends)
 
     def link_statistics(self) -> LinkStatistics:
-        """What every link has carried, and how long and how much it was in use, from the start until now: copies."""
-        self._clock.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))  # brings the network to this moment
+        """What every link has carried, and how long and how much it was in use, from the start
+        until now: copies."""
+        # brings the network to this moment
+        self._clock.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))
         self._network.settle()
         links = self._network.links
         return LinkStatistics(links["work"].copy(), links["busy"].copy(), links["peak"].copy())
@@ -222,11 +255,16 @@ class SharedNetwork:
             raise ValueError(f"a route must be a list of link numbers; got {route!r}") from None
         if links:
             if min(links) < 0 or max(links) >= len(self._latency):
-                raise ValueError(f"a route must hold links from 0 to {len(self._latency) - 1}; got {links}")
+                raise ValueError(
+                    f"a route must hold links from 0 to {len(self._latency) - 1}; got {links}"
+                )
             if len(set(links)) < len(links):
                 raise ValueError(f"a route must not use a link twice; got {links}")
             if len(links) > self.max_hops:
-                raise ValueError(f"a route of {len(links)} links; give SharedNetwork a max_hops of at least that, now {self.max_hops}")
+                raise ValueError(
+                    f"a route of {len(links)} links; give SharedNetwork a max_hops of at least"
+                    f" that, now {self.max_hops}"
+                )
         return links
 
     def _now(self) -> float:
@@ -234,8 +272,8 @@ class SharedNetwork:
         now = float(self.env.now)
         if self._network.now - now > AHEAD * now:
             raise RuntimeError(
-                f"the network has run ahead to {self._network.now} s: start transfers in processes, in callbacks, or between calls of "
-                "env.run(), not between calls of env.step()"
+                f"the network has run ahead to {self._network.now} s: start transfers in processes,"
+                " in callbacks, or between calls of env.run(), not between calls of env.step()"
             )
         return now
 

@@ -16,7 +16,8 @@ Amount = TypeVar("Amount", float, NDArray[np.float64])
 class LocalSsd(Sourced):
     """One SSD of a host. Its device time is the resource that reads and writes share.
 
-    ``iops`` is the most requests that it reads a second, over the number in flight; None for no limit but bandwidth and ``latency``.
+    ``iops`` is the most requests that it reads a second, over the number in flight; None for no
+    limit but bandwidth and ``latency``.
     """
 
     capacity: PositiveNBytes
@@ -25,8 +26,11 @@ class LocalSsd(Sourced):
     latency: Seconds
     iops: FrequencyByCount | None = None
 
-    def read_seconds(self, nbytes: Amount, requests: Amount | None = None, queue_depth: float = 1.0) -> Amount:
-        """Device time (s) to read ``nbytes`` bytes in ``requests`` requests (None: few), ``queue_depth`` of the host's being in flight.
+    def read_seconds(
+        self, nbytes: Amount, requests: Amount | None = None, queue_depth: float = 1.0
+    ) -> Amount:
+        """Device time (s) to read ``nbytes`` bytes in ``requests`` requests (None: few),
+        ``queue_depth`` of the host's being in flight.
 
         The larger of bytes / bandwidth and requests / iops(queue depth).
         """

@@ -25,11 +25,13 @@ class Memory(Sourced):
         return self
 
     def repeat_hits(self, nbytes: float) -> float:
-        """Share of the reads that hit when a set of ``nbytes`` bytes is read again, in a new random order each time.
+        """Share of the reads that hit when a set of ``nbytes`` bytes is read again, in a new random
+        order each time.
 
-        With an LRU cache that holds a share c < 1 of the set: the reads of one item in two successive orders are at uniform positions u
-        and v, and 1 - u(1 - v) of the set is read between them, so it hits if u(1 - v) >= 1 - c, which has the probability
-        c + (1 - c) ln(1 - c). Derived here; checked against a simulated cache in tests/contracts.
+        With an LRU cache that holds a share c < 1 of the set: the reads of one item in two
+        successive orders are at uniform positions u and v, and 1 - u(1 - v) of the set is read
+        between them, so it hits if u(1 - v) >= 1 - c, which has the probability c + (1 - c) ln(1 -
+        c). Derived here; checked against a simulated cache in tests/contracts.
         """
         if nbytes <= self.page_cache:
             return 1.0
@@ -37,15 +39,21 @@ class Memory(Sourced):
         return 1.0 - missing + (missing * math.log(missing) if missing > 0 else 0.0)
 
     def redrawn_hits(self, nbytes: float, share: float, epochs: int) -> float:
-        """Expected share of the reads that hit when a random ``share`` of ``nbytes`` bytes was read in each of ``epochs`` epochs before.
+        """Expected share of the reads that hit when a random ``share`` of ``nbytes`` bytes was read
+        in each of ``epochs`` epochs before.
 
-        A sample was last read j epochs ago with the probability share (1 - share)^(j - 1), at position u of that epoch; it is now read at
-        position v, and 1 - (1 - share (1 - u)) (1 - share)^(j - 1) (1 - share v) of the set was read in between. Mean over u and v.
+        A sample was last read j epochs ago with the probability share (1 - share)^(j - 1), at
+        position u of that epoch; it is now read at position v, and 1 - (1 - share (1 - u)) (1 -
+        share)^(j - 1) (1 - share v) of the set was read in between. Mean over u and v.
         """
         middles = (np.arange(50) + 0.5) / 50
         head, tail = 1.0 - share * middles[:, None], 1.0 - share * (1.0 - middles)
         hits = 0.0
         for spared in (1.0 - share) ** np.arange(epochs):
-            there = 1.0 - tail * spared * head <= self.page_cache / nbytes if self.page_cache < nbytes else np.ones(1)
+            there = (
+                1.0 - tail * spared * head <= self.page_cache / nbytes
+                if self.page_cache < nbytes
+                else np.ones(1)
+            )
             hits += share * float(spared) * float(there.mean())
         return hits

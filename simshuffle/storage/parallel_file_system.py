@@ -16,11 +16,13 @@ Load = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, lt=1)]
 class ParallelFileSystem(Sourced):
     """A file system that all hosts share.
 
-    A file is opened first, which takes ``latency`` and one of ``open_rate`` operations a second of the servers, then its bytes come at
-    a share of ``read_bandwidth`` through the network. ``links_per_switch`` links of ``link_bandwidth`` tie it to every topmost switch.
+    A file is opened first, which takes ``latency`` and one of ``open_rate`` operations a second of
+    the servers, then its bytes come at a share of ``read_bandwidth`` through the network.
+    ``links_per_switch`` links of ``link_bandwidth`` tie it to every topmost switch.
 
-    ``client_bandwidth`` is what one host gets at most, over the number of hosts of the run; None for no such limit. ``background_load`` is
-    the share of bandwidth and operations that other users take.
+    ``client_bandwidth`` is what one host gets at most, over the number of hosts of the run; None
+    for no such limit. ``background_load`` is the share of bandwidth and operations that other users
+    take.
     """
 
     read_bandwidth: Bandwidth
@@ -42,8 +44,11 @@ class ParallelFileSystem(Sourced):
         """Files opened a second that the background load leaves."""
         return self.open_rate * (1.0 - self.background_load)
 
-    def open_cap(self, samples_per_file: int, samples_per_request: int, in_flight: float = 1.0) -> float:
-        """Most files (1/s) that a reader opens whose requests take ``latency`` each, ``in_flight`` at once; inf without latency.
+    def open_cap(
+        self, samples_per_file: int, samples_per_request: int, in_flight: float = 1.0
+    ) -> float:
+        """Most files (1/s) that a reader opens whose requests take ``latency`` each, ``in_flight``
+        at once; inf without latency.
 
         A file takes samples_per_file / samples_per_request requests.
         """

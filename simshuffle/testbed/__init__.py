@@ -1,4 +1,5 @@
-"""A measured truth that anyone can repeat: a small network of Linux network namespaces, measured and simulated."""
+"""A measured truth that anyone can repeat: a small network of Linux network namespaces, measured
+and simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The bed as simshuffle sees it: a tapered leaf-spine tree, its directed links and its static routes. Nothing is built here."""
+"""The bed as simshuffle sees it: a tapered leaf-spine tree, its directed links and its static
+routes. Nothing is built here."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Shape:
 
 MOST_HOSTS = 16
 RATES = (1e6 / 8, 200e6 / 8)
-"""The lowest and highest rate, bytes/s: beyond it packets of two cores' work would be measured, not the network."""
+"""The lowest and highest rate, bytes/s: beyond it packets of two cores' work would be measured, not
+the network."""
 
 
 def checked(shape: Shape) -> Shape:
@@ -52,11 +54,25 @@ def checked(shape: Shape) -> Shape:
     rules = [
         ("--leaves", "must be at least 2", shape.leaves, shape.leaves >= 2),
         ("--hosts-per-leaf", "must be at least 2", shape.hosts_per_leaf, shape.hosts_per_leaf >= 2),
-        ("--spines", "must be from 1 to the hosts of a leaf", shape.spines, 1 <= shape.spines <= shape.hosts_per_leaf),
+        (
+            "--spines",
+            "must be from 1 to the hosts of a leaf",
+            shape.spines,
+            1 <= shape.spines <= shape.hosts_per_leaf,
+        ),
         ("--leaves", f"at most {MOST_HOSTS} hosts in all", shape.hosts, shape.hosts <= MOST_HOSTS),
-        ("--rate", "must be from 1 to 200 Mbit/s", f"{shape.rate * 8 / 1e6:g} Mbit/s", RATES[0] <= shape.rate <= RATES[1]),
+        (
+            "--rate",
+            "must be from 1 to 200 Mbit/s",
+            f"{shape.rate * 8 / 1e6:g} Mbit/s",
+            RATES[0] <= shape.rate <= RATES[1],
+        ),
     ]
-    problems = [Problem(option, rule, str(value), "Choose another value.") for option, rule, value, holds in rules if not holds]
+    problems = [
+        Problem(option, rule, str(value), "Choose another value.")
+        for option, rule, value, holds in rules
+        if not holds
+    ]
     if problems:
         raise InputError(problems, "command line")
     return shape
@@ -70,7 +86,8 @@ class Bed:
 
     Attributes:
         shape: as given.
-        links: (links,) names 'from>to'; link 2c leads one way over cable c, link 2c + 1 the other way.
+        links: (links,) names 'from>to'; link 2c leads one way over cable c, link 2c + 1 the other
+            way.
         ends: (links,) the two nodes of each, as (from, to).
         nodes: all nodes, hosts first.
     """
@@ -92,15 +109,20 @@ class Bed:
         self.links = self._table.links.names
         self.ends = [(a, b) for name in self.links for a, b in [name.split(">")]]
         self.host_names = [name for name, kind in graph.nodes(data="kind") if kind == "host"]
-        self.nodes = self.host_names + [name for name, kind in graph.nodes(data="kind") if kind != "host"]
-        self._ports = np.array([self._table.endpoints(name)[0] for name in self.host_names], np.int32)
+        self.nodes = self.host_names + [
+            name for name, kind in graph.nodes(data="kind") if kind != "host"
+        ]
+        self._ports = np.array(
+            [self._table.endpoints(name)[0] for name in self.host_names], np.int32
+        )
 
     def leaf(self, host: int) -> int:
         """Number of the leaf switch of a host."""
         return host // self.shape.hosts_per_leaf
 
     def routes(self, src: Ints, dst: Ints) -> Ints:
-        """Links from each host of ``src`` to that of ``dst``: (n, longest) int32, padded with -1."""
+        """Links from each host of ``src`` to that of ``dst``: (n, longest) int32, padded with
+        -1."""
         return self._table.routes(self._ports[src], self._ports[dst])
 
     @cached_property
@@ -115,7 +137,8 @@ class Bed:
 
     @cached_property
     def next_links(self) -> dict[str, dict[int, int]]:
-        """For each node the link that leads on to each host (by number): its routing table, which looks at the destination alone."""
+        """For each node the link that leads on to each host (by number): its routing table, which
+        looks at the destination alone."""
         out: dict[str, dict[int, int]] = {node: {} for node in self.nodes}
         for _, dst, route in self._pairs:
             for link in route:

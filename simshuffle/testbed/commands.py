@@ -1,6 +1,7 @@
 """The text of all commands that build a bed of network namespaces. Nothing is run here.
 
-A cable is two veth pairs: ``d<cable>`` is shaped and carries data; ``a<cable>`` is not, and carries packets without payload.
+A cable is two veth pairs: ``d<cable>`` is shaped and carries data; ``a<cable>`` is not, and carries
+packets without payload.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from simshuffle.testbed.bed import Bed
 
 PREFIX = "simshuffle"
 MTU = 1500  # bytes of an IP packet; the default of Ethernet
-BURST = 24_000  # bytes that tbf lets pass at once: a timer that comes 5 ms late at 40 Mbit/s costs nothing
-QUEUE = 400  # packets of one pair of hosts before a link; more than the window below, so nothing is ever dropped
+# bytes that tbf lets pass at once: a timer that comes 5 ms late at 40 Mbit/s costs nothing
+BURST = 24_000
+# packets of one pair of hosts before a link; more than the window below, so nothing is ever dropped
+QUEUE = 400
 SMALL = 128  # bytes: an IP packet below this length is taken for a bare acknowledgement
 CONGESTION_CONTROL = "reno"  # in every kernel; where nothing is dropped they are all alike
 WINDOW = 524_288  # bytes of a receiver's buffer, of which Linux advertises half
@@ -79,7 +82,8 @@ def node(bed: Bed, name: str) -> NodeCommands:
     """The commands for one node."""
     leaving = [link for link, (near, _) in enumerate(bed.ends) if near == name]
     is_host = name in bed.host_names
-    ip = ["link set lo up"]  # its address makes the table of local addresses, without which the kernel takes no route
+    # its address makes the table of local addresses, without which the kernel takes no route
+    ip = ["link set lo up"]
     for link in leaving:
         device = data_device(link)
         ip += [
@@ -93,13 +97,19 @@ def node(bed: Bed, name: str) -> NodeCommands:
         ip.append(f"addr add {address(own)}/32 dev {data_device(leaving[0])}")
     for host, link in sorted(bed.next_links[name].items()):
         source = f" src {address(bed.host_names.index(name))}" if is_host else ""
-        ip.append(f"route add {address(host)}/32 via {_gateway(link)} dev {data_device(link)} onlink{source}")
-    return NodeCommands(_settings(is_host), ip, [line for link in leaving for line in shaping(bed, link)])
+        ip.append(
+            f"route add {address(host)}/32 via {_gateway(link)} dev {data_device(link)}"
+            f" onlink{source}"
+        )
+    return NodeCommands(
+        _settings(is_host), ip, [line for link in leaving for line in shaping(bed, link)]
+    )
 
 
 def _settings(is_host: bool) -> dict[str, str]:
     common = {
-        "net/ipv4/conf/all/rp_filter": "0",  # acknowledgements arrive on another device than the way back leads out of
+        # acknowledgements arrive on another device than the way back leads out of
+        "net/ipv4/conf/all/rp_filter": "0",
         "net/ipv4/conf/default/rp_filter": "0",
     }
     if not is_host:
@@ -113,24 +123,35 @@ def _settings(is_host: bool) -> dict[str, str]:
 
 
 def shaping(bed: Bed, link: int) -> list[str]:
-    """Lines for ``tc -batch`` at the near end of a link: acknowledgements around the shaper, pairs of hosts in turn, then tbf."""
+    """Lines for ``tc -batch`` at the near end of a link: acknowledgements around the shaper, pairs
+    of hosts in turn, then tbf."""
     device, pairs = data_device(link), bed.crossing[link]
     lines = [
-        f"qdisc add dev {device} root handle 1: tbf rate {round(bed.shape.rate * 8)}bit burst {BURST}b limit {QUEUE * MTU}b",
+        (
+            f"qdisc add dev {device} root handle 1: tbf rate {round(bed.shape.rate * 8)}bit burst"
+            f" {BURST}b limit {QUEUE * MTU}b"
+        ),
         f"qdisc add dev {device} parent 1:1 handle 10: htb default 1",
         f"class add dev {device} parent 10: classid 10:1 htb rate {WIDE} quantum {MTU + 14}",
     ]
     for number, (src, dst) in enumerate(pairs, start=2):
         lines += [
-            f"class add dev {device} parent 10: classid 10:{number:x} htb rate {WIDE} quantum {MTU + 14}",
+            (
+                f"class add dev {device} parent 10: classid 10:{number:x} htb rate {WIDE} quantum"
+                f" {MTU + 14}"
+            ),
             f"qdisc add dev {device} parent 10:{number:x} pfifo limit {QUEUE}",
-            f"filter add dev {device} parent 10: protocol ip prio 1 u32 match ip src {address(src)}/32 match ip dst {address(dst)}/32 "
-            f"flowid 10:{number:x}",
+            (
+                f"filter add dev {device} parent 10: protocol ip prio 1 u32 match ip src"
+                f" {address(src)}/32 match ip dst {address(dst)}/32 flowid 10:{number:x}"
+            ),
         ]
     mask = 0x10000 - SMALL
     return [
         *lines,
         f"qdisc add dev {device} clsact",
-        f"filter add dev {device} egress protocol ip prio 1 u32 match u16 0 {mask:#06x} at 2 "
-        f"action mirred egress redirect dev a{link // 2}",
+        (
+            f"filter add dev {device} egress protocol ip prio 1 u32 match u16 0 {mask:#06x} at 2 "
+            f"action mirred egress redirect dev a{link // 2}"
+        ),
     ]

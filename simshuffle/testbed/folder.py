@@ -20,10 +20,24 @@ from simshuffle.testbed import commands, figures, worker
 from simshuffle.testbed.bed import Bed
 from simshuffle.testbed.measure import Progress, Run, measure_all
 from simshuffle.testbed.settings import Settings
-from simshuffle.testbed.tables import FLOW_COLUMNS, PATTERN_COLUMNS, RUN_COLUMNS, SUMMARY, VERDICT_COLUMNS, Tables, summary, tables
+from simshuffle.testbed.tables import (
+    FLOW_COLUMNS,
+    PATTERN_COLUMNS,
+    RUN_COLUMNS,
+    SUMMARY,
+    VERDICT_COLUMNS,
+    Tables,
+    summary,
+    tables,
+)
 
 KIND = "testbed"
-COLUMNS = {"flows": FLOW_COLUMNS, "runs": RUN_COLUMNS, "patterns": PATTERN_COLUMNS, "verdicts": VERDICT_COLUMNS}
+COLUMNS = {
+    "flows": FLOW_COLUMNS,
+    "runs": RUN_COLUMNS,
+    "patterns": PATTERN_COLUMNS,
+    "verdicts": VERDICT_COLUMNS,
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,9 @@ class Measurement:
         return write_folder(folder, self._fill, replace=replace)
 
     def _fill(self, folder: Path) -> None:
-        (folder / "meta.json").write_text(json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        (folder / "meta.json").write_text(
+            json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
         about = {f"{name}.csv": columns for name, columns in COLUMNS.items()}
         (folder / "columns.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         for name in COLUMNS:
@@ -64,8 +80,15 @@ class Measurement:
             self.summary.to_csv(file, index=False, columns=list(SUMMARY))
 
     def as_json(self) -> str:
-        """Patterns, verdicts and what is known about the measurement, as one JSON object; what is empty becomes null."""
-        return json_text({"patterns": rows(self.tables.patterns), "verdicts": rows(self.tables.verdicts), "meta": self.meta})
+        """Patterns, verdicts and what is known about the measurement, as one JSON object; what is
+        empty becomes null."""
+        return json_text(
+            {
+                "patterns": rows(self.tables.patterns),
+                "verdicts": rows(self.tables.verdicts),
+                "meta": self.meta,
+            }
+        )
 
 
 def measurement(bed: Bed, settings: Settings, progress: Progress | None) -> Measurement:

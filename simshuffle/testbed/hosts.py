@@ -31,9 +31,12 @@ class Measured:
 
     Attributes:
         finish: (flows,) s from the common start to the last byte of each flow.
-        waited: the longest time (s) that the process of a host stood in the queue for a processor, in all.
-        late: the longest time (s) by which a process here got a processor too late after a short sleep.
-        busy, steal: shares of the time of all processors in which they worked, for anyone, or belonged to another machine.
+        waited: the longest time (s) that the process of a host stood in the queue for a processor,
+            in all.
+        late: the longest time (s) by which a process here got a processor too late after a short
+            sleep.
+        busy, steal: shares of the time of all processors in which they worked, for anyone, or
+            belonged to another machine.
     """
 
     finish: list[float]
@@ -59,11 +62,16 @@ class Processors:
     @classmethod
     def now(cls) -> Processors:
         """As the kernel counts them at this moment."""
-        user, nice, system, idle, iowait, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
-        return cls(idle + iowait, steal, user + nice + system + idle + iowait + irq + softirq + steal)
+        user, nice, system, idle, iowait, irq, softirq, steal = map(
+            int, Path("/proc/stat").read_text().split()[1:9]
+        )
+        return cls(
+            idle + iowait, steal, user + nice + system + idle + iowait + irq + softirq + steal
+        )
 
     def shares(self, later: Processors) -> tuple[float, float]:
-        """Shares of the time until ``later`` in which they worked, and in which they were taken away."""
+        """Shares of the time until ``later`` in which they worked, and in which they were taken
+        away."""
         total = max(later.total - self.total, 1)
         steal = (later.steal - self.steal) / total
         return 1.0 - (later.idle - self.idle) / total - steal, steal
@@ -76,7 +84,8 @@ class Crew:
         processes: one for each host, in their order.
 
     Attributes:
-        late: the longest time (s) by which this process was woken too late since it was last set to 0.
+        late: the longest time (s) by which this process was woken too late since it was last set to
+            0.
     """
 
     def __init__(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -103,7 +112,8 @@ class Crew:
         """Messages from all hosts as (host, message), for as long as they are asked for.
 
         Raises:
-            SimshuffleError: a host died, or nothing more came before the monotonic time ``deadline``.
+            SimshuffleError: a host died, or nothing more came before the monotonic time
+                ``deadline``.
         """
         while True:
             begun = time.monotonic()
@@ -112,7 +122,10 @@ class Crew:
                 self.late = max(self.late, time.monotonic() - begun - TICK)
                 if begun < deadline:
                     continue
-                raise SimshuffleError("the hosts of the testbed did not finish in time; give fewer bytes or a higher rate")
+                raise SimshuffleError(
+                    "the hosts of the testbed did not finish in time; give fewer bytes or a higher"
+                    " rate"
+                )
             for key, _ in ready:
                 host: int = key.data
                 piece = _pipe(self._processes[host].stdout).read1()  # type: ignore[attr-defined]
@@ -136,7 +149,10 @@ class Crew:
         process.kill()
         process.wait()
         said = _pipe(process.stderr).read().decode(errors="replace").strip().splitlines()
-        return f"host {host} of the testbed ended with status {process.returncode}: {said[-1] if said else 'it said nothing'}"
+        return (
+            f"host {host} of the testbed ended with status {process.returncode}:"
+            f" {said[-1] if said else 'it said nothing'}"
+        )
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
@@ -146,7 +162,12 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 @contextmanager
-def started(bed: Bed, run: str, command: Callable[[int], list[str]], environment: Callable[[int], dict[str, str]]) -> Iterator[Crew]:
+def started(
+    bed: Bed,
+    run: str,
+    command: Callable[[int], list[str]],
+    environment: Callable[[int], dict[str, str]],
+) -> Iterator[Crew]:
     """A process on every host; ended in the end, whatever happens.
 
     Args:
@@ -160,9 +181,17 @@ def started(bed: Bed, run: str, command: Callable[[int], list[str]], environment
         for host, name in enumerate(bed.host_names):
             full = in_namespace(commands.namespace(run, name), *command(host))
             pipe = subprocess.PIPE
-            # a session of its own: Ctrl-C on the terminal reaches the one who cleans up, and not the hosts
+            # a session of its own: Ctrl-C on the terminal reaches the one who cleans up, and not
+            # the hosts
             processes.append(
-                subprocess.Popen(full, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(host), start_new_session=True)  # noqa: S603
+                subprocess.Popen(  # noqa: S603
+                    full,
+                    stdin=pipe,
+                    stdout=pipe,
+                    stderr=pipe,
+                    env=environment(host),
+                    start_new_session=True,
+                )
             )
         yield Crew(processes)
     finally:
@@ -185,26 +214,44 @@ def _close(pipe: IO[bytes] | None) -> None:
 
 @contextmanager
 def gloo_hosts(bed: Bed, run: str, limit: float, meeting: Path) -> Iterator[Crew]:
-    """Hosts with torch.distributed, one rank each; they meet at the file ``meeting`` and end by themselves after ``limit`` s."""
+    """Hosts with torch.distributed, one rank each; they meet at the file ``meeting`` and end by
+    themselves after ``limit`` s."""
     script = str(Path(__file__).parent / "gloo_worker.py")
 
     def command(host: int) -> list[str]:
-        return [sys.executable, script, str(host), str(len(bed.host_names)), str(meeting), str(int(limit) + 10)]
+        return [
+            sys.executable,
+            script,
+            str(host),
+            str(len(bed.host_names)),
+            str(meeting),
+            str(int(limit) + 10),
+        ]
 
     def environment(host: int) -> dict[str, str]:
         link = next(link for link, (near, _) in enumerate(bed.ends) if near == bed.host_names[host])
-        return os.environ | {"GLOO_SOCKET_IFNAME": commands.data_device(link), "OMP_NUM_THREADS": "1"}
+        return os.environ | {
+            "GLOO_SOCKET_IFNAME": commands.data_device(link),
+            "OMP_NUM_THREADS": "1",
+        }
 
     with started(bed, run, command, environment) as crew:
-        crew.gather("ready", time.monotonic() + 120.0)  # eight processes import torch on perhaps two processors
+        # eight processes import torch on perhaps two processors
+        crew.gather("ready", time.monotonic() + 120.0)
         yield crew
 
 
 def gloo_order(pattern: Pattern, plan: ExchangePlan, host: int) -> dict[str, Any]:
-    """What a host of `gloo_hosts` has to do for the ``pattern`` of a ``plan``: a message out and one in for each step, or none."""
-    number = {(step, src): flow for flow, (step, src) in enumerate(zip(pattern.step, pattern.src, strict=True))}
+    """What a host of `gloo_hosts` has to do for the ``pattern`` of a ``plan``: a message out and
+    one in for each step, or none."""
+    number = {
+        (step, src): flow
+        for flow, (step, src) in enumerate(zip(pattern.step, pattern.src, strict=True))
+    }
     messages = []
-    for step, (target, sample) in enumerate(zip(plan.target.tolist(), plan.sample.tolist(), strict=True)):
+    for step, (target, sample) in enumerate(
+        zip(plan.target.tolist(), plan.sample.tolist(), strict=True)
+    ):
         source = target.index(host)
         out = [number[step, host], target[host], sample[host]] if target[host] != host else []
         into = [number[step, source], source, sample[source]] if source != host else []
@@ -214,17 +261,31 @@ def gloo_order(pattern: Pattern, plan: ExchangePlan, host: int) -> dict[str, Any
 
 @contextmanager
 def tcp_hosts(bed: Bed, run: str, limit: float) -> Iterator[Crew]:
-    """Hosts with a TCP connection from each to each other; they end by themselves after ``limit`` s."""
+    """Hosts with a TCP connection from each to each other; they end by themselves after ``limit``
+    s."""
     script = str(Path(__file__).parent / "worker.py")
 
     def command(host: int) -> list[str]:
-        return [sys.executable, "-I", "-S", script, str(host), commands.address(host), str(int(limit) + 10)]
+        return [
+            sys.executable,
+            "-I",
+            "-S",
+            script,
+            str(host),
+            commands.address(host),
+            str(int(limit) + 10),
+        ]
 
     with started(bed, run, command, lambda _: {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}) as crew:
         deadline = time.monotonic() + 30.0
         crew.gather("ready", deadline)
         for host in range(len(crew)):
-            crew.tell(host, connect=[[peer, commands.address(peer)] for peer in range(len(crew)) if peer != host])
+            crew.tell(
+                host,
+                connect=[
+                    [peer, commands.address(peer)] for peer in range(len(crew)) if peer != host
+                ],
+            )
         wanted = len(crew) * (len(crew) - 1)
         for _, message in crew.hear(deadline):
             wanted -= "accepted" in message
@@ -236,12 +297,18 @@ def tcp_hosts(bed: Bed, run: str, limit: float) -> Iterator[Crew]:
 def tcp_order(pattern: Pattern, host: int) -> dict[str, Any]:
     """What a host of `tcp_hosts` has to do for ``pattern``."""
     flows = range(len(pattern))
-    send = [[f, pattern.dst[f], pattern.nbytes[f], pattern.step[f], pattern.after[f]] for f in flows if pattern.src[f] == host]
+    send = [
+        [f, pattern.dst[f], pattern.nbytes[f], pattern.step[f], pattern.after[f]]
+        for f in flows
+        if pattern.src[f] == host
+    ]
     receive = [[f, pattern.src[f], pattern.nbytes[f]] for f in flows if pattern.dst[f] == host]
     return {"barrier": pattern.barrier, "send": send, "receive": receive}
 
 
-def measure(crew: Crew, pattern: Pattern, limit: float, order: Callable[[int], dict[str, Any]]) -> Measured:
+def measure(
+    crew: Crew, pattern: Pattern, limit: float, order: Callable[[int], dict[str, Any]]
+) -> Measured:
     """Run ``pattern`` once on the hosts of ``crew``, each of which gets its ``order``.
 
     Raises:

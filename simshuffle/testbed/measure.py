@@ -44,14 +44,16 @@ class Run:
 
 
 def held_up(measured: Measured) -> bool:
-    """Whether one hold-up was longer than a fiftieth of the run, or a twentieth of the processors' time was taken away."""
+    """Whether one hold-up was longer than a fiftieth of the run, or a twentieth of the processors'
+    time was taken away."""
     return measured.late > LATE_SHARE * measured.makespan or measured.steal > STEAL_SHARE
 
 
 def measure_all(bed: Bed, settings: Settings, progress: Progress | None) -> list[Run]:
     """Build the bed, measure, remove it; ``progress`` is told a name and the share that is done.
 
-    A run that was held up is measured again, at most once for each repetition; it stays in the list.
+    A run that was held up is measured again, at most once for each repetition; it stays in the
+    list.
 
     Raises:
         InputError: this machine cannot build a bed.
@@ -65,8 +67,14 @@ def measure_all(bed: Bed, settings: Settings, progress: Progress | None) -> list
         run = stack.enter_context(namespaces.built(bed))
         crews = {"tcp": stack.enter_context(hosts.tcp_hosts(bed, run, settings.limit))}
         if any(name in GLOO for name in made):
-            room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="simshuffle-", ignore_cleanup_errors=True)))
-            crews["gloo"] = stack.enter_context(hosts.gloo_hosts(bed, run, settings.limit, room / "meeting"))
+            room = Path(
+                stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="simshuffle-", ignore_cleanup_errors=True)
+                )
+            )
+            crews["gloo"] = stack.enter_context(
+                hosts.gloo_hosts(bed, run, settings.limit, room / "meeting")
+            )
         runs: list[Run] = []
         for repetition in range(1, settings.repetitions + 1):
             for number, (name, pattern) in enumerate(made.items()):
@@ -76,16 +84,31 @@ def measure_all(bed: Bed, settings: Settings, progress: Progress | None) -> list
                     if not held_up(measured):
                         break
                 if progress is not None:
-                    progress("measure", (repetition - 1 + (number + 1) / len(made)) / settings.repetitions)
+                    progress(
+                        "measure",
+                        (repetition - 1 + (number + 1) / len(made)) / settings.repetitions,
+                    )
         return runs
 
 
-def _measured(bed: Bed, settings: Settings, crews: dict[str, Crew], name: str, pattern: Pattern, deadline: float) -> Measured:
+def _measured(
+    bed: Bed,
+    settings: Settings,
+    crews: dict[str, Crew],
+    name: str,
+    pattern: Pattern,
+    deadline: float,
+) -> Measured:
     limit = min(10.0 + 5.0 * makespan(bed, pattern, Overhead()), deadline - time.monotonic())
     if limit <= 0:
-        raise SimshuffleError(f"the testbed did not finish within --limit {settings.limit:g} s; give a longer one or fewer --repetitions")
+        raise SimshuffleError(
+            f"the testbed did not finish within --limit {settings.limit:g} s; give a longer one or"
+            " fewer --repetitions"
+        )
     if name not in GLOO:
-        return hosts.measure(crews["tcp"], pattern, limit, lambda host: hosts.tcp_order(pattern, host))
+        return hosts.measure(
+            crews["tcp"], pattern, limit, lambda host: hosts.tcp_order(pattern, host)
+        )
     plan = GLOO[name](bed, settings.seed)
 
     def order(host: int) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Network namespaces that come and go: what a machine lacks for them, building a bed of them, and removing it whatever happens."""
+"""Network namespaces that come and go: what a machine lacks for them, building a bed of them, and
+removing it whatever happens."""
 
 from __future__ import annotations
 
@@ -18,14 +19,20 @@ from simshuffle.testbed import commands
 from simshuffle.testbed.bed import Bed
 
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
-PATIENCE = 60.0  # s for a command that changes the namespaces; on an idle machine it takes milliseconds
+# s for a command that changes the namespaces; on an idle machine it takes milliseconds
+PATIENCE = 60.0
 NEEDED = {
     "veth": "link add d0 type veth peer name a0",
     "sch_tbf": "qdisc add dev d0 root handle 1: tbf rate 1mbit burst 5kb limit 10kb",
     "sch_htb": "qdisc add dev d0 parent 1:1 handle 10: htb default 1",
     "sch_ingress (clsact)": "qdisc add dev d0 clsact",
-    "cls_u32": "filter add dev d0 parent 10: protocol ip prio 1 u32 match ip src 10.77.0.1/32 flowid 10:1",
-    "act_mirred": "filter add dev d0 egress protocol ip prio 1 u32 match u16 0 0xff80 at 2 action mirred egress redirect dev a0",
+    "cls_u32": (
+        "filter add dev d0 parent 10: protocol ip prio 1 u32 match ip src 10.77.0.1/32 flowid 10:1"
+    ),
+    "act_mirred": (
+        "filter add dev d0 egress protocol ip prio 1 u32 match u16 0 0xff80 at 2 action mirred"
+        " egress redirect dev a0"
+    ),
 }
 """What the kernel must have, and the command that tries it, in this order."""
 
@@ -37,11 +44,15 @@ def run_command(arguments: Sequence[str], text: str = "") -> str:
         SimshuffleError: it failed.
     """
     try:
-        done = subprocess.run(arguments, input=text, capture_output=True, text=True, timeout=PATIENCE, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            arguments, input=text, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SimshuffleError(f"{arguments[0]}: {error}") from None
     if done.returncode:
-        raise SimshuffleError(f"{' '.join(arguments)}: {done.stderr.strip() or f'status {done.returncode}'}")
+        raise SimshuffleError(
+            f"{' '.join(arguments)}: {done.stderr.strip() or f'status {done.returncode}'}"
+        )
     return done.stdout
 
 
@@ -67,9 +78,18 @@ def missing_programs() -> list[Problem]:
     """What is missing before the kernel can be asked."""
     problems = []
     if not Path("/proc/self/ns/net").exists():
-        problems.append(Problem("kernel", "must be Linux with network namespaces", "", "Use a Linux machine."))
+        problems.append(
+            Problem("kernel", "must be Linux with network namespaces", "", "Use a Linux machine.")
+        )
     if os.geteuid() != 0:
-        problems.append(Problem("user", "must be root, to make network namespaces", f"user id {os.geteuid()}", "Run it with sudo."))
+        problems.append(
+            Problem(
+                "user",
+                "must be root, to make network namespaces",
+                f"user id {os.geteuid()}",
+                "Run it with sudo.",
+            )
+        )
     for program in ("ip", "tc"):
         if shutil.which(program) is None:
             problems.append(Problem(program, "is missing", "", "Install iproute2."))
@@ -82,7 +102,14 @@ def missing_in_kernel() -> list[Problem]:
     try:
         run_command(["ip", "netns", "add", name])
     except SimshuffleError as error:
-        return [Problem("network namespaces", "cannot be made here", str(error), "Run it as root, outside a restricted container.")]
+        return [
+            Problem(
+                "network namespaces",
+                "cannot be made here",
+                str(error),
+                "Run it as root, outside a restricted container.",
+            )
+        ]
     problems = []
     try:
         for what, command in NEEDED.items():
@@ -90,7 +117,14 @@ def missing_in_kernel() -> list[Problem]:
             try:
                 run_command([program, "-n", name, *command.split()])
             except SimshuffleError as error:
-                problems.append(Problem(what, "is missing in this kernel", str(error), "Load the module or use another kernel."))
+                problems.append(
+                    Problem(
+                        what,
+                        "is missing in this kernel",
+                        str(error),
+                        "Load the module or use another kernel.",
+                    )
+                )
                 break  # what follows builds on it
     finally:
         remove([name])
@@ -99,13 +133,21 @@ def missing_in_kernel() -> list[Problem]:
 
 def existing() -> list[str]:
     """The names of all namespaces of all runs on this machine."""
-    names = [line.split()[0] for line in run_command(["ip", "netns", "list"]).splitlines() if line.strip()]
+    names = [
+        line.split()[0]
+        for line in run_command(["ip", "netns", "list"]).splitlines()
+        if line.strip()
+    ]
     return [name for name in names if name.startswith(f"{commands.PREFIX}-")]
 
 
 def abandoned(names: Sequence[str]) -> list[str]:
     """Those of ``names`` whose run is dead: the number in a name is that of its process."""
-    return [name for name in names if (number := name.split("-")[1]).isdecimal() and not _alive(int(number))]
+    return [
+        name
+        for name in names
+        if (number := name.split("-")[1]).isdecimal() and not _alive(int(number))
+    ]
 
 
 def _alive(process: int) -> bool:
@@ -121,12 +163,15 @@ def _alive(process: int) -> bool:
 def remove(names: Sequence[str]) -> None:
     """Remove namespaces with all that is in them; one that is gone already is no error."""
     with uninterrupted(), suppress(SimshuffleError):
-        run_command(["ip", "-force", "-batch", "-"], _lines([f"netns del {name}" for name in names]))
+        run_command(
+            ["ip", "-force", "-batch", "-"], _lines([f"netns del {name}" for name in names])
+        )
 
 
 @contextmanager
 def built(bed: Bed) -> Iterator[str]:
-    """A bed of namespaces; yields the name of the run. It is removed in the end, whatever happens, and so are those of dead runs.
+    """A bed of namespaces; yields the name of the run. It is removed in the end, whatever happens,
+    and so are those of dead runs.
 
     Raises:
         SimshuffleError: a command failed.
@@ -143,7 +188,9 @@ def built(bed: Bed) -> Iterator[str]:
 
 
 def _furnish(name: str, made: commands.NodeCommands) -> None:
-    settings = "".join(f"echo '{value}' > /proc/sys/{path}\n" for path, value in made.settings.items())
+    settings = "".join(
+        f"echo '{value}' > /proc/sys/{path}\n" for path, value in made.settings.items()
+    )
     run_command(in_namespace(name, "sh", "-e"), settings)
     run_command(["ip", "-n", name, "-batch", "-"], _lines(made.ip))
     run_command(["tc", "-n", name, "-batch", "-"], _lines(made.tc))
@@ -155,7 +202,8 @@ def _lines(lines: Sequence[str]) -> str:
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """A polite kill (SIGTERM, or SIGHUP from a closed terminal) becomes a KeyboardInterrupt, so that everything is cleaned up."""
+    """A polite kill (SIGTERM, or SIGHUP from a closed terminal) becomes a KeyboardInterrupt, so
+    that everything is cleaned up."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,5 @@
-"""The exchange patterns that are both measured and simulated: who sends how much to whom, and what each flow waits for."""
+"""The exchange patterns that are both measured and simulated: who sends how much to whom, and what
+each flow waits for."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Pattern:
         src, dst: (flows,) hosts.
         nbytes: (flows,) whole bytes.
         step: (flows,) int, not decreasing.
-        after: (flows,) the flows that must have ended before it starts; its sender or receiver knows all of them.
+        after: (flows,) the flows that must have ended before it starts; its sender or receiver
+            knows all of them.
         barrier: whether no flow of a step starts before all of the step before have arrived.
     """
 
@@ -83,13 +85,19 @@ def _incast_victim(bed: Bed, nbytes: int, seed: int) -> Pattern:
 
 def _pairs_inside(bed: Bed, nbytes: int, seed: int) -> Pattern:
     per_leaf = bed.shape.hosts_per_leaf
-    starts = [leaf * per_leaf + k for leaf in range(bed.shape.leaves) for k in range(0, per_leaf - 1, 2)]
+    starts = [
+        leaf * per_leaf + k for leaf in range(bed.shape.leaves) for k in range(0, per_leaf - 1, 2)
+    ]
     return of_steps([_both_ways([(host, host + 1) for host in starts])], nbytes)
 
 
 def _pairs_across(bed: Bed, nbytes: int, seed: int) -> Pattern:
     per_leaf = bed.shape.hosts_per_leaf
-    pairs = [(leaf * per_leaf + k, (leaf + 1) * per_leaf + k) for leaf in range(0, bed.shape.leaves - 1, 2) for k in range(per_leaf)]
+    pairs = [
+        (leaf * per_leaf + k, (leaf + 1) * per_leaf + k)
+        for leaf in range(0, bed.shape.leaves - 1, 2)
+        for k in range(per_leaf)
+    ]
     return of_steps([_both_ways(pairs)], nbytes)
 
 
@@ -100,11 +108,15 @@ def _pairs_random(bed: Bed, nbytes: int, seed: int) -> Pattern:
 
 def _all_to_all(bed: Bed, nbytes: int, seed: int) -> Pattern:
     hosts = bed.shape.hosts
-    return of_steps([[(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]], nbytes // (hosts - 1))
+    return of_steps(
+        [[(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]],
+        nbytes // (hosts - 1),
+    )
 
 
 def _random_permutations(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    """As many steps as there are other hosts; in each a random permutation in which none keeps its own."""
+    """As many steps as there are other hosts; in each a random permutation in which none keeps its
+    own."""
     rng, hosts = np.random.default_rng((seed, 2)), bed.shape.hosts
     steps: list[list[Pair]] = []
     while len(steps) < hosts - 1:
@@ -115,14 +127,21 @@ def _random_permutations(bed: Bed, nbytes: int, seed: int) -> Pattern:
 
 
 def ring(order: list[int], nbytes: int) -> Pattern:
-    """Ring allreduce over ``order``: 2 (M - 1) steps in which every host sends to the next what it has got in the step before.
+    """Ring allreduce over ``order``: 2 (M - 1) steps in which every host sends to the next what it
+    has got in the step before.
 
-    ``nbytes`` is what each host sends in all (Patarasuk & Yuan, JPDC 2009: 2 (M - 1)/M of the size of the gradient).
+    ``nbytes`` is what each host sends in all (Patarasuk & Yuan, JPDC 2009: 2 (M - 1)/M of the size
+    of the gradient).
     """
     hosts = len(order)
-    steps = [[(order[k], order[(k + 1) % hosts]) for k in range(hosts)] for _ in range(2 * (hosts - 1))]
+    steps = [
+        [(order[k], order[(k + 1) % hosts]) for k in range(hosts)] for _ in range(2 * (hosts - 1))
+    ]
     flows = of_steps(steps, nbytes // len(steps), barrier=False)
-    after = [[(k // hosts - 1) * hosts + (k - 1) % hosts] if k >= hosts else [] for k in range(len(flows))]
+    after = [
+        [(k // hosts - 1) * hosts + (k - 1) % hosts] if k >= hosts else []
+        for k in range(len(flows))
+    ]
     return Pattern(flows.src, flows.dst, flows.nbytes, flows.step, after)
 
 
@@ -133,19 +152,25 @@ def _ring_allreduce(bed: Bed, nbytes: int, seed: int) -> Pattern:
 def _ring_scattered(bed: Bed, nbytes: int, seed: int) -> Pattern:
     """A ring that leaves its leaf at every hop."""
     per_leaf = bed.shape.hosts_per_leaf
-    return ring([leaf * per_leaf + k for k in range(per_leaf) for leaf in range(bed.shape.leaves)], nbytes)
+    return ring(
+        [leaf * per_leaf + k for k in range(per_leaf) for leaf in range(bed.shape.leaves)], nbytes
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------- torch.distributed
+# -------------------------------------------------------------------------------- torch.distributed
 
 
 def partial_plan(bed: Bed, seed: int) -> ExchangePlan:
     """`MESSAGES` samples a host of a partial local shuffle, a random permutation each."""
     rng, hosts = np.random.default_rng((seed, 3)), bed.shape.hosts
-    strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=EXCHANGE_FRACTION)
+    strategy = PartialLocalShuffle(
+        kind="partial_local_shuffle", exchange_fraction=EXCHANGE_FRACTION
+    )
     owner = initial_owner(round(MESSAGES / EXCHANGE_FRACTION) * hosts, hosts, rng)
     shards = strategy.shards(owner, hosts, rng)
-    return strategy.plan(shards, batch_size=10, iterations=MESSAGES, epoch=1, importance=None, rng=rng)
+    return strategy.plan(
+        shards, batch_size=10, iterations=MESSAGES, epoch=1, importance=None, rng=rng
+    )
 
 
 def pairs_plan(bed: Bed, seed: int) -> ExchangePlan:
@@ -154,15 +179,20 @@ def pairs_plan(bed: Bed, seed: int) -> ExchangePlan:
     partner = np.arange(bed.shape.hosts)
     pairs = _pairs_random(bed, 1, seed)
     partner[pairs.src] = pairs.dst
-    return ExchangePlan(drawn.sample, np.broadcast_to(partner, drawn.target.shape), drawn.iteration, drawn.message)
+    return ExchangePlan(
+        drawn.sample, np.broadcast_to(partner, drawn.target.shape), drawn.iteration, drawn.message
+    )
 
 
 def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> Pattern:
     """The flows of a plan, a message for each sample of ``nbytes``.
 
-    A host goes on when its own message has been sent and the one for it has come; with ``barrier`` when all have.
+    A host goes on when its own message has been sent and the one for it has come; with ``barrier``
+    when all have.
     """
-    steps: list[list[Pair]] = [[(src, dst) for src, dst in enumerate(row) if src != dst] for row in plan.target.tolist()]
+    steps: list[list[Pair]] = [
+        [(src, dst) for src, dst in enumerate(row) if src != dst] for row in plan.target.tolist()
+    ]
     flows = of_steps(steps, nbytes, barrier=barrier)
     if barrier:
         return flows
@@ -170,7 +200,9 @@ def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> Pattern:
     for step in range(len(steps)):
         now = [flow for flow in range(len(flows)) if flows.step[flow] == step]
         for flow in now:
-            flows.after[flow].extend(dict.fromkeys(last.get(flows.src[flow], []) + last.get(flows.dst[flow], [])))
+            flows.after[flow].extend(
+                dict.fromkeys(last.get(flows.src[flow], []) + last.get(flows.dst[flow], []))
+            )
         for host in {end for flow in now for end in (flows.src[flow], flows.dst[flow])}:
             last[host] = [flow for flow in now if host in {flows.src[flow], flows.dst[flow]}]
     return flows
@@ -205,10 +237,22 @@ PATTERNS: dict[str, Callable[[Bed, int, int], Pattern]] = {
 FIT = ("single_short", "single")
 """The patterns that the protocol's overhead is fitted on; all others are predicted."""
 
-GLOO: dict[str, Callable[[Bed, int], ExchangePlan]] = {"gloo_partial": partial_plan, "gloo_pairs": pairs_plan}
-"""Patterns that torch.distributed carries out, with the plan that they follow: (bed, seed) -> plan."""
+GLOO: dict[str, Callable[[Bed, int], ExchangePlan]] = {
+    "gloo_partial": partial_plan,
+    "gloo_pairs": pairs_plan,
+}
+"""Patterns that torch.distributed carries out, with the plan that they follow: (bed, seed) ->
+plan."""
 
-QUICK = ("single_short", "single", "opposite", "incast", "pairs_inside", "pairs_across", "all_to_all")
+QUICK = (
+    "single_short",
+    "single",
+    "opposite",
+    "incast",
+    "pairs_inside",
+    "pairs_across",
+    "all_to_all",
+)
 """The patterns of a quick run."""
 
 QUESTIONS = (

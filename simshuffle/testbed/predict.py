@@ -1,4 +1,5 @@
-"""What simshuffle says about a bed: when each flow ends in the fluid network, and the only two numbers that are fitted."""
+"""What simshuffle says about a bed: when each flow ends in the fluid network, and the only two
+numbers that are fitted."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from simshuffle.testbed.patterns import PATTERNS, Pattern
 from simshuffle.units import Dimension, parse_quantity
 
 HEADERS = 1448 / 1514
-"""Payload of a full packet over its bytes on Ethernet: IPv4 20, TCP 20, its time stamps 12, Ethernet 14."""
+"""Payload of a full packet over its bytes on Ethernet: IPv4 20, TCP 20, its time stamps 12,
+Ethernet 14."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ def finish_times(bed: Bed, pattern: Pattern, overhead: Overhead) -> NDArray[np.f
     """(flows,) s: when each flow of ``pattern`` ends in the fluid network."""
     capacity = np.full(len(bed.links), bed.shape.rate * overhead.efficiency)
     # every route leaves exactly one host, so the start-up is counted once
-    latency = np.array([overhead.startup if near in bed.host_names else 0.0 for near, _ in bed.ends])
+    latency = np.array(
+        [overhead.startup if near in bed.host_names else 0.0 for near, _ in bed.ends]
+    )
     links = Links(capacity, latency, bed.links)
     routes = bed.routes(np.array(pattern.src, np.int32), np.array(pattern.dst, np.int32)).tolist()
     after = [list(before) for before in pattern.after]
@@ -61,7 +65,8 @@ def finish_times(bed: Bed, pattern: Pattern, overhead: Overhead) -> NDArray[np.f
             sizes.append(0.0)
             after.append([flow for flow in range(first) if pattern.step[flow] == step])
             if step:
-                after[-1].append(len(routes) - 2)  # a step in which nobody sends still waits for the one before
+                # a step in which nobody sends still waits for the one before
+                after[-1].append(len(routes) - 2)
         for flow in range(first):
             if pattern.step[flow]:
                 after[flow] = [first + pattern.step[flow] - 1]
@@ -80,11 +85,23 @@ def _follow_own(pattern: Pattern, after: list[list[int]]) -> None:
         last[pair] = flow
 
 
-KEYS = ("leaves", "hosts_per_leaf", "spines", "rate", "pattern", "nbytes", "seed", "efficiency", "startup")
+KEYS = (
+    "leaves",
+    "hosts_per_leaf",
+    "spines",
+    "rate",
+    "pattern",
+    "nbytes",
+    "seed",
+    "efficiency",
+    "startup",
+)
 """What `predicted` must know, in the order in which it is written."""
 
 
-def values(shape: Shape, pattern: str, nbytes: int, seed: int, overhead: Overhead) -> dict[str, str]:
+def values(
+    shape: Shape, pattern: str, nbytes: int, seed: int, overhead: Overhead
+) -> dict[str, str]:
     """All that `predicted` needs, as text with units."""
     return {
         "leaves": str(shape.leaves),
@@ -100,19 +117,24 @@ def values(shape: Shape, pattern: str, nbytes: int, seed: int, overhead: Overhea
 
 
 def predicted(values: Mapping[str, str]) -> float:
-    """The predicted makespan (s) of a measured row, from the texts that `values` made; needs no root.
+    """The predicted makespan (s) of a measured row, from the texts that `values` made; needs no
+    root.
 
     Raises:
         InputError: a key is missing or its text is no such value.
     """
     remedy = "Write it as 'simshuffle testbed --keep-as' does."
-    problems = [Problem(f"values.{key}", "is missing", "", remedy) for key in KEYS if key not in values]
+    problems = [
+        Problem(f"values.{key}", "is missing", "", remedy) for key in KEYS if key not in values
+    ]
     read: dict[str, Any] = {}
     for key in KEYS if not problems else ():
         try:
             read[key] = _READ[key](values[key])
         except ValueError as error:
-            problems.append(Problem(f"values.{key}", f"cannot be read: {error}", repr(values[key]), remedy))
+            problems.append(
+                Problem(f"values.{key}", f"cannot be read: {error}", repr(values[key]), remedy)
+            )
     if problems:
         raise InputError(problems, "testbed")
     bed = Bed(checked(Shape(read["leaves"], read["hosts_per_leaf"], read["spines"], read["rate"])))

@@ -64,7 +64,11 @@ def chosen(names: Sequence[str], *, quick: bool) -> tuple[tuple[str, ...], dict[
     unknown = [name for name in names if name not in PATTERNS]
     if unknown:
         raise InputError(
-            [Problem("--pattern", "no such pattern", repr(name), nearest(name, list(PATTERNS))) for name in unknown], "command line"
+            [
+                Problem("--pattern", "no such pattern", repr(name), nearest(name, list(PATTERNS)))
+                for name in unknown
+            ],
+            "command line",
         )
     wanted = set(names or (QUICK if quick else PATTERNS)) | set(FIT)
     missing = {name: NO_TORCH for name in GLOO if name in wanted and not has_torch()}
@@ -84,12 +88,31 @@ def check(settings: Settings) -> Bed:
     """
     shape = checked(settings.shape)
     rules = [
-        ("--nbytes", "must be from 100 kB to 100 MB", f"{settings.nbytes} B", SIZES[0] <= settings.nbytes <= SIZES[1]),
-        ("--repetitions", f"must be from 1 to {REPETITIONS}", str(settings.repetitions), 1 <= settings.repetitions <= REPETITIONS),
-        ("--limit", "must be from 1 s to 1 h", f"{settings.limit:g} s", 1.0 <= settings.limit <= LONGEST),
+        (
+            "--nbytes",
+            "must be from 100 kB to 100 MB",
+            f"{settings.nbytes} B",
+            SIZES[0] <= settings.nbytes <= SIZES[1],
+        ),
+        (
+            "--repetitions",
+            f"must be from 1 to {REPETITIONS}",
+            str(settings.repetitions),
+            1 <= settings.repetitions <= REPETITIONS,
+        ),
+        (
+            "--limit",
+            "must be from 1 s to 1 h",
+            f"{settings.limit:g} s",
+            1.0 <= settings.limit <= LONGEST,
+        ),
         ("--seed", "must not be negative", str(settings.seed), settings.seed >= 0),
     ]
-    problems = [Problem(option, rule, value, "Choose another value.") for option, rule, value, holds in rules if not holds]
+    problems = [
+        Problem(option, rule, value, "Choose another value.")
+        for option, rule, value, holds in rules
+        if not holds
+    ]
     if problems:
         raise InputError(problems, "command line")
     bed = Bed(shape)
@@ -98,9 +121,23 @@ def check(settings: Settings) -> Bed:
     traffic = settings.repetitions * sum(sum(pattern.nbytes) for pattern in made)
     if seconds > settings.limit:
         remedy = "Fewer --nbytes, --repetitions or --pattern, a higher --rate, or a longer --limit."
-        problems.append(Problem("--limit", "must be longer than the transfers", f"{settings.limit:g} s for {seconds:.0f} s", remedy))
+        problems.append(
+            Problem(
+                "--limit",
+                "must be longer than the transfers",
+                f"{settings.limit:g} s for {seconds:.0f} s",
+                remedy,
+            )
+        )
     if traffic > TRAFFIC:
-        problems.append(Problem("--nbytes", "at most 50 GB in all", f"{traffic / 1e9:.1f} GB", "Fewer --nbytes or --repetitions."))
+        problems.append(
+            Problem(
+                "--nbytes",
+                "at most 50 GB in all",
+                f"{traffic / 1e9:.1f} GB",
+                "Fewer --nbytes or --repetitions.",
+            )
+        )
     if problems:
         raise InputError(problems, "command line")
     return bed

@@ -37,10 +37,15 @@ RUN_COLUMNS = {
     "repetition": "from 1 on; twice where a run that was held up was measured again",
     "measured_s": "end of the last flow",
     "late_s": "longest time by which a sleeping process got a processor too late",
-    "waited_s": "longest time that the process of a host stood in the queue for a processor, in all",
+    "waited_s": (
+        "longest time that the process of a host stood in the queue for a processor, in all"
+    ),
     "busy": "share of the time of all processors in which they worked, for anyone",
     "steal": "share in which they were taken away",
-    "held_up": "True: a processor was missing for so long that the run does not count, unless no other is left",
+    "held_up": (
+        "True: a processor was missing for so long that the run does not count, unless no other is"
+        " left"
+    ),
 }
 PATTERN_COLUMNS = {
     "pattern": "name of the pattern",
@@ -91,11 +96,19 @@ class Tables:
 
 def tables(bed: Bed, settings: Settings, runs: Sequence[Run]) -> Tables:
     """Fit the overhead on the single flows, predict everything, and put both beside each other."""
-    counted = {name: _counted([run for run in runs if run.pattern == name]) for name in settings.patterns}
-    middle = {name: float(np.median([run.measured.makespan for run in of])) for name, of in counted.items()}
+    counted = {
+        name: _counted([run for run in runs if run.pattern == name]) for name in settings.patterns
+    }
+    middle = {
+        name: float(np.median([run.measured.makespan for run in of]))
+        for name, of in counted.items()
+    }
     sizes = [PATTERNS[name](bed, settings.nbytes, settings.seed).nbytes[0] for name in FIT]
     overhead = fitted((sizes[0], sizes[1]), (middle[FIT[0]], middle[FIT[1]]), bed.shape.rate)
-    flows = pd.concat([_flows(bed, settings, name, of, overhead) for name, of in counted.items()], ignore_index=True)
+    flows = pd.concat(
+        [_flows(bed, settings, name, of, overhead) for name, of in counted.items()],
+        ignore_index=True,
+    )
     patterns = _patterns(settings, flows, runs)
     return Tables(flows, _runs(runs), patterns, _verdicts(patterns), overhead)
 
@@ -105,21 +118,44 @@ def _counted(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if not run.held_up] or list(runs)
 
 
-def _flows(bed: Bed, settings: Settings, name: str, runs: Sequence[Run], overhead: Overhead) -> pd.DataFrame:
+def _flows(
+    bed: Bed, settings: Settings, name: str, runs: Sequence[Run], overhead: Overhead
+) -> pd.DataFrame:
     pattern = PATTERNS[name](bed, settings.nbytes, settings.seed)
     expected = finish_times(bed, pattern, overhead)
     parts = []
     for run in runs:
         finish = np.array(run.measured.finish)
-        columns = {"src": pattern.src, "dst": pattern.dst, "step": pattern.step, "nbytes": pattern.nbytes}
-        known = {"pattern": name, "repetition": run.repetition, "flow": np.arange(len(pattern)), **columns}
-        parts.append(pd.DataFrame({**known, "measured_s": finish, "predicted_s": expected, "error": expected / finish - 1.0}))
+        columns = {
+            "src": pattern.src,
+            "dst": pattern.dst,
+            "step": pattern.step,
+            "nbytes": pattern.nbytes,
+        }
+        known = {
+            "pattern": name,
+            "repetition": run.repetition,
+            "flow": np.arange(len(pattern)),
+            **columns,
+        }
+        parts.append(
+            pd.DataFrame(
+                {
+                    **known,
+                    "measured_s": finish,
+                    "predicted_s": expected,
+                    "error": expected / finish - 1.0,
+                }
+            )
+        )
     return pd.concat(parts, ignore_index=True)
 
 
 def _runs(runs: Sequence[Run]) -> pd.DataFrame:
     rows = [
-        (run.pattern, run.repetition, m.makespan, m.late, m.waited, m.busy, m.steal, run.held_up) for run in runs for m in [run.measured]
+        (run.pattern, run.repetition, m.makespan, m.late, m.waited, m.busy, m.steal, run.held_up)
+        for run in runs
+        for m in [run.measured]
     ]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
@@ -135,12 +171,19 @@ def _patterns(settings: Settings, flows: pd.DataFrame, runs: Sequence[Run]) -> p
         of = flows[flows["pattern"] == name]
         ends = of.groupby(["repetition"], sort=True)["measured_s"].max()
         middle, expected = float(ends.median()), float(of["predicted_s"].max())
-        spread = {f"flow_error_p{share}": float(of["error"].quantile(share / 100)) for share in (10, 50, 90)}
+        spread = {
+            f"flow_error_p{share}": float(of["error"].quantile(share / 100))
+            for share in (10, 50, 90)
+        }
         rows.append(
             {
                 **known,
                 "flows": int(of["flow"].nunique()),
-                "nbytes": int(of.loc[of["repetition"] == of["repetition"].iloc[0]].drop_duplicates("flow")["nbytes"].sum()),
+                "nbytes": int(
+                    of.loc[of["repetition"] == of["repetition"].iloc[0]]
+                    .drop_duplicates("flow")["nbytes"]
+                    .sum()
+                ),
                 "repetitions": len(ends),
                 "held_up": sum(run.held_up for run in runs if run.pattern == name),
                 "measured_s": middle,
@@ -156,7 +199,11 @@ def _patterns(settings: Settings, flows: pd.DataFrame, runs: Sequence[Run]) -> p
 
 
 def _verdicts(patterns: pd.DataFrame) -> pd.DataFrame:
-    times = {row["pattern"]: (row["measured_s"], row["predicted_s"]) for row in patterns.to_dict("records") if not row["reason"]}
+    times = {
+        row["pattern"]: (row["measured_s"], row["predicted_s"])
+        for row in patterns.to_dict("records")
+        if not row["reason"]
+    }
     rows = []
     for a, b in QUESTIONS:
         if a in times and b in times:
@@ -173,11 +220,26 @@ def verdict(ratio: float) -> str:
     return "a" if ratio < 1.0 else "b"
 
 
-SUMMARY = ("set", "case", "quantity", "unit", "measured", "low", "high", "use", "kind", "scenario", "values", "reason", "source")
+SUMMARY = (
+    "set",
+    "case",
+    "quantity",
+    "unit",
+    "measured",
+    "low",
+    "high",
+    "use",
+    "kind",
+    "scenario",
+    "values",
+    "reason",
+    "source",
+)
 
 
 def summary(tables: Tables, settings: Settings, about: Mapping[str, str]) -> pd.DataFrame:
-    """The rows that are kept beside the code, with all that is needed to predict them again; columns `SUMMARY`.
+    """The rows that are kept beside the code, with all that is needed to predict them again;
+    columns `SUMMARY`.
 
     Args:
         tables: of the measurement.
@@ -186,10 +248,29 @@ def summary(tables: Tables, settings: Settings, about: Mapping[str, str]) -> pd.
     """
     rows = []
     for row in tables.patterns[tables.patterns["reason"] == ""].to_dict("records"):
-        needed = values(settings.shape, row["pattern"], settings.nbytes, settings.seed, tables.overhead)
-        source = f"simshuffle testbed on {about['date'][:10]}, Linux {about['kernel']}, {int(row['repetitions'])} repetitions"
+        needed = values(
+            settings.shape, row["pattern"], settings.nbytes, settings.seed, tables.overhead
+        )
+        source = (
+            f"simshuffle testbed on {about['date'][:10]}, Linux {about['kernel']},"
+            f" {int(row['repetitions'])} repetitions"
+        )
         measured = [f"{row[column]:.6f}" for column in ("measured_s", "low_s", "high_s")]
         text = ";".join(f"{key}={value}" for key, value in needed.items())
         reason = FIXED if row["use"] == "fit" else ""
-        rows.append(("testbed", row["pattern"], "makespan", "s", *measured, row["use"], "testbed", "", text, reason, source))
+        rows.append(
+            (
+                "testbed",
+                row["pattern"],
+                "makespan",
+                "s",
+                *measured,
+                row["use"],
+                "testbed",
+                "",
+                text,
+                reason,
+                source,
+            )
+        )
     return pd.DataFrame(rows, columns=list(SUMMARY))

@@ -14,17 +14,24 @@ def parts(result: Measurement) -> Iterator[Table | str]:
     """The tables and lines, from top to bottom."""
     shape, overhead = result.settings.shape, result.tables.overhead
     yield (
-        f"{shape.hosts} hosts on {shape.leaves} leaves, {shape.spines} spines, every link {shape.rate * 8 / 1e6:g} Mbit/s; "
-        f"{result.settings.nbytes / 1e6:g} MB a host; Linux {result.meta['kernel']}"
+        f"{shape.hosts} hosts on {shape.leaves} leaves, {shape.spines} spines, every link"
+        f" {shape.rate * 8 / 1e6:g} Mbit/s; {result.settings.nbytes / 1e6:g} MB a host; Linux"
+        f" {result.meta['kernel']}"
     )
     yield _patterns(result)
-    yield f"Fitted on the single flows: efficiency {overhead.efficiency:.4f}, start-up {overhead.startup * 1e3:.2f} ms. No more is fitted."
+    yield (
+        f"Fitted on the single flows: efficiency {overhead.efficiency:.4f}, start-up"
+        f" {overhead.startup * 1e3:.2f} ms. No more is fitted."
+    )
     if len(result.tables.verdicts):
         yield _verdicts(result)
     held = int(result.tables.runs["held_up"].sum())
     if held:
         runs = len(result.tables.runs)
-        yield f"{held} of {runs} runs were held up: a processor was missing, not the network. They count only where no other is left."
+        yield (
+            f"{held} of {runs} runs were held up: a processor was missing, not the network. They"
+            " count only where no other is left."
+        )
 
 
 def _patterns(result: Measurement) -> Table:
@@ -57,7 +64,9 @@ def _verdicts(result: Measurement) -> Table:
         table.add_column(name, justify="left", no_wrap=True)
     for row in result.tables.verdicts.to_dict("records"):
         same = "the same" if row["same"] else "NOT the same"
-        table.add_row(f"{row['a']} or {row['b']}?", _answer(row, "measured"), _answer(row, "predicted"), same)
+        table.add_row(
+            f"{row['a']} or {row['b']}?", _answer(row, "measured"), _answer(row, "predicted"), same
+        )
     return table
 
 

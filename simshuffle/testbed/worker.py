@@ -1,7 +1,8 @@
-"""A host of the bed: sends and receives what it is told to, and says when the last byte of each flow arrived.
+"""A host of the bed: sends and receives what it is told to, and says when the last byte of each
+flow arrived.
 
-Run as a script inside a network namespace, with the standard library alone. Told what to do by lines of JSON on standard input; answers
-on standard output. Its end of standard input is its end.
+Run as a script inside a network namespace, with the standard library alone. Told what to do by
+lines of JSON on standard input; answers on standard output. Its end of standard input is its end.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 PORT = 7077
-IN_FLIGHT = 16 * 1448  # bytes of a connection that may be under way: all of it that can ever queue in the network
+# bytes of a connection that may be under way: all of it that can ever queue in the network
+IN_FLIGHT = 16 * 1448
 CHUNK = memoryview(bytes(65536))
 
 
@@ -33,7 +35,8 @@ class Host:
         self.own = own
         self.selector = selectors.DefaultSelector()
         self.listener = socket.create_server((address, PORT), backlog=64)
-        # not by a smaller buffer: that would stop the sender whenever this process has to wait for a processor
+        # not by a smaller buffer: that would stop the sender whenever this process has to wait for
+        # a processor
         self.listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, IN_FLIGHT)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, ("accept", 0))
@@ -49,7 +52,8 @@ class Host:
         """Forget the flows of the last run."""
         self.at = 0.0
         self.running = False
-        self.queues: dict[int, list[list[Any]]] = {}  # by destination: [flow, bytes left, step, after]
+        # by destination: [flow, bytes left, step, after]
+        self.queues: dict[int, list[list[Any]]] = {}
         self.expected: dict[int, list[list[int]]] = {}  # by source: [flow, bytes left]
         self.arrived: dict[int, float] = {}
         self.due = 0
@@ -57,7 +61,7 @@ class Host:
         self.barrier = False
         self.armed: set[int] = set()
 
-    # ------------------------------------------------------------------------------------------------------------------ control
+    # -------------------------------------------------------------------------------------- control
 
     def say(self, **message: Any) -> None:
         """One line of JSON to whoever started this."""
@@ -111,12 +115,14 @@ class Host:
         self.running = True
         self.waited = scheduling_delay()
 
-    # --------------------------------------------------------------------------------------------------------------------- data
+    # ----------------------------------------------------------------------------------------- data
 
     def ready(self, entry: list[Any]) -> bool:
         """Whether a flow may start."""
         _, _, step, after = entry
-        return not (self.barrier and step > self.step) and all(flow in self.arrived for flow in after)
+        return not (self.barrier and step > self.step) and all(
+            flow in self.arrived for flow in after
+        )
 
     def arm(self) -> None:
         """Watch for room on every connection whose first flow may start."""
@@ -163,7 +169,8 @@ class Host:
             self.finish()
 
     def finish(self) -> None:
-        """Say when everything arrived, and how long this process stood in the queue for a processor meanwhile."""
+        """Say when everything arrived, and how long this process stood in the queue for a processor
+        meanwhile."""
         self.due = -1
         self.say(done=sorted(self.arrived.items()), waited=scheduling_delay() - self.waited)
 
@@ -190,7 +197,8 @@ class Host:
 
 
 def scheduling_delay() -> float:
-    """Seconds that this process has waited for a processor so far (0 where the kernel does not count it)."""
+    """Seconds that this process has waited for a processor so far (0 where the kernel does not
+    count it)."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -199,7 +207,8 @@ def scheduling_delay() -> float:
 
 def main() -> None:
     """Serve as host ``argv[1]`` with the address ``argv[2]``, for at most ``argv[3]`` seconds."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started this decides what Ctrl-C means
+    # the one who started this decides what Ctrl-C means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.alarm(int(sys.argv[3]))
     host = Host(int(sys.argv[1]), sys.argv[2])
     host.say(ready=host.own)

@@ -1,4 +1,5 @@
-"""The interconnect of ABCI (2018-2024) at switch level: racks of leaf and full-bisection switches under two spine directors."""
+"""The interconnect of ABCI (2018-2024) at switch level: racks of leaf and full-bisection switches
+under two spine directors."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
 class Abci(Sourced):
-    """Racks with leaf switches and, above them, full-bisection (FBB) switches; few links from those to the spine.
+    """Racks with leaf switches and, above them, full-bisection (FBB) switches; few links from those
+    to the spine.
 
-    Hosts stand in pairs: the even host of a pair has its HCAs on the first leaf switches of the rack, the odd one on the next ones.
+    Hosts stand in pairs: the even host of a pair has its HCAs on the first leaf switches of the
+    rack, the odd one on the next ones.
     """
 
     kind: Literal["abci"]
@@ -35,7 +38,10 @@ class Abci(Sourced):
     @model_validator(mode="after")
     def _no_idle_leaf(self) -> Abci:
         if self.hosts_per_rack * self.hcas_per_host < self.leaf_switches_per_rack:
-            raise PydanticCustomError("leaf", "every leaf switch of a rack needs a host: give more hosts or fewer leaf switches")
+            raise PydanticCustomError(
+                "leaf",
+                "every leaf switch of a rack needs a host: give more hosts or fewer leaf switches",
+            )
         return self
 
     def graph(self) -> Graph:
@@ -59,5 +65,7 @@ class Abci(Sourced):
                 host = f"h{r * self.hosts_per_rack + i:04d}"
                 add_host(graph, host)
                 for k in range(self.hcas_per_host):
-                    connect(graph, host, leaves[(i * self.hcas_per_host + k) % len(leaves)], **cable)
+                    connect(
+                        graph, host, leaves[(i * self.hcas_per_host + k) % len(leaves)], **cable
+                    )
         return graph

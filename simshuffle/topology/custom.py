@@ -15,14 +15,23 @@ from simshuffle.topology.graph import Graph
 from simshuffle.units import Dimension, UnitError, parse_quantity
 
 # the parsers of the two formats raise many types; each means the same to the user
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError, nx.NetworkXException)
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    RecursionError,
+    nx.NetworkXException,
+)
 
 
 class Custom(Spec):
     """A graph read from ``path``: node-link JSON (``.json``) or GraphML (``.graphml``, ``.xml``).
 
-    Nodes need ``kind`` ('host', 'switch', 'storage'); a node may have ``tier`` (text) and ``latency``. Edges need ``bandwidth`` and
-    ``latency``, as text with a unit; ``links`` (default 1) makes parallel links. ``sha256``, if given, must be that of the file.
+    Nodes need ``kind`` ('host', 'switch', 'storage'); a node may have ``tier`` (text) and
+    ``latency``. Edges need ``bandwidth`` and ``latency``, as text with a unit; ``links`` (default
+    1) makes parallel links. ``sha256``, if given, must be that of the file.
     """
 
     kind: Literal["custom"]
@@ -37,22 +46,36 @@ class Custom(Spec):
         """The network of the file.
 
         Raises:
-            TopologyError: the file cannot be read, is of another format, changed, or holds a quantity without a unit.
+            TopologyError: the file cannot be read, is of another format, changed, or holds a
+                quantity without a unit.
         """
         raw = self._read()
         problems: list[Problem] = []
         graph = Graph()
         for node, data in raw.nodes(data=True):
             kind = data.get("kind")
-            latency = _quantity(data.get("latency", "0 s"), Dimension.SECONDS, f"nodes.{node}.latency", problems)
+            latency = _quantity(
+                data.get("latency", "0 s"), Dimension.SECONDS, f"nodes.{node}.latency", problems
+            )
             graph.add_node(str(node), kind=kind, tier=str(data.get("tier", kind)), latency=latency)
         for a, b, data in raw.edges(data=True):
             where = f"links.{a}-{b}"
-            bandwidth = _quantity(data.get("bandwidth"), Dimension.BANDWIDTH, f"{where}.bandwidth", problems)
-            latency = _quantity(data.get("latency"), Dimension.SECONDS, f"{where}.latency", problems)
+            bandwidth = _quantity(
+                data.get("bandwidth"), Dimension.BANDWIDTH, f"{where}.bandwidth", problems
+            )
+            latency = _quantity(
+                data.get("latency"), Dimension.SECONDS, f"{where}.latency", problems
+            )
             links = data.get("links", 1)
             if type(links) is not int or links < 1:
-                problems.append(Problem(f"{where}.links", "must be a whole number of at least 1", repr(links), "Leave it out for 1."))
+                problems.append(
+                    Problem(
+                        f"{where}.links",
+                        "must be a whole number of at least 1",
+                        repr(links),
+                        "Leave it out for 1.",
+                    )
+                )
                 links = 1
             for _ in range(links):
                 graph.add_edge(str(a), str(b), bandwidth=bandwidth, latency=latency)
@@ -64,20 +87,33 @@ class Custom(Spec):
         path = Path(self.path)
         try:
             if self.sha256 not in (None, self.digest()):
-                raise TopologyError("the file is no longer the one that sha256 names. Remove sha256 to use the new one.", self.path)
+                raise TopologyError(
+                    "the file is no longer the one that sha256 names. Remove sha256 to use the new"
+                    " one.",
+                    self.path,
+                )
             if path.suffix in {".graphml", ".xml"}:
                 return nx.read_graphml(path)
             data = json.loads(path.read_text(encoding="utf-8"))
             if isinstance(data, dict) and data.get("directed"):
-                raise TopologyError("links must be undirected, as each stands for both directions. Write a Graph or MultiGraph.", self.path)
+                raise TopologyError(
+                    "links must be undirected, as each stands for both directions. Write a Graph or"
+                    " MultiGraph.",
+                    self.path,
+                )
             return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
         except TopologyError:
             raise
         except OSError as error:
-            raise TopologyError(f"cannot be read: {error.strerror}. Give the path relative to the scenario's folder.", self.path) from None
+            raise TopologyError(
+                f"cannot be read: {error.strerror}. Give the path relative to the scenario's"
+                " folder.",
+                self.path,
+            ) from None
         except _UNREADABLE as error:
             raise TopologyError(
-                f"is not networkx node-link JSON or GraphML ({type(error).__name__}: {error}). Write it with networkx.node_link_data.",
+                f"is not networkx node-link JSON or GraphML ({type(error).__name__}: {error})."
+                " Write it with networkx.node_link_data.",
                 self.path,
             ) from None
 
@@ -86,5 +122,7 @@ def _quantity(value: object, dimension: Dimension, path: str, problems: list[Pro
     try:
         return parse_quantity(value, dimension)
     except UnitError as error:
-        problems.append(Problem(path, str(error), repr(value), "Write the value as text with its unit."))
+        problems.append(
+            Problem(path, str(error), repr(value), "Write the value as text with its unit.")
+        )
         return 0.0

@@ -16,10 +16,12 @@ Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
 
 
 class FatTree(Sourced):
-    """A k-ary n-tree (Petrini & Vanneschi 1997): ``arity`` hosts a leaf switch, and as many links down at every level.
+    """A k-ary n-tree (Petrini & Vanneschi 1997): ``arity`` hosts a leaf switch, and as many links
+    down at every level.
 
-    ``taper`` is the ratio of the links below a leaf switch to those above it: 1 is full bisection, 3 leaves a third of it. Above the
-    leaf switches the tree is full. ``hosts`` cuts the tree down to that many hosts; the default is ``arity ** levels``.
+    ``taper`` is the ratio of the links below a leaf switch to those above it: 1 is full bisection,
+    3 leaves a third of it. Above the leaf switches the tree is full. ``hosts`` cuts the tree down
+    to that many hosts; the default is ``arity ** levels``.
     """
 
     kind: Literal["fat_tree"]
@@ -34,9 +36,14 @@ class FatTree(Sourced):
     @model_validator(mode="after")
     def _whole_uplinks(self) -> FatTree:
         if self.levels > 1 and not math.isclose(self.uplinks * self.taper, self.arity):
-            raise PydanticCustomError("taper", "taper must divide the arity into a whole number of links up")
+            raise PydanticCustomError(
+                "taper", "taper must divide the arity into a whole number of links up"
+            )
         if self.num_hosts > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
-            raise PydanticCustomError("hosts", "a tree of this arity and these levels has too many hosts; give fewer as hosts")
+            raise PydanticCustomError(
+                "hosts",
+                "a tree of this arity and these levels has too many hosts; give fewer as hosts",
+            )
         return self
 
     @property
@@ -54,10 +61,12 @@ class FatTree(Sourced):
         return [self.arity] * (self.levels - 1) + [-(-self.num_hosts // below)]
 
     def graph(self) -> Graph:
-        """The network: hosts ``h0000``, switches named by level and digits, such as ``leaf.3`` and ``spine.0``.
+        """The network: hosts ``h0000``, switches named by level and digits, such as ``leaf.3`` and
+        ``spine.0``.
 
-        A switch of level l is a digit for each level above it (which subtree) and one for each level below (which parent was taken);
-        two switches of neighbouring levels are linked where their other digits agree.
+        A switch of level l is a digit for each level above it (which subtree) and one for each
+        level below (which parent was taken); two switches of neighbouring levels are linked where
+        their other digits agree.
         """
         graph = Graph(height=self.levels - 1)
         occupied = -(-self.num_hosts // self.arity)  # leaf switches with hosts
@@ -96,7 +105,12 @@ class FatTree(Sourced):
         for host in range(self.num_hosts):
             name = f"h{host:04d}"
             add_host(graph, name)
-            connect(graph, name, self._name(1, leaves[host // children[0]] if self.levels > 1 else (), ()), **cable)
+            connect(
+                graph,
+                name,
+                self._name(1, leaves[host // children[0]] if self.levels > 1 else (), ()),
+                **cable,
+            )
 
     def _tier(self, level: int) -> str:
         if level == 1:

@@ -1,9 +1,11 @@
 """Static destination routing: linear forwarding tables filled by D-mod-K.
 
-On the way up, a switch at height l sends traffic for endpoint j through its up-link number ``(j // (w_1 ... w_l)) mod K``, where ``w`` are
-the numbers of parents at the levels below and K counts its up-links, numbered round robin over the parents (Zahavi, JPDC 2012: D-Mod-K).
-On the way down the parallel links are chosen by the same digits, so that every endpoint has one chain of links of its own and links of
-a level carry equal shares of uniform traffic. Endpoints are the HCAs, numbered leaf switch by leaf switch.
+On the way up, a switch at height l sends traffic for endpoint j through its up-link number ``(j //
+(w_1 ... w_l)) mod K``, where ``w`` are the numbers of parents at the levels below and K counts its
+up-links, numbered round robin over the parents (Zahavi, JPDC 2012: D-Mod-K). On the way down the
+parallel links are chosen by the same digits, so that every endpoint has one chain of links of its
+own and links of a level carry equal shares of uniform traffic. Endpoints are the HCAs, numbered
+leaf switch by leaf switch.
 """
 
 from __future__ import annotations
@@ -73,12 +75,18 @@ class ForwardingTable:
         self._depth = switch_depths(graph)
         self._switches = list(self._depth)
         self._switch_number = {name: i for i, name in enumerate(self._switches)}
-        self._entered = np.array([self._switch_number.get(name, -1) for name in self.links.target], np.int32)
+        self._entered = np.array(
+            [self._switch_number.get(name, -1) for name in self.links.target], np.int32
+        )
         self._switch_graph = nx.Graph(graph.subgraph(self._switches))
-        self._neighbours = [[n for n in graph.neighbors(s) if n in self._depth] for s in self._switches]
+        self._neighbours = [
+            [n for n in graph.neighbors(s) if n in self._depth] for s in self._switches
+        ]
         self._number_endpoints()
-        self._columns = np.full(len(self._at), -1, np.int32)  # endpoint -> its row of the table, -1 if not yet filled
-        self._table = np.empty((0, len(self._switches)), np.int32)  # row of an endpoint: next link, by switch
+        # endpoint -> its row of the table, -1 if not yet filled
+        self._columns = np.full(len(self._at), -1, np.int32)
+        # row of an endpoint: next link, by switch
+        self._table = np.empty((0, len(self._switches)), np.int32)
         self._cable_cache: dict[tuple[str, ...], Ints] = {}
 
     def _number_endpoints(self) -> None:
@@ -104,7 +112,8 @@ class ForwardingTable:
         self._inject, self._eject, self._at = (np.array(x, np.int32) for x in (inject, eject, at))
 
     def endpoints(self, node: str) -> list[int]:
-        """Numbers of the ports of a host or storage system, in the order of its links to leaf switches."""
+        """Numbers of the ports of a host or storage system, in the order of its links to leaf
+        switches."""
         return self._endpoints[node]
 
     def leaves(self, endpoints: Ints) -> list[str]:
@@ -113,12 +122,17 @@ class ForwardingTable:
 
     @cached_property
     def diameter(self) -> int:
-        """Links of the longest route that there can be, the injecting and ejecting ones included."""
-        height = self._graph.graph.get("height")  # of the topmost switches, if the topology says that it is a tree
+        """Links of the longest route that there can be, the injecting and ejecting ones
+        included."""
+        # of the topmost switches, if the topology says that it is a tree
+        height = self._graph.graph.get("height")
         if height is not None:
-            return max(2 * int(height) + 2, int(height) + 3)  # between hosts; from a storage system above the topmost switches
+            # between hosts; from a storage system above the topmost switches
+            return max(2 * int(height) + 2, int(height) + 3)
         transit = self._switch_graph.subgraph([s for s in self._switches if self._is_transit(s)])
-        return 3 + max(int(max(reach.values())) for _, reach in nx.all_pairs_shortest_path_length(transit))
+        return 3 + max(
+            int(max(reach.values())) for _, reach in nx.all_pairs_shortest_path_length(transit)
+        )
 
     @cached_property
     def _strides(self) -> dict[int, int]:
@@ -126,7 +140,11 @@ class ForwardingTable:
         parents: dict[int, int] = {}
         for switch in self._switches:
             height = self._depth[switch]
-            above = sum(1 for n in self._graph.neighbors(switch) if self._depth.get(n, -1) == height + 1 and self._is_transit(n))
+            above = sum(
+                1
+                for n in self._graph.neighbors(switch)
+                if self._depth.get(n, -1) == height + 1 and self._is_transit(n)
+            )
             parents[height] = max(parents.get(height, 1), above)
         strides = {0: 1}
         for height in range(max(self._depth.values()) + 1):
@@ -146,16 +164,23 @@ class ForwardingTable:
         for number, switch in enumerate(self._switches):
             if switch != name and switch in distance:
                 ways = [n for n in self._neighbours[number] if n == name or self._is_transit(n)]
-                block[:, number] = self._choose(switch, [n for n in ways if distance[n] == distance[switch] - 1], endpoints)
+                block[:, number] = self._choose(
+                    switch, [n for n in ways if distance[n] == distance[switch] - 1], endpoints
+                )
         self._table = np.concatenate([self._table, block])
 
     def _distances(self, goal: str) -> dict[str, int]:
-        """Steps from every switch to ``goal``; no way leads through the switch of a storage system."""
-        through = self._switch_graph.subgraph([s for s in self._switches if s == goal or self._is_transit(s)])
+        """Steps from every switch to ``goal``; no way leads through the switch of a storage
+        system."""
+        through = self._switch_graph.subgraph(
+            [s for s in self._switches if s == goal or self._is_transit(s)]
+        )
         distance: dict[str, int] = dict(nx.single_source_shortest_path_length(through, goal))
         for switch in self._switches:
             if switch not in distance:
-                distance[switch] = 1 + min(distance[n] for n in self._switch_graph.neighbors(switch))
+                distance[switch] = 1 + min(
+                    distance[n] for n in self._switch_graph.neighbors(switch)
+                )
         return distance
 
     def _choose(self, switch: str, nearer: list[str], endpoints: Ints) -> Ints:
@@ -167,11 +192,13 @@ class ForwardingTable:
             cables = self._cables(switch, nearer)
             side = self._descent(height, len(nearer), endpoints)
             return np.asarray(cables[side, (endpoints // stride // width) % cables.shape[1]])
-        cables = self._cables(switch, nearer).T.ravel()  # up: round robin over the parents, then over parallel links
+        # up: round robin over the parents, then over parallel links
+        cables = self._cables(switch, nearer).T.ravel()
         return np.asarray(cables[(endpoints // self._strides[height]) % len(cables)])
 
     def _descent(self, height: int, count: int, endpoints: Ints) -> Ints:
-        """Which of ``count`` lower neighbours leads down to each endpoint: the parents that D-mod-K takes for it on its own way up."""
+        """Which of ``count`` lower neighbours leads down to each endpoint: the parents that D-mod-K
+        takes for it on its own way up."""
         side, place = np.zeros_like(endpoints), 1
         for below in range(height - 1, 0, -1):
             parents = self._strides[below] // self._strides[below - 1]
@@ -182,7 +209,8 @@ class ForwardingTable:
         return (side + place * (endpoints // place)) % count
 
     def _cables(self, switch: str, nearer: list[str]) -> Ints:
-        """Links from ``switch`` to each of ``nearer``, (neighbours, parallel links); cut to the fewest parallel ones."""
+        """Links from ``switch`` to each of ``nearer``, (neighbours, parallel links); cut to the
+        fewest parallel ones."""
         key = (switch, *nearer)
         if key not in self._cable_cache:
             parallel = [self._between[switch, n] for n in nearer]

@@ -26,5 +26,12 @@ class Star(Sourced):
         add_switch(graph, "switch", "leaf", self.switch_latency)
         for host in range(self.hosts):
             add_host(graph, f"h{host:04d}")
-            connect(graph, f"h{host:04d}", "switch", bandwidth=self.link_bandwidth, latency=self.cable_latency, links=self.hcas_per_host)
+            connect(
+                graph,
+                f"h{host:04d}",
+                "switch",
+                bandwidth=self.link_bandwidth,
+                latency=self.cable_latency,
+                links=self.hcas_per_host,
+            )
         return graph

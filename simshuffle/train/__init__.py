@@ -1,4 +1,5 @@
-"""Real training: what the shuffling strategy does to accuracy. The only room that imports torch (extra: simshuffle[train])."""
+"""Real training: what the shuffling strategy does to accuracy. The only room that imports torch
+(extra: simshuffle[train])."""
 
 from __future__ import annotations
 
@@ -12,4 +13,13 @@ from simshuffle.train.emulation import Diverged, Emulation
 from simshuffle.train.run import Run
 from simshuffle.train.training import Training
 
-__all__ = ["Diverged", "EmulatedRun", "Emulation", "Run", "Training", "check_run", "emulate", "train_run"]
+__all__ = [
+    "Diverged",
+    "EmulatedRun",
+    "Emulation",
+    "Run",
+    "Training",
+    "check_run",
+    "emulate",
+    "train_run",
+]

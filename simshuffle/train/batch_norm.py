@@ -1,7 +1,9 @@
-"""Batch norm of many ranks in one batch: every rank normalises its own samples and keeps its own running statistics.
+"""Batch norm of many ranks in one batch: every rank normalises its own samples and keeps its own
+running statistics.
 
-The batch holds the samples of all ranks with the rank as the fastest index: sample j of rank r is row j M + r. Then (b M, C, ...) seen as
-(b, M C, ...) is a batch of b samples with M C channels, whose ordinary batch norm is that of every rank alone, and nothing is copied.
+The batch holds the samples of all ranks with the rank as the fastest index: sample j of rank r is
+row j M + r. Then (b M, C, ...) seen as (b, M C, ...) is a batch of b samples with M C channels,
+whose ordinary batch norm is that of every rank alone, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ Tensor = torch.Tensor
 
 @dataclass
 class RankRows:
-    """Whose rows the batch holds that the network is given next: row j ``count`` + i is of rank ``first`` + i.
+    """Whose rows the batch holds that the network is given next: row j ``count`` + i is of rank
+    ``first`` + i.
 
     Attributes:
         first: lowest rank.
@@ -54,12 +57,15 @@ class _ByRank(_BatchNorm):
         if len(input) != ranks.rows:
             rule = f"batch norm by rank needs one row for each sample ({ranks.rows} of this batch)"
             raise InputError(Problem(self.path, rule, f"{len(input)} rows", _SYNC), "model")
-        if not self.training and self.running_mean is None:  # statistics of the batch that is evaluated, whoever does it
+        # statistics of the batch that is evaluated, whoever does it
+        if not self.training and self.running_mean is None:
             return super().forward(input)
         mine = slice(ranks.first, ranks.first + ranks.count)
         factor = self._count_batch(mine)
         keeps = not self.training or self.track_running_stats
-        wide = input.reshape(ranks.rows // ranks.count, ranks.count * input.shape[1], *input.shape[2:])
+        wide = input.reshape(
+            ranks.rows // ranks.count, ranks.count * input.shape[1], *input.shape[2:]
+        )
         output = F.batch_norm(
             wide,
             self.running_mean[mine].view(-1) if keeps and self.running_mean is not None else None,
@@ -119,21 +125,31 @@ class _ScaleAndShift3d(_ScaleAndShift, nn.BatchNorm3d):
     pass
 
 
-_BY_RANK: dict[type[nn.Module], type[_ByRank]] = {nn.BatchNorm1d: _ByRank1d, nn.BatchNorm2d: _ByRank2d, nn.BatchNorm3d: _ByRank3d}
+_BY_RANK: dict[type[nn.Module], type[_ByRank]] = {
+    nn.BatchNorm1d: _ByRank1d,
+    nn.BatchNorm2d: _ByRank2d,
+    nn.BatchNorm3d: _ByRank3d,
+}
 _SCALE: dict[type[nn.Module], type[nn.Module]] = {
     nn.BatchNorm1d: _ScaleAndShift1d,
     nn.BatchNorm2d: _ScaleAndShift2d,
     nn.BatchNorm3d: _ScaleAndShift3d,
 }
-_ORDINARY: dict[type[nn.Module], type[nn.Module]] = {grouped: ordinary for ordinary, grouped in _BY_RANK.items()}
-_SYNC = "Use batch_norm: sync, which leaves the model's layers as they are and normalises over all ranks."
+_ORDINARY: dict[type[nn.Module], type[nn.Module]] = {
+    grouped: ordinary for ordinary, grouped in _BY_RANK.items()
+}
+_SYNC = (
+    "Use batch_norm: sync, which leaves the model's layers as they are and normalises over all"
+    " ranks."
+)
 
 
 def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
-    """Make the batch norm of ``model`` as ``mode`` says, in place: `group_by_rank`, `scale_and_shift_only`, or for 'sync' nothing at all.
+    """Make the batch norm of ``model`` as ``mode`` says, in place: `group_by_rank`,
+    `scale_and_shift_only`, or for 'sync' nothing at all.
 
-    Over the whole batch, torch's own batch norm does what SyncBatchNorm does over ranks; its running variance is unbiased over all samples
-    in both.
+    Over the whole batch, torch's own batch norm does what SyncBatchNorm does over ranks; its
+    running variance is unbiased over all samples in both.
 
     Raises:
         InputError: as `group_by_rank`.
@@ -147,10 +163,12 @@ def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
 
 
 def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
-    """Make the batch-norm layers of ``model`` keep statistics for each of ``world_size`` ranks, in place.
+    """Make the batch-norm layers of ``model`` keep statistics for each of ``world_size`` ranks, in
+    place.
 
-    Weights and biases stay the same parameters; the buffers ``running_mean`` and ``running_var`` become (M, C), each row what (C,) was, and
-    ``num_batches_tracked`` (M,). Before a batch is given to the model, the returned `RankRows` must be told whose rows it holds.
+    Weights and biases stay the same parameters; the buffers ``running_mean`` and ``running_var``
+    become (M, C), each row what (C,) was, and ``num_batches_tracked`` (M,). Before a batch is given
+    to the model, the returned `RankRows` must be told whose rows it holds.
 
     Raises:
         InputError: a layer keeps statistics that cannot be kept by rank; names it.
@@ -167,7 +185,8 @@ def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
 
 
 def scale_and_shift_only(model: nn.Module) -> None:
-    """Take the normalisation out of the batch-norm layers of ``model``, in place: what remains is x weight + bias.
+    """Take the normalisation out of the batch-norm layers of ``model``, in place: what remains is x
+    weight + bias.
 
     Raises:
         InputError: as `group_by_rank`.
@@ -181,7 +200,8 @@ def scale_and_shift_only(model: nn.Module) -> None:
 
 
 def check_layers(model: nn.Module) -> None:
-    """See that every layer of ``model`` that keeps statistics of what passes through it is a BatchNorm1d, 2d or 3d of torch.
+    """See that every layer of ``model`` that keeps statistics of what passes through it is a
+    BatchNorm1d, 2d or 3d of torch.
 
     Raises:
         InputError: one is not; names all of them with their path and class.
@@ -203,7 +223,12 @@ def check_materialised(model: nn.Module) -> None:
         InputError: it has; names all of them.
     """
     lazy = [
-        Problem(path or "(model)", "has no weights yet", type(layer).__name__, "Give the model one batch before it is trained.")
+        Problem(
+            path or "(model)",
+            "has no weights yet",
+            type(layer).__name__,
+            "Give the model one batch before it is trained.",
+        )
         for path, layer in model.named_modules()
         if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params()  # type: ignore[misc]
     ]
@@ -212,13 +237,18 @@ def check_materialised(model: nn.Module) -> None:
 
 
 def _keeps_statistics(layer: nn.Module) -> bool:
-    tracked = any(getattr(layer, name, None) is not None for name in ("running_mean", "running_var"))
-    untracked_but_mixing = isinstance(layer, _NormBase) and not isinstance(layer, nn.modules.instancenorm._InstanceNorm)
+    tracked = any(
+        getattr(layer, name, None) is not None for name in ("running_mean", "running_var")
+    )
+    untracked_but_mixing = isinstance(layer, _NormBase) and not isinstance(
+        layer, nn.modules.instancenorm._InstanceNorm
+    )
     return tracked or untracked_but_mixing
 
 
 def pooled(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Statistics of equally large groups together, from (groups, C) each: (C,) mean of means; mean of variances + variance of means."""
+    """Statistics of equally large groups together, from (groups, C) each: (C,) mean of means; mean
+    of variances + variance of means."""
     return mean.mean(0), variance.mean(0) + mean.var(0, correction=0)
 
 
@@ -226,7 +256,8 @@ def ordinary(model: nn.Module, rank: int | None = None) -> nn.Module:
     """A copy of ``model`` with torch's own batch-norm layers in place of those by rank.
 
     Args:
-        model: as `group_by_rank` left it, trained or not; or without such layers, which gives a plain copy.
+        model: as `group_by_rank` left it, trained or not; or without such layers, which gives a
+            plain copy.
         rank: whose running statistics the copy gets; None for `pooled` ones.
     """
     twin = copy.deepcopy(model)
@@ -244,7 +275,10 @@ def _reduce(layer: Any, rank: int | None) -> None:
         if rank is None:
             layer.running_mean, layer.running_var = pooled(layer.running_mean, layer.running_var)
         else:
-            layer.running_mean, layer.running_var = layer.running_mean[rank].clone(), layer.running_var[rank].clone()
+            layer.running_mean, layer.running_var = (
+                layer.running_mean[rank].clone(),
+                layer.running_var[rank].clone(),
+            )
         layer.num_batches_tracked = layer.num_batches_tracked[rank or 0].clone()
 
 

@@ -27,7 +27,15 @@ from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource, DatasetSource, Source
 from simshuffle.train.training import Training
 
-__all__ = ["Diverged", "EmulatedRun", "Emulation", "check_run", "emulate", "initial_model", "train_run"]
+__all__ = [
+    "Diverged",
+    "EmulatedRun",
+    "Emulation",
+    "check_run",
+    "emulate",
+    "initial_model",
+    "train_run",
+]
 
 
 @dataclass(frozen=True)
@@ -35,17 +43,24 @@ class EmulatedRun(RunRecord):
     """What `emulate` returns: the record of the run, and
 
     Attributes:
-        model: a copy of the caller's model with the trained weights, on the CPU, in eval mode; batch-norm statistics are pooled over ranks.
+        model: a copy of the caller's model with the trained weights, on the CPU, in eval mode;
+            batch-norm statistics are pooled over ranks.
     """
 
     model: nn.Module
 
 
-def train_run(run: Run, progress: Progress | None = None, device: str = "auto", data: TrainingSet | None = None) -> RunRecord:
+def train_run(
+    run: Run,
+    progress: Progress | None = None,
+    device: str = "auto",
+    data: TrainingSet | None = None,
+) -> RunRecord:
     """Train ``run`` on emulated ranks.
 
-    The same run gives the same weights, bit by bit, on the same machine with the same number of threads. With another number of threads, or
-    on another machine, sums are added up in another order, and weights agree to rounding only.
+    The same run gives the same weights, bit by bit, on the same machine with the same number of
+    threads. With another number of threads, or on another machine, sums are added up in another
+    order, and weights agree to rounding only.
 
     Args:
         run: what to train.
@@ -74,11 +89,19 @@ def train_run(run: Run, progress: Progress | None = None, device: str = "auto", 
         places=run.places(),
     )
     test = ArraySource(data.test, data.mean, data.std, dtype=dtype, device=where)
-    return _carried_out(emulation, test, progress, data=data.name, model=run.model.kind, partition=run.partition.kind)
+    return _carried_out(
+        emulation,
+        test,
+        progress,
+        data=data.name,
+        model=run.model.kind,
+        partition=run.partition.kind,
+    )
 
 
 def check_run(run: Run, data: TrainingSet | None = None) -> None:
-    """See, before it is trained, that ``run`` can be: that ranks get samples, and that the network takes them. Much faster than an epoch.
+    """See, before it is trained, that ``run`` can be: that ranks get samples, and that the network
+    takes them. Much faster than an epoch.
 
     Raises:
         InputError: it cannot.
@@ -88,7 +111,9 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     run.places()
     sizes = local_batches(len(data.train), run.world_size, run.training)
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
-    ranked_network(initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes)
+    ranked_network(
+        initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes
+    )
 
 
 def initial_model(run: Run, data: TrainingSet) -> nn.Module:
@@ -115,24 +140,35 @@ def emulate(
 
     Args:
         model: gives logits; its weights are those that the training begins with. It stays as it is.
-        train, test: map-style datasets of pairs (input, target), targets whole numbers from 0. Items are read when they are needed, so
-            that random transforms work.
-        strategy: as a record, or as text, such as ``"partial_local_shuffle:exchange_fraction=0.1"``.
+        train, test: map-style datasets of pairs (input, target), targets whole numbers from 0.
+            Items are read when they are needed, so that random transforms work.
+        strategy: as a record, or as text, such as
+            ``"partial_local_shuffle:exchange_fraction=0.1"``.
         world_size: M.
-        partition: who holds which sample before the first epoch; a record or text, such as ``"dirichlet:alpha=0.3"``.
-        seed: of all that is drawn: shards, exchange, partition, and what layers such as dropout draw.
+        partition: who holds which sample before the first epoch; a record or text, such as
+            ``"dirichlet:alpha=0.3"``.
+        seed: of all that is drawn: shards, exchange, partition, and what layers such as dropout
+            draw.
         progress: called with the share that is done, from 0 to 1.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
-        training: fields of `Training`, such as ``local_batch_size=8, epochs=10, learning_rate=0.1``.
+        training: fields of `Training`, such as ``local_batch_size=8, epochs=10,
+            learning_rate=0.1``.
 
     Returns:
-        The record of the run and the trained model; of status 'failed', with the epochs before, where the loss was no longer finite.
+        The record of the run and the trained model; of status 'failed', with the epochs before,
+        where the loss was no longer finite.
 
     Raises:
         InputError: an argument is not valid, or the model cannot be trained so.
     """
     raw = {"world_size": world_size, "training": training}
-    chosen = _chosen({**raw, "strategy": _plain(strategy, "strategy"), "partition": _plain(partition, "partition")})
+    chosen = _chosen(
+        {
+            **raw,
+            "strategy": _plain(strategy, "strategy"),
+            "partition": _plain(partition, "partition"),
+        }
+    )
     where, dtype = device_named(device), torch_dtype(chosen.training)
     source = DatasetSource(train, dtype=dtype, device=where, name="train")
     test_source = DatasetSource(test, dtype=dtype, device=where, name="test")
@@ -146,7 +182,11 @@ def emulate(
         seed=seed,
         device=where,
     )
-    names = {"data": type(train).__name__, "model": type(model).__name__, "partition": chosen.partition.kind}
+    names = {
+        "data": type(train).__name__,
+        "model": type(model).__name__,
+        "partition": chosen.partition.kind,
+    }
     record = _carried_out(emulation, test_source, progress, **names)
     return EmulatedRun(**record.__dict__, model=emulation.model().to("cpu").eval())
 
@@ -174,7 +214,9 @@ def _plain(given: Any, name: str) -> Any:
     try:
         return by_kind(given)
     except ScenarioError as error:
-        raise InputError([Problem(name, p.rule, p.value, p.remedy) for p in error.problems], "emulate") from None
+        raise InputError(
+            [Problem(name, p.rule, p.value, p.remedy) for p in error.problems], "emulate"
+        ) from None
 
 
 def device_named(name: str) -> torch.device:
@@ -188,14 +230,21 @@ def device_named(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # a torch without CUDA asserts
+    # a torch without CUDA asserts
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(Problem("device", f"cannot be used: {reason}", repr(name), "Use auto, cpu or cuda."), "training") from None
+        raise InputError(
+            Problem("device", f"cannot be used: {reason}", repr(name), "Use auto, cpu or cuda."),
+            "training",
+        ) from None
     return device
 
 
-def _carried_out(emulation: Emulation, test: Source, progress: Progress | None, **names: str) -> RunRecord:
-    """All epochs of ``emulation``, with evaluations on ``test``, as a record; ``names`` go into its description."""
+def _carried_out(
+    emulation: Emulation, test: Source, progress: Progress | None, **names: str
+) -> RunRecord:
+    """All epochs of ``emulation``, with evaluations on ``test``, as a record; ``names`` go into its
+    description."""
     training, epochs = emulation.training, emulation.training.epochs
     described = description(
         emulation.strategy,
@@ -223,7 +272,9 @@ def _carried_out(emulation: Emulation, test: Source, progress: Progress | None, 
         except Diverged as error:
             return recorder.record(described, "failed", str(error))
         wanted = epoch % training.evaluate_every == 0 or epoch == epochs
-        recorder.add(outcome, emulation.last_losses, evaluation.scores(emulation.network) if wanted else {})
+        recorder.add(
+            outcome, emulation.last_losses, evaluation.scores(emulation.network) if wanted else {}
+        )
     return recorder.record(described, "done", "")
 
 

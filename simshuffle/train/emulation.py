@@ -1,8 +1,9 @@
 """Emulation: training on M ranks, exactly, in one process.
 
-The averaged gradient of M ranks with local batches of b samples is that of one batch of M b samples, if batch norm goes by rank. So one
-network, with running statistics for each rank, is trained on the batches of all ranks together; which samples those are, the strategy's
-shards and exchange plan say.
+The averaged gradient of M ranks with local batches of b samples is that of one batch of M b
+samples, if batch norm goes by rank. So one network, with running statistics for each rank, is
+trained on the batches of all ranks together; which samples those are, the strategy's shards and
+exchange plan say.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ class Diverged(SimshuffleError, ArithmeticError):
         learning_rate: of that iteration.
     """
 
-    def __init__(self, epoch: int, iteration: int, rank: int, rate: float, what: str = "the loss") -> None:
+    def __init__(
+        self, epoch: int, iteration: int, rank: int, rate: float, what: str = "the loss"
+    ) -> None:
         self.epoch, self.iteration, self.rank, self.learning_rate = epoch, iteration, rank, rate
         super().__init__(
-            f"{what} is not finite: epoch {epoch}, iteration {iteration}, first on rank {rank}, learning rate {rate:g}. "
-            "Use a lower learning rate or a longer warm-up."
+            f"{what} is not finite: epoch {epoch}, iteration {iteration}, first on rank {rank},"
+            f" learning rate {rate:g}. Use a lower learning rate or a longer warm-up."
         )
 
 
@@ -111,7 +114,8 @@ class Emulation:
         owner: the rank of each sample before the first epoch, (N,); None for a random partition.
         seed: of all that is drawn, in the streams of `simshuffle.train.run.Run.rng`.
         device: that trains.
-        places: where the ranks are, for strategies with partners of the same host, leaf switch or rack.
+        places: where the ranks are, for strategies with partners of the same host, leaf switch or
+            rack.
 
     Attributes:
         network: with the weights as they are now; see `RankedNetwork`.
@@ -120,7 +124,8 @@ class Emulation:
         last_losses: (N,) nats, of each sample as it was last trained on; NaN where it never was.
 
     Raises:
-        InputError: there are more ranks than samples; or the model cannot be trained so, see `ranked_network`.
+        InputError: there are more ranks than samples; or the model cannot be trained so, see
+            `ranked_network`.
     """
 
     def __init__(
@@ -137,11 +142,23 @@ class Emulation:
         places: Places | None = None,
     ) -> None:
         self.places = places
-        self.source, self.strategy, self.world_size, self.training, self.seed = source, strategy, world_size, training, seed
+        self.source, self.strategy, self.world_size, self.training, self.seed = (
+            source,
+            strategy,
+            world_size,
+            training,
+            seed,
+        )
         self.device = torch.device(device)
         self.batch_sizes = local_batches(len(source), world_size, training)
-        self.owner = initial_owner(len(source), world_size, self.rng("partition")) if owner is None else np.asarray(owner)
-        self.network = ranked_network(model, source, world_size, training, self.device, self.batch_sizes)
+        self.owner = (
+            initial_owner(len(source), world_size, self.rng("partition"))
+            if owner is None
+            else np.asarray(owner)
+        )
+        self.network = ranked_network(
+            model, source, world_size, training, self.device, self.batch_sizes
+        )
         self.optimizer = sgd(self.network.model, training)
         self.epochs_done = 0
         self.last_losses: Floats = np.full(len(source), np.nan)
@@ -151,10 +168,12 @@ class Emulation:
         return stream(self.seed, name, *numbers)
 
     def epoch(self, progress: Progress | None = None) -> EpochOutcome:
-        """Train for one epoch, and exchange after it. ``progress`` is called after every iteration with the share of the epoch done.
+        """Train for one epoch, and exchange after it. ``progress`` is called after every iteration
+        with the share of the epoch done.
 
         Raises:
-            Diverged: a loss is not finite, and the weights are those before its iteration; or a weight is not finite.
+            Diverged: a loss is not finite, and the weights are those before its iteration; or a
+                weight is not finite.
         """
         epoch, sizes = self.epochs_done + 1, self.batch_sizes
         shards = self.strategy.shards(self.owner, self.world_size, self.rng("shuffle", epoch))
@@ -173,9 +192,17 @@ class Emulation:
         samples = epoch_samples(shards, drop_last=self.training.drop_last)
         with watch.measure("iterations"):
             total, rows = self._iterations(epoch, samples, progress)
-        if not all(bool(torch.isfinite(weight).all()) for weight in self.network.model.parameters()):
+        if not all(
+            bool(torch.isfinite(weight).all()) for weight in self.network.model.parameters()
+        ):
             last = len(sizes) - 1
-            raise Diverged(epoch, last, 0, self.learning_rate(epoch, last), "a weight, which all ranks share, after the update")
+            raise Diverged(
+                epoch,
+                last,
+                0,
+                self.learning_rate(epoch, last),
+                "a weight, which all ranks share, after the update",
+            )
         self.owner = plan.apply(self.owner)
         self.epochs_done = epoch
         return EpochOutcome(
@@ -187,13 +214,19 @@ class Emulation:
             samples=sum(sizes) * self.world_size,
             learning_rate=self.learning_rate(epoch, len(sizes) - 1),
             iterations=rows,
-            importance_s=watch.seconds["importance"] if self.strategy.needs_importance and not self.strategy.lagging else 0.0,
+            importance_s=(
+                watch.seconds["importance"]
+                if self.strategy.needs_importance and not self.strategy.lagging
+                else 0.0
+            ),
             seconds=watch.seconds["iterations"],
         )
 
     def learning_rate(self, epoch: int, iteration: int) -> float:
         """The learning rate of an iteration (from 0) of an epoch (from 1)."""
-        return learning_rate(self.training, self.world_size, epoch, iteration, len(self.batch_sizes))
+        return learning_rate(
+            self.training, self.world_size, epoch, iteration, len(self.batch_sizes)
+        )
 
     def _importance(self, epoch: int, shards: Shards) -> Floats | None:
         if not self.strategy.needs_importance:
@@ -204,29 +237,41 @@ class Emulation:
         finite = np.isfinite(losses[shards.order])
         if not finite.all():
             rank = int(np.searchsorted(shards.start, int(np.argmin(finite)), side="right")) - 1
-            raise Diverged(epoch, 0, rank, self.learning_rate(epoch, 0), "the inference loss of a sample")
+            raise Diverged(
+                epoch, 0, rank, self.learning_rate(epoch, 0), "the inference loss of a sample"
+            )
         return losses
 
-    def _iterations(self, epoch: int, samples: Ints, progress: Progress | None) -> tuple[float, list[dict[str, float]]]:
+    def _iterations(
+        self, epoch: int, samples: Ints, progress: Progress | None
+    ) -> tuple[float, list[dict[str, float]]]:
         total, rows, begin = 0.0, [], 0
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(int(self.rng("dropout", epoch).integers(2**63 - 1)))  # for layers that draw
+            # for layers that draw
+            torch.manual_seed(int(self.rng("dropout", epoch).integers(2**63 - 1)))
             for iteration, size in enumerate(self.batch_sizes):
                 watch = Stopwatch(self.device)
                 try:
-                    losses = self.step(samples[begin : begin + size], self.learning_rate(epoch, iteration), watch)
+                    losses = self.step(
+                        samples[begin : begin + size], self.learning_rate(epoch, iteration), watch
+                    )
                 except _NotFinite as error:
-                    raise Diverged(epoch, iteration, error.rank, self.learning_rate(epoch, iteration)) from None
+                    raise Diverged(
+                        epoch, iteration, error.rank, self.learning_rate(epoch, iteration)
+                    ) from None
                 self.last_losses[samples[begin : begin + size]] = losses
                 total += float(losses.sum())
-                rows.append({f"{name}_s": watch.seconds[name] for name in ("forward", "backward", "update")})
+                rows.append(
+                    {f"{name}_s": watch.seconds[name] for name in ("forward", "backward", "update")}
+                )
                 begin += size
                 if progress is not None:
                     progress((iteration + 1) / len(self.batch_sizes))
         return total, rows
 
     def step(self, samples: Ints, rate: float, watch: Stopwatch | None = None) -> Floats:
-        """One iteration: every rank on its column of ``samples`` (n, M), n its local batch; one update with learning rate ``rate``.
+        """One iteration: every rank on its column of ``samples`` (n, M), n its local batch; one
+        update with learning rate ``rate``.
 
         Returns the loss of each sample before the update, (n, M) nats.
         """
@@ -239,14 +284,17 @@ class Emulation:
         return losses
 
     def gradient(self, samples: Ints, watch: Stopwatch | None = None) -> Floats:
-        """Leave the gradient of the mean loss of ``samples`` (n, M) in the weights; returns the losses (n, M) in nats."""
+        """Leave the gradient of the mean loss of ``samples`` (n, M) in the weights; returns the
+        losses (n, M) in nats."""
         watch = watch or Stopwatch(self.device)
         found: Floats = np.empty(samples.shape)
         self.optimizer.zero_grad()
         for first, part in self.network.parts(samples):
             with watch.measure("forward"):
                 losses, _ = self.network.losses(self.source, first, part)
-                found[:, first : first + part.shape[1]] = losses.detach().cpu().numpy().reshape(part.shape)
+                found[:, first : first + part.shape[1]] = (
+                    losses.detach().cpu().numpy().reshape(part.shape)
+                )
             finite = np.isfinite(found[:, first : first + part.shape[1]]).all(axis=0)
             if not finite.all():
                 raise _NotFinite(first + int(np.argmin(finite)))
@@ -256,10 +304,13 @@ class Emulation:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Copies of the weights, by name as in the model."""
-        return {name: weight.detach().clone() for name, weight in self.network.model.named_parameters()}
+        return {
+            name: weight.detach().clone() for name, weight in self.network.model.named_parameters()
+        }
 
     def model(self, rank: int | None = None) -> nn.Module:
-        """A copy of the trained model with ordinary layers, and the batch-norm statistics of ``rank``; pooled over ranks if None."""
+        """A copy of the trained model with ordinary layers, and the batch-norm statistics of
+        ``rank``; pooled over ranks if None."""
         return ordinary(self.network.model, rank)
 
 

@@ -1,4 +1,5 @@
-"""Evaluation on test samples, with the batch-norm statistics of every rank, of rank 0, pooled over ranks, or of the whole training set."""
+"""Evaluation on test samples, with the batch-norm statistics of every rank, of rank 0, pooled over
+ranks, or of the whole training set."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import Statistics
 
 RECALIBRATION_BATCH = 1024
-"""Samples of a batch from which statistics are taken anew; there are as many batches as this makes, of equal size."""
+"""Samples of a batch from which statistics are taken anew; there are as many batches as this makes,
+of equal size."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Evaluation:
     def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
         """The score with each of the statistics. The network stays as it is, in training mode.
 
-        Where there are no statistics of ranks, 'own', 'rank0' and 'pooled' are one evaluation; without any, all four are.
+        Where there are no statistics of ranks, 'own', 'rank0' and 'pooled' are one evaluation;
+        without any, all four are.
         """
         found: dict[Statistics, Score] = {}
         for name in self.statistics:
@@ -86,12 +89,16 @@ class Evaluation:
         return score(model, self.test, network.rows_at_once)
 
 
-def own_pairs(num_samples: int, world_size: int, own_ranks: int, rng: np.random.Generator) -> tuple[Ints, NDArray[np.bool_]]:
-    """Which rank evaluates which test samples: sample numbers (n, M), a column for each rank, and (n, M) False for those that only fill up.
+def own_pairs(
+    num_samples: int, world_size: int, own_ranks: int, rng: np.random.Generator
+) -> tuple[Ints, NDArray[np.bool_]]:
+    """Which rank evaluates which test samples: sample numbers (n, M), a column for each rank, and
+    (n, M) False for those that only fill up.
 
-    Each sample is evaluated by K = min(``own_ranks``, M) ranks, and each rank evaluates K num_samples / M samples, rounded up or down. So
-    the mean over all pairs estimates the mean over ranks of the accuracy on the whole test set: without bias, with every sample and
-    (nearly) every rank counted alike, and exactly where K = M.
+    Each sample is evaluated by K = min(``own_ranks``, M) ranks, and each rank evaluates K
+    num_samples / M samples, rounded up or down. So the mean over all pairs estimates the mean over
+    ranks of the accuracy on the whole test set: without bias, with every sample and (nearly) every
+    rank counted alike, and exactly where K = M.
     """
     each = min(own_ranks, world_size)
     pairs = num_samples * each
@@ -99,15 +106,19 @@ def own_pairs(num_samples: int, world_size: int, own_ranks: int, rng: np.random.
     order, ranks = rng.permutation(num_samples), rng.permutation(world_size)
     samples = np.zeros((layers, world_size), np.int64)
     counted = np.zeros((layers, world_size), np.bool_)
-    number = np.arange(pairs)  # pairs are dealt out to the ranks in turn, so those of one sample go to K ranks
+    # pairs are dealt out to the ranks in turn, so those of one sample go to K ranks
+    number = np.arange(pairs)
     place = number // world_size, ranks[number % world_size]
     samples[place] = order[number // each]
     counted[place] = True
     return samples, counted
 
 
-def own_score(network: RankedNetwork, test: Source, samples: Ints, counted: NDArray[np.bool_]) -> Score:
-    """Every rank evaluates its column of ``samples`` (n, M) with its own statistics; see `own_pairs`."""
+def own_score(
+    network: RankedNetwork, test: Source, samples: Ints, counted: NDArray[np.bool_]
+) -> Score:
+    """Every rank evaluates its column of ``samples`` (n, M) with its own statistics; see
+    `own_pairs`."""
     right, loss = 0, 0.0
     network.model.eval()
     with torch.no_grad():
@@ -115,7 +126,10 @@ def own_score(network: RankedNetwork, test: Source, samples: Ints, counted: NDAr
             ranks = slice(first, min(first + network.rows_at_once, network.world_size))
             count = max(1, network.rows_at_once // (ranks.stop - first))
             for begin in range(0, len(samples), count):
-                part, valid = samples[begin : begin + count, ranks], counted[begin : begin + count, ranks].ravel()
+                part, valid = (
+                    samples[begin : begin + count, ranks],
+                    counted[begin : begin + count, ranks].ravel(),
+                )
                 losses, logits = network.losses(test, first, part)
                 hit = logits.argmax(1).cpu().numpy() == test.targets[part.ravel()]
                 right += int(hit[valid].sum())
@@ -138,10 +152,12 @@ def score(model: nn.Module, test: Source, rows_at_once: int) -> Score:
 
 
 def recalibrate(model: nn.Module, train: Source, order: Ints, rows_at_once: int) -> None:
-    """Give the batch-norm layers of ``model`` the statistics of the training samples under its weights, in place.
+    """Give the batch-norm layers of ``model`` the statistics of the training samples under its
+    weights, in place.
 
-    Samples are taken in ``order`` (N,), in equal batches of about `RECALIBRATION_BATCH` or of ``rows_at_once``, if that is less; the
-    batches' statistics are pooled: mean of means; mean of variances + variance of means.
+    Samples are taken in ``order`` (N,), in equal batches of about `RECALIBRATION_BATCH` or of
+    ``rows_at_once``, if that is less; the batches' statistics are pooled: mean of means; mean of
+    variances + variance of means.
     """
     layers = batch_norm_layers(model)
     batches = max(1, len(order) // min(RECALIBRATION_BATCH, max(rows_at_once, 64)))
@@ -157,7 +173,9 @@ def recalibrate(model: nn.Module, train: Source, order: Ints, rows_at_once: int)
             for layer, found in zip(layers, seen, strict=True):
                 found.append((_known(layer.running_mean), _known(layer.running_var)))
     for layer, found, momentum in zip(layers, seen, momenta, strict=True):
-        layer.running_mean, layer.running_var = pooled(torch.stack([m for m, _ in found]), torch.stack([v for _, v in found]))
+        layer.running_mean, layer.running_var = pooled(
+            torch.stack([m for m, _ in found]), torch.stack([v for _, v in found])
+        )
         layer.momentum = momentum
     model.eval()
 

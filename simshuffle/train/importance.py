@@ -1,4 +1,5 @@
-"""Importance of samples: their loss, of an inference pass over all shards or as they were last trained on; and its summary."""
+"""Importance of samples: their loss, of an inference pass over all shards or as they were last
+trained on; and its summary."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ Floats = NDArray[np.float64]
 
 
 def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> Floats:
-    """Cross-entropy of every sample (N,) in nats, by the rank that has it: in eval mode, with this rank's running statistics."""
+    """Cross-entropy of every sample (N,) in nats, by the rank that has it: in eval mode, with this
+    rank's running statistics."""
     samples = epoch_samples(shards, drop_last=False)
-    own = np.arange(len(samples))[:, None] < shards.sizes[None, :]  # without those that fill up smaller shards
+    # without those that fill up smaller shards
+    own = np.arange(len(samples))[:, None] < shards.sizes[None, :]
     losses = np.empty(len(shards.order))
     network.model.eval()
     with torch.no_grad():
@@ -27,15 +30,24 @@ def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> 
             count = max(1, network.rows_at_once // part.shape[1])
             for begin in range(0, len(part), count):
                 some = part[begin : begin + count]
-                found = network.losses(source, first, some)[0].double().cpu().numpy().reshape(some.shape)
+                found = (
+                    network.losses(source, first, some)[0]
+                    .double()
+                    .cpu()
+                    .numpy()
+                    .reshape(some.shape)
+                )
                 mine = own[begin : begin + count, first : first + part.shape[1]]
                 losses[some[mine]] = found[mine]
     network.model.train()
     return losses
 
 
-def importance_row(epoch: int, source: str, losses: Floats, owner: NDArray[np.integer]) -> dict[str, Any]:
-    """A row of the importance table: of ``losses`` (N,) in nats (NaN where a sample has none yet), given the rank (N,) of each sample."""
+def importance_row(
+    epoch: int, source: str, losses: Floats, owner: NDArray[np.integer]
+) -> dict[str, Any]:
+    """A row of the importance table: of ``losses`` (N,) in nats (NaN where a sample has none yet),
+    given the rank (N,) of each sample."""
     known = ~np.isnan(losses)
     values, ranks = losses[known], owner[known]
     low, middle, high = np.percentile(values, [10, 50, 90])
@@ -51,13 +63,16 @@ def importance_row(epoch: int, source: str, losses: Floats, owner: NDArray[np.in
         "p50": middle,
         "p90": high,
         "max": values.max(),
-        "top_tenth_share": np.partition(values, -tenth)[-tenth:].sum() / total if total > 0 else tenth / len(values),
+        "top_tenth_share": np.partition(values, -tenth)[-tenth:].sum() / total
+        if total > 0
+        else tenth / len(values),
         "between_ranks": between_ranks(values, ranks),
     }
 
 
 def between_ranks(values: Floats, ranks: NDArray[np.integer]) -> float:
-    """Variance of the ranks' means, weighted with their samples, over that of all ``values`` (n,): from 0 to 1; 0 if all are equal."""
+    """Variance of the ranks' means, weighted with their samples, over that of all ``values`` (n,):
+    from 0 to 1; 0 if all are equal."""
     count = np.bincount(ranks)
     mean = np.bincount(ranks, values) / np.maximum(count, 1)
     variance = values.var()

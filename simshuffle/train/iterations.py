@@ -1,4 +1,5 @@
-"""Iterations of an epoch: which samples every rank trains on in each, and with which learning rate. Emulated and real ranks share it."""
+"""Iterations of an epoch: which samples every rank trains on in each, and with which learning rate.
+Emulated and real ranks share it."""
 
 from __future__ import annotations
 
@@ -13,37 +14,54 @@ Ints = NDArray[np.integer]
 
 
 def samples_per_rank(num_samples: int, world_size: int, *, drop_last: bool) -> int:
-    """n, the samples that each rank trains on in an epoch: N/M, rounded down if ``drop_last``, else up."""
+    """n, the samples that each rank trains on in an epoch: N/M, rounded down if ``drop_last``, else
+    up."""
     return num_samples // world_size if drop_last else -(-num_samples // world_size)
 
 
 def local_batches(num_samples: int, world_size: int, training: Training) -> list[int]:
-    """Local batch size of each iteration of an epoch: b, but the last may be smaller (unless ``drop_last``). Its length is I.
+    """Local batch size of each iteration of an epoch: b, but the last may be smaller (unless
+    ``drop_last``). Its length is I.
 
     Raises:
         InputError: no rank has a sample, or none fills a batch.
     """
     if world_size > num_samples:
         rule = f"must not be more than the {num_samples} samples of the data set"
-        raise InputError(Problem("world_size", rule, str(world_size), "Use fewer ranks or more data."), "training")
-    n, b = samples_per_rank(num_samples, world_size, drop_last=training.drop_last), training.local_batch_size
+        raise InputError(
+            Problem("world_size", rule, str(world_size), "Use fewer ranks or more data."),
+            "training",
+        )
+    n, b = (
+        samples_per_rank(num_samples, world_size, drop_last=training.drop_last),
+        training.local_batch_size,
+    )
     whole, rest = divmod(n, b)
     sizes = [b] * whole + ([rest] if rest and not training.drop_last else [])
     if not sizes:
         rule = f"with drop_last, must not be more than the {n} samples that a rank has"
-        raise InputError(Problem("training.local_batch_size", rule, str(b), "Use a smaller one, or drop_last: false."), "training")
+        raise InputError(
+            Problem(
+                "training.local_batch_size", rule, str(b), "Use a smaller one, or drop_last: false."
+            ),
+            "training",
+        )
     return sizes
 
 
 def epoch_samples(shards: Shards, *, drop_last: bool) -> Ints:
-    """Who trains on what, in order: (n, M) sample numbers. Ranks with fewer than n samples repeat their first ones."""
+    """Who trains on what, in order: (n, M) sample numbers. Ranks with fewer than n samples repeat
+    their first ones."""
     n = samples_per_rank(len(shards.order), len(shards.sizes), drop_last=drop_last)
     place = np.arange(n)[:, None] % np.maximum(shards.sizes, 1)[None, :]
     return np.asarray(shards.order[shards.start[:-1][None, :] + place])
 
 
-def learning_rate(training: Training, world_size: int, epoch: int, iteration: int, iterations: int) -> float:
-    """The learning rate of an iteration (from 0, of ``iterations``) of an epoch (from 1): that of its middle.
+def learning_rate(
+    training: Training, world_size: int, epoch: int, iteration: int, iterations: int
+) -> float:
+    """The learning rate of an iteration (from 0, of ``iterations``) of an epoch (from 1): that of
+    its middle.
 
     So neither the first iteration of a warm-up nor the last of a decay has a learning rate of 0.
     """

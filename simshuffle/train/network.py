@@ -17,8 +17,9 @@ from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import Training
 
 ACTIVATIONS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 28}
-"""Numbers that the layers of a network put out together: larger batches are worked off in parts of whole ranks, so that memory does not
-grow with M. On a CPU such a part stays near its caches (benchmarks/training.py)."""
+"""Numbers that the layers of a network put out together: larger batches are worked off in parts of
+whole ranks, so that memory does not grow with M. On a CPU such a part stays near its caches
+(benchmarks/training.py)."""
 
 
 @dataclass
@@ -30,7 +31,8 @@ class RankedNetwork:
         rows: see `RankRows`; without effect where batch norm is not by rank.
         world_size: M.
         by_rank: whether there are batch-norm statistics for each rank.
-        whole: whether a batch must stay whole, because what is made of a sample depends on those of other ranks.
+        whole: whether a batch must stay whole, because what is made of a sample depends on those of
+            other ranks.
         rows_at_once: samples that are worked off together.
     """
 
@@ -42,13 +44,19 @@ class RankedNetwork:
     rows_at_once: int
 
     def parts(self, samples: Ints) -> Iterator[tuple[int, Ints]]:
-        """``samples`` (n, M) in parts (n, ranks) of neighbouring ranks, each with its first rank."""
-        count = self.world_size if self.whole and self.model.training else max(1, self.rows_at_once // len(samples))
+        """``samples`` (n, M) in parts (n, ranks) of neighbouring ranks, each with its first
+        rank."""
+        count = (
+            self.world_size
+            if self.whole and self.model.training
+            else max(1, self.rows_at_once // len(samples))
+        )
         for first in range(0, self.world_size, count):
             yield first, samples[:, first : first + count]
 
     def losses(self, source: Source, first: int, part: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cross-entropy (n ranks,) in nats and logits (n ranks, classes) of ``part`` (n, ranks), samples of the ranks from ``first`` on."""
+        """Cross-entropy (n ranks,) in nats and logits (n ranks, classes) of ``part`` (n, ranks),
+        samples of the ranks from ``first`` on."""
         inputs, targets = source.batch(part.ravel())
         self.rows.expect(first, part.shape[1], part.size)
         logits: torch.Tensor = self.model(inputs)
@@ -56,20 +64,30 @@ class RankedNetwork:
 
 
 def ranked_network(
-    model: nn.Module, source: Source, world_size: int, training: Training, device: torch.device, sizes: list[int]
+    model: nn.Module,
+    source: Source,
+    world_size: int,
+    training: Training,
+    device: torch.device,
+    sizes: list[int],
 ) -> RankedNetwork:
-    """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants; ``model`` stays as it is.
+    """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants; ``model`` stays
+    as it is.
 
     ``sizes`` are the local batch sizes that it will be trained with.
 
     Raises:
-        InputError: the model cannot be trained so; see `apply_mode` and `try_out`. Or it mixes samples of ranks by something else than
-            batch norm, or batch norm would have to normalise single values.
+        InputError: the model cannot be trained so; see `apply_mode` and `try_out`. Or it mixes
+            samples of ranks by something else than batch norm, or batch norm would have to
+            normalise single values.
     """
     dtype = torch_dtype(training)
     probe = try_out(model, training.batch_norm, source, dtype, device)
     if probe.mixes and world_size > 1 and training.batch_norm != "sync":
-        rule = f"with batch_norm: {training.batch_norm}, what it makes of a rank's samples must not depend on those of other ranks"
+        rule = (
+            f"with batch_norm: {training.batch_norm}, what it makes of a rank's samples must not"
+            " depend on those of other ranks"
+        )
         remedy = "Take out what goes over the whole batch, or use batch_norm: sync."
         raise InputError(Problem("model", rule, type(model).__name__, remedy), "training")
     _check_sizes(probe, sizes, world_size, training)
@@ -92,7 +110,12 @@ def _check_sizes(probe: Probe, sizes: list[int], world_size: int, training: Trai
     which = "local_batch_size" if training.local_batch_size == 1 else "the last local batch"
     rule = f"batch norm '{probe.flat[0]}' cannot normalise a single sample, which {which} holds"
     remedy = "Use another local_batch_size, or drop_last: true, or batch_norm: sync or none."
-    raise InputError(Problem("training.local_batch_size", rule, f"local batches of {sizes[0]} to {sizes[-1]}", remedy), "training")
+    raise InputError(
+        Problem(
+            "training.local_batch_size", rule, f"local batches of {sizes[0]} to {sizes[-1]}", remedy
+        ),
+        "training",
+    )
 
 
 def rows_at_once(probe: Probe, device: torch.device) -> int:

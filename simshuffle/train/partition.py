@@ -1,4 +1,5 @@
-"""Partitions: who holds which sample before the first epoch. Shards differ in size by one sample at most, whatever the rule."""
+"""Partitions: who holds which sample before the first epoch. Shards differ in size by one sample at
+most, whatever the rule."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class PartitionRule(Protocol):
         """Its name."""
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32, given the labels (N,). Shards differ in size by one sample at most.
+        """The rank of each sample, (N,) int32, given the labels (N,). Shards differ in size by one
+        sample at most.
 
         Raises:
             InputError: there are fewer samples than ranks.
@@ -37,21 +39,26 @@ class RandomPartition(Spec):
     kind: Literal["random"]
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than ranks."""
+        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than
+        ranks."""
         check_ranks(len(targets), world_size)
         return initial_owner(len(targets), world_size, rng)
 
 
 class DirichletPartition(Spec):
-    """Every rank has its own mix of labels, drawn from a Dirichlet distribution (Hsu, Qi and Brown 2019, arXiv 1909.06335).
+    """Every rank has its own mix of labels, drawn from a Dirichlet distribution (Hsu, Qi and Brown
+    2019, arXiv 1909.06335).
 
-    With K labels of which label k makes up the part p_k of the set, rank r draws its mix q_r from Dirichlet(alpha K p): with equally
-    frequent labels every parameter is alpha. A large alpha gives every rank the set's own mix, a small one few labels a rank.
+    With K labels of which label k makes up the part p_k of the set, rank r draws its mix q_r from
+    Dirichlet(alpha K p): with equally frequent labels every parameter is alpha. A large alpha gives
+    every rank the set's own mix, a small one few labels a rank.
 
-    Shards are balanced nevertheless, by turns: in a turn every rank takes one sample, of a label drawn from its mix among the labels
-    of which samples are left; where a turn wants more samples of a label than are left, ranks drawn by lot get them and the others
-    draw again. A rank whose mix holds no label that is left draws from what is left. In the last turn only the ranks with a larger
-    shard take part. So what a rank gets deviates from its mix as labels run out, the more the fewer ranks there are.
+    Shards are balanced nevertheless, by turns: in a turn every rank takes one sample, of a label
+    drawn from its mix among the labels of which samples are left; where a turn wants more samples
+    of a label than are left, ranks drawn by lot get them and the others draw again. A rank whose
+    mix holds no label that is left draws from what is left. In the last turn only the ranks with a
+    larger shard take part. So what a rank gets deviates from its mix as labels run out, the more
+    the fewer ranks there are.
 
     Attributes:
         alpha: concentration.
@@ -61,7 +68,8 @@ class DirichletPartition(Spec):
     alpha: Concentration
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than ranks."""
+        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than
+        ranks."""
         sizes = _sizes(len(targets), world_size)
         _, label = np.unique(targets, return_inverse=True)
         left = np.bincount(label)
@@ -71,17 +79,21 @@ class DirichletPartition(Spec):
         mixes = rng.dirichlet(parameters, world_size)
         taken = _by_turns(mixes, left, sizes, rng)
         owner = np.empty(len(targets), np.int32)
-        owner[_by_label(targets, rng)] = np.concatenate([np.repeat(np.arange(world_size), column) for column in taken.T])
+        owner[_by_label(targets, rng)] = np.concatenate(
+            [np.repeat(np.arange(world_size), column) for column in taken.T]
+        )
         return owner
 
 
 class SortedPartition(Spec):
-    """The samples sorted by label and cut into M pieces: a rank sees one label or a few neighbouring ones."""
+    """The samples sorted by label and cut into M pieces: a rank sees one label or a few
+    neighbouring ones."""
 
     kind: Literal["sorted"]
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than ranks."""
+        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than
+        ranks."""
         sizes = _sizes(len(targets), world_size)
         owner = np.empty(len(targets), np.int32)
         owner[_by_label(targets, rng)] = np.repeat(np.arange(world_size), sizes)
@@ -89,7 +101,8 @@ class SortedPartition(Spec):
 
 
 class ShardsPartition(Spec):
-    """The samples sorted by label and cut into M times k pieces, of which every rank gets k at random (McMahan et al. 2017, AISTATS).
+    """The samples sorted by label and cut into M times k pieces, of which every rank gets k at
+    random (McMahan et al. 2017, AISTATS).
 
     Pieces differ in size by one sample at most.
 
@@ -101,19 +114,27 @@ class ShardsPartition(Spec):
     shards_per_rank: Annotated[Count, Field(le=10_000)] = 2
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than ranks."""
+        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than
+        ranks."""
         sizes = _sizes(len(targets), world_size)
         k = self.shards_per_rank
-        ranks = rng.permutation(np.repeat(np.arange(world_size), k))  # the rank of each piece, in the order of labels
+        # the rank of each piece, in the order of labels
+        ranks = rng.permutation(np.repeat(np.arange(world_size), k))
         pieces = np.empty(len(ranks), np.int64)
-        # a rank's shard is divided evenly over its pieces, so that the rank's size is met whichever pieces it has
-        pieces[np.argsort(ranks, kind="stable")] = np.diff(np.arange(k + 1) * sizes[:, None] // k, axis=1).ravel()
+        # a rank's shard is divided evenly over its pieces, so that the rank's size is met whichever
+        # pieces it has
+        pieces[np.argsort(ranks, kind="stable")] = np.diff(
+            np.arange(k + 1) * sizes[:, None] // k, axis=1
+        ).ravel()
         owner = np.empty(len(targets), np.int32)
         owner[_by_label(targets, rng)] = np.repeat(ranks, pieces)
         return owner
 
 
-Partition = Annotated[RandomPartition | DirichletPartition | SortedPartition | ShardsPartition, Field(discriminator="kind")]
+Partition = Annotated[
+    RandomPartition | DirichletPartition | SortedPartition | ShardsPartition,
+    Field(discriminator="kind"),
+]
 
 
 def check_ranks(num_samples: int, world_size: int) -> None:
@@ -124,17 +145,24 @@ def check_ranks(num_samples: int, world_size: int) -> None:
     """
     if world_size > num_samples:
         rule = f"must not exceed the number of training samples, {num_samples}"
-        raise InputError(Problem("world_size", rule, str(world_size), "Take fewer ranks or more samples."), "partition")
+        raise InputError(
+            Problem("world_size", rule, str(world_size), "Take fewer ranks or more samples."),
+            "partition",
+        )
 
 
 def label_divergence(owner: Ints, targets: Ints, world_size: int) -> float:
-    """How much the ranks' labels differ from the set's: mean over ranks of the total variation distance, 0 (equal) to 1.
+    """How much the ranks' labels differ from the set's: mean over ranks of the total variation
+    distance, 0 (equal) to 1.
 
-    The distance is half the sum over labels of the absolute difference between a rank's share of the label and the set's.
+    The distance is half the sum over labels of the absolute difference between a rank's share of
+    the label and the set's.
     """
     _, label = np.unique(targets, return_inverse=True)
     classes = int(label.max()) + 1
-    counts = np.bincount(owner.astype(np.int64) * classes + label, minlength=world_size * classes).reshape(world_size, classes)
+    counts = np.bincount(
+        owner.astype(np.int64) * classes + label, minlength=world_size * classes
+    ).reshape(world_size, classes)
     share = counts / counts.sum(axis=1, keepdims=True)
     return float(0.5 * np.abs(share - counts.sum(axis=0) / len(targets)).sum(axis=1).mean())
 
@@ -151,8 +179,11 @@ def _by_label(targets: NDArray[np.int64], rng: np.random.Generator) -> Ints:
     return np.asarray(shuffled[np.argsort(targets[shuffled], kind="stable")])
 
 
-def _by_turns(mixes: NDArray[np.float64], left: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
-    """How many samples of each label each rank gets, (M, K), given the mixes (M, K), samples of each label (K,) and of each rank (M,)."""
+def _by_turns(
+    mixes: NDArray[np.float64], left: Ints, sizes: Ints, rng: np.random.Generator
+) -> Ints:
+    """How many samples of each label each rank gets, (M, K), given the mixes (M, K), samples of
+    each label (K,) and of each rank (M,)."""
     taken, left = np.zeros(mixes.shape, np.int64), left.copy()
     for turn in range(int(sizes.max())):
         waiting = rng.permutation(np.flatnonzero(sizes > turn))
@@ -169,7 +200,8 @@ def _by_turns(mixes: NDArray[np.float64], left: Ints, sizes: Ints, rng: np.rando
 
 
 def _drawn(mixes: NDArray[np.float64], left: Ints, rng: np.random.Generator) -> Ints:
-    """A label for each of the ranks (n,), by their mixes (n, K), among the labels of which samples are left (K,)."""
+    """A label for each of the ranks (n,), by their mixes (n, K), among the labels of which samples
+    are left (K,)."""
     weights = mixes * (left > 0)
     hopeless = weights.sum(axis=1) <= 0
     weights[hopeless] = left

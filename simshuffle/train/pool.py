@@ -1,4 +1,5 @@
-"""Independent jobs on all cores, each written whole when it has ended: what was stopped goes on where it stood."""
+"""Independent jobs on all cores, each written whole when it has ended: what was stopped goes on
+where it stood."""
 
 from __future__ import annotations
 
@@ -36,14 +37,17 @@ Tell = Callable[[float], None]
 
 
 class Job(Protocol):
-    """A piece of work that can be pickled, and that needs nothing of the others. A frozen dataclass does."""
+    """A piece of work that can be pickled, and that needs nothing of the others. A frozen dataclass
+    does."""
 
     @property
     def cost(self) -> float:
-        """Expected work, above 0, in any unit that all jobs share. Costly jobs start first; the estimate of the time left rests on it."""
+        """Expected work, above 0, in any unit that all jobs share. Costly jobs start first; the
+        estimate of the time left rests on it."""
 
     def run(self, folder: Path, tell: Tell) -> None:
-        """Do the work, on one core, and write its result into ``folder``, which is empty and becomes the job's folder when this returns.
+        """Do the work, on one core, and write its result into ``folder``, which is empty and
+        becomes the job's folder when this returns.
 
         What it raises is reported with the job's name; nothing is kept then.
         """
@@ -64,7 +68,8 @@ class Standing:
         done: jobs whose result is there, those of earlier sessions included.
         total: jobs.
         share: of the work of this session that is done, from 0 to 1, by `Job.cost`.
-        left_s: s until all are done, estimated from the speed so far; None before the first job of this session has ended.
+        left_s: s until all are done, estimated from the speed so far; None before the first job of
+            this session has ended.
     """
 
     done: int
@@ -83,7 +88,8 @@ class Outcome:
     Attributes:
         made: names of jobs done in this session, in the order of the jobs.
         kept: names of jobs that an earlier session had done.
-        lost: why a job has no result, by its name: it raised something, or its process died. The same call tries it again.
+        lost: why a job has no result, by its name: it raised something, or its process died. The
+            same call tries it again.
     """
 
     made: list[str]
@@ -96,14 +102,23 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_jobs(jobs: Mapping[str, Job], place: Path, *, processes: int | None = None, progress: Progress | None = None) -> Outcome:
-    """Do all jobs whose folder is not there yet, each in one of several processes, and each with one thread.
+def run_jobs(
+    jobs: Mapping[str, Job],
+    place: Path,
+    *,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Do all jobs whose folder is not there yet, each in one of several processes, and each with
+    one thread.
 
-    A job's folder ``place / NAME`` is there whole or not at all, and is never written over. Ctrl-C and SIGTERM stop the processes at once
-    and are raised as KeyboardInterrupt; finished jobs stay. Processes end with this one, however it ends.
+    A job's folder ``place / NAME`` is there whole or not at all, and is never written over. Ctrl-C
+    and SIGTERM stop the processes at once and are raised as KeyboardInterrupt; finished jobs stay.
+    Processes end with this one, however it ends.
 
     Args:
-        jobs: by name, which must do as the name of a folder. Results must not depend on where and beside what a job runs.
+        jobs: by name, which must do as the name of a folder. Results must not depend on where and
+            beside what a job runs.
         place: folder of the jobs' folders; made if need be.
         processes: at most that many; the default is `usable_cores`. Say 1 where jobs share a GPU.
         progress: told of the progress a few times a second, in this thread.
@@ -112,7 +127,8 @@ def run_jobs(jobs: Mapping[str, Job], place: Path, *, processes: int | None = No
         How each job ended.
 
     Raises:
-        InputError: stored results cannot be read (all are named, nothing is run), or another process works in ``place``.
+        InputError: stored results cannot be read (all are named, nothing is run), or another
+            process works in ``place``.
         SimulationError: processes cannot be started.
         KeyboardInterrupt: stopped.
     """
@@ -120,8 +136,12 @@ def run_jobs(jobs: Mapping[str, Job], place: Path, *, processes: int | None = No
     with _alone(place):
         kept = [name for name in jobs if (place / name).exists()]
         _check(jobs, kept, place)
-        missing = sorted((name for name in jobs if name not in set(kept)), key=lambda name: -jobs[name].cost)
-        session = _Session({name: jobs[name] for name in missing}, place, len(jobs), len(kept), progress)
+        missing = sorted(
+            (name for name in jobs if name not in set(kept)), key=lambda name: -jobs[name].cost
+        )
+        session = _Session(
+            {name: jobs[name] for name in missing}, place, len(jobs), len(kept), progress
+        )
         if missing:
             with _terminable():
                 session.work(min(processes or usable_cores(), len(missing)))
@@ -147,7 +167,12 @@ def _alone(place: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            problem = Problem("--out", "another process is at work in it", str(place), "Wait until it has ended, or stop it.")
+            problem = Problem(
+                "--out",
+                "another process is at work in it",
+                str(place),
+                "Wait until it has ended, or stop it.",
+            )
             raise InputError(problem, "result folder") from None
         _sweep(place)
         try:
@@ -178,7 +203,7 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-# ------------------------------------------------------------------------------------------------------------------- this process
+# ------------------------------------------------------------------------------------- this process
 
 
 @dataclass
@@ -209,11 +234,16 @@ class _Session:
     def work(self, processes: int) -> None:
         """Do all jobs with that many processes; stop them whatever happens."""
         waiting = list(self.jobs)
-        modules = [__name__, *sorted({type(job).__module__ for job in self.jobs.values()} - {"__main__"})]
+        modules = [
+            __name__,
+            *sorted({type(job).__module__ for job in self.jobs.values()} - {"__main__"}),
+        ]
         try:
             self._tell()
             while waiting or any(worker.job for worker in self.workers):
-                while len(self.workers) < processes and len(self.workers) - self._busy() < len(waiting):
+                while len(self.workers) < processes and len(self.workers) - self._busy() < len(
+                    waiting
+                ):
                     self.workers.append(_started(modules))
                 for worker in self.workers:
                     if worker.ready and worker.job is None and waiting:
@@ -258,11 +288,21 @@ class _Session:
         self.workers.remove(worker)
         status = worker.process.exitcode
         if not worker.ready:
-            raise SimulationError(f"A process for the runs could not be started; it ended with status {status}.")
+            raise SimulationError(
+                f"A process for the runs could not be started; it ended with status {status}."
+            )
         if worker.job:
             killed = status is not None and status < 0
-            why = f"was killed by signal {-(status or 0)}" if killed else f"ended with status {status}"
-            hint = "; the system does that when memory runs out: give fewer --processes" if status == -signal.SIGKILL else ""
+            why = (
+                f"was killed by signal {-(status or 0)}"
+                if killed
+                else f"ended with status {status}"
+            )
+            hint = (
+                "; the system does that when memory runs out: give fewer --processes"
+                if status == -signal.SIGKILL
+                else ""
+            )
             self.lost[worker.job] = f"its process {why}{hint}"
 
     def _tell(self) -> None:
@@ -270,14 +310,24 @@ class _Session:
             return
         whole = sum(job.cost for job in self.jobs.values())
         ended = sum(self.jobs[name].cost for name in (*self.made, *self.lost))
-        done = ended + sum(self.jobs[worker.job].cost * worker.share for worker in self.workers if worker.job)
+        done = ended + sum(
+            self.jobs[worker.job].cost * worker.share for worker in self.workers if worker.job
+        )
         passed = monotonic() - self.begun
         left = passed * (whole - done) / done if ended > 0 else None
-        self.progress(Standing(self.kept + len(self.made), self.total, min(done / whole, 1.0) if whole else 1.0, left))
+        self.progress(
+            Standing(
+                self.kept + len(self.made),
+                self.total,
+                min(done / whole, 1.0) if whole else 1.0,
+                left,
+            )
+        )
 
 
 def _started(modules: Sequence[str]) -> _Worker:
-    """A process, forked from one that has imported ``modules`` and done nothing else, so that it is there at once and shares no threads."""
+    """A process, forked from one that has imported ``modules`` and done nothing else, so that it is
+    there at once and shares no threads."""
     context = get_context("forkserver")
     context.set_forkserver_preload(list(modules))
     ours, theirs = context.Pipe()
@@ -314,12 +364,13 @@ def _stop(workers: Sequence[_Worker]) -> None:
         worker.pipe.close()
 
 
-# ------------------------------------------------------------------------------------------------------------------ the processes
+# ------------------------------------------------------------------------------------ the processes
 
 
 def _serve(pipe: Connection) -> None:
     """Do what comes through the pipe until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one stops the others
+    # Ctrl-C reaches all processes; the first one stops the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
@@ -354,7 +405,8 @@ def _teller(pipe: Connection) -> Tell:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is gone: it may have been killed, and could not say so."""
+    """End this process when the one that started it is gone: it may have been killed, and could not
+    say so."""
     parent: Any = parent_process()
     wait([parent.sentinel])
     os._exit(1)

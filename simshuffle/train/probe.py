@@ -1,4 +1,5 @@
-"""Trying a network out on a few samples before it is trained, so that what cannot work is said at once."""
+"""Trying a network out on a few samples before it is trained, so that what cannot work is said at
+once."""
 
 from __future__ import annotations
 
@@ -35,11 +36,15 @@ class Probe:
     mixes: bool = False
 
 
-def try_out(model: nn.Module, mode: BatchNorm, source: Source, dtype: torch.dtype, device: torch.device) -> Probe:
-    """Give two samples of each of two ranks to a copy of ``model`` with batch norm as ``mode``. Changes neither it nor any random state.
+def try_out(
+    model: nn.Module, mode: BatchNorm, source: Source, dtype: torch.dtype, device: torch.device
+) -> Probe:
+    """Give two samples of each of two ranks to a copy of ``model`` with batch norm as ``mode``.
+    Changes neither it nor any random state.
 
     Raises:
-        InputError: it cannot take the samples, does not give one row of logits for each, or has fewer logits than there are labels.
+        InputError: it cannot take the samples, does not give one row of logits for each, or has
+            fewer logits than there are labels.
     """
     twin = copy.deepcopy(model)
     rows = apply_mode(twin, mode, 2)
@@ -56,8 +61,12 @@ def try_out(model: nn.Module, mode: BatchNorm, source: Source, dtype: torch.dtyp
     largest = int(source.targets.max())
     if logits.shape[1] <= largest:
         rule = f"must give a logit for each label; the largest is {largest}"
-        raise InputError(Problem("model", rule, f"{logits.shape[1]} outputs", "Widen its last layer."), "training")
-    probe.mixes = bool(((logits - other)[0::2].abs() > 1e-5 * logits.abs().max()).any())  # rank 0 has the same samples in both
+        raise InputError(
+            Problem("model", rule, f"{logits.shape[1]} outputs", "Widen its last layer."),
+            "training",
+        )
+    # rank 0 has the same samples in both
+    probe.mixes = bool(((logits - other)[0::2].abs() > 1e-5 * logits.abs().max()).any())
     return probe
 
 
@@ -71,11 +80,20 @@ def _logits(twin: nn.Module, rows: RankRows, source: Source, samples: Ints) -> t
         raise
     except _FAULTS as error:
         rule = f"cannot take the samples: {error}"
-        raise InputError(Problem("model", rule, f"inputs {tuple(inputs.shape)}", "Make model and data fit."), "training") from error
+        raise InputError(
+            Problem("model", rule, f"inputs {tuple(inputs.shape)}", "Make model and data fit."),
+            "training",
+        ) from error
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(samples):
-        shown = f"{tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
+        shown = (
+            f"{tuple(logits.shape)}"
+            if isinstance(logits, torch.Tensor)
+            else f"a {type(logits).__name__}"
+        )
         rule = f"must give one row of logits for each sample, here ({len(samples)}, classes)"
-        raise InputError(Problem("model", rule, shown, "Wrap it in a module that does."), "training")
+        raise InputError(
+            Problem("model", rule, shown, "Wrap it in a module that does."), "training"
+        )
     return logits
 
 
@@ -93,6 +111,10 @@ def _watch(twin: nn.Module, probe: Probe, samples: int) -> list[Any]:
 
         return note
 
-    hooks: list[Any] = [m.register_forward_hook(output) for m in twin.modules() if not any(True for _ in m.children())]
+    hooks: list[Any] = [
+        m.register_forward_hook(output)
+        for m in twin.modules()
+        if not any(True for _ in m.children())
+    ]
     normal = [(path, m) for path, m in twin.named_modules() if isinstance(m, _BatchNorm)]
     return hooks + [m.register_forward_pre_hook(flat(path or "(model)")) for path, m in normal]

@@ -1,4 +1,5 @@
-"""From a training to its record: the tables of a run, filled in epoch by epoch, and its description."""
+"""From a training to its record: the tables of a run, filled in epoch by epoch, and its
+description."""
 
 from __future__ import annotations
 
@@ -10,7 +11,12 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
-from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS, RunRecord
+from simshuffle.accuracy.record import (
+    EPOCH_COLUMNS,
+    IMPORTANCE_COLUMNS,
+    ITERATION_COLUMNS,
+    RunRecord,
+)
 from simshuffle.exchange import ExchangePlan, Strategy
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.train.emulation import EpochOutcome
@@ -24,7 +30,8 @@ NAN = float("nan")
 
 
 def strategy_label(strategy: Strategy) -> str:
-    """A short name, such as 'importance_pair-0.1-lagging': kind, Q, and the values that are not the default ones."""
+    """A short name, such as 'importance_pair-0.1-lagging': kind, Q, and the values that are not the
+    default ones."""
     parts = [strategy.kind]
     if strategy.fraction:
         parts.append(f"{strategy.fraction:g}")
@@ -33,16 +40,21 @@ def strategy_label(strategy: Strategy) -> str:
 
 
 def _unusual(record: BaseModel) -> list[str]:
-    """The values of ``record`` that are not the default ones, as text; those of the schedule only if they say who sends what to whom."""
+    """The values of ``record`` that are not the default ones, as text; those of the schedule only
+    if they say who sends what to whom."""
     found = []
     for name, field in type(record).model_fields.items():
         value = getattr(record, name)
         if name == "schedule":
             usual = field.get_default(call_default_factory=True)
             found += [
-                str(getattr(value, key)) for key in ("partner_rule", "partner_lifetime", "rank_importance") if _differs(value, usual, key)
+                str(getattr(value, key))
+                for key in ("partner_rule", "partner_lifetime", "rank_importance")
+                if _differs(value, usual, key)
             ]
-        elif name not in {"kind", "exchange_fraction", "source"} and value != field.get_default(call_default_factory=True):
+        elif name not in {"kind", "exchange_fraction", "source"} and value != field.get_default(
+            call_default_factory=True
+        ):
             found.append(name if value is True else str(value))
     return found
 
@@ -52,7 +64,8 @@ def _differs(value: Any, usual: Any, key: str) -> bool:
 
 
 def description(strategy: Strategy, training: Training, **others: Any) -> dict[str, Any]:
-    """What was run, as plain values; ``others`` are the values that neither strategy nor training has, among them ``world_size``."""
+    """What was run, as plain values; ``others`` are the values that neither strategy nor training
+    has, among them ``world_size``."""
     schedule = strategy.carried_out
     return {
         **others,
@@ -88,8 +101,11 @@ class Recorder:
         self._begin = time.perf_counter()
         self._samples, self._seconds = 0, 0.0
 
-    def add(self, outcome: EpochOutcome, losses: Floats, scores: Mapping[Statistics, Score]) -> None:
-        """Add an epoch: its outcome, the losses (N,) of samples as they were last trained on, and the scores after it."""
+    def add(
+        self, outcome: EpochOutcome, losses: Floats, scores: Mapping[Statistics, Score]
+    ) -> None:
+        """Add an epoch: its outcome, the losses (N,) of samples as they were last trained on, and
+        the scores after it."""
         epoch, shards = outcome.epoch, outcome.shards
         owner = np.empty(len(shards.order), np.int64)
         owner[shards.order] = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
@@ -97,7 +113,8 @@ class Recorder:
             self._importance.append(importance_row(epoch, "inference", outcome.importance, owner))
         self._importance.append(importance_row(epoch, "training", losses, owner))
         self._iterations += [
-            {"exchange_s": 0.0, **row, "epoch": epoch, "iteration": number} for number, row in enumerate(outcome.iterations)
+            {"exchange_s": 0.0, **row, "epoch": epoch, "iteration": number}
+            for number, row in enumerate(outcome.iterations)
         ]
         self._plans.append(outcome.plan)
         self._samples += outcome.samples
@@ -111,12 +128,20 @@ class Recorder:
                 "moved": outcome.plan.samples_moved,
                 "label_divergence": label_divergence(owner, self._targets, len(shards.sizes)),
                 "importance_s": outcome.importance_s,
-                **{f"{name}_accuracy": scores[name].accuracy if name in scores else NAN for name in STATISTICS},
-                **{f"{name}_loss": scores[name].loss if name in scores else NAN for name in STATISTICS},
+                **{
+                    f"{name}_accuracy": scores[name].accuracy if name in scores else NAN
+                    for name in STATISTICS
+                },
+                **{
+                    f"{name}_loss": scores[name].loss if name in scores else NAN
+                    for name in STATISTICS
+                },
             }
         )
 
-    def record(self, described: dict[str, Any], status: Literal["done", "failed"], message: str) -> RunRecord:
+    def record(
+        self, described: dict[str, Any], status: Literal["done", "failed"], message: str
+    ) -> RunRecord:
         """The record; ``described`` gets samples_per_s, of the training alone."""
         speed = self._samples / self._seconds if self._seconds else NAN
         return RunRecord(
@@ -126,6 +151,8 @@ class Recorder:
             epochs=pd.DataFrame(self._epochs, columns=list(EPOCH_COLUMNS)),
             iterations=pd.DataFrame(self._iterations, columns=list(ITERATION_COLUMNS)),
             importance=pd.DataFrame(self._importance, columns=list(IMPORTANCE_COLUMNS)),
-            plans=None if self._strategy.carried_out is None else RecordedPlans(self._owner, self._plans),
+            plans=None
+            if self._strategy.carried_out is None
+            else RecordedPlans(self._owner, self._plans),
             seconds=time.perf_counter() - self._begin,
         )

@@ -1,4 +1,5 @@
-"""Run: one training, complete. The same run gives the same weights, wherever and beside whatever it is made."""
+"""Run: one training, complete. The same run gives the same weights, wherever and beside whatever it
+is made."""
 
 from __future__ import annotations
 
@@ -31,9 +32,11 @@ class Run(Spec):
         exchange: the strategy.
         world_size: M, ranks.
         training: how.
-        cluster: machine, by its file or name, whose hosts, leaf switches and racks the ranks fill one after the other. Needed only where
-            partners are drawn within one of them (``partner_scope``).
-        seed: of all that is drawn. Runs of the same seed begin with the same weights, and with the same shards where M is the same.
+        cluster: machine, by its file or name, whose hosts, leaf switches and racks the ranks fill
+            one after the other. Needed only where partners are drawn within one of them
+            (``partner_scope``).
+        seed: of all that is drawn. Runs of the same seed begin with the same weights, and with the
+            same shards where M is the same.
     """
 
     data: Data
@@ -46,27 +49,42 @@ class Run(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
-        """The random stream of that name: 'weights', 'partition', ('shuffle', epoch), ('exchange', epoch), ..."""
+        """The random stream of that name: 'weights', 'partition', ('shuffle', epoch), ('exchange',
+        epoch), ..."""
         return stream(self.seed, name, *numbers)
 
     def places(self) -> Places | None:
         """Where the ranks are on the cluster; None if none is named.
 
         Raises:
-            InputError: there is no such cluster, it cannot be read, or it has fewer GPUs than there are ranks; or partners are to be drawn
-                within a part of it, and none is named.
+            InputError: there is no such cluster, it cannot be read, or it has fewer GPUs than there
+                are ranks; or partners are to be drawn within a part of it, and none is named.
         """
         schedule = self.exchange.carried_out
         if self.cluster is None:
             if schedule is not None and schedule.partner_scope != "all":
                 rule = f"is needed for partners of the same {schedule.partner_scope}"
-                raise InputError(Problem("cluster", rule, "none", "Name a machine, such as abci."), "run")
+                raise InputError(
+                    Problem("cluster", rule, "none", "Name a machine, such as abci."), "run"
+                )
             return None
         path = find(self.cluster, "topologies")
         documents = read_yaml(path)
-        cluster, problems = validated(documents[0], Cluster) if len(documents) == 1 and isinstance(documents[0], dict) else (None, [])
+        cluster, problems = (
+            validated(documents[0], Cluster)
+            if len(documents) == 1 and isinstance(documents[0], dict)
+            else (None, [])
+        )
         if cluster is None or problems:
-            raise InputError(problems or [Problem("", "must hold the mapping of one cluster", str(path), "See topologies/.")], str(path))
+            raise InputError(
+                problems
+                or [
+                    Problem(
+                        "", "must hold the mapping of one cluster", str(path), "See topologies/."
+                    )
+                ],
+                str(path),
+            )
         resources_fit(cluster, self.world_size)
         return Resources(cluster, self.world_size, np.random.default_rng(0)).places
 
@@ -80,4 +98,7 @@ def resources_fit(cluster: Cluster, world_size: int) -> None:
     hosts = sum(1 for _, kind in cluster.topology.graph().nodes(data="kind") if kind == "host")
     if world_size > hosts * cluster.host.gpus:
         rule = f"must not exceed the {hosts * cluster.host.gpus} GPUs of {cluster.name}"
-        raise InputError(Problem("world_size", rule, str(world_size), "Use fewer ranks or a larger machine."), "run")
+        raise InputError(
+            Problem("world_size", rule, str(world_size), "Use fewer ranks or a larger machine."),
+            "run",
+        )

@@ -1,4 +1,5 @@
-"""A study of shuffling strategies carried out: what it says of each run, the runs on all cores, and the result folder."""
+"""A study of shuffling strategies carried out: what it says of each run, the runs on all cores, and
+the result folder."""
 
 from __future__ import annotations
 
@@ -49,11 +50,13 @@ class RunJob:
 
     @property
     def cost(self) -> float:
-        """Samples that pass the network, roughly: an inference pass for importance costs about a third of an epoch."""
+        """Samples that pass the network, roughly: an inference pass for importance costs about a
+        third of an epoch."""
         training, exchange = self.training_run.training, self.training_run.exchange
         passes = 1.0 + (1 / 3 if exchange.needs_importance and not exchange.lagging else 0.0)
         ranks = self.training_run.world_size
-        return training.epochs * passes * (1.0 + 2.0 * (16 / max(ranks, 16)))  # few ranks make small batches, which take longer
+        # few ranks make small batches, which take longer
+        return training.epochs * passes * (1.0 + 2.0 * (16 / max(ranks, 16)))
 
     def run(self, folder: Path, tell: Tell) -> None:
         """Train, and write the record."""
@@ -66,10 +69,12 @@ class RunJob:
 
 
 def jobs_of(study: Study, device: str) -> dict[str, RunJob]:
-    """The runs of a study by name: strategy, M, seed and the fingerprint of the run, which the same run has in every study.
+    """The runs of a study by name: strategy, M, seed and the fingerprint of the run, which the same
+    run has in every study.
 
     Raises:
-        InputError: a run cannot be trained: more ranks than samples, files that are missing, a network that cannot take the samples.
+        InputError: a run cannot be trained: more ranks than samples, files that are missing, a
+            network that cannot take the samples.
     """
     runs = study.all_runs()
     check_all(runs, study.name)
@@ -80,7 +85,9 @@ def jobs_of(study: Study, device: str) -> dict[str, RunJob]:
         fraction = f"-{run.exchange.fraction:g}" if run.exchange.fraction else ""
         mark = fingerprint(run.model_dump(mode="json"), device.partition(":")[0])
         plain = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in label)
-        jobs[f"{plain}{fraction}_M{run.world_size}_s{run.seed}_{mark}"] = RunJob(run, description(run, variant), device)
+        jobs[f"{plain}{fraction}_M{run.world_size}_s{run.seed}_{mark}"] = RunJob(
+            run, description(run, variant), device
+        )
     return jobs
 
 
@@ -102,11 +109,14 @@ def description(run: Run, variant: str) -> dict[str, Any]:
 
 
 def strategy_label(exchange: TrainedExchange) -> str:
-    """The strategy's name in tables, with what is set otherwise than by default, but for Q, in parentheses."""
+    """The strategy's name in tables, with what is set otherwise than by default, but for Q, in
+    parentheses."""
     name = NAMES.get(exchange.kind, exchange.kind)
     lagging = exchange.lagging and name in LAGGING
     values = exchange.model_dump(
-        mode="json", exclude_defaults=True, exclude={"kind", "exchange_fraction", *(["lagging"] if lagging else [])}
+        mode="json",
+        exclude_defaults=True,
+        exclude={"kind", "exchange_fraction", *(["lagging"] if lagging else [])},
     )
     detail = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in _flat(values).items())
     return (LAGGING[name] if lagging else name) + (f" ({detail})" if detail else "")
@@ -121,25 +131,39 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Nested mappings as one with dotted keys."""
     out: dict[str, Any] = {}
     for key, value in values.items():
-        out |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+        out |= (
+            _flat(value, f"{before}{key}.")
+            if isinstance(value, dict)
+            else {f"{before}{key}": value}
+        )
     return out
 
 
 def _variants(runs: Sequence[Run]) -> list[str]:
-    """For each run, 'key=value' of whatever else varies in the study than strategy, ranks, batch norm and seed; '' where nothing does.
+    """For each run, 'key=value' of whatever else varies in the study than strategy, ranks, batch
+    norm and seed; '' where nothing does.
 
-    How to train is often chosen for each number of ranks, such as the learning rate: a key of the training is left out if ranks and batch
-    norm decide it.
+    How to train is often chosen for each number of ranks, such as the learning rate: a key of the
+    training is left out if ranks and batch norm decide it.
     """
-    flat = [_flat(run.model_dump(mode="json", exclude={"exchange", "seed", "world_size"})) for run in runs]
+    flat = [
+        _flat(run.model_dump(mode="json", exclude={"exchange", "seed", "world_size"}))
+        for run in runs
+    ]
     decided = [(run.world_size, run.training.batch_norm) for run in runs]
     telling = []
     for key in dict.fromkeys(key for values in flat for key in values):
-        found = {(of if key.startswith("training.") else None, repr(values.get(key))) for of, values in zip(decided, flat, strict=True)}
+        found = {
+            (of if key.startswith("training.") else None, repr(values.get(key)))
+            for of, values in zip(decided, flat, strict=True)
+        }
         if key != "training.batch_norm" and len(found) > len({of for of, _ in found}):
             telling.append(key)
     names = {key: key.removesuffix(".kind").rpartition(".")[2] for key in telling}
-    return [", ".join(f"{names[key]}={values[key]}" for key in telling if key in values) for values in flat]
+    return [
+        ", ".join(f"{names[key]}={values[key]}" for key in telling if key in values)
+        for values in flat
+    ]
 
 
 def check_all(runs: Iterable[Run], study: str) -> None:
@@ -154,7 +178,14 @@ def check_all(runs: Iterable[Run], study: str) -> None:
     for run in runs:
         schedule = run.exchange.carried_out
         near = "" if schedule is None else schedule.partner_scope
-        parts = (repr(run.data), repr(run.model), repr(run.training), str(run.world_size), str(run.cluster), near)
+        parts = (
+            repr(run.data),
+            repr(run.model),
+            repr(run.training),
+            str(run.world_size),
+            str(run.cluster),
+            near,
+        )
         if parts in seen:
             continue
         seen.add(parts)
@@ -169,11 +200,14 @@ def check_all(runs: Iterable[Run], study: str) -> None:
 
 
 def meta_of(study: Study, jobs: Mapping[str, RunJob], device: str) -> dict[str, Any]:
-    """What ``meta.json`` says of the study before it is run; the fingerprint stands for its runs and name."""
+    """What ``meta.json`` says of the study before it is run; the fingerprint stands for its runs
+    and name."""
     return {
         "study": study.name,
         "description": study.description,
-        "fingerprint": fingerprint([study.name, study.description, sorted(jobs)], device.partition(":")[0]),
+        "fingerprint": fingerprint(
+            [study.name, study.description, sorted(jobs)], device.partition(":")[0]
+        ),
         "device": device,
         "versions": versions() | {"torch": version("torch")},
         "runs": {name: job.description for name, job in jobs.items()},
@@ -195,7 +229,8 @@ def carry_out(
         folder: that `simshuffle.accuracy.folder.begin` made ready.
         processes: as of `run_jobs`.
         progress: as of `run_jobs`.
-        earlier: a folder with the run of that name, of another study, if there is one; it is copied.
+        earlier: a folder with the run of that name, of another study, if there is one; it is
+            copied.
 
     Returns:
         The result, and how each run ended.
@@ -215,7 +250,9 @@ def carry_out(
 
 def _adopt(found: Path, wanted: Path) -> None:
     """Copy a run, whole or not at all; one that is damaged is left alone."""
-    with tempfile.TemporaryDirectory(dir=wanted.parent, prefix=f".{wanted.name}.part-", ignore_cleanup_errors=True) as room:
+    with tempfile.TemporaryDirectory(
+        dir=wanted.parent, prefix=f".{wanted.name}.part-", ignore_cleanup_errors=True
+    ) as room:
         draft = Path(room) / "run"
         shutil.copytree(found, draft)
         try:

@@ -27,7 +27,8 @@ class Source(Protocol):
         """N, samples."""
 
     def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs (n, *shape) and targets (n,) int64 of the samples ``indices`` (n,), on the training's device."""
+        """Inputs (n, *shape) and targets (n,) int64 of the samples ``indices`` (n,), on the
+        training's device."""
 
 
 class ArraySource:
@@ -73,11 +74,12 @@ class ArraySource:
 
 
 class DatasetSource:
-    """A map-style torch Dataset of pairs (input, target), read item by item when a batch needs them.
+    """A map-style torch Dataset of pairs (input, target), read item by item when a batch needs
+    them.
 
     Args:
-        dataset: its targets are whole numbers from 0. They are taken from its attribute ``targets``, if it has a fitting one, or by
-            reading every item once.
+        dataset: its targets are whole numbers from 0. They are taken from its attribute
+            ``targets``, if it has a fitting one, or by reading every item once.
         dtype: of inputs that are not whole numbers.
         device: gets the batches.
         name: what errors call it.
@@ -87,11 +89,24 @@ class DatasetSource:
     """
 
     def __init__(
-        self, dataset: Dataset[Any], *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", name: str = "dataset"
+        self,
+        dataset: Dataset[Any],
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        name: str = "dataset",
     ) -> None:
         self._name = name
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-            self._refuse("must be a map-style dataset, with __getitem__ and __len__", type(dataset).__name__, "Wrap it in one.")
+        if (
+            isinstance(dataset, IterableDataset)
+            or not hasattr(dataset, "__getitem__")
+            or not hasattr(dataset, "__len__")
+        ):
+            self._refuse(
+                "must be a map-style dataset, with __getitem__ and __len__",
+                type(dataset).__name__,
+                "Wrap it in one.",
+            )
         self._dataset: Dataset[Any] = dataset
         self._length, self._dtype, self._device = len(dataset), dtype, device
         if not self._length:
@@ -114,30 +129,56 @@ class DatasetSource:
             inputs = default_collate([given for given, _ in items])
         except (TypeError, RuntimeError) as error:
             kind = type(items[0][0]).__name__
-            self._refuse(f"inputs must be tensors or arrays of one shape ({error})", kind, "Give it a transform, such as ToTensor().")
+            self._refuse(
+                f"inputs must be tensors or arrays of one shape ({error})",
+                kind,
+                "Give it a transform, such as ToTensor().",
+            )
         if not isinstance(inputs, torch.Tensor):
-            self._refuse("inputs must be one tensor or array each", type(items[0][0]).__name__, "Wrap the dataset.")
-        inputs = inputs.to(self._device, self._dtype if inputs.is_floating_point() else inputs.dtype)
-        return inputs, torch.tensor([target for _, target in items], dtype=torch.int64, device=self._device)
+            self._refuse(
+                "inputs must be one tensor or array each",
+                type(items[0][0]).__name__,
+                "Wrap the dataset.",
+            )
+        inputs = inputs.to(
+            self._device, self._dtype if inputs.is_floating_point() else inputs.dtype
+        )
+        return inputs, torch.tensor(
+            [target for _, target in items], dtype=torch.int64, device=self._device
+        )
 
     def _item(self, index: int) -> tuple[Any, int]:
         item = self._dataset[index]
         if not isinstance(item, tuple | list) or len(item) != 2:
-            shown = f"{len(item)} values" if isinstance(item, tuple | list) else f"a {type(item).__name__}"
+            shown = (
+                f"{len(item)} values"
+                if isinstance(item, tuple | list)
+                else f"a {type(item).__name__}"
+            )
             self._refuse(
-                "items must be pairs (input, target)", f"{shown} at {index}", "Training needs targets: give each sample its label."
+                "items must be pairs (input, target)",
+                f"{shown} at {index}",
+                "Training needs targets: give each sample its label.",
             )
         given, target = item
         number = _whole_number(target)
         if number is None or number < 0:
-            self._refuse("targets must be whole numbers from 0", f"{target!r} at {index}", "Number the classes.")
+            self._refuse(
+                "targets must be whole numbers from 0",
+                f"{target!r} at {index}",
+                "Number the classes.",
+            )
         return given, number
 
     def _all_targets(self) -> NDArray[np.int64]:
         known = getattr(self._dataset, "targets", None)
         if known is not None and getattr(self._dataset, "target_transform", None) is None:
             targets = np.asarray(known)
-            if targets.shape == (self._length,) and np.issubdtype(targets.dtype, np.integer) and targets.min() >= 0:
+            if (
+                targets.shape == (self._length,)
+                and np.issubdtype(targets.dtype, np.integer)
+                and targets.min() >= 0
+            ):
                 return targets.astype(np.int64)
         return np.array([self._item(i)[1] for i in range(self._length)], np.int64)
 
@@ -147,8 +188,17 @@ class DatasetSource:
 
 def _whole_number(target: Any) -> int | None:
     """``target`` if it is a whole number, or holds just one; else None."""
-    if isinstance(target, torch.Tensor) and target.numel() == 1 and not target.is_floating_point() and not target.is_complex():
+    if (
+        isinstance(target, torch.Tensor)
+        and target.numel() == 1
+        and not target.is_floating_point()
+        and not target.is_complex()
+    ):
         return int(target)
-    if isinstance(target, np.ndarray) and target.size == 1 and np.issubdtype(target.dtype, np.integer):
+    if (
+        isinstance(target, np.ndarray)
+        and target.size == 1
+        and np.issubdtype(target.dtype, np.integer)
+    ):
         return int(target.item())
     return int(target) if isinstance(target, int | np.integer) else None

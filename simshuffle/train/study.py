@@ -1,4 +1,5 @@
-"""Study: many training runs that differ in a few things, read from a file: strategies, Q, ranks, seeds, or any other key of a run."""
+"""Study: many training runs that differ in a few things, read from a file: strategies, Q, ranks,
+seeds, or any other key of a run."""
 
 from __future__ import annotations
 
@@ -33,8 +34,14 @@ MOST_RUNS = 100_000
 def _seed_list(value: object) -> object:
     if type(value) is int and 1 <= value <= MOST_RUNS:
         return list(range(value))
-    if not isinstance(value, list) or not value or not all(type(seed) is int and seed >= 0 for seed in value):
-        raise PydanticCustomError("seeds", "must be a list of whole numbers from 0, or how many there are")
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(type(seed) is int and seed >= 0 for seed in value)
+    ):
+        raise PydanticCustomError(
+            "seeds", "must be a list of whole numbers from 0, or how many there are"
+        )
     return value
 
 
@@ -49,7 +56,8 @@ def _block(value: object) -> object:
 Seeds = Annotated[list[int], BeforeValidator(_seed_list)]
 """Seeds; a count n stands for 0, 1, ..., n - 1."""
 Block = Annotated[dict[str, list[Any]], BeforeValidator(_block)]
-"""Values by the dotted key of a run; a run is made of every combination. 'seeds' takes the place of the study's seeds."""
+"""Values by the dotted key of a run; a run is made of every combination. 'seeds' takes the place of
+the study's seeds."""
 
 
 class Study(Spec):
@@ -59,7 +67,8 @@ class Study(Spec):
         kind: 'shuffling': strategies compared by the accuracy that they reach.
         name: of the study.
         description: in words; the report begins with it.
-        data, model, partition, training, cluster, exchange, world_size: as of `Run`, of all runs that do not say otherwise.
+        data, model, partition, training, cluster, exchange, world_size: as of `Run`, of all runs
+        that do not say otherwise.
         seeds: a list, or how many, which are 0, 1, ...; every combination is run with each of them.
         runs: blocks, each a product of lists by dotted key. What several blocks make is one run.
     """
@@ -79,7 +88,12 @@ class Study(Spec):
 
     def to_yaml(self) -> str:
         """The study as YAML that `load_study` reads back to an equal one."""
-        return yaml.safe_dump(self.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True, width=130)
+        return yaml.safe_dump(
+            self.model_dump(mode="json", exclude_none=True),
+            sort_keys=False,
+            allow_unicode=True,
+            width=130,
+        )
 
     def all_runs(self) -> list[Run]:
         """Every run once, in the order of the blocks.
@@ -88,9 +102,19 @@ class Study(Spec):
             InputError: a combination is not valid; all of them are named.
         """
         problems: list[Problem] = []
-        runs = {json.dumps(run.model_dump(mode="json"), sort_keys=True): run for run in _expanded(self, problems)}
+        runs = {
+            json.dumps(run.model_dump(mode="json"), sort_keys=True): run
+            for run in _expanded(self, problems)
+        }
         if len(runs) > MOST_RUNS:
-            problems.append(Problem("runs", f"must make at most {MOST_RUNS} runs", str(len(runs)), "Leave some values out."))
+            problems.append(
+                Problem(
+                    "runs",
+                    f"must make at most {MOST_RUNS} runs",
+                    str(len(runs)),
+                    "Leave some values out.",
+                )
+            )
         if problems:
             raise InputError(list(dict.fromkeys(problems)), self.name)
         return list(runs.values())
@@ -101,7 +125,8 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
 
     Args:
         reference: path or name.
-        values: values to set, by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``; blocks no longer vary a key that is set.
+        values: values to set, by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``; blocks
+            no longer vary a key that is set.
 
     Raises:
         InputError: with every problem of the file, those of the runs that its blocks make included.
@@ -138,13 +163,19 @@ def document(path: Path) -> dict[str, Any]:
     """
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
-        given = type(documents[0]).__name__ if len(documents) == 1 else f"{len(documents)} documents"
-        raise InputError(Problem("", "must hold the mapping of one study", given, "See studies/ for examples."), str(path))
+        given = (
+            type(documents[0]).__name__ if len(documents) == 1 else f"{len(documents)} documents"
+        )
+        raise InputError(
+            Problem("", "must hold the mapping of one study", given, "See studies/ for examples."),
+            str(path),
+        )
     return copy.deepcopy(documents[0])
 
 
 def fingerprint(values: Any, device: str) -> str:
-    """Twelve hexadecimal digits that stand for what is trained (plain values), the code that trains, torch, and the kind of device."""
+    """Twelve hexadecimal digits that stand for what is trained (plain values), the code that
+    trains, torch, and the kind of device."""
     text = json.dumps([values, code_digest(), version("torch"), device], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -154,7 +185,11 @@ def code_digest() -> str:
     """SHA-256 over the sources that decide what a run gives."""
     root = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for path in (root / "rng.py", *sorted((root / "exchange").rglob("*.py")), *sorted((root / "train").rglob("*.py"))):
+    for path in (
+        root / "rng.py",
+        *sorted((root / "exchange").rglob("*.py")),
+        *sorted((root / "train").rglob("*.py")),
+    ):
         if not _NOT_OF_A_RUN & set(path.relative_to(root).parts):
             digest.update(path.relative_to(root).as_posix().encode())
             digest.update(path.read_bytes())
@@ -163,11 +198,12 @@ def code_digest() -> str:
 
 _NOT_OF_A_RUN = {"study.py", "shuffling.py", "pool.py", "data_optimised", "distributed"}
 REFERENCES = ("data", "model", "partition", "exchange")
-"""Keys whose records may be named by their kind: ``exchange: importance_pair:exchange_fraction=0.1,lagging=true``."""
+"""Keys whose records may be named by their kind: ``exchange:
+importance_pair:exchange_fraction=0.1,lagging=true``."""
 _KEYS = set(Run.model_fields) - {"seed"}
 
 
-# --------------------------------------------------------------------------------------------------------- from raw values to a study
+# ----------------------------------------------------------------------- from raw values to a study
 
 
 def _set(raw: dict[str, Any], key: str, value: Any, problems: list[Problem]) -> None:
@@ -179,11 +215,22 @@ def _set(raw: dict[str, Any], key: str, value: Any, problems: list[Problem]) -> 
             _name_by_kind(raw, part, part, problems)
         at = at.setdefault(part, {})
         if not isinstance(at, dict):
-            problems.append(Problem(key, f"cannot be set: '{'.'.join(parents[:depth])}' holds a plain value", repr(at), "Set that itself."))
+            problems.append(
+                Problem(
+                    key,
+                    f"cannot be set: '{'.'.join(parents[:depth])}' holds a plain value",
+                    repr(at),
+                    "Set that itself.",
+                )
+            )
             return
     at[last] = copy.deepcopy(value)
-    for number, block in enumerate(raw["runs"] if key != "runs" and isinstance(raw.get("runs"), list) else []):
-        for varied in [each for each in block if isinstance(each, str)] if isinstance(block, dict) else []:
+    for number, block in enumerate(
+        raw["runs"] if key != "runs" and isinstance(raw.get("runs"), list) else []
+    ):
+        for varied in (
+            [each for each in block if isinstance(each, str)] if isinstance(block, dict) else []
+        ):
             if varied == key or varied.startswith(f"{key}."):
                 del block[varied]
             elif key.startswith(f"{varied}."):
@@ -198,10 +245,14 @@ def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> 
     for key, values in block.items():
         if key in REFERENCES:
             each = values if isinstance(values, list) else [values]
-            block[key] = [_record({key: copy.deepcopy(value)}, key, path, folder, problems) for value in each]
+            block[key] = [
+                _record({key: copy.deepcopy(value)}, key, path, folder, problems) for value in each
+            ]
 
 
-def _record(holder: dict[str, Any], key: str, path: str, folder: Path, problems: list[Problem]) -> Any:
+def _record(
+    holder: dict[str, Any], key: str, path: str, folder: Path, problems: list[Problem]
+) -> Any:
     """The plain values of the record below ``key``."""
     _name_by_kind(holder, key, f"{path}.{key}", problems)
     if key == "data":
@@ -216,15 +267,21 @@ def _name_by_kind(holder: dict[Any, Any], key: Any, path: str, problems: list[Pr
     try:
         holder[key] = by_kind(holder[key])
     except InputError as error:
-        problems += [Problem(".".join(filter(None, (path, p.path))), p.rule, p.value, p.remedy) for p in error.problems]
+        problems += [
+            Problem(".".join(filter(None, (path, p.path))), p.rule, p.value, p.remedy)
+            for p in error.problems
+        ]
         holder[key] = {"kind": holder[key].partition(":")[0]}
 
 
 def _locate(data: Any, folder: Path) -> None:
-    """Make the path of a data set absolute: from the study's folder if it is there, else from the working directory."""
+    """Make the path of a data set absolute: from the study's folder if it is there, else from the
+    working directory."""
     if isinstance(data, dict) and isinstance(data.get("path"), str):
         beside = folder / Path(data["path"]).expanduser()
-        data["path"] = str((beside if beside.exists() else Path(data["path"]).expanduser()).absolute())
+        data["path"] = str(
+            (beside if beside.exists() else Path(data["path"]).expanduser()).absolute()
+        )
 
 
 def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:
@@ -235,13 +292,30 @@ def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:
         lists = {key: values for key, values in block.items() if key != "seeds"}
         unknown = [key for key in lists if key.split(".")[0] not in _KEYS]
         problems += [
-            Problem(f"{at}.{key}", "is not a known key", "", nearest(key.split(".")[0], sorted({*_KEYS, "seeds"}))) for key in unknown
+            Problem(
+                f"{at}.{key}",
+                "is not a known key",
+                "",
+                nearest(key.split(".")[0], sorted({*_KEYS, "seeds"})),
+            )
+            for key in unknown
         ]
         empty = [key for key, values in lists.items() if not values]
-        problems += [Problem(f"{at}.{key}", "must list at least one value", "none", "Add values or remove the key.") for key in empty]
+        problems += [
+            Problem(
+                f"{at}.{key}",
+                "must list at least one value",
+                "none",
+                "Add values or remove the key.",
+            )
+            for key in empty
+        ]
         if empty:
             continue
-        keys = sorted(set(lists) - set(unknown), key=lambda key: (key.count("."), list(lists).index(key)))  # a record before what is in it
+        # a record before what is in it
+        keys = sorted(
+            set(lists) - set(unknown), key=lambda key: (key.count("."), list(lists).index(key))
+        )
         for values in itertools.product(*(lists[key] for key in keys)):
             raw, blame = copy.deepcopy(base), _blamer(at, keys)
             if _put_all(raw, dict(zip(keys, values, strict=True)), blame, problems):
@@ -255,13 +329,20 @@ def _blamer(at: str, keys: list[str]) -> Callable[[str], str]:
     """Where in the study's file the value stands that a problem of a run's key comes from."""
 
     def blame(path: str) -> str:
-        of_block = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in keys)
+        of_block = any(
+            path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in keys
+        )
         return f"{at}.{path}" if of_block or path in {"exchange", "world_size"} else path
 
     return blame
 
 
-def _put_all(raw: dict[str, Any], values: Mapping[str, Any], blame: Callable[[str], str], problems: list[Problem]) -> bool:
+def _put_all(
+    raw: dict[str, Any],
+    values: Mapping[str, Any],
+    blame: Callable[[str], str],
+    problems: list[Problem],
+) -> bool:
     """Set dotted keys; whether all could be set."""
     for key, value in values.items():
         *parents, last = key.split(".")
@@ -270,7 +351,12 @@ def _put_all(raw: dict[str, Any], values: Mapping[str, Any], blame: Callable[[st
             at = at.setdefault(part, {}) if isinstance(at, dict) else None
         if not isinstance(at, dict):
             problems.append(
-                Problem(blame(key), "cannot be set: a key before it holds a plain value", repr(value), "Name a key that exists.")
+                Problem(
+                    blame(key),
+                    "cannot be set: a key before it holds a plain value",
+                    repr(value),
+                    "Name a key that exists.",
+                )
             )
             return False
         at[last] = copy.deepcopy(value)

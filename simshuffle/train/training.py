@@ -29,19 +29,24 @@ class Training(Spec):
         epochs: how often every sample is trained on.
         local_batch_size: b, samples of a rank in an iteration.
         learning_rate: at a global batch of ``reference_batch_size``, after the warm-up.
-        learning_rate_scaling: with the global batch M b over the reference: 'linear', 'sqrt', or 'none' at all.
+        learning_rate_scaling: with the global batch M b over the reference: 'linear', 'sqrt', or
+            'none' at all.
         reference_batch_size: samples; see above.
         warmup_epochs: over which the learning rate rises linearly from 0, iteration by iteration.
         decay: of the learning rate after the warm-up: 'none', or 'cosine' down to 0 at the end.
         momentum, weight_decay, nesterov: as in torch.optim.SGD.
-        batch_norm: 'per_rank' (each rank normalises its own local batch and keeps its own running statistics, as
-            DistributedDataParallel does), 'sync' (over all ranks, as SyncBatchNorm), or 'none' (scale and shift only).
-        drop_last: leave out what does not fill a last local batch, and the surplus sample of larger shards. If False, ranks with fewer
-            samples repeat their first ones, as torch's DistributedSampler does, and the last local batch may be smaller.
+        batch_norm: 'per_rank' (each rank normalises its own local batch and keeps its own running
+            statistics, as DistributedDataParallel does), 'sync' (over all ranks, as SyncBatchNorm),
+            or 'none' (scale and shift only).
+        drop_last: leave out what does not fill a last local batch, and the surplus sample of larger
+            shards. If False, ranks with fewer samples repeat their first ones, as torch's
+            DistributedSampler does, and the last local batch may be smaller.
         dtype: of weights and arithmetic.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
-        statistics: evaluations to make; see `Statistics`. With 'none' all of them are the same; with 'sync' all but 'recalibrated'.
-        own_ranks: how many ranks evaluate each test sample for 'own'; all of them where there are no more.
+        statistics: evaluations to make; see `Statistics`. With 'none' all of them are the same;
+            with 'sync' all but 'recalibrated'.
+        own_ranks: how many ranks evaluate each test sample for 'own'; all of them where there are
+            no more.
     """
 
     epochs: Count = 30
@@ -75,4 +80,8 @@ class Training(Spec):
         if self.decay == "none":
             return peak
         rest = max(self.epochs - self.warmup_epochs, 1e-12)
-        return peak * 0.5 * (1.0 + math.cos(math.pi * min((progress - self.warmup_epochs) / rest, 1.0)))
+        return (
+            peak
+            * 0.5
+            * (1.0 + math.cos(math.pi * min((progress - self.warmup_epochs) / rest, 1.0)))
+        )

@@ -1,10 +1,11 @@
-"""Time to accuracy: what a training reached after each epoch, joined with the simulated time of its epochs. No torch.
+"""Time to accuracy: what a training reached after each epoch, joined with the simulated time of its
+epochs. No torch.
 
 from simshuffle import load_scenario
 from simshuffle.tta import time_to_accuracy
 
-found = time_to_accuracy("results/default-0123456789ab", load_scenario("abci-imagenet1k"), scale="samples")
-found.save("tta")
+found = time_to_accuracy("results/default-0123456789ab", load_scenario("abci-imagenet1k"),
+scale="samples") found.save("tta")
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _HOMES = {"TimeToAccuracy": "folder", "time_to_accuracy": "join"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that a figure is redrawn without the simulator."""
+    """Import a public name when it is first used, so that a figure is redrawn without the
+    simulator."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"simshuffle.tta.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'simshuffle.tta' has no attribute '{name}'")

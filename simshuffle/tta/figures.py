@@ -62,17 +62,20 @@ def _new(height: float, rule: str) -> Figure:
     lines = textwrap.wrap(f"Scale: {rule}.", 84)
     whole = height + 0.1 * len(lines)
     room = (0.1 * len(lines) + 0.02) / whole
-    figure = Figure(figsize=(COLUMN_INCHES, whole), layout=ConstrainedLayoutEngine(rect=(0, room, 1, 1 - room)))
+    figure = Figure(
+        figsize=(COLUMN_INCHES, whole), layout=ConstrainedLayoutEngine(rect=(0, room, 1, 1 - room))
+    )
     FigureCanvasAgg(figure)
     figure.text(0.01, 0.01, "\n".join(lines), fontsize=5.5, color="#555555", va="bottom")
     return figure
 
 
-# ------------------------------------------------------------------------------------------------------- accuracy against time
+# ---------------------------------------------------------------------------- accuracy against time
 
 
 def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, rule: str) -> Figure:
-    """Accuracy against simulated time with 95 % bands, a panel for each Q, with global and local shuffle in each.
+    """Accuracy against simulated time with 95 % bands, a panel for each Q, with global and local
+    shuffle in each.
 
     Args:
         settings: columns `SETTING_COLUMNS`, those that were simulated.
@@ -82,7 +85,10 @@ def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, rule: str) -> Figu
     everywhere = settings[settings["strategy"].isin(["global", "local"])]
     exchanged = settings.drop(everywhere.index)
     fractions = sorted(set(exchanged["exchange_fraction"]))
-    panels = [(f"Q = {q:g}", pd.concat([everywhere, exchanged[exchanged["exchange_fraction"] == q]])) for q in fractions]
+    panels = [
+        (f"Q = {q:g}", pd.concat([everywhere, exchanged[exchanged["exchange_fraction"] == q]]))
+        for q in fractions
+    ]
     panels = panels or [("", everywhere)]
     across = 1 if len(panels) == 1 else 2
     known = strategies(settings)
@@ -108,19 +114,25 @@ def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, rule: str) -> Figu
         return figure
 
 
-def _curves(ax: Axes, settings: pd.DataFrame, curves: pd.DataFrame, known: Sequence[str], unit: float) -> None:
+def _curves(
+    ax: Axes, settings: pd.DataFrame, curves: pd.DataFrame, known: Sequence[str], unit: float
+) -> None:
     for label, row in _lines_of(settings, known).items():
         rows = curves[curves["setting"] == row["setting"]]
         groups = list(rows.groupby("epoch"))
         found = [estimate(group["accuracy"].tolist()) for _, group in groups]
-        mean, low, high = (np.clip([100 * getattr(each, part) for each in found], 0, 100) for part in ("mean", "low", "high"))
+        mean, low, high = (
+            np.clip([100 * getattr(each, part) for each in found], 0, 100)
+            for part in ("mean", "low", "high")
+        )
         x = np.array([group["time_s"].iloc[0] for _, group in groups]) / unit
         ax.plot(x, mean, **row["look"], label=label, markersize=2, linewidth=0.9)
         ax.fill_between(x, low, high, color=row["look"]["color"], alpha=0.2, linewidth=0)
 
 
 def _lines_of(settings: pd.DataFrame, known: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Name in the legend, setting and look of each line: one for each strategy, and for each source of global shuffle."""
+    """Name in the legend, setting and look of each line: one for each strategy, and for each source
+    of global shuffle."""
     out: dict[str, dict[str, Any]] = {}
     for row in settings.to_dict("records"):
         strategy = str(row["strategy"])
@@ -136,7 +148,11 @@ def _time_axis(ax: Axes, totals: pd.Series[float], unit: float) -> None:
     """From 0; or logarithmic where some settings take much longer than others."""
     if totals.max() > MUCH_LONGER * totals.min():
         ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7) if totals.max() < 10 * ax.get_xlim()[0] * unit else (1, 2, 5)))
+        ax.xaxis.set_major_locator(
+            LogLocator(
+                subs=(1, 2, 3, 5, 7) if totals.max() < 10 * ax.get_xlim()[0] * unit else (1, 2, 5)
+            )
+        )
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_locator(NullLocator())
     else:
@@ -144,15 +160,27 @@ def _time_axis(ax: Axes, totals: pd.Series[float], unit: float) -> None:
 
 
 def _legend(figure: Figure, lines: Mapping[str, dict[str, Any]]) -> None:
-    handles = [Line2D([], [], label=label, markersize=3, linewidth=0.9, **line["look"]) for label, line in lines.items()]
-    figure.legend(handles=handles, ncols=4, loc="outside upper center", frameon=False, handlelength=1.6, columnspacing=0.9, fontsize=6.5)
+    handles = [
+        Line2D([], [], label=label, markersize=3, linewidth=0.9, **line["look"])
+        for label, line in lines.items()
+    ]
+    figure.legend(
+        handles=handles,
+        ncols=4,
+        loc="outside upper center",
+        frameon=False,
+        handlelength=1.6,
+        columnspacing=0.9,
+        fontsize=6.5,
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ the Pareto front
+# --------------------------------------------------------------------------------- the Pareto front
 
 
 def pareto_figure(settings: pd.DataFrame, rule: str) -> Figure:
-    """Final accuracy against the time of all epochs, with 95 % intervals and Q above it; filled if on the front, larger if more is stored.
+    """Final accuracy against the time of all epochs, with 95 % intervals and Q above it; filled if
+    on the front, larger if more is stored.
 
     Args:
         settings: columns `SETTING_COLUMNS`, those that were simulated.
@@ -170,7 +198,9 @@ def pareto_figure(settings: pd.DataFrame, rule: str) -> Figure:
         if ax.get_xscale() == "linear":
             _tight(ax, settings["total_s"] / unit)
         ax.spines[["top", "right"]].set_visible(False)
-        ax.set_xlabel(f"simulated time of {int(settings['epochs'].iloc[0])} epochs, staging included ({name})")
+        ax.set_xlabel(
+            f"simulated time of {int(settings['epochs'].iloc[0])} epochs, staging included ({name})"
+        )
         ax.set_ylabel("final test accuracy (%)")
         _pareto_legend(figure, known, settings["storage_nbytes"])
         return figure
@@ -181,23 +211,61 @@ def _tight(ax: Axes, times: pd.Series[float]) -> None:
     ax.set_xlim(times.min() - room, times.max() + 1.6 * room)
 
 
-def _point(ax: Axes, row: Mapping[Any, Any], look: Mapping[str, Any], size: float, unit: float) -> None:
+def _point(
+    ax: Axes, row: Mapping[Any, Any], look: Mapping[str, Any], size: float, unit: float
+) -> None:
     x, mean = row["total_s"] / unit, 100 * row["accuracy"]
     if not np.isnan(row["low"]):
         bars = [[mean - max(100 * row["low"], 0.0)], [min(100 * row["high"], 100.0) - mean]]
-        ax.errorbar([x], [mean], bars, color=look["color"], linewidth=0.7, capsize=1.3, linestyle="", zorder=2)
+        ax.errorbar(
+            [x],
+            [mean],
+            bars,
+            color=look["color"],
+            linewidth=0.7,
+            capsize=1.3,
+            linestyle="",
+            zorder=2,
+        )
     face = look["color"] if row["on_front"] else "white"
-    ax.plot([x], [mean], linestyle="", markersize=size, markerfacecolor=face, markeredgewidth=0.8, zorder=3, **look)
-    label = str(row["setting"]).partition("(")[2].rstrip(")") if row["strategy"] == "global" else f"{row['exchange_fraction']:g}"
+    ax.plot(
+        [x],
+        [mean],
+        linestyle="",
+        markersize=size,
+        markerfacecolor=face,
+        markeredgewidth=0.8,
+        zorder=3,
+        **look,
+    )
+    label = (
+        str(row["setting"]).partition("(")[2].rstrip(")")
+        if row["strategy"] == "global"
+        else f"{row['exchange_fraction']:g}"
+    )
     if row["strategy"] != "local":
         top = max(mean, min(100.0, np.nan_to_num(100 * row["high"])))
-        place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 5.5}
+        place: dict[str, Any] = {
+            "textcoords": "offset points",
+            "ha": "center",
+            "va": "bottom",
+            "fontsize": 5.5,
+        }
         halo = [withStroke(linewidth=1.2, foreground="white")]  # legible where a mark lies beneath
-        ax.annotate(label, (x, top), (0, 1 + (size / 2 if top == mean else 0)), **place, color=look["color"], path_effects=halo, zorder=4)
+        ax.annotate(
+            label,
+            (x, top),
+            (0, 1 + (size / 2 if top == mean else 0)),
+            **place,
+            color=look["color"],
+            path_effects=halo,
+            zorder=4,
+        )
 
 
 def _sizes(nbytes: pd.Series[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Diameters in points: from 2.6 for no bytes or the fewest to 7 for the most, by their logarithm."""
+    """Diameters in points: from 2.6 for no bytes or the fewest to 7 for the most, by their
+    logarithm."""
     positive = nbytes[nbytes > 0]
     if not len(positive):
         return np.full(len(nbytes), 2.6)
@@ -207,12 +275,29 @@ def _sizes(nbytes: pd.Series[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def _pareto_legend(figure: Figure, known: Sequence[str], nbytes: pd.Series[float]) -> None:
-    handles = [Line2D([], [], linestyle="", markersize=3.5, label=name, **_look(name, known)) for name in known]
+    handles = [
+        Line2D([], [], linestyle="", markersize=3.5, label=name, **_look(name, known))
+        for name in known
+    ]
     grey: dict[str, Any] = {"linestyle": "", "marker": "o", "color": "#777777"}
     shown = nbytes.drop_duplicates().sort_values()
     for place in sorted({0, len(shown) - 1}):
         size = float(_sizes(nbytes)[nbytes.to_numpy() == shown.iloc[place]][0])
-        text = f"{readable(shown.iloc[place], Dimension.NBYTES, 2)} a host" if shown.iloc[place] else "nothing stored"
+        text = (
+            f"{readable(shown.iloc[place], Dimension.NBYTES, 2)} a host"
+            if shown.iloc[place]
+            else "nothing stored"
+        )
         handles.append(Line2D([], [], markersize=size, label=text, **grey))
-    handles.append(Line2D([], [], markersize=3.5, markerfacecolor="white", label="not on the front", **grey))
-    figure.legend(handles=handles, ncols=4, loc="outside upper center", frameon=False, handlelength=1.0, columnspacing=0.9, fontsize=6.5)
+    handles.append(
+        Line2D([], [], markersize=3.5, markerfacecolor="white", label="not on the front", **grey)
+    )
+    figure.legend(
+        handles=handles,
+        ncols=4,
+        loc="outside upper center",
+        frameon=False,
+        handlelength=1.0,
+        columnspacing=0.9,
+        fontsize=6.5,
+    )

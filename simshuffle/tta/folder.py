@@ -19,7 +19,13 @@ from simshuffle.tta.figures import figures
 from simshuffle.tta.tables import COLUMNS, KIND, TEXTS, Tables
 from simshuffle.tta.text import report
 
-FILES = ("meta.json", "scenario.yaml", "columns.json", "report.txt", *(f"{name}.csv" for name in COLUMNS))
+FILES = (
+    "meta.json",
+    "scenario.yaml",
+    "columns.json",
+    "report.txt",
+    *(f"{name}.csv" for name in COLUMNS),
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,8 @@ class TimeToAccuracy:
 
     Attributes:
         tables: columns as in `simshuffle.tta.tables`.
-        meta: kind, fingerprint, versions, study, scenario, rule (of the scaling), condition, statistics, trained scale, epochs, and more.
+        meta: kind, fingerprint, versions, study, scenario, rule (of the scaling), condition,
+            statistics, trained scale, epochs, and more.
         scenario_yaml: the simulations, one document each.
     """
 
@@ -50,7 +57,9 @@ class TimeToAccuracy:
         return write_folder(Path(folder), self._fill, replace=replace)
 
     def _fill(self, folder: Path) -> None:
-        (folder / "meta.json").write_text(json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        (folder / "meta.json").write_text(
+            json.dumps(self.meta, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
         (folder / "scenario.yaml").write_text(self.scenario_yaml, encoding="utf-8")
         about = {f"{name}.csv": columns for name, columns in COLUMNS.items()}
         (folder / "columns.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
@@ -60,14 +69,24 @@ class TimeToAccuracy:
         draw(self, folder)
 
     def as_json(self) -> str:
-        """Rule and tables as one JSON object, the tables as lists of rows; what is empty becomes null."""
-        return json_text({"rule": self.meta["rule"], **{name: rows(getattr(self.tables, name)) for name in COLUMNS}})
+        """Rule and tables as one JSON object, the tables as lists of rows; what is empty becomes
+        null."""
+        return json_text(
+            {
+                "rule": self.meta["rule"],
+                **{name: rows(getattr(self.tables, name)) for name in COLUMNS},
+            }
+        )
 
 
 def draw(of: TimeToAccuracy, folder: Path) -> list[Path]:
     """Draw the figures into ``folder``, which is made if need be; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [path for name, figure in figures(of.tables, of.meta).items() for path in plots.save(figure, folder / name)]
+    return [
+        path
+        for name, figure in figures(of.tables, of.meta).items()
+        for path in plots.save(figure, folder / name)
+    ]
 
 
 def holds(folder: Path) -> bool:
@@ -90,19 +109,31 @@ def read(folder: Path) -> TimeToAccuracy:
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing or not holds(folder):
         lacking = f"no {', '.join(missing)}" if missing else "another kind of result"
-        raise InputError(Problem("", "must be a result of 'simshuffle tta'", lacking, "Give a folder that it wrote."), str(folder))
+        raise InputError(
+            Problem(
+                "", "must be a result of 'simshuffle tta'", lacking, "Give a folder that it wrote."
+            ),
+            str(folder),
+        )
     try:
         tables = {name: _read(folder / f"{name}.csv") for name in COLUMNS}
         for name, table in tables.items():
             if list(table.columns) != list(COLUMNS[name]):
                 raise ValueError(f"{name}.csv has other columns than {', '.join(COLUMNS[name])}")
-        return TimeToAccuracy(Tables(**tables), meta_of(folder), (folder / "scenario.yaml").read_text(encoding="utf-8"))
+        return TimeToAccuracy(
+            Tables(**tables),
+            meta_of(folder),
+            (folder / "scenario.yaml").read_text(encoding="utf-8"),
+        )
     except (OSError, ValueError) as error:
-        raise InputError(Problem("", "cannot be read", str(error), "Run 'simshuffle tta' again."), str(folder)) from None
+        raise InputError(
+            Problem("", "cannot be read", str(error), "Run 'simshuffle tta' again."), str(folder)
+        ) from None
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """A table with its numbers to the last bit; an empty text stays one, and a column without any number is one of numbers."""
+    """A table with its numbers to the last bit; an empty text stays one, and a column without any
+    number is one of numbers."""
     types = {name: pa.string() for name in TEXTS}
     options = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=False)
     table: pd.DataFrame = pyarrow.csv.read_csv(path, convert_options=options).to_pandas()

@@ -1,4 +1,5 @@
-"""START HERE. time_to_accuracy(folder, scenario): accuracy by epoch from a training, time by epoch from the simulator."""
+"""START HERE. time_to_accuracy(folder, scenario): accuracy by epoch from a training, time by epoch
+from the simulator."""
 
 from __future__ import annotations
 
@@ -65,17 +66,23 @@ def time_to_accuracy(
     Args:
         folder: result folder of `simshuffle train`.
         scenario: cluster, model, sizes and step times; its sweep is not followed.
-        scale: 'trained', 'samples', 'ranks', or None where M and N are those of the training; see `simshuffle.tta.scale.scaled`.
-        targets: accuracies, shares of the test samples; none for global's mean final accuracy less 1 and less 3 points.
-        processes: simulations at once; None for one on each core. More than one starts Python anew in each: a script that asks for it
-            keeps its calls below ``if __name__ == "__main__":``.
+        scale: 'trained', 'samples', 'ranks', or None where M and N are those of the training; see
+            `simshuffle.tta.scale.scaled`.
+        targets: accuracies, shares of the test samples; none for global's mean final accuracy less
+            1 and less 3 points.
+        processes: simulations at once; None for one on each core. More than one starts Python anew
+            in each: a script that asks for it keeps its calls below ``if __name__ == "__main__":``.
         progress: called with the share of the simulations that is done, if given.
-        **options: as of `prepare`: world_size, batch_norm, variant, statistics, replays, global_sources.
+        **options: as of `prepare`: world_size, batch_norm, variant, statistics, replays,
+            global_sources.
 
     Raises:
-        InputError: the folder is no study, or does not fit; nothing of it can be simulated; an option is not valid.
+        InputError: the folder is no study, or does not fit; nothing of it can be simulated; an
+            option is not valid.
     """
-    return carry_out(prepare(folder, scenario, scale=scale, targets=targets, **options), processes, progress)
+    return carry_out(
+        prepare(folder, scenario, scale=scale, targets=targets, **options), processes, progress
+    )
 
 
 def prepare(
@@ -95,9 +102,11 @@ def prepare(
 
     Args:
         folder, scenario, scale, targets: as of `time_to_accuracy`.
-        world_size, batch_norm, variant, statistics: which part of the study, as of `simshuffle.tta.learned.read_study`.
+        world_size, batch_norm, variant, statistics: which part of the study, as of
+            `simshuffle.tta.learned.read_study`.
         replays: seeds of each setting whose plans are simulated.
-        global_sources: 'pfs', 'ssd' or both: where global shuffle reads from. Default: as the scenario's own global shuffle, else 'pfs'.
+        global_sources: 'pfs', 'ssd' or both: where global shuffle reads from. Default: as the
+            scenario's own global shuffle, else 'pfs'.
 
     Raises:
         InputError: as of `time_to_accuracy`.
@@ -108,13 +117,26 @@ def prepare(
     settings = settings_of(study, scenario, scale_of, replays, tuple(dict.fromkeys(global_sources)))
     text = "---\n".join(replay.to_yaml() for setting in settings for replay in setting.replays)
     wanted = tuple(sorted({float(target) for target in targets}, reverse=True))
-    meta = _meta(study, scenario, scale_of) | {"targets": list(wanted), "scale": scale, "replays": replays}
+    meta = _meta(study, scenario, scale_of) | {
+        "targets": list(wanted),
+        "scale": scale,
+        "replays": replays,
+    }
     learned = study.curves.to_csv(index=False) + study.finals.to_csv(index=False)
     mark = results.fingerprint(f"{text}{meta}{learned}")
-    return Prepared(study, scale_of, settings, wanted, meta | {"fingerprint": mark, "versions": results.versions()}, text)
+    return Prepared(
+        study,
+        scale_of,
+        settings,
+        wanted,
+        meta | {"fingerprint": mark, "versions": results.versions()},
+        text,
+    )
 
 
-def carry_out(prepared: Prepared, processes: int | None = 1, progress: Progress | None = None) -> TimeToAccuracy:
+def carry_out(
+    prepared: Prepared, processes: int | None = 1, progress: Progress | None = None
+) -> TimeToAccuracy:
     """Simulate, and join. Arguments and errors as of `time_to_accuracy`."""
     measured = simulate_all(prepared.settings, processes, progress)
     tables = joined(prepared.study, prepared.scale, prepared.settings, measured, prepared.targets)
@@ -123,14 +145,23 @@ def carry_out(prepared: Prepared, processes: int | None = 1, progress: Progress 
 
 def _check(targets: Sequence[float], replays: int, sources: Sequence[str]) -> None:
     problems = [
-        Problem("--target", "must be an accuracy above 0 and at most 1", str(target), "For example --target 0.9.")
+        Problem(
+            "--target",
+            "must be an accuracy above 0 and at most 1",
+            str(target),
+            "For example --target 0.9.",
+        )
         for target in targets
         if not 0 < target <= 1
     ]
     if replays < 1:
-        problems.append(Problem("--replayed-seeds", "must be at least 1", str(replays), "Leave it out for 1."))
+        problems.append(
+            Problem("--replayed-seeds", "must be at least 1", str(replays), "Leave it out for 1.")
+        )
     problems += [
-        Problem("--global-source", "must be pfs or ssd", repr(source), "Name one.") for source in sources if source not in {"pfs", "ssd"}
+        Problem("--global-source", "must be pfs or ssd", repr(source), "Name one.")
+        for source in sources
+        if source not in {"pfs", "ssd"}
     ]
     if problems:
         raise InputError(problems, "command line")
@@ -153,11 +184,15 @@ def _meta(study: Study, scenario: Scenario, scale: Scaled) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------------- the join
+# ----------------------------------------------------------------------------------------- the join
 
 
 def joined(
-    study: Study, scale: Scaled, settings: Sequence[Setting], measured: Mapping[str, Sequence[Mapping[str, Any]]], targets: Sequence[float]
+    study: Study,
+    scale: Scaled,
+    settings: Sequence[Setting],
+    measured: Mapping[str, Sequence[Mapping[str, Any]]],
+    targets: Sequence[float],
 ) -> Tables:
     """The tables.
 
@@ -167,16 +202,26 @@ def joined(
         measured: what each replay gave, by setting; none where nothing could be simulated.
         targets: accuracies; empty for the default ones.
     """
-    simulated = {setting.name: mean_of(measured[setting.name], study.epochs) for setting in settings}
-    table = pd.DataFrame([_row(study, scale, setting, simulated[setting.name]) for setting in settings], columns=list(SETTING_COLUMNS))
+    simulated = {
+        setting.name: mean_of(measured[setting.name], study.epochs) for setting in settings
+    }
+    table = pd.DataFrame(
+        [_row(study, scale, setting, simulated[setting.name]) for setting in settings],
+        columns=list(SETTING_COLUMNS),
+    )
     table["on_front"] = on_front(table)
     curves = _curves(study, settings, simulated)
     named = dict.fromkeys(targets, GIVEN) or default_targets(table)
-    seeds = {setting.name: sorted(setting.learned.finished | setting.learned.failed) for setting in settings}
+    seeds = {
+        setting.name: sorted(setting.learned.finished | setting.learned.failed)
+        for setting in settings
+    }
     return Tables(curves, table, targets_table(curves, seeds, named))
 
 
-def _row(study: Study, scale: Scaled, setting: Setting, simulated: Mapping[str, Any]) -> dict[str, Any]:
+def _row(
+    study: Study, scale: Scaled, setting: Setting, simulated: Mapping[str, Any]
+) -> dict[str, Any]:
     """One row of settings.csv."""
     learned = setting.learned
     finals = study.finals[study.finals["setting"] == learned.name]
@@ -202,7 +247,9 @@ def _row(study: Study, scale: Scaled, setting: Setting, simulated: Mapping[str, 
     }
 
 
-def _curves(study: Study, settings: Sequence[Setting], simulated: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+def _curves(
+    study: Study, settings: Sequence[Setting], simulated: Mapping[str, Mapping[str, Any]]
+) -> pd.DataFrame:
     """Every evaluation with its time; a setting that was not simulated has none."""
     parts = []
     for setting in settings:

@@ -1,4 +1,5 @@
-"""What a study's result folder says of one condition: accuracy by epoch of each setting, and the plans that its exchange followed."""
+"""What a study's result folder says of one condition: accuracy by epoch of each setting, and the
+plans that its exchange followed."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Learned:
         finished: names of the runs that ended as they should, by seed.
         failed: of those that failed, by seed.
         exchange: the strategy with its values.
-        plans: files of the recorded plans, of the first finished seeds; empty where nothing is exchanged.
+        plans: files of the recorded plans, of the first finished seeds; empty where nothing is
+            exchanged.
     """
 
     name: str
@@ -90,20 +92,26 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
 
     Args:
         folder: of `simshuffle train`.
-        wanted: the default batch norm is the one per rank if the study has it, else its first one; the default variant and M are those
-            with most settings, and of these the first variant and the largest M.
+        wanted: the default batch norm is the one per rank if the study has it, else its first one;
+            the default variant and M are those with most settings, and of these the first variant
+            and the largest M.
 
     Raises:
-        InputError: it is no such folder; nothing there is finished or as wanted; a run does not say what is needed, or has lost its plans.
+        InputError: it is no such folder; nothing there is finished or as wanted; a run does not say
+            what is needed, or has lost its plans.
     """
     result = folders.read(folder)
     runs = result.tables.runs
     done = runs[runs["status"] == "done"]
     if not len(done):
-        raise InputError(Problem("", "no run of this study has finished", "", folders.REPEAT), str(folder))
+        raise InputError(
+            Problem("", "no run of this study has finished", "", folders.REPEAT), str(folder)
+        )
     if wanted.statistics not in (known := statistics_of(done)):
         rule = f"must be one that the study evaluated: {', '.join(known)}"
-        raise InputError(Problem("--statistics", rule, repr(wanted.statistics), "Name one of them."), str(folder))
+        raise InputError(
+            Problem("--statistics", rule, repr(wanted.statistics), "Name one of them."), str(folder)
+        )
     condition = _condition(done, wanted, str(folder))
     of_condition = runs[_rows(runs, condition)]
     stored: dict[str, StoredRun] = {}
@@ -122,7 +130,7 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- the condition
+# ------------------------------------------------------------------------------------ the condition
 
 
 def _condition(done: pd.DataFrame, wanted: Wanted, source: str) -> tuple[str, str, int]:
@@ -135,17 +143,35 @@ def _condition(done: pd.DataFrame, wanted: Wanted, source: str) -> tuple[str, st
     if wanted.world_size is not None:
         rows = _of(rows, "world_size", wanted.world_size, "--world-size", source)
     places = rows[["variant", "world_size", "strategy", "exchange_fraction"]].drop_duplicates()
-    counts = Counter((str(row["variant"]), int(row["world_size"])) for row in places.to_dict("records"))
+    counts = Counter(
+        (str(row["variant"]), int(row["world_size"])) for row in places.to_dict("records")
+    )
     most = max(counts.values())
     first = next(variant for (variant, _), count in counts.items() if count == most)
-    return first, norm, max(size for (variant, size), count in counts.items() if count == most and variant == first)
+    return (
+        first,
+        norm,
+        max(
+            size for (variant, size), count in counts.items() if count == most and variant == first
+        ),
+    )
 
 
 def _of(rows: pd.DataFrame, column: str, value: Any, option: str, source: str) -> pd.DataFrame:
     found: pd.DataFrame = rows[rows[column] == value]
     if not len(found):
-        known = ", ".join(str(each) if each != "" else "''" for each in dict.fromkeys(rows[column].tolist()))
-        raise InputError(Problem(option, f"must be one that the study has finished runs of: {known}", str(value), "Name one."), source)
+        known = ", ".join(
+            str(each) if each != "" else "''" for each in dict.fromkeys(rows[column].tolist())
+        )
+        raise InputError(
+            Problem(
+                option,
+                f"must be one that the study has finished runs of: {known}",
+                str(value),
+                "Name one.",
+            ),
+            source,
+        )
     return found
 
 
@@ -153,15 +179,20 @@ def _rows(runs: pd.DataFrame, condition: tuple[str, str, int]) -> pd.Series[bool
     return (runs[list(CONDITION)] == list(condition)).all(axis=1)
 
 
-# ---------------------------------------------------------------------------------------------------------------- the settings
+# ------------------------------------------------------------------------------------- the settings
 
 
-def _settings(runs: pd.DataFrame, folder: Path, replays: int, stored: dict[str, StoredRun]) -> list[Learned]:
+def _settings(
+    runs: pd.DataFrame, folder: Path, replays: int, stored: dict[str, StoredRun]
+) -> list[Learned]:
     """Every setting with a finished run; ``stored`` gets the runs that were looked into."""
     groups: dict[tuple[str, float | None], list[Mapping[Any, Any]]] = {}
     for row in runs.sort_values("seed", kind="stable").to_dict("records"):
         fraction = row["exchange_fraction"]
-        key = (str(row["strategy"]), None if fraction is None or math.isnan(fraction) else float(fraction))
+        key = (
+            str(row["strategy"]),
+            None if fraction is None or math.isnan(fraction) else float(fraction),
+        )
         groups.setdefault(key, []).append(row)
     out = []
     for strategy, fraction in sorted(groups, key=_place):
@@ -173,7 +204,11 @@ def _settings(runs: pd.DataFrame, folder: Path, replays: int, stored: dict[str, 
         used = list(finished.values())[:replays]
         stored |= {run: read_run(folder / folders.RUNS / run) for run in used}
         exchange = _exchange(stored[used[0]].description, used[0], folder)
-        plans = tuple(_plans(folder, run, stored[run]) for run in used) if exchange.carried_out is not None else ()
+        plans = (
+            tuple(_plans(folder, run, stored[run]) for run in used)
+            if exchange.carried_out is not None
+            else ()
+        )
         name = setting_name({"strategy": strategy, "exchange_fraction": fraction})
         out.append(Learned(name, strategy, fraction, finished, failed, exchange, plans))
     return out
@@ -181,7 +216,11 @@ def _settings(runs: pd.DataFrame, folder: Path, replays: int, stored: dict[str, 
 
 def _place(key: tuple[str, float | None]) -> tuple[Any, ...]:
     strategy, fraction = key
-    return (STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)), strategy, fraction or 0.0
+    return (
+        (STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)),
+        strategy,
+        fraction or 0.0,
+    )
 
 
 def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> TrainedExchange:
@@ -190,7 +229,10 @@ def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> Trained
         return _EXCHANGE.validate_python(description["exchange"])
     except (KeyError, ValidationError):
         rule = "does not say in 'exchange' which strategy it followed"
-        raise InputError(Problem(f"runs/{run}/run.json", rule, str(description.get("exchange", "")), AGAIN), str(folder)) from None
+        raise InputError(
+            Problem(f"runs/{run}/run.json", rule, str(description.get("exchange", "")), AGAIN),
+            str(folder),
+        ) from None
 
 
 def _plans(folder: Path, run: str, stored: StoredRun) -> Path:
@@ -199,7 +241,9 @@ def _plans(folder: Path, run: str, stored: StoredRun) -> Path:
         if path is not None and path.is_file():
             return path
     rule = "is missing: without the plans there is nothing to simulate"
-    raise InputError(Problem(f"plans/{run}.npz", rule, "", f"Remove runs/{run} and train it again."), str(folder))
+    raise InputError(
+        Problem(f"plans/{run}.npz", rule, "", f"Remove runs/{run} and train it again."), str(folder)
+    )
 
 
 def _trained(world_size: int, stored: Mapping[str, StoredRun], source: str) -> Trained:
@@ -207,38 +251,73 @@ def _trained(world_size: int, stored: Mapping[str, StoredRun], source: str) -> T
     found = {}
     for run, of in stored.items():
         try:
-            found[run] = Trained(world_size, int(of.description["num_samples"]), int(of.description["local_batch_size"]))
+            found[run] = Trained(
+                world_size,
+                int(of.description["num_samples"]),
+                int(of.description["local_batch_size"]),
+            )
         except (KeyError, TypeError, ValueError):
             rule = "must give num_samples and local_batch_size"
             raise InputError(Problem(f"runs/{run}/run.json", rule, "", AGAIN), source) from None
     scales = list(dict.fromkeys(found.values()))
     if len(scales) > 1:
-        given = " and ".join(f"{of.num_samples} samples with local batch {of.local_batch_size}" for of in scales)
-        raise InputError(Problem("runs", "must all have the same data and local batch", given, "Choose a --variant."), source)
+        given = " and ".join(
+            f"{of.num_samples} samples with local batch {of.local_batch_size}" for of in scales
+        )
+        raise InputError(
+            Problem(
+                "runs", "must all have the same data and local batch", given, "Choose a --variant."
+            ),
+            source,
+        )
     return scales[0]
 
 
-# ----------------------------------------------------------------------------------------------------------------- the tables
+# --------------------------------------------------------------------------------------- the tables
 
 
 def _curves(tables: Tables, settings: list[Learned], statistics: str) -> pd.DataFrame:
-    """Every evaluation of the settings' runs, failed ones included: setting, seed, epoch, accuracy."""
+    """Every evaluation of the settings' runs, failed ones included: setting, seed, epoch,
+    accuracy."""
     column = f"{statistics}_accuracy"
-    known = [(run, of.name, seed) for of in settings for seed, run in sorted((of.finished | of.failed).items())]
-    table = pd.DataFrame(known, columns=["run", "setting", "seed"]).merge(tables.epochs[["run", "epoch", column]], on="run", how="left")
+    known = [
+        (run, of.name, seed)
+        for of in settings
+        for seed, run in sorted((of.finished | of.failed).items())
+    ]
+    table = pd.DataFrame(known, columns=["run", "setting", "seed"]).merge(
+        tables.epochs[["run", "epoch", column]], on="run", how="left"
+    )
     table = table[table[column].notna()].rename(columns={column: "accuracy"})
-    return table.astype({"epoch": int})[["setting", "seed", "epoch", "accuracy"]].reset_index(drop=True)
+    return table.astype({"epoch": int})[["setting", "seed", "epoch", "accuracy"]].reset_index(
+        drop=True
+    )
 
 
 def _finals(tables: Tables, settings: list[Learned], statistics: str) -> pd.DataFrame:
     """What the finished runs reached: setting, accuracy, label_divergence, between_ranks."""
     last = tables.epochs.sort_values("epoch").drop_duplicates("run", keep="last").set_index("run")
-    between = tables.importance[tables.importance["source"] == "training"].sort_values("epoch").drop_duplicates("run", keep="last")
+    between = (
+        tables.importance[tables.importance["source"] == "training"]
+        .sort_values("epoch")
+        .drop_duplicates("run", keep="last")
+    )
     of_ranks = between.set_index("run")["between_ranks"]
     accuracy = tables.runs.set_index("run")[f"{statistics}_accuracy"]
     rows = []
     for of in settings:
         for run in of.finished.values():
-            divergence = last["label_divergence"].get(run, math.nan) if "label_divergence" in last else math.nan
-            rows.append((of.name, float(accuracy[run]), float(divergence), float(of_ranks.get(run, math.nan))))
+            divergence = (
+                last["label_divergence"].get(run, math.nan)
+                if "label_divergence" in last
+                else math.nan
+            )
+            rows.append(
+                (
+                    of.name,
+                    float(accuracy[run]),
+                    float(divergence),
+                    float(of_ranks.get(run, math.nan)),
+                )
+            )
     return pd.DataFrame(rows, columns=["setting", "accuracy", "label_divergence", "between_ranks"])

@@ -1,4 +1,5 @@
-"""From the scale of a training to that of a scenario, by a rule that is stated in one sentence. Learning is never scaled."""
+"""From the scale of a training to that of a scenario, by a rule that is stated in one sentence.
+Learning is never scaled."""
 
 from __future__ import annotations
 
@@ -60,19 +61,37 @@ def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
     Args:
         scenario: whose cluster, model and sizes of samples are taken.
         trained: the training's scale.
-        scale: None if the two scales agree; 'trained' takes the training's M, N and b; 'samples' the training's M and the scenario's N
-            and b; 'ranks' the scenario's M, N and b.
+        scale: None if the two scales agree; 'trained' takes the training's M, N and b; 'samples'
+            the training's M and the scenario's N and b; 'ranks' the scenario's M, N and b.
 
     Raises:
-        InputError: there is no ``scale`` and the scales differ, or they do not go together as it says.
+        InputError: there is no ``scale`` and the scales differ, or they do not go together as it
+            says.
     """
-    ranks, samples, batch = scenario.world_size, scenario.workload.dataset.num_samples, scenario.workload.local_batch_size
+    ranks, samples, batch = (
+        scenario.world_size,
+        scenario.workload.dataset.num_samples,
+        scenario.workload.local_batch_size,
+    )
     if scale is None and (ranks, samples) != (trained.world_size, trained.num_samples):
-        given = f"{ranks} ranks and {samples} samples in the scenario, {trained.world_size} and {trained.num_samples} in the training"
-        remedy = "Give --scale trained, samples or ranks, or set world_size and workload.dataset.num_samples."
-        raise InputError(Problem("--scale", "is needed where the scales differ", given, remedy), scenario.name)
+        given = (
+            f"{ranks} ranks and {samples} samples in the scenario, {trained.world_size} and"
+            f" {trained.num_samples} in the training"
+        )
+        remedy = (
+            "Give --scale trained, samples or ranks, or set world_size and"
+            " workload.dataset.num_samples."
+        )
+        raise InputError(
+            Problem("--scale", "is needed where the scales differ", given, remedy), scenario.name
+        )
     if scale is not None and scale not in SCALES:
-        raise InputError(Problem("--scale", f"must be one of {', '.join(SCALES)}", repr(scale), "Name one of them."), "command line")
+        raise InputError(
+            Problem(
+                "--scale", f"must be one of {', '.join(SCALES)}", repr(scale), "Name one of them."
+            ),
+            "command line",
+        )
     if scale == "trained":
         ranks, samples, batch = trained.world_size, trained.num_samples, trained.local_batch_size
     elif scale == "samples":
@@ -81,26 +100,55 @@ def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
     if ranks % trained.world_size:
         remedy = f"Set world_size to a multiple of {trained.world_size}, or give --scale samples."
         raise InputError(
-            Problem("world_size", f"must be a multiple of the {trained.world_size} trained ranks", str(ranks), remedy), scenario.name
+            Problem(
+                "world_size",
+                f"must be a multiple of the {trained.world_size} trained ranks",
+                str(ranks),
+                remedy,
+            ),
+            scenario.name,
         )
     each = samples // (trained.num_samples * copies)
     if each < 1:
-        rule = f"must be at least {copies * trained.num_samples}: {copies} times the {trained.num_samples} trained samples"
-        problem = Problem("workload.dataset.num_samples", rule, str(samples), "Give --scale trained, or train on fewer samples.")
+        rule = (
+            f"must be at least {copies * trained.num_samples}: {copies} times the"
+            f" {trained.num_samples} trained samples"
+        )
+        problem = Problem(
+            "workload.dataset.num_samples",
+            rule,
+            str(samples),
+            "Give --scale trained, or train on fewer samples.",
+        )
         raise InputError(problem, scenario.name)
-    return Scaled(ranks, samples, batch, each, copies, _rule(scenario, trained, (ranks, samples, batch), each, copies))
+    return Scaled(
+        ranks,
+        samples,
+        batch,
+        each,
+        copies,
+        _rule(scenario, trained, (ranks, samples, batch), each, copies),
+    )
 
 
-def _rule(scenario: Scenario, trained: Trained, simulated: tuple[int, int, int], each: int, copies: int) -> str:
+def _rule(
+    scenario: Scenario, trained: Trained, simulated: tuple[int, int, int], each: int, copies: int
+) -> str:
     ranks, samples, batch = simulated
     dataset = scenario.workload.dataset.name
     if copies == 1:
-        parts = [f"{ranks} ranks{f' and {samples} samples' if samples == trained.num_samples else ''} as trained"]
+        parts = [
+            f"{ranks} ranks{f' and {samples} samples' if samples == trained.num_samples else ''} as"
+            " trained"
+        ]
     else:
         parts = [f"each of the {trained.world_size} trained ranks stands for {copies} of {ranks}"]
     if samples != trained.num_samples:
         parts.append(f"each trained sample stands for {each} of {dataset}")
     if batch != trained.local_batch_size:
         parts.append(f"local batch {batch} (trained: {trained.local_batch_size})")
-    parts.append(f"sizes of {dataset} and step times of {scenario.workload.model.name} on {scenario.cluster.name}")
+    parts.append(
+        f"sizes of {dataset} and step times of {scenario.workload.model.name} on"
+        f" {scenario.cluster.name}"
+    )
     return "; ".join(parts)

@@ -9,11 +9,18 @@ import pandas as pd
 KIND = "time_to_accuracy"
 """Of the result, in its meta.json."""
 NOT_SCALED = (
-    "Accuracy is that of the training as it was; how learning behaves is not scaled. One trained epoch is one simulated epoch: "
-    "the first is cold, and every other one takes the mean of the warm ones."
+    "Accuracy is that of the training as it was; how learning behaves is not scaled. One trained"
+    " epoch is one simulated epoch: the first is cold, and every other one takes the mean of the"
+    " warm ones."
 )
 """What is said beside every result."""
-LABELS = {"I/O": "io_s", "FW+BW": "fw_bw_s", "IMPT": "impt_s", "GE+WU": "ge_wu_s", "EXCHANGE": "exchange_s"}
+LABELS = {
+    "I/O": "io_s",
+    "FW+BW": "fw_bw_s",
+    "IMPT": "impt_s",
+    "GE+WU": "ge_wu_s",
+    "EXCHANGE": "exchange_s",
+}
 """The column of each of the papers' labels."""
 
 CURVE_COLUMNS = {
@@ -27,10 +34,18 @@ CURVE_COLUMNS = {
 
 SIMULATED_COLUMNS = {
     "cold_epoch_s": "s of the first epoch, which is cold",
-    "epoch_s": "s of every other epoch, the mean of the warm ones; empty if the training had one epoch",
+    "epoch_s": (
+        "s of every other epoch, the mean of the warm ones; empty if the training had one epoch"
+    ),
     "staging_s": "s of the copying of samples to the hosts before the first epoch",
-    **{column: f"s under {label} in a warm epoch (or the only one), mean over epochs and ranks" for label, column in LABELS.items()},
-    "exchange_total_s": "s of exchange in the steady epoch: what it shows and what other phases hide, mean over ranks",
+    **{
+        column: f"s under {label} in a warm epoch (or the only one), mean over epochs and ranks"
+        for label, column in LABELS.items()
+    },
+    "exchange_total_s": (
+        "s of exchange in the steady epoch: what it shows and what other phases hide, mean over"
+        " ranks"
+    ),
     "exchange_exposed_s": "s of exchange in it in which a rank does nothing else, mean over ranks",
     "peer_nbytes": "bytes received from other ranks in it",
     "cable_tier": "tier of the cable that is used most in it, on average; empty if none is",
@@ -45,9 +60,14 @@ SETTING_COLUMNS = {
     "world_size": "M of the training, ranks",
     "simulated_world_size": "ranks that are simulated",
     "seeds": "trainings that ended as they should",
-    "failed_seeds": "trainings that failed; not in accuracy, and in targets.csv as not reached unless they had reached it before",
+    "failed_seeds": (
+        "trainings that failed; not in accuracy, and in targets.csv as not reached unless they had"
+        " reached it before"
+    ),
     "replays": "simulations with the plans of as many seeds; the times are their means",
-    "replay_spread_s": "s from the shortest to the longest of all epochs among the replays; 0 for one",
+    "replay_spread_s": (
+        "s from the shortest to the longest of all epochs among the replays; 0 for one"
+    ),
     "epochs": "of the training",
     **SIMULATED_COLUMNS,
     "total_s": "s of staging and all epochs",
@@ -55,9 +75,18 @@ SETTING_COLUMNS = {
     "accuracy": "after the last epoch, mean over seeds, share of test samples",
     "low": "lower end of its 95 % interval by Student's t; empty for one seed",
     "high": "upper end",
-    "label_divergence": "after the last epoch, mean over seeds: how far the labels of shards are from those of the whole set",
-    "between_ranks": "in the last epoch, mean over seeds: variance of the ranks' mean training losses over that of all losses",
-    "on_front": "no other setting is at least as good in storage, time and accuracy, and better in one of them",
+    "label_divergence": (
+        "after the last epoch, mean over seeds: how far the labels of shards are from those of the"
+        " whole set"
+    ),
+    "between_ranks": (
+        "in the last epoch, mean over seeds: variance of the ranks' mean training losses over that"
+        " of all losses"
+    ),
+    "on_front": (
+        "no other setting is at least as good in storage, time and accuracy, and better in one of"
+        " them"
+    ),
     "message": "why it could not be simulated; empty if it was",
 }
 """Columns of settings.csv and their meaning."""
@@ -71,7 +100,10 @@ TARGET_COLUMNS = {
     "probability": "reached / n",
     "probability_low": "lower end of its 95 % interval by Clopper and Pearson",
     "probability_high": "upper end",
-    "time_s": "s until the first evaluation that reached it, mean over the seeds that did; empty if none did or nothing was simulated",
+    "time_s": (
+        "s until the first evaluation that reached it, mean over the seeds that did; empty if none"
+        " did or nothing was simulated"
+    ),
     "time_low_s": "lower end of its 95 % interval by Student's t; empty for fewer than two",
     "time_high_s": "upper end",
     "epochs": "epochs until then, mean over the same seeds",

@@ -1,7 +1,7 @@
 """When a training reaches an accuracy: how probably, and after how long.
 
-Source of the interval: C. J. Clopper and E. S. Pearson, 'The use of confidence or fiducial limits illustrated in the case of the
-binomial', Biometrika 26 (1934).
+Source of the interval: C. J. Clopper and E. S. Pearson, 'The use of confidence or fiducial limits
+illustrated in the case of the binomial', Biometrika 26 (1934).
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ GIVEN = "as given"
 
 
 def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
-    """The 95 % interval of a probability of which ``reached`` of ``n`` independent trials came true.
+    """The 95 % interval of a probability of which ``reached`` of ``n`` independent trials came
+    true.
 
-    Its ends are the 2.5th percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k + 1, n - k), 1 for k = n.
+    Its ends are the 2.5th percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k +
+    1, n - k), 1 for k = n.
 
     Raises:
         ValueError: n is 0, or ``reached`` not from 0 to n.
@@ -46,11 +48,16 @@ def default_targets(settings: pd.DataFrame) -> dict[float, str]:
     if not len(accuracies):
         return {}
     reached = float(accuracies.iloc[0])
-    named = {below: f"global less {100 * below:g} point{'' if below == 0.01 else 's'}" for below in BELOW_GLOBAL}
+    named = {
+        below: f"global less {100 * below:g} point{'' if below == 0.01 else 's'}"
+        for below in BELOW_GLOBAL
+    }
     return {reached - below: name for below, name in named.items() if reached > below}
 
 
-def targets_table(curves: pd.DataFrame, seeds: Mapping[str, Sequence[int]], targets: Mapping[float, str]) -> pd.DataFrame:
+def targets_table(
+    curves: pd.DataFrame, seeds: Mapping[str, Sequence[int]], targets: Mapping[float, str]
+) -> pd.DataFrame:
     """A row for each setting and target, columns `TARGET_COLUMNS`.
 
     Args:
@@ -62,12 +69,15 @@ def targets_table(curves: pd.DataFrame, seeds: Mapping[str, Sequence[int]], targ
     for target, name in targets.items():
         for setting, of_setting in seeds.items():
             hits = first_reached(curves[curves["setting"] == setting], target)
-            rows.append({"setting": setting, "target": target, "name": name, **_row(hits, len(of_setting))})
+            rows.append(
+                {"setting": setting, "target": target, "name": name, **_row(hits, len(of_setting))}
+            )
     return pd.DataFrame(rows, columns=list(TARGET_COLUMNS))
 
 
 def first_reached(curve: pd.DataFrame, target: float) -> pd.DataFrame:
-    """For each seed that reached ``target`` the row of its first evaluation at or above it, indexed by seed.
+    """For each seed that reached ``target`` the row of its first evaluation at or above it, indexed
+    by seed.
 
     Args:
         curve: rows of one setting, columns `CURVE_COLUMNS`.

@@ -1,4 +1,5 @@
-"""Predicted against measured: every published number in ``validation/`` beside what the simulator says."""
+"""Predicted against measured: every published number in ``validation/`` beside what the simulator
+says."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def validate(
 
     Args:
         only: names of sets; None for all.
-        folder: with CSV files (see `simshuffle.validation.rows`); None for the one that comes with simshuffle.
+        folder: with CSV files (see `simshuffle.validation.rows`); None for the one that comes with
+            simshuffle.
         processes: simulations at once; None for one on each core.
         progress: called with the share of the simulations that are done.
 
@@ -38,7 +40,11 @@ def validate(
     """
     rows = read_rows(folder or shipped("validation"))
     sets = list(dict.fromkeys(row.set for row in rows))
-    problems = [Problem("--only", "no such set", repr(name), nearest(name, sets)) for name in only or () if name not in sets]
+    problems = [
+        Problem("--only", "no such set", repr(name), nearest(name, sets))
+        for name in only or ()
+        if name not in sets
+    ]
     if problems:
         raise InputError(problems, "command line")
     chosen = [row for row in rows if not only or row.set in only]

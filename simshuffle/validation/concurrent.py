@@ -17,7 +17,10 @@ from simshuffle.validation.runs import load
 
 FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
 STAMP = "%Y-%m-%d-%H-%M-%S"
-UNSHARED = {"cluster.parallel_file_system.open_rate": "1 G/s", "cluster.parallel_file_system.background_load": "0"}
+UNSHARED = {
+    "cluster.parallel_file_system.open_rate": "1 G/s",
+    "cluster.parallel_file_system.background_load": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -45,21 +48,33 @@ class Job:
 
 
 def jobs(log: str, begins: str, ends: str) -> list[Job]:
-    """The jobs of an epoch log in ``validation/data/`` that started from ``begins`` to ``ends`` (as in its column job_start).
+    """The jobs of an epoch log in ``validation/data/`` that started from ``begins`` to ``ends`` (as
+    in its column job_start).
 
     Raises:
         InputError: there is none.
     """
     path = shipped("validation") / "data" / log
     if not path.is_file():
-        raise InputError(Problem("log", "no such file", repr(log), f"Name a file of {path.parent}."))
+        raise InputError(
+            Problem("log", "no such file", repr(log), f"Name a file of {path.parent}.")
+        )
     found: dict[tuple[str, str, str], list[dict[str, str]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for record in csv.DictReader(file):
             if begins <= record["job_start"] <= ends:
-                found.setdefault((record["job_start"], record["model"], record["gpus"]), []).append(record)
+                found.setdefault((record["job_start"], record["model"], record["gpus"]), []).append(
+                    record
+                )
     if not found:
-        raise InputError(Problem("values", f"must name a time in which jobs of {log} started", f"{begins} to {ends}", "Widen it."))
+        raise InputError(
+            Problem(
+                "values",
+                f"must name a time in which jobs of {log} started",
+                f"{begins} to {ends}",
+                "Widen it.",
+            )
+        )
     starts = {key: datetime.strptime(key[0], STAMP) for key in found}
     first = min(starts.values())
     return [
@@ -98,12 +113,15 @@ def alone(values: Mapping[str, str]) -> list[dict[str, str]]:
     ]
 
 
-def mean_epochs(scenario: str, values: Mapping[str, str], seconds: Sequence[float]) -> dict[str, float]:
+def mean_epochs(
+    scenario: str, values: Mapping[str, str], seconds: Sequence[float]
+) -> dict[str, float]:
     """Mean seconds of an epoch of each job beside the others, by its name.
 
-    Every rank of a job is a flow of files, limited to the rate at which the job reads when it has the file system for itself; all flows
-    share the operations of the servers max-min fairly, and an epoch begins when the one before has ended. The reads of all epochs are
-    taken to come from the file system.
+    Every rank of a job is a flow of files, limited to the rate at which the job reads when it has
+    the file system for itself; all flows share the operations of the servers max-min fairly, and an
+    epoch begins when the one before has ended. The reads of all epochs are taken to come from the
+    file system.
 
     Args:
         scenario: one of a single job, by its name below ``scenarios/``.
@@ -120,7 +138,12 @@ def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
     missing = [name for name in ("log", "from", "to") if name not in values]
     if missing:
         raise InputError(
-            Problem("values", "must name the log, and from when to when jobs started", f"no {', '.join(missing)}", "Add them.")
+            Problem(
+                "values",
+                "must name the log, and from when to when jobs started",
+                f"no {', '.join(missing)}",
+                "Add them.",
+            )
         )
     rest = dict(values)
     return rest, jobs(rest.pop("log"), rest.pop("from"), rest.pop("to"))
@@ -146,5 +169,10 @@ def epochs_together(running: list[Job], alone: list[float], files_per_second: fl
                 nbytes.append(share)
                 start.append(job.start)
         last.append(len(routes) - 1)
-    outcome = Fluid().finish_times(Links(np.array(links), np.zeros(len(links))), Flows.of(routes, nbytes, start, after))
-    return [(float(outcome.finish[i]) - job.start) / len(job.epochs) for i, job in zip(last, running, strict=True)]
+    outcome = Fluid().finish_times(
+        Links(np.array(links), np.zeros(len(links))), Flows.of(routes, nbytes, start, after)
+    )
+    return [
+        (float(outcome.finish[i]) - job.start) / len(job.epochs)
+        for i, job in zip(last, running, strict=True)
+    ]

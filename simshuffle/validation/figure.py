@@ -1,4 +1,5 @@
-"""The figure of the validation, from its table alone: predicted over measured, one column of a paper wide."""
+"""The figure of the validation, from its table alone: predicted over measured, one column of a
+paper wide."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ BAND = 0.1
 
 
 def figure(results: pd.DataFrame) -> Figure:
-    """A row for each set: the ratio of predicted to measured of each of its rows, and the interval where there is one."""
+    """A row for each set: the ratio of predicted to measured of each of its rows, and the interval
+    where there is one."""
     compared = results[results["error"].notna()]
     sets = list(dict.fromkeys(compared["set"]))
     with matplotlib.rc_context(STYLE):
@@ -28,10 +30,29 @@ def figure(results: pd.DataFrame) -> Figure:
         FigureCanvasAgg(out)
         ratios(compared, sets, out.subplots())
         marks = [
-            Line2D([], [], linestyle="none", marker=marker, markersize=3.5, markerfacecolor=face, markeredgecolor=colour, label=label)
-            for marker, face, colour, label in (("o", PREDICTED, PREDICTED, "predicted"), ("o", "none", FITTED, "fitted"))
+            Line2D(
+                [],
+                [],
+                linestyle="none",
+                marker=marker,
+                markersize=3.5,
+                markerfacecolor=face,
+                markeredgecolor=colour,
+                label=label,
+            )
+            for marker, face, colour, label in (
+                ("o", PREDICTED, PREDICTED, "predicted"),
+                ("o", "none", FITTED, "fitted"),
+            )
         ]
-        out.legend(handles=marks, loc="outside upper center", ncols=2, frameon=False, handletextpad=0.1, columnspacing=1.2)
+        out.legend(
+            handles=marks,
+            loc="outside upper center",
+            ncols=2,
+            frameon=False,
+            handletextpad=0.1,
+            columnspacing=1.2,
+        )
         return out
 
 
@@ -41,7 +62,9 @@ def ratios(compared: pd.DataFrame, sets: list[str], ax: Axes) -> Axes:
     ax.axvline(1.0, color="black", linewidth=0.6, zorder=1)
     for level, name in enumerate(reversed(sets)):
         part = compared[compared["set"] == name].sort_values("measured")
-        heights = level + np.linspace(-0.3, 0.3, len(part)) if len(part) > 1 else np.array([float(level)])
+        heights = (
+            level + np.linspace(-0.3, 0.3, len(part)) if len(part) > 1 else np.array([float(level)])
+        )
         for height, row in zip(heights, part.to_dict("records"), strict=True):
             _ratio(row, float(height), ax)
     ax.set_xscale("log")
@@ -61,7 +84,17 @@ def ratios(compared: pd.DataFrame, sets: list[str], ax: Axes) -> Axes:
 def _ratio(row: Mapping[Any, Any], height: float, ax: Axes) -> None:
     colour = FITTED if row["use"] == "fit" else PREDICTED
     face = "none" if row["use"] == "fit" else colour
-    low, value, high = (row[name] / row["measured"] for name in ("predicted_low", "predicted", "predicted_high"))
+    low, value, high = (
+        row[name] / row["measured"] for name in ("predicted_low", "predicted", "predicted_high")
+    )
     if high > low:
         ax.plot([low, high], [height, height], color=colour, linewidth=0.6)
-    ax.plot(value, height, "o", markersize=2.6, markerfacecolor=face, markeredgecolor=colour, markeredgewidth=0.6)
+    ax.plot(
+        value,
+        height,
+        "o",
+        markersize=2.6,
+        markerfacecolor=face,
+        markeredgecolor=colour,
+        markeredgewidth=0.6,
+    )

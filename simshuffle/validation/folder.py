@@ -1,4 +1,5 @@
-"""The result folder of a validation: the table, its summary, and the figure, written whole or not at all."""
+"""The result folder of a validation: the table, its summary, and the figure, written whole or not
+at all."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def save(results: pd.DataFrame, folder: Path, *, replace: bool = False) -> Path:
     """
 
     def fill(draft: Path) -> None:
-        (draft / "meta.json").write_text(json.dumps({"kind": KIND, "versions": versions()}, indent=1) + "\n", encoding="utf-8")
+        (draft / "meta.json").write_text(
+            json.dumps({"kind": KIND, "versions": versions()}, indent=1) + "\n", encoding="utf-8"
+        )
         columns = {"validation.csv": COLUMNS, "summary.csv": SUMMARY_COLUMNS}
         (draft / "columns.json").write_text(json.dumps(columns, indent=1) + "\n", encoding="utf-8")
         results.to_csv(draft / "validation.csv", index=False)
@@ -51,11 +54,15 @@ def read(folder: Path) -> pd.DataFrame:
         InputError: it is missing or has other columns.
     """
     try:
-        table = pd.read_csv(folder / "validation.csv", keep_default_na=False, na_values=dict.fromkeys(_NUMBERS, ""))
+        table = pd.read_csv(
+            folder / "validation.csv", keep_default_na=False, na_values=dict.fromkeys(_NUMBERS, "")
+        )
         if list(table.columns) != list(COLUMNS):
             raise ValueError(f"other columns than {', '.join(COLUMNS)}")
     except (OSError, ValueError) as error:
-        raise InputError(Problem("validation.csv", "cannot be read", str(error), "Validate again."), str(folder)) from None
+        raise InputError(
+            Problem("validation.csv", "cannot be read", str(error), "Validate again."), str(folder)
+        ) from None
     return table
 
 

@@ -37,14 +37,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the simulator says of a row, in its unit; low and high over the row's spread, the same as value without one."""
+    """What the simulator says of a row, in its unit; low and high over the row's spread, the same
+    as value without one."""
 
     value: float
     low: float
     high: float
 
 
-def predictions(rows: Sequence[Row], processes: int | None = None, progress: Progress | None = None) -> list[Prediction | None]:
+def predictions(
+    rows: Sequence[Row], processes: int | None = None, progress: Progress | None = None
+) -> list[Prediction | None]:
     """The predictions of ``rows``, in their order; None for a row that cannot be predicted.
 
     Args:
@@ -58,29 +61,56 @@ def predictions(rows: Sequence[Row], processes: int | None = None, progress: Pro
     wanted = [variants(row) if row.use != "none" else [] for row in rows]
     tasks = list(dict.fromkeys(task for variant in wanted for tasks in variant for task in tasks))
     answers = _answers(tasks, processes or os.cpu_count() or 1, progress)
-    return [_prediction(row, variant, answers) if variant else None for row, variant in zip(rows, wanted, strict=True)]
+    return [
+        _prediction(row, variant, answers) if variant else None
+        for row, variant in zip(rows, wanted, strict=True)
+    ]
 
 
 def variants(row: Row) -> list[tuple[Task, ...]]:
-    """What a row needs: for its values, and for both ends of its spread; two tasks each for a ratio."""
+    """What a row needs: for its values, and for both ends of its spread; two tasks each for a
+    ratio."""
     out = []
     for more in ["", *ends(row.spread)]:
-        if row.kind == "concurrent":  # each job alone: the same runs for all rows of an evening, whatever its background load
+        # each job alone: the same runs for all rows of an evening, whatever its background load
+        if row.kind == "concurrent":
             runs_alone = concurrent.alone(_shared(row.values, more))
-            out.append(tuple(Task("run", row.scenario, ";".join(f"{k}={v}" for k, v in one.items())) for one in runs_alone))
+            out.append(
+                tuple(
+                    Task("run", row.scenario, ";".join(f"{k}={v}" for k, v in one.items()))
+                    for one in runs_alone
+                )
+            )
             continue
         sides = row.values.split("|") if row.kind == "ratio" else [row.values]
         if row.kind == "ratio" and len(sides) != 2:
-            raise _of_row(row, Problem("values", "of a ratio are two lists with | between them", repr(row.values), "Write A|B."))
+            raise _of_row(
+                row,
+                Problem(
+                    "values",
+                    "of a ratio are two lists with | between them",
+                    repr(row.values),
+                    "Write A|B.",
+                ),
+            )
         kind = "run" if row.kind == "ratio" else row.kind
         quantity = row.quantity if kind in {"allreduce", "read"} else ""
-        out.append(tuple(Task(kind, row.scenario, ";".join(filter(None, (side, more))), quantity) for side in sides))
+        out.append(
+            tuple(
+                Task(kind, row.scenario, ";".join(filter(None, (side, more))), quantity)
+                for side in sides
+            )
+        )
     return out
 
 
 def _shared(values: str, more: str) -> dict[str, str]:
     """The values of a row of concurrent jobs but the job itself."""
-    return {key: value for key, value in {**assignments(values), **assignments(more)}.items() if key != "job"}
+    return {
+        key: value
+        for key, value in {**assignments(values), **assignments(more)}.items()
+        if key != "job"
+    }
 
 
 def answer(task: Task) -> Any:
@@ -90,7 +120,9 @@ def answer(task: Task) -> Any:
         return runs.times(task.scenario, values)
     if task.kind in {"policies", "testbed"}:
         return {"policies": policies, "testbed": testbed}[task.kind].predicted(values)
-    return {"allreduce": collectives, "read": reads}[task.kind].predict(task.scenario, values, task.quantity)
+    return {"allreduce": collectives, "read": reads}[task.kind].predict(
+        task.scenario, values, task.quantity
+    )
 
 
 def _answers(tasks: list[Task], processes: int, progress: Progress | None) -> dict[Task, Any]:
@@ -118,7 +150,10 @@ def _outcomes(tasks: list[Task], processes: int) -> Iterable[tuple[Task, Any]]:
 
 def _prediction(row: Row, variant: list[tuple[Task, ...]], answers: dict[Task, Any]) -> Prediction:
     spreads = ["", *ends(row.spread)]
-    values = [_value(row, more, [answers[task] for task in tasks]) for more, tasks in zip(spreads, variant, strict=True)]
+    values = [
+        _value(row, more, [answers[task] for task in tasks])
+        for more, tasks in zip(spreads, variant, strict=True)
+    ]
     return Prediction(values[0], min(values), max(values))
 
 
@@ -126,19 +161,33 @@ def _value(row: Row, more: str, outcomes: list[Any]) -> float:
     try:
         if row.kind == "concurrent":
             seconds = tuple(outcome.quantity("first epoch") for outcome in outcomes)
-            return _together(row.scenario, tuple(_shared(row.values, more).items()), seconds)[assignments(row.values)["job"]]
+            return _together(row.scenario, tuple(_shared(row.values, more).items()), seconds)[
+                assignments(row.values)["job"]
+            ]
         if row.kind == "ratio":
-            first, second = (outcome.quantity(row.quantity.removesuffix(" ratio")) for outcome in outcomes)
+            first, second = (
+                outcome.quantity(row.quantity.removesuffix(" ratio")) for outcome in outcomes
+            )
             return float(first / second)
         return float(outcomes[0].quantity(row.quantity) if row.kind == "run" else outcomes[0])
     except KeyError as error:
-        raise _of_row(row, Problem("values", "must name a job of the log", f"job={error.args[0]}", "See validation/data/.")) from None
+        raise _of_row(
+            row,
+            Problem(
+                "values",
+                "must name a job of the log",
+                f"job={error.args[0]}",
+                "See validation/data/.",
+            ),
+        ) from None
     except InputError as error:
         raise _of_row(row, *error.problems) from None
 
 
 @cache
-def _together(scenario: str, values: tuple[tuple[str, str], ...], seconds: tuple[float, ...]) -> dict[str, float]:
+def _together(
+    scenario: str, values: tuple[tuple[str, str], ...], seconds: tuple[float, ...]
+) -> dict[str, float]:
     return concurrent.mean_epochs(scenario, dict(values), seconds)
 
 

@@ -33,10 +33,15 @@ class Times:
         """The value of one of `QUANTITIES`: s, or samples/s for the throughput.
 
         Raises:
-            InputError: there is no such quantity, or the run has a single epoch and the steady ones are asked for.
+            InputError: there is no such quantity, or the run has a single epoch and the steady ones
+                are asked for.
         """
         if name not in QUANTITIES:
-            raise InputError(Problem("quantity", f"must be one of {', '.join(QUANTITIES)}", repr(name), "Choose one."))
+            raise InputError(
+                Problem(
+                    "quantity", f"must be one of {', '.join(QUANTITIES)}", repr(name), "Choose one."
+                )
+            )
         if name == "first epoch":
             return self.epochs[0]
         if name == "staging":
@@ -44,7 +49,9 @@ class Times:
         if name == "run time":
             return sum(self.epochs)
         if len(self.epochs) < 2:
-            raise InputError(Problem("epochs", f"must be at least 2 for a {name}", "1", "Set epochs=2."))
+            raise InputError(
+                Problem("epochs", f"must be at least 2 for a {name}", "1", "Set epochs=2.")
+            )
         steady = median(self.epochs[1:])
         return steady if name == "steady epoch" else self.samples / steady
 
@@ -67,4 +74,6 @@ def times(scenario: str, values: Mapping[str, str]) -> Times:
     timeline = simulate(load(scenario, values))
     table = report.epochs(timeline)
     samples = int(timeline.sources["samples"].iloc[-1])
-    return Times(tuple(float(s) for s in table["epoch_s"]), float(table["staging_s"].iloc[0]), samples)
+    return Times(
+        tuple(float(s) for s in table["epoch_s"]), float(table["staging_s"].iloc[0]), samples
+    )

@@ -13,17 +13,26 @@ from simshuffle.validation.rows import COLUMNS as ROW_COLUMNS
 from simshuffle.validation.rows import Row
 
 COLUMNS = {
-    **{name: ROW_COLUMNS[name] for name in ("set", "case", "quantity", "unit", "use", "measured", "low", "high")},
+    **{
+        name: ROW_COLUMNS[name]
+        for name in ("set", "case", "quantity", "unit", "use", "measured", "low", "high")
+    },
     "predicted": "what the simulator says; empty where it cannot",
     "predicted_low": "the least it says over the inputs that nobody knows (spread)",
     "predicted_high": "the most it says over them",
     "error": "predicted / measured - 1",
     "inside": "whether the measured range and the predicted one overlap",
-    **{name: ROW_COLUMNS[name] for name in ("kind", "scenario", "values", "spread", "reason", "source")},
+    **{
+        name: ROW_COLUMNS[name]
+        for name in ("kind", "scenario", "values", "spread", "reason", "source")
+    },
 }
 SUMMARY_COLUMNS = {
     "set": "group of rows",
-    "use": "fit: a parameter was fitted on these rows; predict: none was; none: they cannot be predicted",
+    "use": (
+        "fit: a parameter was fitted on these rows; predict: none was; none: they cannot be"
+        " predicted"
+    ),
     "rows": "their number",
     "mean_error": "mean of |predicted / measured - 1|",
     "median_error": "median of the same",
@@ -33,7 +42,9 @@ SUMMARY_COLUMNS = {
 }
 
 
-def table(rows: Sequence[Row], predicted: Sequence[tuple[float, float, float] | None]) -> pd.DataFrame:
+def table(
+    rows: Sequence[Row], predicted: Sequence[tuple[float, float, float] | None]
+) -> pd.DataFrame:
     """One row for each measured number: columns `COLUMNS`.
 
     Args:
@@ -67,7 +78,9 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
                 "mean_error": errors.mean(),
                 "median_error": errors.median(),
                 "worst_error": errors.max(),
-                "worst_case": _named(part.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]) if known else "",
+                "worst_case": (
+                    _named(part.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]) if known else ""
+                ),
                 "inside": part["inside"].mean() if known else np.nan,
             }
         )

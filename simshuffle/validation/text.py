@@ -14,7 +14,12 @@ from simshuffle.tabular import json_of
 from simshuffle.units import Dimension, readable
 from simshuffle.validation.table import summary
 
-DIMENSIONS = {"s": Dimension.SECONDS, "B/s": Dimension.BANDWIDTH, "1/s": Dimension.FREQUENCY, "B": Dimension.NBYTES}
+DIMENSIONS = {
+    "s": Dimension.SECONDS,
+    "B/s": Dimension.BANDWIDTH,
+    "1/s": Dimension.FREQUENCY,
+    "B": Dimension.NBYTES,
+}
 HEADINGS = {
     "fit": "Fitted: a parameter comes from these rows, so their errors say how well the law fits",
     "predict": "Predicted: no parameter comes from these rows",
@@ -23,7 +28,8 @@ HEADINGS = {
 
 
 def value(number: float, unit: str) -> str:
-    """A number of the table for a reader: three significant digits and its unit; a dash if there is none."""
+    """A number of the table for a reader: three significant digits and its unit; a dash if there is
+    none."""
     if not math.isfinite(number):
         return "–"
     return readable(number, DIMENSIONS[unit], 3) if unit in DIMENSIONS else f"{number:.3g}"
@@ -46,7 +52,8 @@ def error(share: float) -> str:
 
 
 def cells(row: Mapping[Any, Any]) -> list[str]:
-    """The cells of a row that was compared: case, quantity, measured, its range, predicted, its range, error."""
+    """The cells of a row that was compared: case, quantity, measured, its range, predicted, its
+    range, error."""
     return [
         row["case"],
         row["quantity"],
@@ -63,7 +70,8 @@ SUMMARY = ["set", "rows", "mean error", "median", "worst", "where"]
 
 
 def summary_cells(results: pd.DataFrame, use: str) -> list[list[str]]:
-    """The rows of the summary for one use: set, number, mean, median and worst error, and where the worst is."""
+    """The rows of the summary for one use: set, number, mean, median and worst error, and where the
+    worst is."""
     part = summary(results)
     part = part[part["use"] == use]
     return [
@@ -80,10 +88,15 @@ def summary_cells(results: pd.DataFrame, use: str) -> list[list[str]]:
 def reasons(results: pd.DataFrame) -> list[list[str]]:
     """What could not be validated: set, case and quantity, reason."""
     part = results[results["use"] == "none"]
-    return [[row["set"], f"{row['case']}, {row['quantity']}", row["reason"]] for row in part.to_dict("records")]
+    return [
+        [row["set"], f"{row['case']}, {row['quantity']}", row["reason"]]
+        for row in part.to_dict("records")
+    ]
 
 
-def _rich(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> Table:
+def _rich(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]
+) -> Table:
     table = new_table(title)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number in numbers else "left")
@@ -97,7 +110,10 @@ def parts(results: pd.DataFrame) -> Iterator[Table]:
     for use in ("fit", "predict"):
         for name, part in results[results["use"] == use].groupby("set", sort=False):
             yield _rich(
-                f"{name} ({'fitted' if use == 'fit' else 'predicted'})", CELLS, [cells(r) for r in part.to_dict("records")], range(2, 7)
+                f"{name} ({'fitted' if use == 'fit' else 'predicted'})",
+                CELLS,
+                [cells(r) for r in part.to_dict("records")],
+                range(2, 7),
             )
     unknown = reasons(results)
     if unknown:
@@ -108,7 +124,9 @@ def parts(results: pd.DataFrame) -> Iterator[Table]:
             yield _rich(HEADINGS[use], SUMMARY, rows, range(1, 5))
 
 
-def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:
+def _markdown_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]
+) -> str:
     rule = ["---:" if number in numbers else "---" for number in range(len(headings))]
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in [list(headings), rule, *escaped])
@@ -117,21 +135,32 @@ def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numb
 def markdown_summary(results: pd.DataFrame) -> str:
     """The summaries as Markdown tables: predicted rows, then fitted ones."""
     shown = [(HEADINGS[use], summary_cells(results, use)) for use in ("predict", "fit")]
-    return "\n\n".join(f"{heading}:\n\n{_markdown_table(SUMMARY, rows, range(1, 5))}" for heading, rows in shown if rows)
+    return "\n\n".join(
+        f"{heading}:\n\n{_markdown_table(SUMMARY, rows, range(1, 5))}"
+        for heading, rows in shown
+        if rows
+    )
 
 
 def markdown(results: pd.DataFrame) -> str:
-    """Every row as Markdown, set by set, fitted and predicted rows apart, then what could not be validated."""
+    """Every row as Markdown, set by set, fitted and predicted rows apart, then what could not be
+    validated."""
     out = []
     for name, part in results[results["use"] != "none"].groupby("set", sort=False):
         out.append(f"### {name}")
         for use in ("fit", "predict"):
             rows = [cells(row) for row in part[part["use"] == use].to_dict("records")]
             if rows:
-                out.append(("Fitted:" if use == "fit" else "Predicted:") + "\n\n" + _markdown_table(CELLS, rows, range(2, 7)))
+                out.append(
+                    ("Fitted:" if use == "fit" else "Predicted:")
+                    + "\n\n"
+                    + _markdown_table(CELLS, rows, range(2, 7))
+                )
     unknown = reasons(results)
     if unknown:
-        out.append(f"### {HEADINGS['none']}\n\n{_markdown_table(['set', 'case', 'why'], unknown, ())}")
+        out.append(
+            f"### {HEADINGS['none']}\n\n{_markdown_table(['set', 'case', 'why'], unknown, ())}"
+        )
     return "\n\n".join(out)
 
 

@@ -1,4 +1,5 @@
-"""Every allreduce algorithm moves the bytes that its steps move, over the hosts that its ranks are on."""
+"""Every allreduce algorithm moves the bytes that its steps move, over the hosts that its ranks are
+on."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ EXAMPLES: dict[str, Any] = {
     "trees on two HCAs": tree(2),
     "trees on four HCAs": tree(4),
     "nccl": nccl(2),
-    "nccl that takes trees": nccl(2, tree_intra_host_latency="1 us", tree_inter_host_latency="1 us"),
+    "nccl that takes trees": nccl(
+        2, tree_intra_host_latency="1 us", tree_inter_host_latency="1 us"
+    ),
 }
 
 
@@ -77,9 +80,11 @@ def hosts(world_size: int, gpus: int) -> Any:
 
 
 def ring_allreduce(vectors: list[np.ndarray]) -> tuple[list[np.ndarray], list[int], int]:
-    """Reduce-scatter and all-gather around a ring, step by step: the results, elements that each rank sent, and steps.
+    """Reduce-scatter and all-gather around a ring, step by step: the results, elements that each
+    rank sent, and steps.
 
-    Rank r passes a chunk to rank r + 1 in every step: the one it has just added to, then the one it has just received whole.
+    Rank r passes a chunk to rank r + 1 in every step: the one it has just added to, then the one it
+    has just received whole.
     """
     world_size = len(vectors)
     parts = [list(np.array_split(vector.copy(), world_size)) for vector in vectors]
@@ -104,7 +109,8 @@ def test_every_member_of_the_union_has_an_example() -> None:
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 7, 16])
 def test_bytes_and_latency_are_those_of_the_steps(world_size: int) -> None:
-    """The ring carried out: all ranks end with the sum, each has sent 2 (M-1)/M n, in 2 (M-1) steps of n/M."""
+    """The ring carried out: all ranks end with the sum, each has sent 2 (M-1)/M n, in 2 (M-1) steps
+    of n/M."""
     count = 5 * world_size
     vectors = [np.random.default_rng(rank).integers(0, 100, count) for rank in range(world_size)]
     results, sent, steps = ring_allreduce(vectors)
@@ -116,11 +122,18 @@ def test_bytes_and_latency_are_those_of_the_steps(world_size: int) -> None:
     assert flows.latency == pytest.approx(steps * ALPHA_INTER, rel=1e-12)
 
 
-def tree_allreduce(parent: list[int], vectors: list[np.ndarray]) -> tuple[list[np.ndarray], list[int], int]:
-    """Reduce to the root of a tree, then broadcast from it: the results, elements that each sent, and steps, level by level."""
+def tree_allreduce(
+    parent: list[int], vectors: list[np.ndarray]
+) -> tuple[list[np.ndarray], list[int], int]:
+    """Reduce to the root of a tree, then broadcast from it: the results, elements that each sent,
+    and steps, level by level."""
     depth = {parent.index(-1): 0}
     while len(depth) < len(parent):
-        depth |= {child: depth[up] + 1 for child, up in enumerate(parent) if child not in depth and up in depth}
+        depth |= {
+            child: depth[up] + 1
+            for child, up in enumerate(parent)
+            if child not in depth and up in depth
+        }
     values, sent = [vector.copy() for vector in vectors], [0] * len(parent)
     for level in range(max(depth.values()), 0, -1):
         for child in (c for c, d in depth.items() if d == level):
@@ -135,17 +148,21 @@ def tree_allreduce(parent: list[int], vectors: list[np.ndarray]) -> tuple[list[n
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 8, 13, 16])
 def test_trees_carried_out_give_every_host_the_sum(count: int) -> None:
-    """Half of the vector over each tree: all hosts end with the sum, and each has sent what its flows say.
+    """Half of the vector over each tree: all hosts end with the sum, and each has sent what its
+    flows say.
 
-    The steps, all in turn, are the levels up and down that the latency counts, or two more if the number of hosts is no power of two:
-    NCCL's tuning model rounds log2(H) down.
+    The steps, all in turn, are the levels up and down that the latency counts, or two more if the
+    number of hosts is no power of two: NCCL's tuning model rounds log2(H) down.
     """
     half = 6
     vectors = [np.random.default_rng(host).integers(0, 100, 2 * half) for host in range(count)]
     halves = [
-        tree_allreduce(parent.tolist(), [v[k * half : (k + 1) * half] for v in vectors]) for k, parent in enumerate(double_tree(count))
+        tree_allreduce(parent.tolist(), [v[k * half : (k + 1) * half] for v in vectors])
+        for k, parent in enumerate(double_tree(count))
     ]
-    results = [np.concatenate(parts) for parts in zip(*(values for values, _, _ in halves), strict=True)]
+    results = [
+        np.concatenate(parts) for parts in zip(*(values for values, _, _ in halves), strict=True)
+    ]
     assert all(np.array_equal(result, sum(vectors)) for result in results)
     flows = tree().flows(hosts(count, 1), 4.0 * 2 * half)
     assert flows is not None
@@ -153,22 +170,35 @@ def test_trees_carried_out_give_every_host_the_sum(count: int) -> None:
     assert np.bincount(flows.src, flows.nbytes, count) == pytest.approx(4.0 * sent, rel=1e-12)
     steps = {steps for _, _, steps in halves}
     assert steps == {2 * (count - 1).bit_length()}
-    assert flows.latency == pytest.approx(50e-6 * (max(steps) - (0 if count.bit_count() == 1 else 2)), rel=1e-12)
+    assert flows.latency == pytest.approx(
+        50e-6 * (max(steps) - (0 if count.bit_count() == 1 else 2)), rel=1e-12
+    )
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.sampled_from(list(EXAMPLES)), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
-def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(name: str, world_size: int, gpus: int, nbytes: float) -> None:
-    """All ranks together send 2 (M-1) n bytes, so some rank at least 2 (M-1)/M n, and along the flows everybody reaches everybody."""
+def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(
+    name: str, world_size: int, gpus: int, nbytes: float
+) -> None:
+    """All ranks together send 2 (M-1) n bytes, so some rank at least 2 (M-1)/M n, and along the
+    flows everybody reaches everybody."""
     flows = EXAMPLES[name].flows(hosts(world_size, gpus), nbytes)
     if world_size == 1:
         assert flows is None
         return
-    assert flows.src.shape == flows.dst.shape == flows.nbytes.shape == flows.rail.shape == flows.cap.shape
+    assert (
+        flows.src.shape
+        == flows.dst.shape
+        == flows.nbytes.shape
+        == flows.rail.shape
+        == flows.cap.shape
+    )
     assert (flows.src != flows.dst).all()
     assert flows.nbytes.sum() == pytest.approx(2 * (world_size - 1) * nbytes, rel=1e-9)
     for ends in (flows.src, flows.dst):
-        assert np.bincount(ends, flows.nbytes, world_size).max() >= 2 * (world_size - 1) / world_size * nbytes * (1 - 1e-9)
+        assert np.bincount(ends, flows.nbytes, world_size).max() >= 2 * (
+            world_size - 1
+        ) / world_size * nbytes * (1 - 1e-9)
     has = np.eye(world_size, dtype=bool)  # of which ranks a rank has the gradients
     for _ in range(world_size):
         before = has.copy()
@@ -180,13 +210,17 @@ def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(name: str, worl
 
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from([1, 2, 4]), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
-def test_every_rank_of_a_ring_sends_and_receives_its_share(rings: int, world_size: int, gpus: int, nbytes: float) -> None:
+def test_every_rank_of_a_ring_sends_and_receives_its_share(
+    rings: int, world_size: int, gpus: int, nbytes: float
+) -> None:
     flows = ring(rings).flows(hosts(world_size, gpus), nbytes)
     if flows is None:
         return
     share = 2 * (world_size - 1) / world_size * nbytes
     for ends in (flows.src, flows.dst):
-        assert np.bincount(ends, flows.nbytes, world_size) == pytest.approx(np.full(world_size, share), rel=1e-9)
+        assert np.bincount(ends, flows.nbytes, world_size) == pytest.approx(
+            np.full(world_size, share), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 5, 8, 24])
@@ -194,7 +228,9 @@ def test_every_rank_of_a_ring_sends_and_receives_its_share(rings: int, world_siz
 def test_only_rails_that_exist_are_used(algorithm: Any, world_size: int, gpus: int) -> None:
     flows = algorithm.flows(hosts(world_size, gpus), 1e6)
     if flows is not None:
-        assert set(flows.rail.tolist()) <= set(range(getattr(algorithm, algorithm.one_for_each_hca)))
+        assert set(flows.rail.tolist()) <= set(
+            range(getattr(algorithm, algorithm.one_for_each_hca))
+        )
 
 
 def test_one_rank_does_nothing(algorithm: Any) -> None:
@@ -235,7 +271,9 @@ def test_ring_enters_and_leaves_each_host_once(world_size: int, gpus: int) -> No
     ("world_size", "gpus", "inter", "intra"),
     [(8, 1, 14, 0), (2, 1, 2, 0), (4, 4, 0, 6), (8, 4, 2, 12), (64, 4, 30, 96), (10, 4, 4, 14)],
 )
-def test_latency_counts_steps_between_and_inside_hosts(world_size: int, gpus: int, inter: int, intra: int) -> None:
+def test_latency_counts_steps_between_and_inside_hosts(
+    world_size: int, gpus: int, inter: int, intra: int
+) -> None:
     """2 (M-1) steps, of which 2 (hosts - 1) between hosts, as in NCCL's tuning model."""
     flows = ring().flows(hosts(world_size, gpus), 1e6)
     assert flows is not None
@@ -244,13 +282,18 @@ def test_latency_counts_steps_between_and_inside_hosts(world_size: int, gpus: in
 
 
 @pytest.mark.parametrize("rings", [1, 2, 4])
-@pytest.mark.parametrize(("world_size", "gpus", "bus"), [(4, 4, 21e9), (3, 4, 21e9), (8, 4, 6e9), (2, 1, 6e9)])
+@pytest.mark.parametrize(
+    ("world_size", "gpus", "bus"), [(4, 4, 21e9), (3, 4, 21e9), (8, 4, 6e9), (2, 1, 6e9)]
+)
 def test_rings_share_the_bus_bandwidth(rings: int, world_size: int, gpus: int, bus: float) -> None:
-    """With nothing else in the way all rings together take 2 (M-1)/M n / bus, which is how bus bandwidth is defined."""
+    """With nothing else in the way all rings together take 2 (M-1)/M n / bus, which is how bus
+    bandwidth is defined."""
     flows = ring(rings).flows(hosts(world_size, gpus), 1e9)
     assert flows is not None
     assert set(flows.cap.tolist()) == {bus / rings}
-    assert flows.nbytes / flows.cap == pytest.approx(np.full(len(flows.src), 2 * (world_size - 1) / world_size * 1e9 / bus))
+    assert flows.nbytes / flows.cap == pytest.approx(
+        np.full(len(flows.src), 2 * (world_size - 1) / world_size * 1e9 / bus)
+    )
 
 
 def test_scattered_hosts_count_as_well() -> None:
@@ -260,33 +303,54 @@ def test_scattered_hosts_count_as_well() -> None:
 
 
 def test_trees_follow_the_hosts_whatever_their_numbers() -> None:
-    """Hosts 3, 7 and 9 with ranks 2 and 3, 0 and 1, 4: their first ranks 2, 0 and 4 stand in the trees."""
+    """Hosts 3, 7 and 9 with ranks 2 and 3, 0 and 1, 4: their first ranks 2, 0 and 4 stand in the
+    trees."""
     flows = tree().flows(np.array([7, 7, 3, 3, 9], np.int32), 1e6)
     assert flows is not None
     up = set(zip(flows.src.tolist(), flows.dst.tolist(), strict=True))
     inside = {(1, 0), (3, 2)}
-    first, second = {(0, 4), (4, 2)}, {(2, 0), (4, 2)}  # 7 below 9 below 3, and 3 below 7, 9 below 3
+    # 7 below 9 below 3, and 3 below 7, 9 below 3
+    first, second = {(0, 4), (4, 2)}, {(2, 0), (4, 2)}
     edges = inside | first | second
     assert up == edges | {(b, a) for a, b in edges}
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4])
-@pytest.mark.parametrize(("world_size", "gpus", "bus"), [(4, 4, 21e9), (3, 4, 21e9), (8, 4, 6e9), (2, 1, 6e9), (28, 4, 6e9)])
-def test_trees_share_the_bus_bandwidth(channels: int, world_size: int, gpus: int, bus: float) -> None:
+@pytest.mark.parametrize(
+    ("world_size", "gpus", "bus"),
+    [(4, 4, 21e9), (3, 4, 21e9), (8, 4, 6e9), (2, 1, 6e9), (28, 4, 6e9)],
+)
+def test_trees_share_the_bus_bandwidth(
+    channels: int, world_size: int, gpus: int, bus: float
+) -> None:
     """As for rings: with nothing else in the way every flow ends after 2 (M-1)/M n / bus."""
     flows = tree(channels).flows(hosts(world_size, gpus), 1e9)
     assert flows is not None
-    assert flows.nbytes / flows.cap == pytest.approx(np.full(len(flows.src), 2 * (world_size - 1) / world_size * 1e9 / bus))
-    assert flows.seconds_uncontended == pytest.approx(flows.latency + 2 * (world_size - 1) / world_size * 1e9 / bus)
+    assert flows.nbytes / flows.cap == pytest.approx(
+        np.full(len(flows.src), 2 * (world_size - 1) / world_size * 1e9 / bus)
+    )
+    assert flows.seconds_uncontended == pytest.approx(
+        flows.latency + 2 * (world_size - 1) / world_size * 1e9 / bus
+    )
 
 
-@pytest.mark.parametrize("change", [{"rings": 0}, {"intra_host_latency": 1e-6}, {"inter_host_bus_bandwidth": "0 B/s"}, {"kind": "tree"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rings": 0},
+        {"intra_host_latency": 1e-6},
+        {"inter_host_bus_bandwidth": "0 B/s"},
+        {"kind": "tree"},
+    ],
+)
 def test_impossible_ring_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ring(**change)
 
 
-@pytest.mark.parametrize("change", [{"channels": 0}, {"inter_host_latency": 1e-6}, {"rings": 1}, {"kind": "ring"}])
+@pytest.mark.parametrize(
+    "change", [{"channels": 0}, {"inter_host_latency": 1e-6}, {"rings": 1}, {"kind": "ring"}]
+)
 def test_impossible_trees_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         tree(**change)

@@ -1,4 +1,5 @@
-"""Every exchange strategy keeps all samples, keeps shards balanced, and sends what it says when it says."""
+"""Every exchange strategy keeps all samples, keeps shards balanced, and sends what it says when it
+says."""
 
 from __future__ import annotations
 
@@ -43,15 +44,33 @@ from tests.strategies import (
 
 
 def partial(fraction: float, **schedule: Any) -> PartialLocalShuffle:
-    return PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=fraction, schedule=ExchangeSchedule(**schedule))
+    return PartialLocalShuffle(
+        kind="partial_local_shuffle",
+        exchange_fraction=fraction,
+        schedule=ExchangeSchedule(**schedule),
+    )
 
 
-def importance_exchange(fraction: float, schedule: dict[str, Any] | None = None, **more: Any) -> ImportanceExchange:
-    return ImportanceExchange(kind="importance_exchange", exchange_fraction=fraction, schedule=ExchangeSchedule(**schedule or {}), **more)
+def importance_exchange(
+    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
+) -> ImportanceExchange:
+    return ImportanceExchange(
+        kind="importance_exchange",
+        exchange_fraction=fraction,
+        schedule=ExchangeSchedule(**schedule or {}),
+        **more,
+    )
 
 
-def importance_pair(fraction: float, schedule: dict[str, Any] | None = None, **more: Any) -> ImportancePair:
-    return ImportancePair(kind="importance_pair", exchange_fraction=fraction, schedule=PairSchedule(**schedule or {}), **more)
+def importance_pair(
+    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
+) -> ImportancePair:
+    return ImportancePair(
+        kind="importance_pair",
+        exchange_fraction=fraction,
+        schedule=PairSchedule(**schedule or {}),
+        **more,
+    )
 
 
 EXAMPLES: dict[str, Any] = {
@@ -62,7 +81,9 @@ EXAMPLES: dict[str, Any] = {
     "partial 0": partial(0),
     "partial 0.3": partial(0.3),
     "partial 1": partial(1),
-    "partial 0.3, iteration": partial(0.3, partner_lifetime="iteration", samples_per_message="iteration"),
+    "partial 0.3, iteration": partial(
+        0.3, partner_lifetime="iteration", samples_per_message="iteration"
+    ),
     "partial 0.3, epoch": partial(0.3, partner_lifetime="epoch", samples_per_message=2),
     "partial 0.3, pairs": partial(0.3, partner_rule="random_pairs"),
     "partial 0.3, sorted": partial(0.3, partner_rule="importance_sorted", partner_lifetime="epoch"),
@@ -71,13 +92,19 @@ EXAMPLES: dict[str, Any] = {
     "IS 1": importance_exchange(1),
     "ILag 0.3": importance_exchange(0.3, lagging=True),
     "IS 0.3, highest": importance_exchange(0.3, selection="highest"),
-    "IS 0.3, sorted": importance_exchange(0.3, {"partner_rule": "importance_sorted", "rank_importance": "sum"}),
+    "IS 0.3, sorted": importance_exchange(
+        0.3, {"partner_rule": "importance_sorted", "rank_importance": "sum"}
+    ),
     "IS-Pair 0": importance_pair(0),
     "IS-Pair 0.3": importance_pair(0.3),
     "IS-Pair 1": importance_pair(1),
     "ILag-Pair 0.3": importance_pair(0.3, lagging=True),
-    "IS-Pair 0.3, random pairs": importance_pair(0.3, {"partner_rule": "random_pairs"}, selection="sqrt_importance"),
-    "IS-Pair 0.3, by iteration": importance_pair(0.3, {"partner_lifetime": "iteration", "rank_importance": "mean"}),
+    "IS-Pair 0.3, random pairs": importance_pair(
+        0.3, {"partner_rule": "random_pairs"}, selection="sqrt_importance"
+    ),
+    "IS-Pair 0.3, by iteration": importance_pair(
+        0.3, {"partner_lifetime": "iteration", "rank_importance": "mean"}
+    ),
 }
 
 
@@ -91,9 +118,17 @@ def rng(*seed: int) -> np.random.Generator:
 
 
 def planned(
-    strategy: Any, owner: Any, world_size: int, *, batch: int = 4, epoch: int = 1, seed: int = 0, importance: bool = True
+    strategy: Any,
+    owner: Any,
+    world_size: int,
+    *,
+    batch: int = 4,
+    epoch: int = 1,
+    seed: int = 0,
+    importance: bool = True,
 ) -> tuple[Shards, ExchangePlan]:
-    """Shards and plan of an epoch with as many iterations as the batches of the largest shard; importances are drawn."""
+    """Shards and plan of an epoch with as many iterations as the batches of the largest shard;
+    importances are drawn."""
     shards = strategy.shards(owner, world_size, rng(seed, epoch, 1))
     plan = strategy.plan(
         shards,
@@ -107,7 +142,8 @@ def planned(
 
 
 def carried_out(plan: ExchangePlan, owner: Any, world_size: int) -> list[set[int]]:
-    """What every rank holds in the end, passing sample by sample; nobody can send what it does not hold, or twice."""
+    """What every rank holds in the end, passing sample by sample; nobody can send what it does not
+    hold, or twice."""
     holds = [set(np.flatnonzero(owner == rank).tolist()) for rank in range(world_size)]
     for samples, targets in zip(plan.sample.tolist(), plan.target.tolist(), strict=True):
         for rank, sample in enumerate(samples):
@@ -122,25 +158,33 @@ def situations(draw: Any, strategies: Any = None) -> tuple[Any, Any, int, int, i
     """A strategy, owners, M, b and the epoch."""
     strategy = draw(exchanges() if strategies is None else strategies)
     world_size = draw(world_sizes())
-    owner = initial_owner(draw(st.integers(world_size, 150)), world_size, rng(draw(st.integers(0, 1000))))
+    owner = initial_owner(
+        draw(st.integers(world_size, 150)), world_size, rng(draw(st.integers(0, 1000)))
+    )
     return strategy, owner, world_size, draw(batch_sizes()), draw(st.integers(1, 50))
 
 
-# ------------------------------------------------------------------------------------------------------------- every strategy
+# ----------------------------------------------------------------------------------- every strategy
 
 
 def test_every_member_of_the_union_has_an_example() -> None:
     assert {type(strategy) for strategy in EXAMPLES.values()} == set(members(TrainedExchange))
-    assert set(members(Exchange)) == set(members(TrainedExchange)) | {Recorded}  # which has tests of its own
+    # which has tests of its own
+    assert set(members(Exchange)) == set(members(TrainedExchange)) | {Recorded}
 
 
 def test_strategy_answers_what_it_is(strategy: Any) -> None:
     assert strategy.source in {"pfs", "ssd"}
     assert strategy.fraction is None or 0 <= strategy.fraction <= 1
-    assert (strategy.carried_out is not None) == (strategy.kind not in {"global_shuffle", "local_shuffle"})
+    assert (strategy.carried_out is not None) == (
+        strategy.kind not in {"global_shuffle", "local_shuffle"}
+    )
     if not strategy.needs_importance:
         planned(strategy, initial_owner(40, 4, rng(0)), 4, importance=False)
-    assert type(strategy).model_validate(strategy.model_dump(mode="json", exclude_none=True)) == strategy
+    assert (
+        type(strategy).model_validate(strategy.model_dump(mode="json", exclude_none=True))
+        == strategy
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -156,14 +200,17 @@ def test_samples_are_kept_and_shards_stay_balanced(case: tuple[Any, Any, int, in
         assert np.array_equal(after, owner)
         return
     holds = carried_out(plan, owner, world_size)
-    assert [sorted(held) for held in holds] == [np.flatnonzero(after == rank).tolist() for rank in range(world_size)]
+    assert [sorted(held) for held in holds] == [
+        np.flatnonzero(after == rank).tolist() for rank in range(world_size)
+    ]
     assert [len(held) for held in holds] == np.bincount(owner, minlength=world_size).tolist()
 
 
 @settings(max_examples=150, deadline=None)
 @given(situations())
 def test_plan_keeps_its_promises(case: tuple[Any, Any, int, int, int]) -> None:
-    """Targets are permutations; samples belong to their sender and go out once; steps in order; messages within an iteration."""
+    """Targets are permutations; samples belong to their sender and go out once; steps in order;
+    messages within an iteration."""
     strategy, owner, world_size, batch, epoch = case
     shards, plan = planned(strategy, owner, world_size, batch=batch, epoch=epoch)
     steps = len(plan.iteration)
@@ -202,7 +249,11 @@ def same(a: tuple[Shards, ExchangePlan], b: tuple[Shards, ExchangePlan]) -> bool
     return all(
         np.array_equal(getattr(x, field), getattr(y, field))
         for x, y in zip(a, b, strict=True)
-        for field in (("order", "start") if isinstance(x, Shards) else ("sample", "target", "iteration", "message"))
+        for field in (
+            ("order", "start")
+            if isinstance(x, Shards)
+            else ("sample", "target", "iteration", "message")
+        )
     )
 
 
@@ -214,7 +265,12 @@ def test_same_streams_give_the_same_epoch_and_others_another(strategy: Any) -> N
         shards = strategy.shards(owner, 8, run.rng("shuffle", number))
         importance = run.rng("importance", number).exponential(size=400)
         return shards, strategy.plan(
-            shards, batch_size=5, iterations=10, epoch=number, importance=importance, rng=run.rng("exchange", number)
+            shards,
+            batch_size=5,
+            iterations=10,
+            epoch=number,
+            importance=importance,
+            rng=run.rng("exchange", number),
         )
 
     assert same(epoch(2), epoch(2))
@@ -228,14 +284,23 @@ def test_partners_do_not_depend_on_the_order_of_the_samples() -> None:
     """Shuffling and partners are streams of their own."""
     owner = initial_owner(400, 8, rng(0))
     plans = [
-        partial(0.5).plan(shuffled_shards(owner, 8, rng(seed)), batch_size=5, iterations=10, epoch=1, importance=None, rng=rng(9))
+        partial(0.5).plan(
+            shuffled_shards(owner, 8, rng(seed)),
+            batch_size=5,
+            iterations=10,
+            epoch=1,
+            importance=None,
+            rng=rng(9),
+        )
         for seed in range(2)
     ]
     assert np.array_equal(plans[0].target, plans[1].target)
     assert not np.array_equal(plans[0].sample, plans[1].sample)
 
 
-@pytest.mark.parametrize("name", [name for name, strategy in EXAMPLES.items() if not strategy.fraction])
+@pytest.mark.parametrize(
+    "name", [name for name, strategy in EXAMPLES.items() if not strategy.fraction]
+)
 def test_nothing_moves(name: str) -> None:
     owner = initial_owner(100, 5, rng(1))
     _, plan = planned(EXAMPLES[name], owner, 5)
@@ -272,7 +337,7 @@ def test_stored_share(strategy: Any, world_size: int, ranks: int, share: float) 
     assert strategy.stored_share(world_size, ranks) == pytest.approx(share, rel=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------------------- the plan itself
+# ---------------------------------------------------------------------------------- the plan itself
 
 
 def test_fixed_points_do_not_count_as_moved() -> None:
@@ -298,10 +363,13 @@ def test_one_rank_a_step_keeps_its_sample_on_average() -> None:
 
 
 def test_targets_are_uniform() -> None:
-    """Every rank sends to every rank alike, itself included: 5 standard deviations of a binomial count."""
+    """Every rank sends to every rank alike, itself included: 5 standard deviations of a binomial
+    count."""
     world_size, steps = 8, 4000
     target = targets_of(ExchangeSchedule(), np.arange(steps), world_size, rng(6))
-    counts = np.array([np.bincount(target[:, rank], minlength=world_size) for rank in range(world_size)])
+    counts = np.array(
+        [np.bincount(target[:, rank], minlength=world_size) for rank in range(world_size)]
+    )
     p = 1 / world_size
     assert np.abs(counts - steps * p).max() < 5 * math.sqrt(steps * p * (1 - p))
 
@@ -317,13 +385,14 @@ def test_samples_to_send_are_drawn_evenly() -> None:
     assert np.abs(sent - 0.3 * epochs).max() < 5 * math.sqrt(epochs * 0.3 * 0.7)
 
 
-# ------------------------------------------------------------------------------------------------------------- pace and quota
+# ----------------------------------------------------------------------------------- pace and quota
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 100), batch_sizes(40), st.integers(1, 60), st.integers(0, 2000))
 def test_pace_is_floor_with_carry(percent: int, batch: int, iterations: int, quota: int) -> None:
-    """After iteration i, floor(Q b (i + 1)) samples have gone, in exact arithmetic, until the quota; the last iteration takes the rest."""
+    """After iteration i, floor(Q b (i + 1)) samples have gone, in exact arithmetic, until the
+    quota; the last iteration takes the rest."""
     fraction = Fraction(percent, 100)
     steps = paced_steps(quota, percent / 100 * batch, iterations)
     assert len(steps) == quota
@@ -343,9 +412,14 @@ def test_pace_is_floor_with_carry(percent: int, batch: int, iterations: int, quo
         (0.3, 10, 3, 9, [3, 3, 3]),
     ],
 )
-def test_pace_by_hand(fraction: float, batch: int, iterations: int, quota: int, sent: list[int]) -> None:
+def test_pace_by_hand(
+    fraction: float, batch: int, iterations: int, quota: int, sent: list[int]
+) -> None:
     """For example 3.2 samples an iteration: 3, 6, 9, 12, 16."""
-    assert np.bincount(paced_steps(quota, fraction * batch, iterations), minlength=iterations).tolist() == sent
+    assert (
+        np.bincount(paced_steps(quota, fraction * batch, iterations), minlength=iterations).tolist()
+        == sent
+    )
 
 
 @settings(max_examples=80, deadline=None)
@@ -356,17 +430,24 @@ def test_plan_follows_pace_and_quota(case: tuple[Any, Any, int, int, int]) -> No
     quota = epoch_quota(strategy.exchange_fraction, len(owner), world_size, epoch)
     iterations = max(math.ceil(len(owner) / (world_size * batch)), 1)
     assert len(plan.iteration) == quota
-    assert np.array_equal(plan.iteration, paced_steps(quota, strategy.exchange_fraction * batch, iterations))
+    assert np.array_equal(
+        plan.iteration, paced_steps(quota, strategy.exchange_fraction * batch, iterations)
+    )
     assert plan.samples_moved == (plan.target != np.arange(world_size)).sum() <= quota * world_size
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 100), world_sizes(2100), st.integers(1, 5000), st.integers(1, 40))
-def test_quotas_of_the_epochs_add_up(percent: int, world_size: int, per_rank: int, epochs: int) -> None:
-    """The first e quotas sum to the whole number nearest to Q N/M e, unless that asks for more than the smallest shard."""
+def test_quotas_of_the_epochs_add_up(
+    percent: int, world_size: int, per_rank: int, epochs: int
+) -> None:
+    """The first e quotas sum to the whole number nearest to Q N/M e, unless that asks for more than
+    the smallest shard."""
     num_samples = world_size * per_rank + world_size // 3
     exact = Fraction(percent, 100) * num_samples / world_size
-    quotas = [epoch_quota(percent / 100, num_samples, world_size, epoch) for epoch in range(1, epochs + 1)]
+    quotas = [
+        epoch_quota(percent / 100, num_samples, world_size, epoch) for epoch in range(1, epochs + 1)
+    ]
     assert all(0 <= quota <= per_rank for quota in quotas)
     if math.ceil(exact) <= per_rank:
         for count in range(1, epochs + 1):
@@ -392,10 +473,12 @@ def test_everything_is_exchanged_with_a_fraction_of_one(num_samples: int, world_
             assert sorted(plan.sample.ravel().tolist()) == list(range(num_samples))
 
 
-# ------------------------------------------------------------------------------------------------------------- schedule
+# ----------------------------------------------------------------------------------------- schedule
 
 
-def targets_of(schedule: ExchangeSchedule, iteration: Any, world_size: int, random: np.random.Generator) -> Any:
+def targets_of(
+    schedule: ExchangeSchedule, iteration: Any, world_size: int, random: np.random.Generator
+) -> Any:
     """Targets of every step, (steps, M)."""
     life = schedule.lives(iteration)
     drawn = schedule.drawn(life, world_size, random)
@@ -411,10 +494,14 @@ ITERATION = np.array([0, 0, 0, 1, 1, 1, 1, 3])
 
 
 @pytest.mark.parametrize("rule", ["random", "random_pairs", "importance_sorted"])
-@pytest.mark.parametrize(("lifetime", "lengths"), [("sample", [1] * 8), ("iteration", [3, 4, 1]), ("epoch", [8])])
+@pytest.mark.parametrize(
+    ("lifetime", "lengths"), [("sample", [1] * 8), ("iteration", [3, 4, 1]), ("epoch", [8])]
+)
 def test_partners_serve_for_their_lifetime(rule: Any, lifetime: Any, lengths: list[int]) -> None:
     """With 40 ranks, no two permutations are alike by chance."""
-    targets = targets_of(ExchangeSchedule(partner_rule=rule, partner_lifetime=lifetime), ITERATION, 40, rng(2))
+    targets = targets_of(
+        ExchangeSchedule(partner_rule=rule, partner_lifetime=lifetime), ITERATION, 40, rng(2)
+    )
     assert runs(targets) == lengths
     assert (np.sort(targets, axis=1) == np.arange(40)).all()
 
@@ -435,8 +522,15 @@ def test_messages_group_the_samples_of_an_iteration(size: Any, messages: list[in
 
 
 @settings(max_examples=100, deadline=None)
-@given(schedules(sorted_too=True), st.lists(st.integers(0, 6), max_size=40).map(sorted), world_sizes(), st.integers(0, 99))
-def test_messages_and_partners_fit(schedule: ExchangeSchedule, iteration: list[int], world_size: int, seed: int) -> None:
+@given(
+    schedules(sorted_too=True),
+    st.lists(st.integers(0, 6), max_size=40).map(sorted),
+    world_sizes(),
+    st.integers(0, 99),
+)
+def test_messages_and_partners_fit(
+    schedule: ExchangeSchedule, iteration: list[int], world_size: int, seed: int
+) -> None:
     steps = np.array(iteration, np.int64)
     messages = schedule.messages(steps)
     targets = targets_of(schedule, steps, world_size, rng(seed))
@@ -459,7 +553,10 @@ def test_partners_of_a_sample_cannot_carry_a_message(size: Any) -> None:
         ExchangeSchedule(partner_lifetime="sample", samples_per_message=size)
 
 
-@pytest.mark.parametrize("change", [{"samples_per_message": 0}, {"samples_per_message": "epoch"}, {"partner_lifetime": "message"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"samples_per_message": 0}, {"samples_per_message": "epoch"}, {"partner_lifetime": "message"}],
+)
 def test_unknown_schedule_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ExchangeSchedule(**change)
@@ -471,17 +568,19 @@ def test_fraction_out_of_range_is_refused(fraction: Any) -> None:
         partial(fraction)
 
 
-# ------------------------------------------------------------------------------------------------------------- mixing
+# ------------------------------------------------------------------------------------------- mixing
 
 
 @pytest.mark.parametrize("lifetime", ["sample", "iteration", "epoch"])
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
 def test_samples_of_a_shard_stay_together(fraction: float, lifetime: Any) -> None:
-    """The probability that two samples of one shard are still in one shard after an exchange, with n = N/M and q = Q n.
+    """The probability that two samples of one shard are still in one shard after an exchange, with
+    n = N/M and q = Q n.
 
-    Both stay with (n-q)(n-q-1) / n(n-1), one goes and comes back with 1/M, and two that go meet with certainty if they have the same
-    partner, else with 1/M. For many ranks and large shards: (1-Q)^2 with a partner for each sample, (1-Q)^2 + Q^2 with one for all.
-    The bound is 5 standard errors over the draws.
+    Both stay with (n-q)(n-q-1) / n(n-1), one goes and comes back with 1/M, and two that go meet
+    with certainty if they have the same partner, else with 1/M. For many ranks and large shards:
+    (1-Q)^2 with a partner for each sample, (1-Q)^2 + Q^2 with one for all. The bound is 5 standard
+    errors over the draws.
     """
     world_size, each, batch, draws = 50, 40, 10, 60
     sent = round(fraction * each)
@@ -489,11 +588,15 @@ def test_samples_of_a_shard_stay_together(fraction: float, lifetime: Any) -> Non
     together = []
     for seed in range(draws):
         owner = initial_owner(world_size * each, world_size, rng(seed))
-        _, plan = planned(partial(fraction, partner_lifetime=lifetime), owner, world_size, batch=batch, seed=seed)
+        _, plan = planned(
+            partial(fraction, partner_lifetime=lifetime), owner, world_size, batch=batch, seed=seed
+        )
         met = np.zeros((world_size, world_size))
         np.add.at(met, (owner, plan.apply(owner)), 1)
         together.append((met * (met - 1)).sum() / (world_size * each * (each - 1)))
-    alike = {"sample": sent, "iteration": (np.bincount(steps) ** 2).sum(), "epoch": sent**2}[lifetime] - sent
+    alike = {"sample": sent, "iteration": (np.bincount(steps) ** 2).sum(), "epoch": sent**2}[
+        lifetime
+    ] - sent
     total = each * (each - 1)
     both_go = sent * (sent - 1)
     expected = (
@@ -509,7 +612,7 @@ def test_samples_of_a_shard_stay_together(fraction: float, lifetime: Any) -> Non
         assert np.mean(together) == pytest.approx(law, abs=1 / world_size + 1 / each)
 
 
-# ------------------------------------------------------------------------------------------------------------- shards
+# ------------------------------------------------------------------------------------------- shards
 
 
 @settings(max_examples=100, deadline=None)
@@ -543,7 +646,9 @@ def test_first_samples_of_every_rank() -> None:
 @settings(max_examples=100, deadline=None)
 @given(world_sizes(300), st.integers(0, 2000), st.integers(0, 99))
 def test_initial_shards_differ_by_one_sample_at_most(world_size: int, more: int, seed: int) -> None:
-    sizes = np.bincount(initial_owner(world_size + more, world_size, rng(seed)), minlength=world_size)
+    sizes = np.bincount(
+        initial_owner(world_size + more, world_size, rng(seed)), minlength=world_size
+    )
     assert len(sizes) == world_size
     assert sizes.sum() == world_size + more
     assert sizes.max() - sizes.min() <= 1
@@ -551,12 +656,21 @@ def test_initial_shards_differ_by_one_sample_at_most(world_size: int, more: int,
 
 def test_initial_partition_is_random() -> None:
     draws = 4000
-    counts = np.array([np.bincount(column, minlength=4) for column in np.array([initial_owner(8, 4, rng(s)) for s in range(draws)]).T])
+    counts = np.array(
+        [
+            np.bincount(column, minlength=4)
+            for column in np.array([initial_owner(8, 4, rng(s)) for s in range(draws)]).T
+        ]
+    )
     assert np.abs(counts - draws / 4).max() < 5 * math.sqrt(draws * 0.25 * 0.75)
 
 
 @settings(max_examples=60, deadline=None)
-@given(exchanges().filter(lambda strategy: strategy.fraction is not None), world_sizes(8), st.integers(0, 20))
+@given(
+    exchanges().filter(lambda strategy: strategy.fraction is not None),
+    world_sizes(8),
+    st.integers(0, 20),
+)
 def test_shards_stay_balanced_over_many_epochs(strategy: Any, world_size: int, more: int) -> None:
     owner = initial_owner(world_size * 5 + more, world_size, rng(more))
     sizes = np.bincount(owner, minlength=world_size)

@@ -1,4 +1,5 @@
-"""Importance decides which samples go and which ranks are paired, by rules that are switched one at a time."""
+"""Importance decides which samples go and which ranks are paired, by rules that are switched one at
+a time."""
 
 from __future__ import annotations
 
@@ -40,24 +41,53 @@ def rng(*seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def importance_exchange(fraction: float, schedule: dict[str, Any] | None = None, **more: Any) -> ImportanceExchange:
-    return ImportanceExchange(kind="importance_exchange", exchange_fraction=fraction, schedule=ExchangeSchedule(**schedule or {}), **more)
+def importance_exchange(
+    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
+) -> ImportanceExchange:
+    return ImportanceExchange(
+        kind="importance_exchange",
+        exchange_fraction=fraction,
+        schedule=ExchangeSchedule(**schedule or {}),
+        **more,
+    )
 
 
-def importance_pair(fraction: float, schedule: dict[str, Any] | None = None, **more: Any) -> ImportancePair:
-    return ImportancePair(kind="importance_pair", exchange_fraction=fraction, schedule=PairSchedule(**schedule or {}), **more)
+def importance_pair(
+    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
+) -> ImportancePair:
+    return ImportancePair(
+        kind="importance_pair",
+        exchange_fraction=fraction,
+        schedule=PairSchedule(**schedule or {}),
+        **more,
+    )
 
 
-def plan_of(strategy: Any, shards: Shards, importance: Any, *, seed: int = 0, epoch: int = 1, iterations: int = 4) -> ExchangePlan:
+def plan_of(
+    strategy: Any,
+    shards: Shards,
+    importance: Any,
+    *,
+    seed: int = 0,
+    epoch: int = 1,
+    iterations: int = 4,
+) -> ExchangePlan:
     plan: ExchangePlan = strategy.plan(
-        shards, batch_size=3, iterations=iterations, epoch=epoch, importance=importance, rng=rng(seed, epoch, 2)
+        shards,
+        batch_size=3,
+        iterations=iterations,
+        epoch=epoch,
+        importance=importance,
+        rng=rng(seed, epoch, 2),
     )
     return plan
 
 
 def in_order(*parts: list[int]) -> Shards:
     """Shards with these samples in this order."""
-    return Shards(np.concatenate(parts).astype(np.int32), np.cumsum([0, *(len(part) for part in parts)]))
+    return Shards(
+        np.concatenate(parts).astype(np.int32), np.cumsum([0, *(len(part) for part in parts)])
+    )
 
 
 def alike(ranks: int, each: int) -> Shards:
@@ -66,18 +96,24 @@ def alike(ranks: int, each: int) -> Shards:
 
 
 def same(a: ExchangePlan, b: ExchangePlan) -> bool:
-    return all(np.array_equal(getattr(a, field), getattr(b, field)) for field in ("sample", "target", "iteration", "message"))
+    return all(
+        np.array_equal(getattr(a, field), getattr(b, field))
+        for field in ("sample", "target", "iteration", "message")
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------- which samples go
+# --------------------------------------------------------------------------------- which samples go
 
 WEIGHTS = np.array([1.0, 2.0, 5.0])
 RANKS = 40_000
 
 
 def orders(selection: Selection, weights: Any, count: int, seed: int = 0) -> Any:
-    """What 40,000 ranks with samples of these importances send: (count, RANKS) places in `weights`."""
-    sample = selected(selection, alike(RANKS, len(weights)), count, np.tile(weights, RANKS), rng(seed))
+    """What 40,000 ranks with samples of these importances send: (count, RANKS) places in
+    `weights`."""
+    sample = selected(
+        selection, alike(RANKS, len(weights)), count, np.tile(weights, RANKS), rng(seed)
+    )
     assert sample.shape == (count, RANKS)
     assert np.array_equal(sample // len(weights), np.broadcast_to(np.arange(RANKS), sample.shape))
     return sample % len(weights)
@@ -97,7 +133,8 @@ def test_the_first_sample_is_drawn_in_proportion(selection: Selection, power: fl
 
 
 def test_two_of_three_samples_by_hand() -> None:
-    """Importances 1, 2, 5: i and then j with p_i p_j / (1 - p_i); sample 1 is among the two with 1/8 + 2/8 1/6 + 5/8 1/3 = 3/8."""
+    """Importances 1, 2, 5: i and then j with p_i p_j / (1 - p_i); sample 1 is among the two with
+    1/8 + 2/8 1/6 + 5/8 1/3 = 3/8."""
     drawn = orders("importance", WEIGHTS, 2)
     p = WEIGHTS / 8
     for i in range(3):
@@ -108,7 +145,8 @@ def test_two_of_three_samples_by_hand() -> None:
 
 
 def test_drawing_goes_on_as_it_began() -> None:
-    """Three of five without replacement, against the product of conditional probabilities for every order that is likely enough."""
+    """Three of five without replacement, against the product of conditional probabilities for every
+    order that is likely enough."""
     weights = np.array([1.0, 2.0, 3.0, 4.0, 10.0])
     drawn = orders("importance", weights, 3, seed=2)
     for order in ((4, 3, 2), (4, 2, 3), (2, 4, 0), (1, 3, 4), (0, 1, 2)):
@@ -125,7 +163,9 @@ def test_samples_without_importance_come_last_in_random_order(selection: Selecti
     owner, counts = np.repeat([0, 1], 6), np.zeros((12, 6))
     importance = np.tile([0.0, 1e-300, 0.0, 3.0, 0.0, 0.0], 2)
     for seed in range(2000):
-        sample = selected(selection, shuffled_shards(owner, 2, rng(seed)), 6, importance, rng(seed, 1))
+        sample = selected(
+            selection, shuffled_shards(owner, 2, rng(seed)), 6, importance, rng(seed, 1)
+        )
         counts[sample, np.arange(6)[:, None]] += 1
     none = importance == 0
     assert not counts[none, :2].any()
@@ -136,10 +176,13 @@ def test_samples_without_importance_come_last_in_random_order(selection: Selecti
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_equal_importances_choose_at_random(selection: Selection, value: float) -> None:
-    """As in the first epoch of lagging importance: each sample stands in each place equally often."""
+    """As in the first epoch of lagging importance: each sample stands in each place equally
+    often."""
     owner, counts = np.repeat([0, 1], 4), np.zeros((8, 3))
     for seed in range(2000):
-        sample = selected(selection, shuffled_shards(owner, 2, rng(seed)), 3, np.full(8, value), rng(seed, 1))
+        sample = selected(
+            selection, shuffled_shards(owner, 2, rng(seed)), 3, np.full(8, value), rng(seed, 1)
+        )
         counts[sample, np.arange(3)[:, None]] += 1
     assert np.abs(counts - 500).max() < 5 * math.sqrt(2000 * 0.25 * 0.75)
 
@@ -153,11 +196,20 @@ def test_highest_and_lowest_take_equals_in_local_order() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(importance_strategies(), st.integers(2, 8), st.integers(0, 99), st.sampled_from([1e-300, 1e-9, 0.7, 3.0, 1e200]))
+@given(
+    importance_strategies(),
+    st.integers(2, 8),
+    st.integers(0, 99),
+    st.sampled_from([1e-300, 1e-9, 0.7, 3.0, 1e200]),
+)
 def test_scale_does_not_matter(strategy: Any, world_size: int, seed: int, factor: float) -> None:
-    shards = shuffled_shards(initial_owner(world_size * 12, world_size, rng(seed)), world_size, rng(seed, 1))
+    shards = shuffled_shards(
+        initial_owner(world_size * 12, world_size, rng(seed)), world_size, rng(seed, 1)
+    )
     importance = rng(seed, 3).exponential(size=world_size * 12)
-    assert same(plan_of(strategy, shards, importance), plan_of(strategy, shards, importance * factor))
+    assert same(
+        plan_of(strategy, shards, importance), plan_of(strategy, shards, importance * factor)
+    )
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
@@ -173,23 +225,35 @@ def test_a_rank_needs_no_importance_but_its_own(selection: Selection) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(SELECTIONS), st.lists(st.integers(1, 30), min_size=1, max_size=9), st.integers(0, 99))
-def test_skewed_shards_are_sorted_alike_by_both_ways(selection: Selection, sizes: list[int], seed: int) -> None:
+@given(
+    st.sampled_from(SELECTIONS),
+    st.lists(st.integers(1, 30), min_size=1, max_size=9),
+    st.integers(0, 99),
+)
+def test_skewed_shards_are_sorted_alike_by_both_ways(
+    selection: Selection, sizes: list[int], seed: int
+) -> None:
     """As rows of one table, or one shard after the other."""
     owner = rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     shards = shuffled_shards(owner, len(sizes), rng(seed, 1))
-    importance = np.maximum(rng(seed, 2).normal(size=len(owner)), 0).round(1)  # with equals and zeros
+    # with equals and zeros
+    importance = np.maximum(rng(seed, 2).normal(size=len(owner)), 0).round(1)
     drawn = []
     for padding in (0, 10**6):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(importance_module, "MOST_PADDING", padding)
             drawn.append(selected(selection, shards, min(sizes), importance, rng(seed, 3)))
     assert np.array_equal(*drawn)
-    assert np.array_equal(owner[drawn[0]], np.broadcast_to(np.arange(len(sizes)), (min(sizes), len(sizes))))
+    assert np.array_equal(
+        owner[drawn[0]], np.broadcast_to(np.arange(len(sizes)), (min(sizes), len(sizes)))
+    )
     assert len(np.unique(drawn[0])) == drawn[0].size
 
 
-@pytest.mark.parametrize("strategy", [importance_exchange(1), importance_pair(1), importance_pair(1, selection="highest")])
+@pytest.mark.parametrize(
+    "strategy",
+    [importance_exchange(1), importance_pair(1), importance_pair(1, selection="highest")],
+)
 def test_no_rank_sends_more_than_the_smallest_shard_has(strategy: Any) -> None:
     shards = shuffled_shards(np.repeat([0, 1, 2], [2, 9, 4]), 3, rng(0))
     plan = plan_of(strategy, shards, np.arange(15.0))
@@ -212,16 +276,22 @@ def test_selection_leaves_the_order_of_training_alone(strategy: Any) -> None:
     assert np.array_equal(importance, copy)
 
 
-# ---------------------------------------------------------------------------------------------------------- one thing at a time
+# ------------------------------------------------------------------------------ one thing at a time
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_selecting_at_random_is_partial_local_shuffle(rule: Any) -> None:
-    schedule = ExchangeSchedule(partner_rule=rule, partner_lifetime="iteration", samples_per_message=2)
+    schedule = ExchangeSchedule(
+        partner_rule=rule, partner_lifetime="iteration", samples_per_message=2
+    )
     shards = shuffled_shards(initial_owner(90, 6, rng(1)), 6, rng(2))
     importance = rng(3).exponential(size=90)
-    partial = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.4, schedule=schedule)
-    other = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.4, schedule=schedule, selection="random")
+    partial = PartialLocalShuffle(
+        kind="partial_local_shuffle", exchange_fraction=0.4, schedule=schedule
+    )
+    other = ImportanceExchange(
+        kind="importance_exchange", exchange_fraction=0.4, schedule=schedule, selection="random"
+    )
     assert same(plan_of(partial, shards, importance), plan_of(other, shards, importance))
     assert other.needs_importance == partial.needs_importance == (rule == "importance_sorted")
 
@@ -232,7 +302,10 @@ def test_partners_do_not_depend_on_the_selection(rule: str, lifetime: str) -> No
     shards = shuffled_shards(initial_owner(90, 6, rng(1)), 6, rng(2))
     importance = rng(3).exponential(size=90)
     schedule = {"partner_rule": rule, "partner_lifetime": lifetime}
-    plans = [plan_of(importance_exchange(0.4, schedule, selection=selection), shards, importance) for selection in SELECTIONS]
+    plans = [
+        plan_of(importance_exchange(0.4, schedule, selection=selection), shards, importance)
+        for selection in SELECTIONS
+    ]
     assert all(np.array_equal(plan.target, plans[0].target) for plan in plans)
     assert len({plan.sample.tobytes() for plan in plans}) == len(SELECTIONS)
 
@@ -240,9 +313,17 @@ def test_partners_do_not_depend_on_the_selection(rule: str, lifetime: str) -> No
 def test_pair_differs_from_exchange_by_its_schedule_alone() -> None:
     shards = shuffled_shards(initial_owner(90, 6, rng(1)), 6, rng(2))
     importance = rng(3).exponential(size=90)
-    keys = {"partner_rule": "importance_sorted", "partner_lifetime": "epoch", "samples_per_message": "iteration", "barriers": "iteration"}
+    keys = {
+        "partner_rule": "importance_sorted",
+        "partner_lifetime": "epoch",
+        "samples_per_message": "iteration",
+        "barriers": "iteration",
+    }
     assert importance_exchange(0.4, keys).schedule == ExchangeSchedule(**keys)
-    assert same(plan_of(importance_exchange(0.4, keys), shards, importance), plan_of(importance_pair(0.4), shards, importance))
+    assert same(
+        plan_of(importance_exchange(0.4, keys), shards, importance),
+        plan_of(importance_pair(0.4), shards, importance),
+    )
 
 
 def test_pair_has_one_partner_and_one_message_an_iteration() -> None:
@@ -253,7 +334,7 @@ def test_pair_has_one_partner_and_one_message_an_iteration() -> None:
     assert (plan.target == plan.target[0]).all()
 
 
-# ---------------------------------------------------------------------------------------------------------- which ranks are paired
+# --------------------------------------------------------------------------- which ranks are paired
 
 OF_RANKS = in_order([0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11, 12])
 OF_SAMPLES = np.array([9.0, 0.0, 0.0, 4.0, 4.0, 4.0, 1.0, 1.0, 2.0, 3.0, 3.5, 3.0, 3.0])
@@ -267,10 +348,17 @@ OF_SAMPLES = np.array([9.0, 0.0, 0.0, 4.0, 4.0, 4.0, 1.0, 1.0, 2.0, 3.0, 3.5, 3.
         ("sum", [9, 12, 4, 12.5], [1, 0, 3, 2]),
     ],
 )
-def test_lowest_is_paired_with_highest_by_hand(of: Any, values: list[float], partners: list[int]) -> None:
+def test_lowest_is_paired_with_highest_by_hand(
+    of: Any, values: list[float], partners: list[int]
+) -> None:
     sample = OF_RANKS.first(2)
-    assert rank_importance(of, OF_SAMPLES, OF_RANKS, sample, np.zeros(1, np.int64))[0] == pytest.approx(values)
-    assert plan_of(importance_pair(0.6, {"rank_importance": of}), OF_RANKS, OF_SAMPLES).target.tolist() == [partners] * 2
+    assert rank_importance(of, OF_SAMPLES, OF_RANKS, sample, np.zeros(1, np.int64))[
+        0
+    ] == pytest.approx(values)
+    assert (
+        plan_of(importance_pair(0.6, {"rank_importance": of}), OF_RANKS, OF_SAMPLES).target.tolist()
+        == [partners] * 2
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
@@ -278,7 +366,10 @@ def test_pairs_are_mutual(count: int) -> None:
     values = rng(count).random((5, count))
     drawn = np.array([rng(seed).permutation(count) for seed in range(5)])
     for partner in (sorted_pairs(values, drawn), couples(drawn, count)):
-        assert np.array_equal(np.take_along_axis(partner, partner.astype(np.int64), axis=1), np.broadcast_to(np.arange(count), (5, count)))
+        assert np.array_equal(
+            np.take_along_axis(partner, partner.astype(np.int64), axis=1),
+            np.broadcast_to(np.arange(count), (5, count)),
+        )
         assert ((partner == np.arange(count)).sum(axis=1) == count % 2).all()
     place = values.argsort(axis=1).argsort(axis=1)
     partner = sorted_pairs(values, drawn)
@@ -288,7 +379,9 @@ def test_pairs_are_mutual(count: int) -> None:
 @settings(max_examples=80, deadline=None)
 @given(exchanges(), st.integers(1, 9), st.integers(0, 99))
 def test_whoever_is_sent_to_sends_back(strategy: Any, world_size: int, seed: int) -> None:
-    shards = strategy.shards(initial_owner(world_size * 7 + 2, world_size, rng(seed)), world_size, rng(seed, 1))
+    shards = strategy.shards(
+        initial_owner(world_size * 7 + 2, world_size, rng(seed)), world_size, rng(seed, 1)
+    )
     plan = plan_of(strategy, shards, rng(seed, 3).exponential(size=world_size * 7 + 2), seed=seed)
     if strategy.carried_out is not None and strategy.carried_out.partner_rule != "random":
         back = np.take_along_axis(plan.target, plan.target, axis=1)
@@ -297,7 +390,13 @@ def test_whoever_is_sent_to_sends_back(strategy: Any, world_size: int, seed: int
 
 
 def test_the_rank_in_the_middle_keeps_its_samples() -> None:
-    assert sorted_pairs(np.array([5.0, 1.0, 3.0, 2.0, 4.0]), np.arange(5)).tolist() == [1, 0, 2, 4, 3]
+    assert sorted_pairs(np.array([5.0, 1.0, 3.0, 2.0, 4.0]), np.arange(5)).tolist() == [
+        1,
+        0,
+        2,
+        4,
+        3,
+    ]
 
 
 @pytest.mark.parametrize("rule", ["random_pairs", "importance_sorted"])
@@ -306,7 +405,9 @@ def test_ranks_of_equal_importance_are_paired_at_random(rule: str, value: float)
     """Each with each of the five others alike, as in the first epoch of lagging importance."""
     shards, met, draws = alike(6, 4), np.zeros((6, 6)), 2000
     for seed in range(draws):
-        plan = plan_of(importance_pair(0.3, {"partner_rule": rule}), shards, np.full(24, value), seed=seed)
+        plan = plan_of(
+            importance_pair(0.3, {"partner_rule": rule}), shards, np.full(24, value), seed=seed
+        )
         met[np.arange(6), plan.target[0]] += 1
     assert not met.diagonal().any()
     apart = met[~np.eye(6, dtype=bool)]
@@ -317,23 +418,38 @@ def test_pairs_are_sorted_anew_by_what_is_left() -> None:
     """Each rank sends its most important sample first; then the others decide."""
     shards = in_order([0, 1], [2, 3], [4, 5], [6, 7])
     importance = np.array([8.0, 1.0, 7.0, 2.0, 6.0, 4.0, 5.0, 3.0])
-    again = importance_pair(1, {"partner_lifetime": "iteration", "samples_per_message": 1}, selection="highest")
-    plan = again.plan(shards, batch_size=1, iterations=2, epoch=1, importance=importance, rng=rng(0))
+    again = importance_pair(
+        1, {"partner_lifetime": "iteration", "samples_per_message": 1}, selection="highest"
+    )
+    plan = again.plan(
+        shards, batch_size=1, iterations=2, epoch=1, importance=importance, rng=rng(0)
+    )
     assert plan.sample.tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
-    assert plan.target.tolist() == [[3, 2, 1, 0], [2, 3, 0, 1]]  # by 8, 7, 6, 5, and then by 1, 2, 4, 3
+    # by 8, 7, 6, 5, and then by 1, 2, 4, 3
+    assert plan.target.tolist() == [[3, 2, 1, 0], [2, 3, 0, 1]]
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.sampled_from(["max", "mean", "sum"]), st.lists(st.integers(1, 9), min_size=1, max_size=7), st.integers(0, 99))
-def test_importance_of_a_rank_is_that_of_the_samples_not_yet_sent(of: Any, sizes: list[int], seed: int) -> None:
-    shards = shuffled_shards(rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes)), len(sizes), rng(seed, 1))
+@given(
+    st.sampled_from(["max", "mean", "sum"]),
+    st.lists(st.integers(1, 9), min_size=1, max_size=7),
+    st.integers(0, 99),
+)
+def test_importance_of_a_rank_is_that_of_the_samples_not_yet_sent(
+    of: Any, sizes: list[int], seed: int
+) -> None:
+    shards = shuffled_shards(
+        rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes)), len(sizes), rng(seed, 1)
+    )
     importance = rng(seed, 2).exponential(size=sum(sizes)).round(1)
     sample = selected("importance", shards, min(sizes), importance, rng(seed, 3))
     found = rank_importance(of, importance, shards, sample, np.arange(min(sizes)))
     combine = {"max": max, "sum": sum, "mean": lambda values: sum(values) / len(values)}[of]
     for sent in range(min(sizes)):
         for rank in range(len(sizes)):
-            held = set(shards.order[shards.start[rank] : shards.start[rank + 1]].tolist()) - set(sample[:sent, rank].tolist())
+            held = set(shards.order[shards.start[rank] : shards.start[rank + 1]].tolist()) - set(
+                sample[:sent, rank].tolist()
+            )
             assert found[sent, rank] == pytest.approx(combine([importance[i] for i in held]))
 
 
@@ -345,13 +461,15 @@ def test_nothing_is_sorted_without_importance() -> None:
     assert selected("random", alike(2, 3), 1, None, rng(0)).tolist() == [[0, 3]]
 
 
-# ---------------------------------------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------------------- what is refused
 
 NEEDING = [
     importance_exchange(0.5),
     importance_pair(0.5, lagging=True),
     importance_pair(0.5, selection="random"),
-    PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.5, schedule=PairSchedule()),
+    PartialLocalShuffle(
+        kind="partial_local_shuffle", exchange_fraction=0.5, schedule=PairSchedule()
+    ),
 ]
 
 
@@ -364,7 +482,10 @@ NEEDING = [
         (np.ones((20, 1)), r"got shape \(20, 1\)"),
         (np.full(20, "1"), "must be real numbers; got an array of <U1"),
         (np.ones(20, complex), "must be real numbers"),
-        (np.where(np.arange(20) == 13, np.nan, 1.0), "finite and not negative; got nan for sample 13 of rank 2"),
+        (
+            np.where(np.arange(20) == 13, np.nan, 1.0),
+            "finite and not negative; got nan for sample 13 of rank 2",
+        ),
         (np.where(np.arange(20) == 4, np.inf, 1.0), "got inf for sample 4 of rank 0"),
         (np.where(np.arange(20) >= 5, -1e-9, 1.0), "got -1e-09 for sample 5 of rank 1"),
     ],
@@ -378,12 +499,18 @@ def test_what_is_no_importance_is_refused(strategy: Any, importance: Any, text: 
 @pytest.mark.parametrize("convert", [list, np.float32, lambda values: values.astype(np.int64)])
 def test_numbers_of_any_kind_are_an_importance(convert: Any) -> None:
     importance = rng(0).integers(0, 9, 20).astype(np.float64)
-    plans = [plan_of(importance_pair(0.5), alike(4, 5), values) for values in (importance, convert(importance))]
+    plans = [
+        plan_of(importance_pair(0.5), alike(4, 5), values)
+        for values in (importance, convert(importance))
+    ]
     assert same(*plans)
 
 
 @pytest.mark.parametrize("strategy", [ImportancePair, ImportanceExchange])
-@pytest.mark.parametrize("change", [{"selection": "top"}, {"lagging": 1}, {"exchange_fraction": 1.5}, {"rank_importance": "max"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"selection": "top"}, {"lagging": 1}, {"exchange_fraction": 1.5}, {"rank_importance": "max"}],
+)
 def test_unknown_keys_and_values_are_refused(strategy: Any, change: dict[str, Any]) -> None:
     kind = {ImportancePair: "importance_pair", ImportanceExchange: "importance_exchange"}[strategy]
     with pytest.raises(ValidationError):
@@ -399,7 +526,7 @@ def test_a_key_without_effect_is_refused(of: Any) -> None:
     assert PairSchedule(rank_importance=of).rank_importance == of
 
 
-# ---------------------------------------------------------------------------------------------------------- as a file has them
+# ------------------------------------------------------------------------------- as a file has them
 
 
 class Trained(Spec):
@@ -416,23 +543,50 @@ class Timed(Spec):
 
 def test_pair_keeps_its_defaults_where_one_key_is_given() -> None:
     read, problems = validated(
-        {"exchange": {"kind": "importance_pair", "exchange_fraction": 0.1, "schedule": {"rank_importance": "sum"}}}, Trained
+        {
+            "exchange": {
+                "kind": "importance_pair",
+                "exchange_fraction": 0.1,
+                "schedule": {"rank_importance": "sum"},
+            }
+        },
+        Trained,
     )
     assert read is not None and not problems
     schedule = read.exchange.carried_out
     assert schedule == PairSchedule(rank_importance="sum")
-    answers = (schedule.partner_rule, schedule.partner_lifetime, schedule.samples_per_message, schedule.barriers)
+    answers = (
+        schedule.partner_rule,
+        schedule.partner_lifetime,
+        schedule.samples_per_message,
+        schedule.barriers,
+    )
     assert answers == ("importance_sorted", "epoch", "iteration", "iteration")
     assert set(PairSchedule.model_fields) == set(ExchangeSchedule.model_fields)
-    changed = {k for k, field in PairSchedule.model_fields.items() if field.default != ExchangeSchedule.model_fields[k].default}
+    changed = {
+        k
+        for k, field in PairSchedule.model_fields.items()
+        if field.default != ExchangeSchedule.model_fields[k].default
+    }
     assert changed == {"partner_rule", "partner_lifetime", "samples_per_message", "barriers"}
 
 
 @pytest.mark.parametrize("kind", ["importance_exchange", "importance_pair"])
 def test_problems_name_the_key_without_the_kind(kind: str) -> None:
-    raw = {"exchange": {"kind": kind, "exchange_fraction": 2.0, "selectoin": "highest", "schedule": {"partner_rule": "pairs"}}}
+    raw = {
+        "exchange": {
+            "kind": kind,
+            "exchange_fraction": 2.0,
+            "selectoin": "highest",
+            "schedule": {"partner_rule": "pairs"},
+        }
+    }
     problems = {problem.path: problem for problem in validated(raw, Trained)[1]}
-    assert set(problems) == {"exchange.exchange_fraction", "exchange.selectoin", "exchange.schedule.partner_rule"}
+    assert set(problems) == {
+        "exchange.exchange_fraction",
+        "exchange.selectoin",
+        "exchange.schedule.partner_rule",
+    }
     assert "selection" in problems["exchange.selectoin"].remedy
 
 

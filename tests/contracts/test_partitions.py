@@ -1,4 +1,5 @@
-"""What every partition must satisfy: all samples dealt out, shards balanced, the same seed the same owners."""
+"""What every partition must satisfy: all samples dealt out, shards balanced, the same seed the same
+owners."""
 
 from typing import get_args
 
@@ -6,7 +7,14 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.train.partition import DirichletPartition, Partition, RandomPartition, ShardsPartition, SortedPartition, label_divergence
+from simshuffle.train.partition import (
+    DirichletPartition,
+    Partition,
+    RandomPartition,
+    ShardsPartition,
+    SortedPartition,
+    label_divergence,
+)
 
 EXAMPLES = [
     RandomPartition(kind="random"),
@@ -17,7 +25,9 @@ EXAMPLES = [
     ShardsPartition(kind="shards"),
     ShardsPartition(kind="shards", shards_per_rank=7),
 ]
-TARGETS = np.random.default_rng(3).permutation(np.repeat(np.arange(10), [100, 90, 110, 100, 100, 5, 195, 100, 103, 100]))
+TARGETS = np.random.default_rng(3).permutation(
+    np.repeat(np.arange(10), [100, 90, 110, 100, 100, 5, 195, 100, 103, 100])
+)
 
 
 def rng(seed=0):
@@ -60,7 +70,10 @@ def test_targets_are_only_read_and_labels_may_be_any_numbers(partition):
 
 @pytest.mark.parametrize("partition", EXAMPLES, ids=str)
 def test_more_ranks_than_samples_are_refused(partition):
-    with pytest.raises(InputError, match=r"world_size: must not exceed the number of training samples, 1003; got 1004"):
+    with pytest.raises(
+        InputError,
+        match=r"world_size: must not exceed the number of training samples, 1003; got 1004",
+    ):
         owners(partition, 1004)
 
 
@@ -70,13 +83,16 @@ def labels_of(owner, world_size):
 
 @pytest.mark.parametrize("world_size", [2, 10, 37, 200])
 def test_a_sorted_shard_holds_few_neighbouring_labels(world_size):
-    """A shard of n samples covers at most the labels that n - 2 samples between its ends can hold, and the two at its ends."""
+    """A shard of n samples covers at most the labels that n - 2 samples between its ends can hold,
+    and the two at its ends."""
     owner = owners(SortedPartition(kind="sorted"), world_size)
     counts = np.bincount(TARGETS)
     for labels in labels_of(owner, world_size):
         assert np.array_equal(labels, np.arange(labels[0], labels[-1] + 1))
     most = -(-len(TARGETS) // world_size)
-    frequent = [len([k for k in labels if counts[k] >= 90]) for labels in labels_of(owner, world_size)]
+    frequent = [
+        len([k for k in labels if counts[k] >= 90]) for labels in labels_of(owner, world_size)
+    ]
     assert max(frequent) <= np.ceil(most / 90) + 1
     firsts = [labels[0] for labels in labels_of(owner, world_size)]
     assert firsts == sorted(firsts)
@@ -84,7 +100,8 @@ def test_a_sorted_shard_holds_few_neighbouring_labels(world_size):
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_a_rank_of_the_shards_partition_has_the_labels_of_its_pieces(k):
-    """A piece is shorter than any frequent label, so it holds two labels at most, or three with the label of 5 samples between."""
+    """A piece is shorter than any frequent label, so it holds two labels at most, or three with the
+    label of 5 samples between."""
     owner = owners(ShardsPartition(kind="shards", shards_per_rank=k), 20)
     assert max(len(labels) for labels in labels_of(owner, 20)) <= 2 * k + 1
     assert len(labels_of(owner, 20)[0]) >= 1
@@ -94,8 +111,12 @@ def test_pieces_are_dealt_out_at_random():
     """With one piece a rank, the partition is the sorted one with the ranks' names permuted."""
     owner = owners(ShardsPartition(kind="shards", shards_per_rank=1), 17)
     held = sorted(tuple(np.sort(TARGETS[owner == rank])) for rank in range(17))
-    plain = sorted(tuple(np.sort(TARGETS[owners(SortedPartition(kind="sorted"), 17) == rank])) for rank in range(17))
-    assert sum(one == other for one, other in zip(held, plain, strict=True)) >= 5  # sizes differ by one, so cuts may
+    plain = sorted(
+        tuple(np.sort(TARGETS[owners(SortedPartition(kind="sorted"), 17) == rank]))
+        for rank in range(17)
+    )
+    # sizes differ by one, so cuts may
+    assert sum(one == other for one, other in zip(held, plain, strict=True)) >= 5
     firsts = [TARGETS[owner == rank].min() for rank in range(17)]
     assert firsts != sorted(firsts)
 
@@ -110,19 +131,36 @@ def test_label_divergence_by_hand():
 def test_dirichlet_goes_from_sorted_to_random_as_alpha_grows():
     targets = np.arange(20_000) % 10
     alphas = (1e-3, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-    skews = [label_divergence(owners(DirichletPartition(kind="dirichlet", alpha=a), 40, targets=targets), targets, 40) for a in alphas]
+    skews = [
+        label_divergence(
+            owners(DirichletPartition(kind="dirichlet", alpha=a), 40, targets=targets), targets, 40
+        )
+        for a in alphas
+    ]
     assert (np.diff(skews) < 0).all(), skews
     assert skews[0] > 0.7
     assert skews[-1] < 0.07
-    even = label_divergence(owners(RandomPartition(kind="random"), 40, targets=targets), targets, 40)
-    assert label_divergence(owners(DirichletPartition(kind="dirichlet", alpha=1e6), 40, targets=targets), targets, 40) < 1.2 * even
+    even = label_divergence(
+        owners(RandomPartition(kind="random"), 40, targets=targets), targets, 40
+    )
+    assert (
+        label_divergence(
+            owners(DirichletPartition(kind="dirichlet", alpha=1e6), 40, targets=targets),
+            targets,
+            40,
+        )
+        < 1.2 * even
+    )
 
 
 def test_dirichlet_mixes_have_the_variance_of_the_distribution():
-    """The share of a label in a rank's mix has variance p (1 - p) / (alpha K + 1); multinomial draws add p (1 - p) / n and a bit."""
+    """The share of a label in a rank's mix has variance p (1 - p) / (alpha K + 1); multinomial
+    draws add p (1 - p) / n and a bit."""
     targets, alpha, world_size = np.arange(50_000) % 10, 5.0, 100
     owner = owners(DirichletPartition(kind="dirichlet", alpha=alpha), world_size, targets=targets)
-    counts = np.bincount(owner.astype(np.int64) * 10 + targets, minlength=1000).reshape(100, 10) / 500
+    counts = (
+        np.bincount(owner.astype(np.int64) * 10 + targets, minlength=1000).reshape(100, 10) / 500
+    )
     mixes, draws = 0.09 / (10 * alpha + 1), 0.09 / 500
     assert counts.var() == pytest.approx(mixes + draws * (1 - 1 / (10 * alpha + 1)), rel=0.15)
 

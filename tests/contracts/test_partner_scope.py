@@ -1,4 +1,5 @@
-"""Partners among the ranks of a host, a leaf switch or a rack; several of them an epoch; pairs that are too alike."""
+"""Partners among the ranks of a host, a leaf switch or a rack; several of them an epoch; pairs that
+are too alike."""
 
 from typing import Any
 
@@ -22,18 +23,29 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def targets(rule: str, group: Any, importance: Any = None, lives: int = 5, seed: int = 0, **values: Any) -> Any:
-    schedule = ExchangeSchedule(partner_rule=rule, partner_scope="leaf", partner_lifetime="sample", **values)  # type: ignore[arg-type]
+def targets(
+    rule: str, group: Any, importance: Any = None, lives: int = 5, seed: int = 0, **values: Any
+) -> Any:
+    schedule = ExchangeSchedule(
+        partner_rule=rule, partner_scope="leaf", partner_lifetime="sample", **values
+    )  # type: ignore[arg-type]
     group = np.asarray(group)
     drawn = schedule.drawn(np.arange(lives), len(group), rng(seed))
-    known = rng(seed + 1).random((lives, len(group))) if importance is None else np.broadcast_to(importance, (lives, len(group)))
+    known = (
+        rng(seed + 1).random((lives, len(group)))
+        if importance is None
+        else np.broadcast_to(importance, (lives, len(group)))
+    )
     return schedule.targets(drawn, known, Places(group, group, group))
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from(RULES), st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(0, 99))
+@given(
+    st.sampled_from(RULES), st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(0, 99)
+)
 def test_partners_stay_in_their_group(rule: str, drawn: list[int], seed: int) -> None:
-    """All of them, but for those that a matching of an odd group leaves over; what is drawn is always a permutation."""
+    """All of them, but for those that a matching of an odd group leaves over; what is drawn is
+    always a permutation."""
     group = np.unique(drawn, return_inverse=True)[1]
     target = targets(rule, group, seed=seed)
     assert (np.sort(target, axis=1) == np.arange(len(group))).all()
@@ -54,37 +66,60 @@ def test_one_group_is_all_ranks(rule: str) -> None:
 
 def test_pairs_of_a_group_are_sorted_in_it() -> None:
     """By hand: ranks 0 2 4 have importances 5 1 3, ranks 1 3 5 7 have 9 2 4 8, rank 6 is alone."""
-    target = targets("importance_sorted", [0, 1, 0, 1, 0, 1, 2, 1], [5.0, 9.0, 1.0, 2.0, 3.0, 4.0, 7.0, 8.0])
+    target = targets(
+        "importance_sorted", [0, 1, 0, 1, 0, 1, 2, 1], [5.0, 9.0, 1.0, 2.0, 3.0, 4.0, 7.0, 8.0]
+    )
     assert target[0].tolist() == [2, 3, 0, 1, 4, 7, 6, 5]
 
 
 def test_a_matching_is_uniform_within_the_group() -> None:
-    """Each of the three matchings of four ranks comes a third of the time: 5 standard deviations."""
+    """Each of the three matchings of four ranks comes a third of the time: 5 standard
+    deviations."""
     target = targets("random_pairs", [0, 0, 0, 0, 1, 1], lives=3000)
     for partner in (1, 2, 3):
-        assert (target[:, 0] == partner).mean() == pytest.approx(1 / 3, abs=5 * np.sqrt(2 / 9 / 3000))
+        assert (target[:, 0] == partner).mean() == pytest.approx(
+            1 / 3, abs=5 * np.sqrt(2 / 9 / 3000)
+        )
     assert (target[:, 4] == 5).all()
 
 
 def test_pairs_that_are_too_alike_keep_their_samples() -> None:
-    """Sorted: 1 with 8, 3 with 6, 5 with 5.2, of which only the last two differ by less than a half of the higher one."""
+    """Sorted: 1 with 8, 3 with 6, 5 with 5.2, of which only the last two differ by less than a half
+    of the higher one."""
     importance = [1.0, 6.0, 5.0, 5.2, 3.0, 8.0]
     target = targets("importance_sorted", np.zeros(6, int), importance, least_difference=0.5)
     assert target[0].tolist() == [5, 4, 2, 3, 1, 0]
-    assert targets("importance_sorted", np.zeros(6, int), importance, least_difference=0.51)[0].tolist() == [5, 1, 2, 3, 4, 0]
-    assert (targets("importance_sorted", np.zeros(6, int), np.ones(6), least_difference=0.1) == np.arange(6)).all()
+    assert targets("importance_sorted", np.zeros(6, int), importance, least_difference=0.51)[
+        0
+    ].tolist() == [5, 1, 2, 3, 4, 0]
+    assert (
+        targets("importance_sorted", np.zeros(6, int), np.ones(6), least_difference=0.1)
+        == np.arange(6)
+    ).all()
 
 
 def test_several_partners_serve_for_equal_shares_of_the_iterations() -> None:
     schedule = ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=3)
     assert schedule.lives(np.array([0, 0, 1, 2, 3, 3, 4, 5])).tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
-    assert ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=9).lives(np.array([0, 0, 1, 2])).tolist() == [0, 0, 1, 2]
-    assert ExchangeSchedule(partner_lifetime="epoch").lives(np.array([0, 0, 1, 2])).tolist() == [0, 0, 0, 0]
+    assert ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=9).lives(
+        np.array([0, 0, 1, 2])
+    ).tolist() == [0, 0, 1, 2]
+    assert ExchangeSchedule(partner_lifetime="epoch").lives(np.array([0, 0, 1, 2])).tolist() == [
+        0,
+        0,
+        0,
+        0,
+    ]
     assert ExchangeSchedule(partner_lifetime="epoch").lives(np.zeros(0, int)).tolist() == []
 
 
 @pytest.mark.parametrize(
-    "change", [{"least_difference": 0.1}, {"partners_per_epoch": 2}, {"partners_per_epoch": 2, "partner_lifetime": "iteration"}]
+    "change",
+    [
+        {"least_difference": 0.1},
+        {"partners_per_epoch": 2},
+        {"partners_per_epoch": 2, "partner_lifetime": "iteration"},
+    ],
 )
 def test_what_would_have_no_effect_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="can be set only where"):
@@ -92,15 +127,22 @@ def test_what_would_have_no_effect_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_partners_of_a_scope_need_the_places() -> None:
-    strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.5, schedule=ExchangeSchedule(partner_scope="host"))
+    strategy = PartialLocalShuffle(
+        kind="partial_local_shuffle",
+        exchange_fraction=0.5,
+        schedule=ExchangeSchedule(partner_scope="host"),
+    )
     shards = shuffled_shards(np.repeat(np.arange(4), 5), 4, rng(0))
     with pytest.raises(InputError, match="partners of the same host"):
         strategy.plan(shards, batch_size=5, iterations=1, epoch=1, importance=None, rng=rng(0))
 
 
 def test_samples_never_leave_a_scope_of_pairs_in_even_groups() -> None:
-    """With four ranks a host and partners of the same host, a sample stays on its host for ever: nothing is mixed beyond it."""
-    strategy = ImportancePair(kind="importance_pair", exchange_fraction=0.5, schedule={"partner_scope": "host"})  # type: ignore[arg-type]
+    """With four ranks a host and partners of the same host, a sample stays on its host for ever:
+    nothing is mixed beyond it."""
+    strategy = ImportancePair(
+        kind="importance_pair", exchange_fraction=0.5, schedule={"partner_scope": "host"}
+    )  # type: ignore[arg-type]
     host = np.repeat(np.arange(3), 4)
     owner = rng(0).permutation(np.repeat(np.arange(12), 10))
     first = host[owner]
@@ -108,12 +150,20 @@ def test_samples_never_leave_a_scope_of_pairs_in_even_groups() -> None:
         shards = shuffled_shards(owner, 12, rng(epoch))
         places = Places(host, host, host)
         importance = rng(epoch).random(120)
-        plan = strategy.plan(shards, batch_size=5, iterations=2, epoch=epoch, importance=importance, rng=rng(9), places=places)
+        plan = strategy.plan(
+            shards,
+            batch_size=5,
+            iterations=2,
+            epoch=epoch,
+            importance=importance,
+            rng=rng(9),
+            places=places,
+        )
         owner = plan.apply(owner)
     assert np.array_equal(host[owner], first)
 
 
-# ---------------------------------------------------------------------------------------------------------------- places
+# ------------------------------------------------------------------------------------------- places
 
 
 def places_of(scenario: Any) -> Places:
@@ -121,7 +171,8 @@ def places_of(scenario: Any) -> Places:
 
 
 def test_places_on_abci() -> None:
-    """4 ranks a host, 34 hosts a rack; of a pair of hosts the first has its HCAs on leaves 0 and 1, the second on 2 and 3."""
+    """4 ranks a host, 34 hosts a rack; of a pair of hosts the first has its HCAs on leaves 0 and 1,
+    the second on 2 and 3."""
     places = places_of(load_scenario("abci-imagenet1k", {"world_size": 512, "sweep": {}}))
     ranks = np.arange(512)
     assert places.host.tolist() == (ranks // 4).tolist()
@@ -140,8 +191,22 @@ def test_places_on_one_switch() -> None:
 
 def test_racks_of_a_fat_tree_are_what_the_topmost_switches_join() -> None:
     """Arity 2, three levels: 8 hosts, 4 leaves, 2 pods."""
-    tree = {"kind": "fat_tree", "arity": 2, "levels": 3, "link_bandwidth": "10 GB/s", "cable_latency": "0 s", "switch_latency": "0 s"}
-    places = places_of(small(cluster__topology=tree, cluster__host__gpus=1, cluster__host__hcas=1, cluster__host__pcie_slots=1))
+    tree = {
+        "kind": "fat_tree",
+        "arity": 2,
+        "levels": 3,
+        "link_bandwidth": "10 GB/s",
+        "cable_latency": "0 s",
+        "switch_latency": "0 s",
+    }
+    places = places_of(
+        small(
+            cluster__topology=tree,
+            cluster__host__gpus=1,
+            cluster__host__hcas=1,
+            cluster__host__pcie_slots=1,
+        )
+    )
     assert places.leaf.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert places.rack.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
@@ -149,7 +214,10 @@ def test_racks_of_a_fat_tree_are_what_the_topmost_switches_join() -> None:
 def test_the_simulator_keeps_partners_in_their_scope() -> None:
     from simshuffle.plan import plan_epochs, sample_nbytes
 
-    scenario = small(cluster__host__gpus=4, workload__exchange="partial_local_shuffle:exchange_fraction=0.2,schedule.partner_scope=host")
+    scenario = small(
+        cluster__host__gpus=4,
+        workload__exchange="partial_local_shuffle:exchange_fraction=0.2,schedule.partner_scope=host",
+    )
     plan = next(plan_epochs(scenario, sample_nbytes(scenario))).exchange
     assert (plan.target // 4 == np.arange(8) // 4).all()
     assert plan.samples_moved > 0

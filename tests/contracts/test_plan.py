@@ -34,7 +34,9 @@ def scenario(exchange: str = STRATEGIES[4], **values: Any) -> Scenario:
         "workload.dataset.num_samples": 1003,
         "workload.dataset.sample_size": {"mean": "1 MB", "std": "600 kB"},
     }
-    return load_scenario("quickstart", given | {key.replace("__", "."): value for key, value in values.items()})
+    return load_scenario(
+        "quickstart", given | {key.replace("__", "."): value for key, value in values.items()}
+    )
 
 
 def plans(run: Scenario) -> tuple[Any, list[EpochPlan]]:
@@ -47,11 +49,12 @@ def exchange(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-# ------------------------------------------------------------------------------------------------------------- batches
+# ------------------------------------------------------------------------------------------ batches
 
 
 def test_every_sample_is_in_a_batch(exchange: str) -> None:
-    """1003 samples on 6 ranks: shards of 167 and 168, which are 24 batches of 7, the last one short in most of them."""
+    """1003 samples on 6 ranks: shards of 167 and 168, which are 24 batches of 7, the last one short
+    in most of them."""
     _, epochs = plans(scenario(exchange))
     assert [plan.epoch for plan in epochs] == [1, 2, 3]
     for plan in epochs:
@@ -65,20 +68,31 @@ def test_every_sample_is_in_a_batch(exchange: str) -> None:
 
 @pytest.mark.parametrize("rule", ["keep", "nearest", "drop"])
 def test_bytes_of_a_batch_are_those_of_its_samples(exchange: str, rule: str) -> None:
-    nbytes, epochs = plans(scenario(exchange, workload__last_batch=rule, workload__local_batch_size=20))
+    nbytes, epochs = plans(
+        scenario(exchange, workload__last_batch=rule, workload__local_batch_size=20)
+    )
     for plan in epochs:
         for rank in range(6):
             mine = plan.shards.order[plan.shards.start[rank] : plan.shards.start[rank + 1]]
             for iteration in range(plan.iterations):
                 batch = mine[20 * iteration : 20 * (iteration + 1)]
                 assert plan.training.samples[iteration, rank] == len(batch)
-                assert plan.training.nbytes[iteration, rank] == pytest.approx(nbytes[batch].sum(), rel=1e-9)
+                assert plan.training.nbytes[iteration, rank] == pytest.approx(
+                    nbytes[batch].sum(), rel=1e-9
+                )
 
 
 def test_remainder_of_a_shard_is_dropped_on_request() -> None:
     """167 or 168 samples are 8.4 batches of 20: 9 with the remainder, 8 without; nearest is 8."""
-    counts = {rule: plans(scenario(workload__last_batch=rule, workload__local_batch_size=20))[1][0] for rule in ("keep", "nearest", "drop")}
-    assert {rule: plan.iterations for rule, plan in counts.items()} == {"keep": 9, "nearest": 8, "drop": 8}
+    counts = {
+        rule: plans(scenario(workload__last_batch=rule, workload__local_batch_size=20))[1][0]
+        for rule in ("keep", "nearest", "drop")
+    }
+    assert {rule: plan.iterations for rule, plan in counts.items()} == {
+        "keep": 9,
+        "nearest": 8,
+        "drop": 8,
+    }
     assert set(counts["drop"].training.samples.sum(axis=0).tolist()) == {160}
 
 
@@ -91,7 +105,7 @@ def test_sizes_are_drawn_once(exchange: str) -> None:
     assert nbytes.mean() == pytest.approx(1e6, abs=4 * 6e5 / math.sqrt(1003))
 
 
-# ------------------------------------------------------------------------------------------------------------- epochs
+# ------------------------------------------------------------------------------------------- epochs
 
 
 def test_owners_go_from_epoch_to_epoch(exchange: str) -> None:
@@ -124,8 +138,11 @@ def test_plans_are_the_same_every_time_and_for_more_epochs(exchange: str) -> Non
 
 
 def test_strategies_start_from_the_same_partition() -> None:
-    """So that their runs can be compared: the same order in the first epoch of all strategies that keep shards."""
-    local, partial = (plans(scenario(exchange))[1][0].shards for exchange in ("local_shuffle", STRATEGIES[4]))
+    """So that their runs can be compared: the same order in the first epoch of all strategies that
+    keep shards."""
+    local, partial = (
+        plans(scenario(exchange))[1][0].shards for exchange in ("local_shuffle", STRATEGIES[4])
+    )
     assert np.array_equal(local.order, partial.order)
 
 
@@ -147,7 +164,7 @@ def test_bytes_sent_in_an_epoch(payload: str, each: float) -> None:
     assert exchange_nbytes(scenario("local_shuffle")) == 0
 
 
-# ------------------------------------------------------------------------------------------------------------- page caches
+# -------------------------------------------------------------------------------------- page caches
 
 
 def hit_share(plan: EpochPlan) -> float:
@@ -175,7 +192,9 @@ def test_expected_share_of_shards(strategy: str) -> None:
     run = scenario(strategy, cluster__memory__page_cache="400 MB")
     share = 400 / (1003 * 4 / 6)
     expected = share + (1 - share) * math.log(1 - share)
-    assert [cached_share(run, epoch) for epoch in (1, 2, 3)] == pytest.approx([0, expected, expected])
+    assert [cached_share(run, epoch) for epoch in (1, 2, 3)] == pytest.approx(
+        [0, expected, expected]
+    )
 
 
 @pytest.mark.parametrize("strategy", ["local_shuffle", "local_shuffle:source=pfs", *STRATEGIES[4:]])
@@ -187,7 +206,8 @@ def test_a_shard_that_fits_is_read_once(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES[:2])
 def test_cached_share_under_global_shuffle(strategy: str) -> None:
-    """Two hosts, of 4 and 2 ranks: one has seen 2/3, 8/9 ... of the set, the other 1/3, 5/9 ...; a cache of 0.6 keeps less than that."""
+    """Two hosts, of 4 and 2 ranks: one has seen 2/3, 8/9 ... of the set, the other 1/3, 5/9 ...; a
+    cache of 0.6 keeps less than that."""
     run = scenario(strategy, epochs=5, cluster__memory__page_cache="300 GB")
     seen = [2 / 3 * (1 - (1 / 3) ** e) + 1 / 3 * (1 - (2 / 3) ** e) for e in range(5)]
     assert [hit_share(plan) for plan in plans(run)[1]] == pytest.approx(seen, abs=0.05)
@@ -198,34 +218,48 @@ def test_cached_share_under_global_shuffle(strategy: str) -> None:
 
 def test_global_shuffle_hits_what_was_seen() -> None:
     """The plan against counted samples: two hosts, each reading a random half in every epoch."""
-    run = scenario("global_shuffle:source=pfs", world_size=8, epochs=6, cluster__memory__page_cache="300 GB")
+    run = scenario(
+        "global_shuffle:source=pfs", world_size=8, epochs=6, cluster__memory__page_cache="300 GB"
+    )
     seen = [set[int](), set[int]()]
     for plan in plans(run)[1]:
         for host in range(2):
-            read = set(plan.shards.order[plan.shards.start[4 * host] : plan.shards.start[4 * host + 4]].tolist())
-            assert plan.training.hit_samples[:, 4 * host : 4 * host + 4].sum() == len(read & seen[host])
+            read = set(
+                plan.shards.order[
+                    plan.shards.start[4 * host] : plan.shards.start[4 * host + 4]
+                ].tolist()
+            )
+            assert plan.training.hit_samples[:, 4 * host : 4 * host + 4].sum() == len(
+                read & seen[host]
+            )
             seen[host] |= read
         assert hit_share(plan) == pytest.approx(cached_share(run, plan.epoch), abs=0.08)
 
 
-# ------------------------------------------------------------------------------------------------------------- staging
+# ------------------------------------------------------------------------------------------ staging
 
 
 def test_staging_is_bound_by_the_ssd_of_the_fullest_host() -> None:
-    """4 of 6 ranks are on the first host: 668.7 MB at 1.325 GB/s; the file system sends all of it at 77 GB/s, which is faster."""
+    """4 of 6 ranks are on the first host: 668.7 MB at 1.325 GB/s; the file system sends all of it
+    at 77 GB/s, which is faster."""
     for strategy in ("local_shuffle", STRATEGIES[4], STRATEGIES[5]):
         assert staging_seconds(scenario(strategy)) == pytest.approx(1003e6 * 4 / 6 / 1.325e9)
 
 
 def test_staging_of_full_hosts() -> None:
     """8 ranks on two hosts: half of the set each."""
-    assert staging_seconds(scenario("local_shuffle", world_size=8)) == pytest.approx(1003e6 / 2 / 1.325e9)
+    assert staging_seconds(scenario("local_shuffle", world_size=8)) == pytest.approx(
+        1003e6 / 2 / 1.325e9
+    )
 
 
 def test_staging_of_copies() -> None:
-    """Every host reads the whole set: its SSD takes 1003 MB at 1.325 GB/s, the file system sends it twice."""
+    """Every host reads the whole set: its SSD takes 1003 MB at 1.325 GB/s, the file system sends it
+    twice."""
     assert staging_seconds(scenario("global_shuffle:source=ssd")) == pytest.approx(1003e6 / 1.325e9)
-    slow = scenario("global_shuffle:source=ssd", cluster__parallel_file_system__read_bandwidth="1 GB/s")
+    slow = scenario(
+        "global_shuffle:source=ssd", cluster__parallel_file_system__read_bandwidth="1 GB/s"
+    )
     assert staging_seconds(slow) == pytest.approx(2 * 1003e6 / 1e9)
 
 

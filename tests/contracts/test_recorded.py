@@ -16,11 +16,18 @@ from simshuffle.plan import plan_epochs, sample_nbytes
 from simshuffle.sim.simulate import simulate
 from tests.small import small
 
-PAIR = {"partner_rule": "importance_sorted", "partner_lifetime": "epoch", "samples_per_message": "iteration", "barriers": "iteration"}
+PAIR = {
+    "partner_rule": "importance_sorted",
+    "partner_lifetime": "epoch",
+    "samples_per_message": "iteration",
+    "barriers": "iteration",
+}
 EPOCHS, RANKS, SAMPLES, BATCH, ITERATIONS = 3, 8, 160, 5, 4
 
 
-def record(strategy: Any, epochs: int = EPOCHS, ranks: int = RANKS, samples: int = SAMPLES) -> RecordedPlans:
+def record(
+    strategy: Any, epochs: int = EPOCHS, ranks: int = RANKS, samples: int = SAMPLES
+) -> RecordedPlans:
     """What a training of that strategy would leave: 20 samples a rank in four iterations of 5."""
     owner = initial_owner(samples, ranks, np.random.default_rng(5))
     first, plans = owner, []
@@ -29,7 +36,14 @@ def record(strategy: Any, epochs: int = EPOCHS, ranks: int = RANKS, samples: int
         shards = strategy.shards(owner, ranks, rng)
         importance = rng.random(samples)
         iterations = -(-samples // ranks // BATCH)
-        plan = strategy.plan(shards, batch_size=BATCH, iterations=iterations, epoch=epoch, importance=importance, rng=rng)
+        plan = strategy.plan(
+            shards,
+            batch_size=BATCH,
+            iterations=iterations,
+            epoch=epoch,
+            importance=importance,
+            rng=rng,
+        )
         plans.append(plan)
         owner = plan.apply(owner)
     return RecordedPlans(first, plans)
@@ -42,12 +56,26 @@ def pair() -> ImportancePair:
 def stored(folder: Path, found: RecordedPlans, **values: Any) -> Recorded:
     path = folder / "plans.npz"
     write_plans(path, found)
-    return Recorded.model_validate({"kind": "recorded", "path": str(path), "exchange_fraction": 0.3, "schedule": PAIR, **values})
+    return Recorded.model_validate(
+        {
+            "kind": "recorded",
+            "path": str(path),
+            "exchange_fraction": 0.3,
+            "schedule": PAIR,
+            **values,
+        }
+    )
 
 
 def scenario(replay: Recorded, **values: Any) -> Any:
-    base = {"workload__local_batch_size": BATCH, "workload__dataset__num_samples": SAMPLES, "epochs": EPOCHS}
-    return small(workload__exchange=replay.model_dump(mode="json", exclude_none=True), **(base | values))
+    base = {
+        "workload__local_batch_size": BATCH,
+        "workload__dataset__num_samples": SAMPLES,
+        "epochs": EPOCHS,
+    }
+    return small(
+        workload__exchange=replay.model_dump(mode="json", exclude_none=True), **(base | values)
+    )
 
 
 def test_one_to_one_every_sample_goes_where_it_went(tmp_path: Path) -> None:
@@ -64,9 +92,15 @@ def test_one_to_one_every_sample_goes_where_it_went(tmp_path: Path) -> None:
 
 
 def test_a_replay_takes_as_long_as_the_strategy_itself(tmp_path: Path) -> None:
-    """The simulator's own plan, recorded and replayed: the same phases to the last, but for the importance, which is not measured again."""
+    """The simulator's own plan, recorded and replayed: the same phases to the last, but for the
+    importance, which is not measured again."""
     strategy = {"kind": "importance_pair", "exchange_fraction": 0.3, "lagging": True}
-    own = small(workload__exchange=strategy, workload__local_batch_size=BATCH, workload__dataset__num_samples=SAMPLES, epochs=EPOCHS)
+    own = small(
+        workload__exchange=strategy,
+        workload__local_batch_size=BATCH,
+        workload__dataset__num_samples=SAMPLES,
+        epochs=EPOCHS,
+    )
     plans = list(plan_epochs(own, sample_nbytes(own)))
     owner = np.empty(SAMPLES, np.int32)
     owner[plans[0].shards.order] = np.repeat(np.arange(RANKS), plans[0].shards.sizes)
@@ -77,12 +111,25 @@ def test_a_replay_takes_as_long_as_the_strategy_itself(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 40), st.booleans())
-def test_scaled_up_every_recorded_sample_stands_for_others(tmp_path_factory: Any, each: int, copies: int, rest: int, paired: bool) -> None:
-    """Undone by the rule, each epoch's plan is the recorded one, as often as it was copied; what is beyond the multiple stays."""
-    strategy = pair() if paired else PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.3)
+def test_scaled_up_every_recorded_sample_stands_for_others(
+    tmp_path_factory: Any, each: int, copies: int, rest: int, paired: bool
+) -> None:
+    """Undone by the rule, each epoch's plan is the recorded one, as often as it was copied; what is
+    beyond the multiple stays."""
+    strategy = (
+        pair()
+        if paired
+        else PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.3)
+    )
     found = record(strategy)
     schedule = PAIR if paired else {}
-    replay = stored(tmp_path_factory.mktemp("plans"), found, samples_each=each, ranks_each=copies, schedule=schedule)
+    replay = stored(
+        tmp_path_factory.mktemp("plans"),
+        found,
+        samples_each=each,
+        ranks_each=copies,
+        schedule=schedule,
+    )
     count, ranks = SAMPLES * each * copies + rest, RANKS * copies
     owner = replay.first_owner(count, ranks, np.random.default_rng(0))
     placed = replay._placed(RANKS)
@@ -90,25 +137,39 @@ def test_scaled_up_every_recorded_sample_stands_for_others(tmp_path_factory: Any
     for epoch, recorded in enumerate(found.plans, 1):
         rng = np.random.default_rng(epoch)
         shards = replay.shards(owner, ranks, rng)
-        plan = replay.plan(shards, batch_size=BATCH * each, iterations=ITERATIONS, epoch=epoch, importance=None, rng=rng)
+        plan = replay.plan(
+            shards,
+            batch_size=BATCH * each,
+            iterations=ITERATIONS,
+            epoch=epoch,
+            importance=None,
+            rng=rng,
+        )
         assert (np.sort(plan.target, axis=1) == np.arange(ranks)).all()
-        assert np.array_equal(owner[plan.sample], np.broadcast_to(np.arange(ranks), plan.sample.shape))
+        assert np.array_equal(
+            owner[plan.sample], np.broadcast_to(np.arange(ranks), plan.sample.shape)
+        )
         for copy, at in enumerate(placed):
             sample = plan.sample[:, at] // each - copy * SAMPLES
             assert np.array_equal(sample, np.repeat(recorded.sample, each, axis=0))
             assert np.array_equal(plan.target[:, at], at[np.repeat(recorded.target, each, axis=0)])
-        assert np.array_equal(plan.sample[:, 0] % each, np.tile(np.arange(each), len(recorded.sample)))
+        assert np.array_equal(
+            plan.sample[:, 0] % each, np.tile(np.arange(each), len(recorded.sample))
+        )
         together = plan.message[1:] == plan.message[:-1]
         assert (plan.target[1:][together] == plan.target[:-1][together]).all()
         assert (plan.iteration[1:][together] == plan.iteration[:-1][together]).all()
         after = plan.apply(owner)
-        assert np.array_equal(np.bincount(after, minlength=ranks), np.bincount(owner, minlength=ranks))
+        assert np.array_equal(
+            np.bincount(after, minlength=ranks), np.bincount(owner, minlength=ranks)
+        )
         assert np.array_equal(after[count - rest :], owner[count - rest :])
         owner = after
 
 
 def test_a_scaled_replay_keeps_the_pace_of_the_target(tmp_path: Path) -> None:
-    """6 samples of 20 in an epoch, each standing for two, in 8 iterations of batch 5: 1.5 an iteration, by floor with carry."""
+    """6 samples of 20 in an epoch, each standing for two, in 8 iterations of batch 5: 1.5 an
+    iteration, by floor with carry."""
     replay = stored(tmp_path, record(pair()), samples_each=2)
     of = scenario(replay, workload__dataset__num_samples=2 * SAMPLES)
     plan = next(plan_epochs(of, sample_nbytes(of))).exchange
@@ -117,11 +178,16 @@ def test_a_scaled_replay_keeps_the_pace_of_the_target(tmp_path: Path) -> None:
 
 
 def test_a_message_ends_where_the_partners_change(tmp_path: Path) -> None:
-    """One partner for each of four iterations of 1.5 samples; in 8 iterations, each standing for two, some have samples of two partners."""
+    """One partner for each of four iterations of 1.5 samples; in 8 iterations, each standing for
+    two, some have samples of two partners."""
     schedule = {"partner_lifetime": "iteration", "samples_per_message": "iteration"}
-    strategy = PartialLocalShuffle.model_validate({"kind": "partial_local_shuffle", "exchange_fraction": 0.3, "schedule": schedule})
+    strategy = PartialLocalShuffle.model_validate(
+        {"kind": "partial_local_shuffle", "exchange_fraction": 0.3, "schedule": schedule}
+    )
     replay = stored(tmp_path, record(strategy), samples_each=2, schedule=schedule)
-    of = scenario(replay, workload__dataset__num_samples=2 * SAMPLES, workload__local_batch_size=2 * BATCH)
+    of = scenario(
+        replay, workload__dataset__num_samples=2 * SAMPLES, workload__local_batch_size=2 * BATCH
+    )
     plan = next(plan_epochs(of, sample_nbytes(of))).exchange
     changes = (plan.target[1:] != plan.target[:-1]).any(axis=1)
     assert changes.sum() == 3
@@ -130,14 +196,21 @@ def test_a_message_ends_where_the_partners_change(tmp_path: Path) -> None:
 
 
 def test_an_epoch_without_exchange(tmp_path: Path) -> None:
-    replay = stored(tmp_path, record(PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.0)), exchange_fraction=0)
+    replay = stored(
+        tmp_path,
+        record(PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.0)),
+        exchange_fraction=0,
+    )
     of = scenario(replay)
     assert [plan.exchange.samples_moved for plan in plan_epochs(of, sample_nbytes(of))] == [0, 0, 0]
     simulate(of)
 
 
 def test_the_inference_pass_is_timed_if_it_was_made(tmp_path: Path) -> None:
-    with_pass, without = (scenario(stored(tmp_path, record(pair()), measures_importance=flag)) for flag in (True, False))
+    with_pass, without = (
+        scenario(stored(tmp_path, record(pair()), measures_importance=flag))
+        for flag in (True, False)
+    )
     assert next(plan_epochs(with_pass, sample_nbytes(with_pass))).inference is not None
     assert next(plan_epochs(without, sample_nbytes(without))).inference is None
 
@@ -146,7 +219,10 @@ def test_the_inference_pass_is_timed_if_it_was_made(tmp_path: Path) -> None:
     ("values", "text"),
     [
         ({"world_size": 16}, "world_size: must be 1 times the 8 ranks that were recorded; got 16"),
-        ({"workload__dataset__num_samples": 159}, "workload.dataset.num_samples: must be at least 1 times the 160 samples"),
+        (
+            {"workload__dataset__num_samples": 159},
+            "workload.dataset.num_samples: must be at least 1 times the 160 samples",
+        ),
         ({"epochs": 4}, "epochs: must be at most the 3 that were recorded; got 4"),
     ],
 )
@@ -171,7 +247,9 @@ def test_files_that_are_missing_damaged_or_changed_are_named(tmp_path: Path) -> 
         replay.recorded()
 
 
-def test_the_path_of_a_scenario_file_is_taken_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_a_scenario_file_is_taken_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from simshuffle.scenario import load_scenario
 
     replay = stored(tmp_path, record(pair()))
@@ -179,4 +257,6 @@ def test_the_path_of_a_scenario_file_is_taken_from_its_folder(tmp_path: Path, mo
     (tmp_path / "replay.yaml").write_text(text)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert load_scenario(str(tmp_path / "replay.yaml")).workload.exchange.path == str(tmp_path / "plans.npz")  # type: ignore[union-attr]
+    assert load_scenario(str(tmp_path / "replay.yaml")).workload.exchange.path == str(
+        tmp_path / "plans.npz"
+    )  # type: ignore[union-attr]

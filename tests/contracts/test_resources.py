@@ -20,10 +20,16 @@ ABCI = load_scenario("quickstart").cluster
 NS = 1e-9
 
 
-def cluster(topology: Any, *, gpus: int = 1, hcas: int = 1, slots: int = 1, **changes: Any) -> Cluster:
+def cluster(
+    topology: Any, *, gpus: int = 1, hcas: int = 1, slots: int = 1, **changes: Any
+) -> Cluster:
     """ABCI with another network and other hosts."""
     host = ABCI.host.model_copy(update={"gpus": gpus, "hcas": hcas, "pcie_slots": slots})
-    return Cluster.model_validate(ABCI.model_copy(update={"topology": topology, "host": host, **changes}).model_dump(mode="json"))
+    return Cluster.model_validate(
+        ABCI.model_copy(update={"topology": topology, "host": host, **changes}).model_dump(
+            mode="json"
+        )
+    )
 
 
 CLUSTERS = {
@@ -104,7 +110,7 @@ def machine(request: pytest.FixtureRequest) -> Machine:
     return Machine(*CLUSTERS[request.param])
 
 
-# ------------------------------------------------------------------------------------------------------------- the table
+# ---------------------------------------------------------------------------------------- the table
 
 
 def check_table(machine: Machine) -> None:
@@ -139,7 +145,9 @@ def test_capacities_are_those_of_the_cluster() -> None:
     machine = Machine(ABCI, 8)
     capacity = dict(zip(machine.names, machine.res.links.capacity.tolist(), strict=True))
     for host in ("h0000", "h0001"):
-        assert {capacity[f"{host}.pcie_{way}{slot}"] for way in ("in", "out") for slot in range(2)} == {16e9}
+        assert {
+            capacity[f"{host}.pcie_{way}{slot}"] for way in ("in", "out") for slot in range(2)
+        } == {16e9}
         assert {capacity[f"{host}.nvlink{gpu}"] for gpu in range(4)} == {50e9}
         assert capacity[f"{host}.memory"] == 256e9
         assert capacity[f"{host}.ssd"] == 1.0
@@ -147,10 +155,14 @@ def test_capacities_are_those_of_the_cluster() -> None:
     assert "h0002.ssd" not in capacity
     assert capacity["pfs.bandwidth"] == 77e9
     assert capacity["pfs.open"] == 43e3
-    assert {capacity[name] for name, tier in zip(machine.names, machine.res.links.tiers, strict=True) if tier == "leaf>fbb"} == {12.5e9}
+    assert {
+        capacity[name]
+        for name, tier in zip(machine.names, machine.res.links.tiers, strict=True)
+        if tier == "leaf>fbb"
+    } == {12.5e9}
 
 
-# ------------------------------------------------------------------------------------------------------------- ranks
+# -------------------------------------------------------------------------------------------- ranks
 
 
 def test_ranks_fill_hosts_one_after_the_other(machine: Machine) -> None:
@@ -159,7 +171,9 @@ def test_ranks_fill_hosts_one_after_the_other(machine: Machine) -> None:
     assert res.host_of.tolist() == [rank // gpus for rank in machine.ranks]
     assert res.gpu_of.tolist() == [rank % gpus for rank in machine.ranks]
     assert res.rail_of.tolist() == [machine.hca_of(rank) for rank in machine.ranks.tolist()]
-    assert [res.slot_of(rank) for rank in machine.ranks.tolist()] == [machine.slot_of(rank) for rank in machine.ranks.tolist()]
+    assert [res.slot_of(rank) for rank in machine.ranks.tolist()] == [
+        machine.slot_of(rank) for rank in machine.ranks.tolist()
+    ]
 
 
 def test_gpus_of_abci_share_hcas_in_pairs() -> None:
@@ -180,7 +194,7 @@ def test_scattered_placement_draws_hosts() -> None:
     assert np.mean(numbers) == pytest.approx(1087 / 2, abs=5 * 1088 / np.sqrt(12 * len(numbers)))
 
 
-# ------------------------------------------------------------------------------------------------------------- messages
+# ----------------------------------------------------------------------------------------- messages
 
 
 def test_message_inside_a_host_uses_its_memory_only(machine: Machine) -> None:
@@ -205,12 +219,17 @@ def test_message_between_hosts_uses_the_hcas_of_both_ranks(machine: Machine) -> 
 
 
 def test_leaf_switches_of_abci_ranks() -> None:
-    """Even hosts: GPUs 0, 1 through HCA 0 on leaf 0, GPUs 2, 3 through HCA 1 on leaf 1; odd hosts: leaves 2 and 3."""
+    """Even hosts: GPUs 0, 1 through HCA 0 on leaf 0, GPUs 2, 3 through HCA 1 on leaf 1; odd hosts:
+    leaves 2 and 3."""
     machine = Machine(ABCI, 4 * 36)
     routes, _ = machine.res.message(np.arange(8), np.full(8, 4 * 35))
-    assert [path(machine.route(row))[1] for row in routes] == [f"r00.leaf{leaf}" for leaf in (0, 0, 1, 1, 2, 2, 3, 3)]
+    assert [path(machine.route(row))[1] for row in routes] == [
+        f"r00.leaf{leaf}" for leaf in (0, 0, 1, 1, 2, 2, 3, 3)
+    ]
     routes, _ = machine.res.message(np.full(8, 0), np.arange(4 * 34, 4 * 36))
-    assert [path(machine.route(row))[-2] for row in routes] == [f"r01.leaf{leaf}" for leaf in (0, 0, 1, 1, 2, 2, 3, 3)]
+    assert [path(machine.route(row))[-2] for row in routes] == [
+        f"r01.leaf{leaf}" for leaf in (0, 0, 1, 1, 2, 2, 3, 3)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +255,9 @@ def test_latencies_on_a_fat_tree() -> None:
     """Cables of 26 ns and switches of 90 ns: 2 + 1, 4 + 3 and 6 + 5 of them."""
     machine = Machine(cluster(fat_tree(3, 2)), 8)
     _, latencies = machine.res.message(np.zeros(3, int), np.array([1, 2, 4]))
-    assert latencies == pytest.approx(np.array([2 * 26 + 90, 4 * 26 + 3 * 90, 6 * 26 + 5 * 90]) * NS, rel=1e-12)
+    assert latencies == pytest.approx(
+        np.array([2 * 26 + 90, 4 * 26 + 3 * 90, 6 * 26 + 5 * 90]) * NS, rel=1e-12
+    )
 
 
 def test_no_messages() -> None:
@@ -245,7 +266,7 @@ def test_no_messages() -> None:
     assert routes.shape[0] == latency.shape[0] == 0
 
 
-# ------------------------------------------------------------------------------------------------------------- gradients
+# ---------------------------------------------------------------------------------------- gradients
 
 
 def test_gradient_inside_a_host_uses_nvlink_only(machine: Machine) -> None:
@@ -254,7 +275,9 @@ def test_gradient_inside_a_host_uses_nvlink_only(machine: Machine) -> None:
     routes = machine.res.gradient(src[inside], dst[inside], np.zeros(inside.sum(), np.int32))
     for rank, row in zip(src[inside].tolist(), routes, strict=True):
         gpu = rank % machine.host.gpus
-        assert machine.route(row) == [several(f"{machine.host_of(rank)}.nvlink", machine.host.gpus, gpu)]
+        assert machine.route(row) == [
+            several(f"{machine.host_of(rank)}.nvlink", machine.host.gpus, gpu)
+        ]
 
 
 def test_gradient_between_hosts_starts_and_ends_with_pcie(machine: Machine) -> None:
@@ -274,7 +297,7 @@ def test_gradient_between_hosts_starts_and_ends_with_pcie(machine: Machine) -> N
             assert (nodes[0], nodes[-1]) == (here, there)
 
 
-# ------------------------------------------------------------------------------------------------------------- reads
+# -------------------------------------------------------------------------------------------- reads
 
 
 def test_reads_come_from_the_file_system_to_the_hca_of_the_rank(machine: Machine) -> None:
@@ -299,11 +322,13 @@ def test_latency_of_reads_on_abci() -> None:
 def test_reads_reach_a_single_switch() -> None:
     machine = Machine(cluster(star(3)), 3)
     routes, latencies = machine.res.pfs_read()
-    assert [path(machine.route(row)[1:]) for row in routes] == [["pfs", "pfs.switch", "switch", f"h000{i}"] for i in range(3)]
+    assert [path(machine.route(row)[1:]) for row in routes] == [
+        ["pfs", "pfs.switch", "switch", f"h000{i}"] for i in range(3)
+    ]
     assert latencies == pytest.approx(np.full(3, (2 * 26 + 90) * NS), rel=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def test_storage_of_a_custom_network_is_kept() -> None:
@@ -321,5 +346,7 @@ def test_same_routes_every_time(machine: Machine) -> None:
     again = Resources(machine.res.cluster, len(machine.ranks), np.random.default_rng(0))
     assert again.links.names == machine.names
     src, dst = machine.pairs()
-    assert np.array_equal(again.message(src[::-1], dst[::-1])[0][::-1], machine.res.message(src, dst)[0])
+    assert np.array_equal(
+        again.message(src[::-1], dst[::-1])[0][::-1], machine.res.message(src, dst)[0]
+    )
     assert np.array_equal(again.pfs_read()[0], machine.res.pfs_read()[0])

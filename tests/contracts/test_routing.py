@@ -1,4 +1,5 @@
-"""Routes are shortest paths, the same for a destination whatever else is asked, and as even and free of contention as D-mod-K is."""
+"""Routes are shortest paths, the same for a destination whatever else is asked, and as even and
+free of contention as D-mod-K is."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simshuffle.topology import FatTree
-from simshuffle.topology.graph import Graph, add_host, add_switch, attach_storage, connect, graph_problems
+from simshuffle.topology.graph import (
+    Graph,
+    add_host,
+    add_switch,
+    attach_storage,
+    connect,
+    graph_problems,
+)
 from simshuffle.topology.routing import ForwardingTable, directed_links
 from tests.strategies import abci, fat_tree, star, trees
 
@@ -71,7 +79,8 @@ def with_storage(topology: Any) -> Any:
 
 
 def ring_of_switches(count: int, every: int = 1) -> Any:
-    """A network that is no tree: each switch has two neighbours, and one in ``every`` has a host."""
+    """A network that is no tree: each switch has two neighbours, and one in ``every`` has a
+    host."""
     graph = Graph()
     for i in range(count):
         add_switch(graph, f"s{i}", "leaf", 9e-8)
@@ -122,15 +131,19 @@ def net(request: pytest.FixtureRequest) -> Net:
     return Net(GRAPHS[request.param]())
 
 
-# ------------------------------------------------------------------------------------------------------------- links
+# -------------------------------------------------------------------------------------------- links
 
 
 def check_links(graph: Any) -> None:
     links, between = directed_links(graph)
     count = 2 * graph.number_of_edges()
-    assert len(links.names) == len(set(links.names)) == len(links.tiers) == len(links.target) == count
+    assert (
+        len(links.names) == len(set(links.names)) == len(links.tiers) == len(links.target) == count
+    )
     assert links.capacity.shape == links.latency.shape == (count,)
-    assert sorted(number for numbers in between.values() for number in numbers) == list(range(count))
+    assert sorted(number for numbers in between.values() for number in numbers) == list(
+        range(count)
+    )
     for (a, b), numbers in between.items():
         assert len(numbers) == graph.number_of_edges(a, b)
         for number, data in zip(numbers, graph[a][b].values(), strict=True):
@@ -138,7 +151,9 @@ def check_links(graph: Any) -> None:
             assert links.tiers[number] == f"{graph.nodes[a]['tier']}>{graph.nodes[b]['tier']}"
             assert links.target[number] == b
             assert links.capacity[number] == data["bandwidth"]
-            assert links.latency[number] == pytest.approx(data["latency"] + graph.nodes[b]["latency"], rel=1e-12)
+            assert links.latency[number] == pytest.approx(
+                data["latency"] + graph.nodes[b]["latency"], rel=1e-12
+            )
 
 
 def test_every_cable_is_two_links(net: Net) -> None:
@@ -153,12 +168,14 @@ def test_every_cable_is_two_links_on_any_tree(topology: Any) -> None:
     check_links(with_storage(topology))
 
 
-# ------------------------------------------------------------------------------------------------------------- paths
+# -------------------------------------------------------------------------------------------- paths
 
 
 def check_routes(net: Net, src: Ints, dst: Ints) -> None:
     """From host to host through switches only, over no more links than needed."""
-    switches = nx.Graph(net.graph.subgraph([n for n, k in net.graph.nodes(data="kind") if k == "switch"]))
+    switches = nx.Graph(
+        net.graph.subgraph([n for n, k in net.graph.nodes(data="kind") if k == "switch"])
+    )
     distance = dict(nx.all_pairs_shortest_path_length(switches))
     for a, b, route in zip(src.tolist(), dst.tolist(), net.table.routes(src, dst), strict=True):
         path = net.path(route)
@@ -172,12 +189,18 @@ def test_routes_are_shortest_paths(net: Net) -> None:
 
 
 def test_routes_between_hosts_do_not_change_with_storage(net: Net) -> None:
-    """The switch of a file system belongs to it: nothing else passes it, and it draws no other traffic to it."""
+    """The switch of a file system belongs to it: nothing else passes it, and it draws no other
+    traffic to it."""
     before = net.table.routes(*net.pairs())
     attach_storage(net.graph, "pfs", bandwidth=12.5e9, latency=26e-9, links=2)
     after = Net(net.graph)
-    names = [[[table.links.names[i] for i in route if i >= 0] for route in routes] for table, routes in
-             ((net.table, before), (after.table, after.table.routes(*after.pairs())))]  # fmt: skip
+    names = [
+        [[table.links.names[i] for i in route if i >= 0] for route in routes]
+        for table, routes in (
+            (net.table, before),
+            (after.table, after.table.routes(*after.pairs())),
+        )
+    ]
     assert names[1] == names[0]
 
 
@@ -205,7 +228,10 @@ def test_ports_of_a_host_are_its_links(net: Net) -> None:
 
 def test_ports_are_numbered_leaf_switch_by_leaf_switch(net: Net) -> None:
     order = {node: i for i, node in enumerate(net.graph)}
-    entered = [net.ends[int(net.table.routes(np.array([p], np.int32), net.ports[:1])[0, 0])][1] for p in net.ports]
+    entered = [
+        net.ends[int(net.table.routes(np.array([p], np.int32), net.ports[:1])[0, 0])][1]
+        for p in net.ports
+    ]
     assert list(net.ports) == list(range(len(net.ports)))
     assert [order[leaf] for leaf in entered] == sorted(order[leaf] for leaf in entered)
 
@@ -233,7 +259,7 @@ def test_no_routes_for_no_pairs(net: Net) -> None:
     assert net.table.latencies(net.table.routes(none, none)).shape == (0,)
 
 
-# ------------------------------------------------------------------------------------------------------------- static
+# ------------------------------------------------------------------------------------------- static
 
 
 @settings(max_examples=30, deadline=None)
@@ -274,14 +300,27 @@ def test_never_up_after_down(topology: Any) -> None:
 
 @pytest.mark.parametrize(("levels", "arity"), FULL)
 def test_up_links_follow_d_mod_k(levels: int, arity: int) -> None:
-    """At height l (leaves 0) traffic for port j goes up through link (j // K^l) mod K, links in the order of the parents."""
+    """At height l (leaves 0) traffic for port j goes up through link (j // K^l) mod K, links in the
+    order of the parents."""
     check_d_mod_k(fat_tree(levels, arity))
 
 
 @pytest.mark.parametrize(
     "topology",
-    [fat_tree(3, 4, taper=2), fat_tree(2, 6, taper=3), fat_tree(3, 3, hosts=14), fat_tree(4, 2, hosts=9), fat_tree(4, 2, hosts=13)],
-    ids=["tapered, 3 levels", "tapered, 2 levels", "3 levels cut to 14", "4 levels cut to 9", "4 levels cut to 13"],
+    [
+        fat_tree(3, 4, taper=2),
+        fat_tree(2, 6, taper=3),
+        fat_tree(3, 3, hosts=14),
+        fat_tree(4, 2, hosts=9),
+        fat_tree(4, 2, hosts=13),
+    ],
+    ids=[
+        "tapered, 3 levels",
+        "tapered, 2 levels",
+        "3 levels cut to 14",
+        "4 levels cut to 9",
+        "4 levels cut to 13",
+    ],
 )
 def test_up_links_follow_d_mod_k_on_other_trees(topology: FatTree) -> None:
     check_d_mod_k(topology)
@@ -298,7 +337,11 @@ def check_d_mod_k(topology: FatTree) -> None:
         heights = net.heights(path)
         for a, b in list(pairwise(path))[1 : heights.index(max(heights))]:
             height = tier.index(net.graph.nodes[a]["tier"])
-            above = [n for n in net.graph.neighbors(a) if HEIGHT[net.graph.nodes[n]["tier"]] > HEIGHT[net.graph.nodes[a]["tier"]]]
+            above = [
+                n
+                for n in net.graph.neighbors(a)
+                if HEIGHT[net.graph.nodes[n]["tier"]] > HEIGHT[net.graph.nodes[a]["tier"]]
+            ]
             stride = int(np.prod(parents[:height]))
             assert len(above) == parents[height]
             assert b == above[(goal // stride) % len(above)]
@@ -306,12 +349,13 @@ def check_d_mod_k(topology: FatTree) -> None:
     assert checked
 
 
-# ------------------------------------------------------------------------------------------------------------- even loads
+# --------------------------------------------------------------------------------------- even loads
 
 
 @pytest.mark.parametrize(("levels", "arity"), FULL)
 def test_uniform_traffic_loads_all_links_of_a_level_equally(levels: int, arity: int) -> None:
-    """All pairs on a k-ary n-tree: a link above subtrees of s hosts carries s (N - s) / s flows, up and down."""
+    """All pairs on a k-ary n-tree: a link above subtrees of s hosts carries s (N - s) / s flows, up
+    and down."""
     topology = fat_tree(levels, arity)
     net = Net(topology.graph())
     load = net.load(*net.pairs())
@@ -322,8 +366,12 @@ def test_uniform_traffic_loads_all_links_of_a_level_equally(levels: int, arity: 
             assert set(load[net.of_tier(name)].tolist()) == {hosts - arity**height}
 
 
-@pytest.mark.parametrize(("levels", "arity", "taper"), [(2, 4, 1), (2, 4, 2), (3, 2, 1), (3, 3, 1), (3, 4, 2), (4, 2, 1)])
-def test_reads_from_storage_load_all_links_of_a_level_equally(levels: int, arity: int, taper: int) -> None:
+@pytest.mark.parametrize(
+    ("levels", "arity", "taper"), [(2, 4, 1), (2, 4, 2), (3, 2, 1), (3, 3, 1), (3, 4, 2), (4, 2, 1)]
+)
+def test_reads_from_storage_load_all_links_of_a_level_equally(
+    levels: int, arity: int, taper: int
+) -> None:
     """Every port has a chain of links of its own down the tree, whoever sends."""
     net = Net(with_storage(fat_tree(levels, arity, taper=taper)))
     load = net.load(np.full(len(net.ports), net.storage_ports[0], np.int32), net.ports)
@@ -334,8 +382,9 @@ def test_reads_from_storage_load_all_links_of_a_level_equally(levels: int, arity
 
 
 def test_uniform_traffic_on_abci() -> None:
-    """All pairs of 2176 HCAs. From a spine to an FBB switch a link serves 2 or 3 of the rack's 68 destinations (68 / 24), each of them
-    from the 31 x 68 HCAs outside; from an FBB switch to a leaf switch, 18 links serve 17 destinations."""
+    """All pairs of 2176 HCAs. From a spine to an FBB switch a link serves 2 or 3 of the rack's 68
+    destinations (68 / 24), each of them from the 31 x 68 HCAs outside; from an FBB switch to a leaf
+    switch, 18 links serve 17 destinations."""
     net = Net(abci().graph())
     load = np.zeros(len(net.ends), np.int64)
     for part in np.array_split(net.ports, 8):
@@ -351,19 +400,32 @@ def test_uniform_traffic_on_abci() -> None:
     for tier in ("leaf>fbb", "fbb>spine"):
         up = load[net.of_tier(tier)]
         assert np.abs(up / up.mean() - 1).max() <= 0.03, tier
-    assert set(load[net.of_tier("host>leaf")].tolist()) == set(load[net.of_tier("leaf>host")].tolist()) == {2175}
+    assert (
+        set(load[net.of_tier("host>leaf")].tolist())
+        == set(load[net.of_tier("leaf>host")].tolist())
+        == {2175}
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- contention
+# --------------------------------------------------------------------------------------- contention
 
 
 @pytest.mark.parametrize(
     "topology",
-    [fat_tree(2, 3), fat_tree(2, 4), fat_tree(2, 6), fat_tree(2, 4, hosts=24), fat_tree(3, 2), fat_tree(3, 3), fat_tree(3, 4)],
+    [
+        fat_tree(2, 3),
+        fat_tree(2, 4),
+        fat_tree(2, 6),
+        fat_tree(2, 4, hosts=24),
+        fat_tree(3, 2),
+        fat_tree(3, 3),
+        fat_tree(3, 4),
+    ],
     ids=["3x3", "4x4", "6x6", "4x6", "2x2x2", "3x3x3", "4x4x4"],
 )
 def test_every_shift_is_free_of_contention(topology: FatTree) -> None:
-    """Under D-mod-K, no two flows of a permutation i -> i + s share a link of a full-bisection fat tree (Zahavi, JPDC 2012)."""
+    """Under D-mod-K, no two flows of a permutation i -> i + s share a link of a full-bisection fat
+    tree (Zahavi, JPDC 2012)."""
     net = Net(topology.graph())
     count = len(net.ports)
     for shift in range(1, count):
@@ -381,12 +443,17 @@ def share(net: Net, src: Ints, dst: Ints) -> float:
     ("arity", "leaves", "permutation", "both_ways", "one_way"),
     [(18, 36, 0.664, 0.663, 0.808), (12, 24, 0.680, 0.676, 0.820), (18, 18, 0.687, 0.685, 0.823)],
 )
-def test_share_of_random_traffic(arity: int, leaves: int, permutation: float, both_ways: float, one_way: float) -> None:
-    """The effective bisection bandwidth of Hoefler, Schneider & Lumsdaine (Cluster 2008), who found 55 to 60 % on InfiniBand fat trees.
+def test_share_of_random_traffic(
+    arity: int, leaves: int, permutation: float, both_ways: float, one_way: float
+) -> None:
+    """The effective bisection bandwidth of Hoefler, Schneider & Lumsdaine (Cluster 2008), who found
+    55 to 60 % on InfiniBand fat trees.
 
-    A random permutation of the hosts; the first half sends to the second, one way or both ways; and the permutation itself as traffic.
-    A flow gets 1 / (largest number of flows on a link of its route). The expected values come from an independent Monte-Carlo of
-    D-mod-K routing (200 draws), which gives 0.51 to 0.54 and 0.68 to 0.70 for random static routes, so that other routing does not pass.
+    A random permutation of the hosts; the first half sends to the second, one way or both ways; and
+    the permutation itself as traffic. A flow gets 1 / (largest number of flows on a link of its
+    route). The expected values come from an independent Monte-Carlo of D-mod-K routing (200 draws),
+    which gives 0.51 to 0.54 and 0.68 to 0.70 for random static routes, so that other routing does
+    not pass.
     """
     net = Net(fat_tree(2, arity, hosts=arity * leaves).graph())
     rng = np.random.default_rng(2008)
@@ -405,7 +472,8 @@ def test_share_of_random_traffic(arity: int, leaves: int, permutation: float, bo
 
 
 def test_tapered_tree_shares_its_uplinks() -> None:
-    """All hosts of a leaf switch with a third of the links up send elsewhere: each gets a third, by integer division of the ports."""
+    """All hosts of a leaf switch with a third of the links up send elsewhere: each gets a third, by
+    integer division of the ports."""
     net = Net(fat_tree(2, 6, taper=3).graph())
     assert share(net, net.ports, np.roll(net.ports, -6)) == pytest.approx(1 / 3)
 

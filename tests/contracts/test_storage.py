@@ -20,15 +20,22 @@ QUICKSTART = load_scenario("quickstart").workload
 
 
 def ssd(read: str = "2 GB/s", write: str = "1 GB/s") -> LocalSsd:
-    values = {"capacity": "1 TB", "read_bandwidth": read, "write_bandwidth": write, "latency": "80 us"}
+    values = {
+        "capacity": "1 TB",
+        "read_bandwidth": read,
+        "write_bandwidth": write,
+        "latency": "80 us",
+    }
     return LocalSsd.model_validate(values)
 
 
 def memory(page_cache: float) -> Memory:
-    return Memory.model_validate({"capacity": "1 TB", "bandwidth": "100 GB/s", "page_cache": f"{page_cache!r} B"})
+    return Memory.model_validate(
+        {"capacity": "1 TB", "bandwidth": "100 GB/s", "page_cache": f"{page_cache!r} B"}
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- SSD
+# ---------------------------------------------------------------------------------------------- SSD
 
 
 def test_ssd_times_by_hand() -> None:
@@ -37,19 +44,25 @@ def test_ssd_times_by_hand() -> None:
 
 
 @given(st.floats(0, 1e12), st.floats(1.5, 100))
-def test_ssd_times_are_linear_in_bytes_and_inverse_in_bandwidth(nbytes: float, factor: float) -> None:
+def test_ssd_times_are_linear_in_bytes_and_inverse_in_bandwidth(
+    nbytes: float, factor: float
+) -> None:
     fast = ssd(read=f"{2 * factor} GB/s", write=f"{factor} GB/s")
-    for seconds, faster in ((ssd().read_seconds, fast.read_seconds), (ssd().write_seconds, fast.write_seconds)):
+    for seconds, faster in (
+        (ssd().read_seconds, fast.read_seconds),
+        (ssd().write_seconds, fast.write_seconds),
+    ):
         assert seconds(0) == 0
         assert seconds(nbytes * factor) == pytest.approx(factor * seconds(nbytes))
         assert faster(nbytes) == pytest.approx(seconds(nbytes) / factor)
 
 
-# ------------------------------------------------------------------------------------------------------------- page cache
+# --------------------------------------------------------------------------------------- page cache
 
 
 def lru_hits(count: int, room: int, passes: int, rng: np.random.Generator) -> float:
-    """Share of hits of an LRU cache with ``room`` places, reading all of ``count`` items in a new order each pass, warm passes only."""
+    """Share of hits of an LRU cache with ``room`` places, reading all of ``count`` items in a new
+    order each pass, warm passes only."""
     cache: OrderedDict[int, None] = OrderedDict()
     hits = 0
     for number in range(passes + 2):
@@ -86,7 +99,9 @@ def test_nothing_hits_without_a_cache() -> None:
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(1, 1e10))
-def test_hits_grow_with_the_cache_and_shrink_with_the_set(a: float, b: float, nbytes: float) -> None:
+def test_hits_grow_with_the_cache_and_shrink_with_the_set(
+    a: float, b: float, nbytes: float
+) -> None:
     small, large = sorted((a, b))
     hits = [memory(cache).repeat_hits(nbytes) for cache in (small, large)]
     assert 0 <= hits[0] <= hits[1] + 1e-12 <= 1 + 2e-12
@@ -95,15 +110,20 @@ def test_hits_grow_with_the_cache_and_shrink_with_the_set(a: float, b: float, nb
 
 
 def test_a_new_random_part_hits_by_hand() -> None:
-    """The whole set fits: after 1, 2, 3 epochs that read a half each, 1/2, 3/4, 7/8 of it were seen."""
-    assert [memory(1e9).redrawn_hits(1e9, 0.5, epochs) for epochs in (0, 1, 2, 3)] == pytest.approx([0, 1 / 2, 3 / 4, 7 / 8])
+    """The whole set fits: after 1, 2, 3 epochs that read a half each, 1/2, 3/4, 7/8 of it were
+    seen."""
+    assert [memory(1e9).redrawn_hits(1e9, 0.5, epochs) for epochs in (0, 1, 2, 3)] == pytest.approx(
+        [0, 1 / 2, 3 / 4, 7 / 8]
+    )
     assert memory(0.0).redrawn_hits(1e9, 0.5, 3) == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("cache", [0.1, 0.5, 0.9])
 def test_a_part_of_one_is_the_whole_set_again(cache: float) -> None:
     """One host reads everything in every epoch, which is the case of a shard that is read again."""
-    assert memory(cache * 1e9).redrawn_hits(1e9, 1.0, 4) == pytest.approx(memory(cache * 1e9).repeat_hits(1e9), abs=0.01)
+    assert memory(cache * 1e9).redrawn_hits(1e9, 1.0, 4) == pytest.approx(
+        memory(cache * 1e9).repeat_hits(1e9), abs=0.01
+    )
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -120,7 +140,9 @@ def test_a_new_random_part_hits_as_in_a_simulated_cache(share: float, cache: flo
             lru.move_to_end(item)
             if len(lru) > cache * count:
                 lru.popitem(last=False)
-    assert memory(cache * 1e9).redrawn_hits(1e9, share, epochs) == pytest.approx(hits / (share * count), abs=0.04)
+    assert memory(cache * 1e9).redrawn_hits(1e9, share, epochs) == pytest.approx(
+        hits / (share * count), abs=0.04
+    )
 
 
 def test_cache_is_part_of_the_memory() -> None:
@@ -129,17 +151,20 @@ def test_cache_is_part_of_the_memory() -> None:
         memory(1.1e12)
 
 
-# ------------------------------------------------------------------------------------------------------------- sizes
+# -------------------------------------------------------------------------------------------- sizes
 
 
 @pytest.mark.parametrize("ratio", [0.05, 0.23, 0.9, 1.2])
 def test_drawn_sizes_have_the_stated_mean_and_deviation(ratio: float) -> None:
-    """Within 3 standard errors: std / sqrt(n) for the mean; std / 2 sqrt((k - 1) / n) for the deviation.
+    """Within 3 standard errors: std / sqrt(n) for the mean; std / 2 sqrt((k - 1) / n) for the
+    deviation.
 
     The kurtosis k of a log-normal is w^4 + 2 w^3 + 3 w^2 - 3 with w = 1 + ratio^2.
     """
     count, mean = 200_000, 1e5
-    sizes = SampleSize(mean="100 kB", std=f"{ratio * 100!r} kB").draw(np.random.default_rng(11), count)
+    sizes = SampleSize(mean="100 kB", std=f"{ratio * 100!r} kB").draw(
+        np.random.default_rng(11), count
+    )
     assert sizes.shape == (count,)
     assert (sizes > 0).all()
     std = ratio * mean
@@ -150,7 +175,8 @@ def test_drawn_sizes_have_the_stated_mean_and_deviation(ratio: float) -> None:
 
 
 def test_drawn_sizes_are_lognormal() -> None:
-    """The logarithms have the skewness and kurtosis of a normal distribution, within 4 standard errors."""
+    """The logarithms have the skewness and kurtosis of a normal distribution, within 4 standard
+    errors."""
     count = 100_000
     logs = np.log(SampleSize(mean="100 kB", std="90 kB").draw(np.random.default_rng(3), count))
     z = (logs - logs.mean()) / logs.std()
@@ -166,15 +192,19 @@ def test_sizes_without_deviation_are_constant() -> None:
 
 def test_sizes_are_the_same_for_the_same_stream() -> None:
     size = SampleSize(mean="3 kB", std="1 kB")
-    assert np.array_equal(size.draw(np.random.default_rng(5), 9), size.draw(np.random.default_rng(5), 9))
+    assert np.array_equal(
+        size.draw(np.random.default_rng(5), 9), size.draw(np.random.default_rng(5), 9)
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- iterations
+# --------------------------------------------------------------------------------------- iterations
 
 
 def workload(num_samples: int, batch: int, last_batch: Any) -> Workload:
     dataset = QUICKSTART.dataset.model_copy(update={"num_samples": num_samples})
-    return QUICKSTART.model_copy(update={"dataset": dataset, "local_batch_size": batch, "last_batch": last_batch})
+    return QUICKSTART.model_copy(
+        update={"dataset": dataset, "local_batch_size": batch, "last_batch": last_batch}
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,20 +220,31 @@ def workload(num_samples: int, batch: int, last_batch: Any) -> Workload:
         (3, 3, 2, 1, 1, 1),
     ],
 )
-def test_iterations_by_hand(num_samples: int, batch: int, world_size: int, nearest: int, keep: int, drop: int) -> None:
-    """ImageNet-1K at 2048 ranks with 32 samples each: 19.55, hence the 20 that the authors print."""
-    got = [workload(num_samples, batch, rule).iterations(world_size) for rule in ("nearest", "keep", "drop")]
+def test_iterations_by_hand(
+    num_samples: int, batch: int, world_size: int, nearest: int, keep: int, drop: int
+) -> None:
+    """ImageNet-1K at 2048 ranks with 32 samples each: 19.55, hence the 20 that the authors
+    print."""
+    got = [
+        workload(num_samples, batch, rule).iterations(world_size)
+        for rule in ("nearest", "keep", "drop")
+    ]
     assert got == [nearest, keep, drop]
 
 
 @settings(max_examples=100)
 @given(st.integers(1, 10**7), st.integers(1, 512), st.integers(1, 4096))
 def test_iterations_cover_the_shards(num_samples: int, batch: int, world_size: int) -> None:
-    rules = {rule: workload(num_samples, batch, rule).iterations(world_size) for rule in ("nearest", "keep", "drop")}
+    rules = {
+        rule: workload(num_samples, batch, rule).iterations(world_size)
+        for rule in ("nearest", "keep", "drop")
+    }
     smallest, largest = num_samples // world_size, -(-num_samples // world_size)
     assert rules["keep"] == max(-(-largest // batch), 1)
     assert rules["drop"] == max(smallest // batch, 1)
     assert rules["nearest"] in {rules["keep"], rules["drop"]}
     rest = num_samples - world_size * batch * (num_samples // (world_size * batch))
     if num_samples >= world_size * batch:
-        assert rules["nearest"] == (rules["keep"] if rest and 2 * rest >= world_size * batch else rules["drop"])
+        assert rules["nearest"] == (
+            rules["keep"] if rest and 2 * rest >= world_size * batch else rules["drop"]
+        )

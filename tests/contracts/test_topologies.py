@@ -1,4 +1,5 @@
-"""Every topology builds the network that its numbers say, connected, with units, in the same order every time."""
+"""Every topology builds the network that its numbers say, connected, with units, in the same order
+every time."""
 
 from __future__ import annotations
 
@@ -20,17 +21,27 @@ from pydantic import ValidationError
 
 from simshuffle.errors import TopologyError
 from simshuffle.topology import Custom, FatTree, Topology
-from simshuffle.topology.graph import Graph, add_host, add_switch, attach_storage, connect, graph_problems
+from simshuffle.topology.graph import (
+    Graph,
+    add_host,
+    add_switch,
+    attach_storage,
+    connect,
+    graph_problems,
+)
 from simshuffle.topology.routing import ForwardingTable
 from simshuffle.units import Dimension, format_quantity
 from tests.strategies import abci, abcis, fat_tree, fat_trees, members, star, stars, trees
 
 
 def as_text(graph: Any, *, multi: bool) -> Any:
-    """The graph as a user would write it: quantities as text, parallel links as parallel edges or as ``links``."""
+    """The graph as a user would write it: quantities as text, parallel links as parallel edges or
+    as ``links``."""
     out = nx.MultiGraph() if multi else nx.Graph()
     for node, data in graph.nodes(data=True):
-        out.add_node(node, **{**data, "latency": format_quantity(data["latency"], Dimension.SECONDS)})
+        out.add_node(
+            node, **{**data, "latency": format_quantity(data["latency"], Dimension.SECONDS)}
+        )
     for a, b, data in graph.edges(data=True):
         texts = {
             "bandwidth": format_quantity(data["bandwidth"], Dimension.BANDWIDTH),
@@ -53,7 +64,12 @@ def written(graph: Any, path: Path, *, multi: bool, edges: str = "edges") -> Cus
     return Custom(kind="custom", path=str(path))
 
 
-SMALL_ABCI: dict[str, int] = {"racks": 2, "hosts_per_rack": 6, "leaf_fbb_links": 2, "fbb_spine_links": 2}
+SMALL_ABCI: dict[str, int] = {
+    "racks": 2,
+    "hosts_per_rack": 6,
+    "leaf_fbb_links": 2,
+    "fbb_spine_links": 2,
+}
 EXAMPLES: dict[str, Callable[[Path], Any]] = {
     "abci": lambda _: abci(),
     "abci of 2 racks": lambda _: abci(**SMALL_ABCI),
@@ -65,7 +81,9 @@ EXAMPLES: dict[str, Callable[[Path], Any]] = {
     "cut fat tree": lambda _: fat_tree(2, 4, hosts=10),
     "star": lambda _: star(5, hcas_per_host=2),
     "custom json": lambda folder: written(fat_tree(2, 2).graph(), folder / "net.json", multi=True),
-    "custom graphml": lambda folder: written(fat_tree(2, 2).graph(), folder / "net.graphml", multi=False),
+    "custom graphml": lambda folder: written(
+        fat_tree(2, 2).graph(), folder / "net.graphml", multi=False
+    ),
 }
 
 
@@ -85,14 +103,16 @@ def tiers(graph: Any) -> Counter[str]:
 
 def cables(graph: Any) -> Counter[frozenset[str]]:
     """Links by the two tiers that they join."""
-    return Counter(frozenset((graph.nodes[a]["tier"], graph.nodes[b]["tier"])) for a, b in graph.edges())
+    return Counter(
+        frozenset((graph.nodes[a]["tier"], graph.nodes[b]["tier"])) for a, b in graph.edges()
+    )
 
 
 def everything(graph: Any) -> tuple[list[Any], list[Any]]:
     return list(graph.nodes(data=True)), list(graph.edges(data=True, keys=True))
 
 
-# ------------------------------------------------------------------------------------------------------------- every topology
+# ----------------------------------------------------------------------------------- every topology
 
 
 def test_every_member_of_the_union_has_an_example(tmp_path: Path) -> None:
@@ -150,7 +170,8 @@ for topology in (abci(racks=2, hosts_per_rack=6), fat_tree(3, 3)):
     graph = topology.graph()
     attach_storage(graph, "pfs", bandwidth=1e9, latency=0.0, links=2)
     table = ForwardingTable(graph)
-    ends = np.array([p for n in graph for p in (table.endpoints(n) if graph.nodes[n]["kind"] != "switch" else [])], np.int32)
+    nodes = [n for n in graph if graph.nodes[n]["kind"] != "switch"]
+    ends = np.array([p for n in nodes for p in table.endpoints(n)], np.int32)
     routes = table.routes(np.repeat(ends, len(ends)), np.tile(ends, len(ends)))
     digest.update("".join(table.links.names).encode() + routes.tobytes())
 print(digest.hexdigest())
@@ -173,12 +194,15 @@ def test_order_and_routes_do_not_depend_on_the_hash_seed() -> None:
     assert len(digests) == 1 and digests != {""}
 
 
-# ------------------------------------------------------------------------------------------------------------- closed forms
+# ------------------------------------------------------------------------------------- closed forms
 
 
-@pytest.mark.parametrize(("levels", "arity"), [(1, 4), (2, 2), (2, 4), (3, 2), (3, 4), (4, 2), (4, 3)])
+@pytest.mark.parametrize(
+    ("levels", "arity"), [(1, 4), (2, 2), (2, 4), (3, 2), (3, 4), (4, 2), (4, 3)]
+)
 def test_full_fat_tree_is_a_k_ary_n_tree(levels: int, arity: int) -> None:
-    """k^n hosts; n levels of k^(n-1) switches; k^n links below each level (Petrini & Vanneschi 1997)."""
+    """k^n hosts; n levels of k^(n-1) switches; k^n links below each level (Petrini & Vanneschi
+    1997)."""
     graph = fat_tree(levels, arity).graph()
     assert len(of_kind(graph, "host")) == arity**levels
     assert len(of_kind(graph, "switch")) == levels * arity ** (levels - 1)
@@ -194,7 +218,8 @@ def test_full_fat_tree_is_a_k_ary_n_tree(levels: int, arity: int) -> None:
 @settings(max_examples=40, deadline=None)
 @given(fat_trees(min_levels=2, cut=False))
 def test_tapered_fat_tree(topology: FatTree) -> None:
-    """A leaf has k hosts and u = k / taper links up, so that every level above has u k^(n-2) switches with k links down each."""
+    """A leaf has k hosts and u = k / taper links up, so that every level above has u k^(n-2)
+    switches with k links down each."""
     k, n, u = topology.arity, topology.levels, round(topology.arity / topology.taper)
     graph = topology.graph()
     above = [f"level{level}" for level in range(2, n)] + ["spine"]
@@ -205,13 +230,19 @@ def test_tapered_fat_tree(topology: FatTree) -> None:
     assert cables(graph) == expected
 
 
-@pytest.mark.parametrize(("arity", "taper", "hosts"), [(4, 1, 10), (4, 2, 9), (18, 1, 648), (3, 3, 7), (12, 1, 288), (4, 1, 4)])
+@pytest.mark.parametrize(
+    ("arity", "taper", "hosts"),
+    [(4, 1, 10), (4, 2, 9), (18, 1, 648), (3, 3, 7), (12, 1, 288), (4, 1, 4)],
+)
 def test_cut_fat_tree_of_two_levels(arity: int, taper: int, hosts: int) -> None:
     graph = fat_tree(2, arity, taper=taper, hosts=hosts).graph()
     leaves, spines = math.ceil(hosts / arity), arity // taper
     assert len(of_kind(graph, "host")) == hosts
     assert tiers(graph) == {"leaf": leaves, "spine": spines}
-    assert cables(graph) == {frozenset(("host", "leaf")): hosts, frozenset(("leaf", "spine")): leaves * spines}
+    assert cables(graph) == {
+        frozenset(("host", "leaf")): hosts,
+        frozenset(("leaf", "spine")): leaves * spines,
+    }
 
 
 @settings(max_examples=60, deadline=None)
@@ -226,7 +257,10 @@ def test_leaf_switches_are_filled_one_after_the_other(topology: FatTree) -> None
     assert leaves == [leaf for leaf in order for _ in range(topology.arity)][: len(hosts)]
 
 
-@pytest.mark.parametrize("changes", [{"taper": 3}, {"taper": 8}, {"taper": 0.5}, {"arity": 1}, {"levels": 0}, {"hosts": 0}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"taper": 3}, {"taper": 8}, {"taper": 0.5}, {"arity": 1}, {"levels": 0}, {"hosts": 0}],
+)
 def test_impossible_fat_tree_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         fat_tree(**{"levels": 2, "arity": 4, **changes})
@@ -267,7 +301,10 @@ def test_abci_hosts_stand_in_pairs() -> None:
         rack, place = divmod(number, 34)
         first = 0 if place % 2 == 0 else 2
         assert host == f"h{number:04d}"
-        assert list(graph.neighbors(host)) == [f"r{rack:02d}.leaf{first}", f"r{rack:02d}.leaf{first + 1}"]
+        assert list(graph.neighbors(host)) == [
+            f"r{rack:02d}.leaf{first}",
+            f"r{rack:02d}.leaf{first + 1}",
+        ]
 
 
 @settings(max_examples=30, deadline=None)
@@ -277,7 +314,11 @@ def test_abci_of_other_sizes(topology: Any) -> None:
     t = topology
     fbbs = t.racks * t.fbb_switches_per_rack
     assert len(of_kind(graph, "host")) == t.racks * t.hosts_per_rack
-    assert tiers(graph) == {"leaf": t.racks * t.leaf_switches_per_rack, "fbb": fbbs, "spine": t.spine_switches}
+    assert tiers(graph) == {
+        "leaf": t.racks * t.leaf_switches_per_rack,
+        "fbb": fbbs,
+        "spine": t.spine_switches,
+    }
     assert cables(graph) == {
         frozenset(("host", "leaf")): t.racks * t.hosts_per_rack * t.hcas_per_host,
         frozenset(("leaf", "fbb")): fbbs * t.leaf_switches_per_rack * t.leaf_fbb_links,
@@ -293,10 +334,12 @@ def test_star(topology: Any) -> None:
     assert len(of_kind(graph, "host")) == topology.hosts
     assert of_kind(graph, "switch") == ["switch"]
     assert graph.number_of_edges() == topology.hosts * topology.hcas_per_host
-    assert {graph.number_of_edges(host, "switch") for host in of_kind(graph, "host")} == {topology.hcas_per_host}
+    assert {graph.number_of_edges(host, "switch") for host in of_kind(graph, "host")} == {
+        topology.hcas_per_host
+    }
 
 
-# ------------------------------------------------------------------------------------------------------------- storage
+# ------------------------------------------------------------------------------------------ storage
 
 
 @pytest.mark.parametrize(
@@ -304,14 +347,31 @@ def test_star(topology: Any) -> None:
     [
         pytest.param(lambda: fat_tree(2, 3), "spine", 3, id="full, 2 levels"),
         pytest.param(lambda: fat_tree(3, 2), "spine", 4, id="full, 3 levels"),
-        pytest.param(lambda: fat_tree(3, 4, hosts=17), "spine", 16, id="3 levels, some leaf switches without hosts"),
-        pytest.param(lambda: fat_tree(4, 2, hosts=9), "spine", 8, id="4 levels, some leaf switches without hosts"),
+        pytest.param(
+            lambda: fat_tree(3, 4, hosts=17),
+            "spine",
+            16,
+            id="3 levels, some leaf switches without hosts",
+        ),
+        pytest.param(
+            lambda: fat_tree(4, 2, hosts=9),
+            "spine",
+            8,
+            id="4 levels, some leaf switches without hosts",
+        ),
         pytest.param(abci, "spine", 2, id="abci"),
-        pytest.param(lambda: abci(racks=2, hosts_per_rack=1), "spine", 2, id="abci, some leaf switches without hosts"),
+        pytest.param(
+            lambda: abci(racks=2, hosts_per_rack=1),
+            "spine",
+            2,
+            id="abci, some leaf switches without hosts",
+        ),
         pytest.param(lambda: star(3), "leaf", 1, id="star"),
     ],
 )
-def test_storage_is_tied_to_every_topmost_switch(make: Callable[[], Any], tier: str, tops: int, request: pytest.FixtureRequest) -> None:
+def test_storage_is_tied_to_every_topmost_switch(
+    make: Callable[[], Any], tier: str, tops: int, request: pytest.FixtureRequest
+) -> None:
     """Not to leaf switches that happen to have no host, if such networks are accepted at all."""
     try:
         topology = make()
@@ -329,32 +389,49 @@ def test_storage_is_tied_to_every_topmost_switch(make: Callable[[], Any], tier: 
     assert sum(data["bandwidth"] for *_, data in graph.edges("pfs", data=True)) == 2e9 * 3 * tops
 
 
-# ------------------------------------------------------------------------------------------------------------- custom files
+# ------------------------------------------------------------------------------------- custom files
 
 
 def all_routes(graph: Any) -> list[list[str]]:
     """The names of the links between all hosts' ports."""
     table = ForwardingTable(graph)
-    ports = np.array([port for host in of_kind(graph, "host") for port in table.endpoints(host)], np.int32)
+    ports = np.array(
+        [port for host in of_kind(graph, "host") for port in table.endpoints(host)], np.int32
+    )
     routes = table.routes(np.repeat(ports, len(ports)), np.tile(ports, len(ports)))
     return [[table.links.names[link] for link in route if link >= 0] for route in routes]
 
 
 @pytest.mark.parametrize("multi", [True, False], ids=["parallel edges", "links"])
 @pytest.mark.parametrize("suffix", [".json", ".graphml", ".xml"])
-@pytest.mark.parametrize("original", [abci(**SMALL_ABCI), fat_tree(3, 2), fat_tree(2, 4, taper=2, hosts=11), star(4, hcas_per_host=2)])
-def test_written_graph_comes_back_with_the_same_routes(original: Any, suffix: str, multi: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "original",
+    [
+        abci(**SMALL_ABCI),
+        fat_tree(3, 2),
+        fat_tree(2, 4, taper=2, hosts=11),
+        star(4, hcas_per_host=2),
+    ],
+)
+def test_written_graph_comes_back_with_the_same_routes(
+    original: Any, suffix: str, multi: bool, tmp_path: Path
+) -> None:
     graph = original.graph()
     again = written(graph, tmp_path / f"net{suffix}", multi=multi).graph()
     assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
-    ends = [Counter((frozenset((a, b)), d["bandwidth"], d["latency"]) for a, b, d in g.edges(data=True)) for g in (graph, again)]
+    ends = [
+        Counter((frozenset((a, b)), d["bandwidth"], d["latency"]) for a, b, d in g.edges(data=True))
+        for g in (graph, again)
+    ]
     assert ends[0] == ends[1]
     assert all_routes(again) == all_routes(graph)
 
 
 def test_json_with_links_as_key_of_the_edges(tmp_path: Path) -> None:
     graph = fat_tree(2, 2).graph()
-    assert all_routes(written(graph, tmp_path / "net.json", multi=True, edges="links").graph()) == all_routes(graph)
+    assert all_routes(
+        written(graph, tmp_path / "net.json", multi=True, edges="links").graph()
+    ) == all_routes(graph)
 
 
 def test_custom_file_may_hold_storage(tmp_path: Path) -> None:
@@ -400,7 +477,9 @@ def test_unreadable_graphml_and_missing_file_are_refused(tmp_path: Path) -> None
         ({"links": 1.5}, ".links"),
     ],
 )
-def test_link_of_a_custom_file_needs_units(change: dict[str, Any], where: str, tmp_path: Path) -> None:
+def test_link_of_a_custom_file_needs_units(
+    change: dict[str, Any], where: str, tmp_path: Path
+) -> None:
     text = as_text(fat_tree(2, 2).graph(), multi=False)
     a, b = next(iter(text.edges()))
     text.edges[a, b].update(change)
@@ -410,7 +489,7 @@ def test_link_of_a_custom_file_needs_units(change: dict[str, Any], where: str, t
     assert [problem.path for problem in caught.value.problems] == [f"links.{a}-{b}{where}"]
 
 
-# ------------------------------------------------------------------------------------------------------------- graph_problems
+# ----------------------------------------------------------------------------------- graph_problems
 
 
 def two_hosts() -> Any:
@@ -451,7 +530,8 @@ def host_without_switch(graph: Any) -> None:
 
 
 def switches_joined_by_hosts_only(graph: Any) -> None:
-    """Two planes: routes do not lead through hosts, so that a port of one plane cannot reach one of the other."""
+    """Two planes: routes do not lead through hosts, so that a port of one plane cannot reach one of
+    the other."""
     add_switch(graph, "t", "leaf", 0.0)
     for host in ("a", "b"):
         connect(graph, host, "t", bandwidth=1e9, latency=0.0)
@@ -487,16 +567,40 @@ def switch_latency(value: object) -> Callable[[Any], None]:
         pytest.param(host_without_switch, "net.nodes.c", "switch", id="host without switch"),
         pytest.param(switches_joined_by_hosts_only, "net", "", id="switches joined by hosts only"),
         pytest.param(link_to_itself, "net.links.s-s", "", id="link to itself"),
-        pytest.param(link_value("bandwidth", None), "net.links.s-a.bandwidth", "None", id="no bandwidth"),
-        pytest.param(link_value("bandwidth", 0.0), "net.links.s-a.bandwidth", "0.0", id="bandwidth 0"),
-        pytest.param(link_value("bandwidth", -1.0), "net.links.s-a.bandwidth", "-1.0", id="negative bandwidth"),
-        pytest.param(link_value("bandwidth", math.nan), "net.links.s-a.bandwidth", "nan", id="bandwidth nan"),
-        pytest.param(link_value("bandwidth", math.inf), "net.links.s-a.bandwidth", "inf", id="bandwidth inf"),
-        pytest.param(link_value("bandwidth", "1 GB/s"), "net.links.s-a.bandwidth", "1 GB/s", id="bandwidth as text"),
-        pytest.param(link_value("latency", -1e-9), "net.links.s-a.latency", "-1e-09", id="negative latency"),
+        pytest.param(
+            link_value("bandwidth", None), "net.links.s-a.bandwidth", "None", id="no bandwidth"
+        ),
+        pytest.param(
+            link_value("bandwidth", 0.0), "net.links.s-a.bandwidth", "0.0", id="bandwidth 0"
+        ),
+        pytest.param(
+            link_value("bandwidth", -1.0),
+            "net.links.s-a.bandwidth",
+            "-1.0",
+            id="negative bandwidth",
+        ),
+        pytest.param(
+            link_value("bandwidth", math.nan), "net.links.s-a.bandwidth", "nan", id="bandwidth nan"
+        ),
+        pytest.param(
+            link_value("bandwidth", math.inf), "net.links.s-a.bandwidth", "inf", id="bandwidth inf"
+        ),
+        pytest.param(
+            link_value("bandwidth", "1 GB/s"),
+            "net.links.s-a.bandwidth",
+            "1 GB/s",
+            id="bandwidth as text",
+        ),
+        pytest.param(
+            link_value("latency", -1e-9), "net.links.s-a.latency", "-1e-09", id="negative latency"
+        ),
         pytest.param(link_value("latency", None), "net.links.s-a.latency", "None", id="no latency"),
-        pytest.param(switch_latency(-1e-9), "net.nodes.s.latency", "-1e-09", id="negative switch latency"),
-        pytest.param(switch_latency(math.nan), "net.nodes.s.latency", "nan", id="switch latency nan"),
+        pytest.param(
+            switch_latency(-1e-9), "net.nodes.s.latency", "-1e-09", id="negative switch latency"
+        ),
+        pytest.param(
+            switch_latency(math.nan), "net.nodes.s.latency", "nan", id="switch latency nan"
+        ),
     ],
 )
 def test_defect_is_found(defect: Callable[[Any], None], where: str, text: str) -> None:
@@ -505,7 +609,9 @@ def test_defect_is_found(defect: Callable[[Any], None], where: str, text: str) -
     defect(graph)
     problems = graph_problems(graph, "net")
     assert problems
-    assert any(problem.path.startswith(where) and text in str(problem) for problem in problems), [str(p) for p in problems]
+    assert any(problem.path.startswith(where) and text in str(problem) for problem in problems), [
+        str(p) for p in problems
+    ]
     assert all(problem.rule and problem.remedy for problem in problems)
 
 

@@ -1,4 +1,5 @@
-"""Every command and every piece of Python in README.md and docs/ is executed; links lead somewhere; named tests exist."""
+"""Every command and every piece of Python in README.md and docs/ is executed; links lead somewhere;
+named tests exist."""
 
 import os
 import re
@@ -17,20 +18,34 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def blocks(language):
     out = []
     for page in PAGES:
-        for number, match in enumerate(m for m in FENCE.finditer(page.read_text()) if m[1] == language):
+        for number, match in enumerate(
+            m for m in FENCE.finditer(page.read_text()) if m[1] == language
+        ):
             out.append(pytest.param(match[2], id=f"{page.relative_to(ROOT)}-{number}"))
     return out
 
 
 def run(arguments, folder):
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"}
-    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "80",
+    }
+    done = subprocess.run(
+        arguments,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, f"{arguments}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
 @pytest.mark.parametrize("block", blocks("console"))
 def test_console(block, tmp_path):
-    (tmp_path / "tests").symlink_to(ROOT / "tests")  # pages name files of tests/data as in the repository
+    # pages name files of tests/data as in the repository
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
     commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
     assert commands
     for command in commands:
@@ -58,7 +73,9 @@ def test_tests_that_a_page_names_exist(page, least):
 
 
 def test_the_version_is_the_same_everywhere():
-    version = re.search(r'__version__ = "([^"]+)"', (ROOT / "simshuffle" / "version.py").read_text())[1]
+    version = re.search(
+        r'__version__ = "([^"]+)"', (ROOT / "simshuffle" / "version.py").read_text()
+    )[1]
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
     assert f"version: {version}" in (ROOT / "CITATION.cff").read_text()
     assert f"[{version}]" in (ROOT / "CHANGELOG.md").read_text()

@@ -11,7 +11,10 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_notebooks():
-    assert [path.name for path in NOTEBOOKS] == ["01-quickstart.ipynb", "02-accuracy-and-time.ipynb"]
+    assert [path.name for path in NOTEBOOKS] == [
+        "01-quickstart.ipynb",
+        "02-accuracy-and-time.ipynb",
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -26,6 +29,13 @@ def test_stored_without_output(path):
 @pytest.mark.filterwarnings("default")  # of the notebook machinery, not of simshuffle
 def test_runs(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    NotebookClient(
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    ).execute()
+    outputs = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
     assert any("image/png" in output.get("data", {}) for output in outputs)

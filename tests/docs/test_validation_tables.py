@@ -1,4 +1,5 @@
-"""The tables of predicted against measured in README.md and docs/validation.md are those that `simshuffle validate` prints."""
+"""The tables of predicted against measured in README.md and docs/validation.md are those that
+`simshuffle validate` prints."""
 
 import re
 from pathlib import Path
@@ -11,11 +12,14 @@ from simshuffle.validation.rows import read_rows
 from simshuffle.validation.text import cells, markdown_summary, reasons
 
 ROOT = Path(__file__).parent.parent.parent
-CHEAP = ["testbed", "storage", "collectives", "nopfs"]  # a few seconds together; the others are simulated by `make validation`
+# a few seconds together; the others are simulated by `make validation`
+CHEAP = ["testbed", "storage", "collectives", "nopfs"]
 
 
 def block(page: Path, name: str) -> str:
-    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", page.read_text(encoding="utf-8"), re.DOTALL)
+    found = re.search(
+        rf"<!-- {name} -->\n(.*?)<!-- end -->", page.read_text(encoding="utf-8"), re.DOTALL
+    )
     assert found is not None, f"{page} has no {name}"
     return found[1]
 
@@ -27,7 +31,11 @@ def computed():
 
 @pytest.mark.parametrize("page", ["README.md", "docs/validation.md"])
 def test_the_summary_is_what_comes_out(page, computed):
-    lines = [line for line in markdown_summary(computed).splitlines() if any(line.startswith(f"| {name} |") for name in CHEAP)]
+    lines = [
+        line
+        for line in markdown_summary(computed).splitlines()
+        if any(line.startswith(f"| {name} |") for name in CHEAP)
+    ]
     assert len(lines) >= len(CHEAP)
     shown = block(ROOT / page, "validation summary").splitlines()
     for line in lines:

@@ -1,4 +1,5 @@
-"""Near partners pay where the network has most to do, and only there. None of it is put in; docs/mechanisms.md has 1024 GPUs."""
+"""Near partners pay where the network has most to do, and only there. None of it is put in;
+docs/mechanisms.md has 1024 GPUs."""
 
 import pytest
 
@@ -10,8 +11,18 @@ SCOPES = ("all", "rack", "leaf", "host")
 
 def epochs(**values):
     """Seconds of the epoch by scope of the partners."""
-    result = run(load_scenario("paper/near-partners", FEW | {key.replace("__", "."): value for key, value in values.items()}))
-    return {scope: result.epochs.loc[result.epochs["run"].str.endswith(f"partner_scope={scope}"), "epoch_s"].item() for scope in SCOPES}
+    result = run(
+        load_scenario(
+            "paper/near-partners",
+            FEW | {key.replace("__", "."): value for key, value in values.items()},
+        )
+    )
+    return {
+        scope: result.epochs.loc[
+            result.epochs["run"].str.endswith(f"partner_scope={scope}"), "epoch_s"
+        ].item()
+        for scope in SCOPES
+    }
 
 
 def test_what_is_sent_behind_the_computing_costs_the_same_with_all_partners():

@@ -1,4 +1,5 @@
-"""The compiled kernel once more with bounds checking on: an index out of range would be silent otherwise."""
+"""The compiled kernel once more with bounds checking on: an index out of range would be silent
+otherwise."""
 
 import os
 import subprocess
@@ -20,6 +21,13 @@ def test_no_index_leaves_its_array(tmp_path):
         "-k",
         "many or solver or posted",
     ]
-    done = subprocess.run(command, cwd=here.parent.parent, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=here.parent.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:]
     assert " passed" in done.stdout

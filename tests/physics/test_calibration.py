@@ -1,4 +1,5 @@
-"""Calibration: parameters that data were made with are found again, and the intervals hold them as often as they say."""
+"""Calibration: parameters that data were made with are found again, and the intervals hold them as
+often as they say."""
 
 import math
 
@@ -9,7 +10,13 @@ from scipy import stats
 
 from simshuffle.allreduce.ring import Ring
 from simshuffle.calibrate.collectives import all_to_all, allreduce
-from simshuffle.calibrate.fit import mean_interval, median_interval, relative_fit, saturation, variation
+from simshuffle.calibrate.fit import (
+    mean_interval,
+    median_interval,
+    relative_fit,
+    saturation,
+    variation,
+)
 from simshuffle.calibrate.messages import point_to_point
 from simshuffle.calibrate.storage import opens, transfers
 from simshuffle.calibrate.table import Row, as_table
@@ -29,12 +36,18 @@ def found(findings):
 
 
 def held(hits, trials, confidence=0.95):
-    """Whether so many hits are what a binomial law gives in all but one case of 10,000, or up to 3 % fewer."""
-    return stats.binom.ppf(5e-5, trials, confidence - 0.03) <= hits <= stats.binom.ppf(1 - 5e-5, trials, min(confidence + 0.05, 0.999))
+    """Whether so many hits are what a binomial law gives in all but one case of 10,000, or up to 3
+    % fewer."""
+    return (
+        stats.binom.ppf(5e-5, trials, confidence - 0.03)
+        <= hits
+        <= stats.binom.ppf(1 - 5e-5, trials, min(confidence + 0.05, 0.999))
+    )
 
 
 def ring_seconds(ring, ranks, hosts, nbytes):
-    """The time of an allreduce by the simulator's own law, each rank sending at the bus bandwidth."""
+    """The time of an allreduce by the simulator's own law, each rank sending at the bus
+    bandwidth."""
     flows = ring.flows(np.arange(ranks) * hosts // ranks, nbytes)
     return flows.latency + flows.nbytes[0] / flows.cap[0]
 
@@ -58,11 +71,13 @@ def ring_rows(law, layouts, sizes=SIZES, noise=0.0, rng=None):
             for _ in range(2 if noise else 1):
                 factor = math.exp(rng.normal(0, noise)) if noise else 1.0
                 seconds = ring_seconds(law, ranks, hosts, n) * factor
-                rows.append(Row("made", len(rows), "nccl-tests", "all_reduce", ranks, hosts, n, seconds))
+                rows.append(
+                    Row("made", len(rows), "nccl-tests", "all_reduce", ranks, hosts, n, seconds)
+                )
     return as_table(rows)
 
 
-# ---------------------------------------------------------------------------------------------------------------------- without noise
+# ------------------------------------------------------------------------------------ without noise
 
 
 def test_a_ring_inside_a_host_and_between_hosts_is_found_exactly():
@@ -82,7 +97,9 @@ def test_a_ring_inside_a_host_and_between_hosts_is_found_exactly():
 def test_one_gpu_a_host_needs_no_run_inside_a_host():
     rows = ring_rows(ring(), [(8, 8)])
     values = {p.key: p.value for p in allreduce(rows, used(rows)).parameters if p.usable}
-    assert values == pytest.approx({f"{PREFIX}.inter_host_latency": 9e-6, f"{PREFIX}.inter_host_bus_bandwidth": 6e9}, rel=1e-9)
+    assert values == pytest.approx(
+        {f"{PREFIX}.inter_host_latency": 9e-6, f"{PREFIX}.inter_host_bus_bandwidth": 6e9}, rel=1e-9
+    )
 
 
 def test_without_a_run_inside_a_host_all_steps_get_their_mean_latency():
@@ -102,9 +119,12 @@ def test_a_bandwidth_that_depends_on_the_size_becomes_a_curve_that_gives_the_tim
     result = allreduce(rows, used(rows))
     values = found(result)
     curve = values[f"{PREFIX}.inter_host_bus_bandwidth"]
-    assert curve.value == tuple((n, pytest.approx(b, rel=1e-3)) for n, b in ((1e6, 2e9), (1e7, 6e9), (1e8, 9e9), (1e9, 7e9)))
+    assert curve.value == tuple(
+        (n, pytest.approx(b, rel=1e-3)) for n, b in ((1e6, 2e9), (1e7, 6e9), (1e8, 9e9), (1e9, 7e9))
+    )
     again = ring(
-        inter_host_bus_bandwidth=curve.plain(curve.value), inter_host_latency=f"{values[f'{PREFIX}.inter_host_latency'].value!r} s"
+        inter_host_bus_bandwidth=curve.plain(curve.value),
+        inter_host_latency=f"{values[f'{PREFIX}.inter_host_latency'].value!r} s",
     )
     for n in sizes:
         assert ring_seconds(again, 8, 8, n) == pytest.approx(ring_seconds(law, 8, 8, n), rel=2e-3)
@@ -122,8 +142,12 @@ def test_what_is_beyond_the_limit_is_predicted_and_not_fitted():
 
 
 def test_a_message_and_a_stream_of_messages():
-    latency = as_table(Row("a", 1, "osu", "latency", 2, nbytes=n, seconds=1.3e-6 + n / 12e9) for n in SIZES)
-    stream = as_table(Row("b", 1, "osu", "bandwidth", 2, nbytes=n, rate=n / (2e-7 + n / 11e9)) for n in SIZES)
+    latency = as_table(
+        Row("a", 1, "osu", "latency", 2, nbytes=n, seconds=1.3e-6 + n / 12e9) for n in SIZES
+    )
+    stream = as_table(
+        Row("b", 1, "osu", "bandwidth", 2, nbytes=n, rate=n / (2e-7 + n / 11e9)) for n in SIZES
+    )
     both, alone = found(point_to_point(latency, stream)), found(point_to_point(latency, stream[:0]))
     assert both["cluster.message_passing.latency"].value == pytest.approx(1.3e-6, rel=1e-9)
     assert both["cluster.message_passing.stream_bandwidth"].value == pytest.approx(11e9, rel=1e-9)
@@ -131,7 +155,11 @@ def test_a_message_and_a_stream_of_messages():
 
 
 def test_all_to_all_is_for_each_rank():
-    rows = as_table(Row("a", 1, "osu", "all_to_all", p, nbytes=m, seconds=(p - 1) * (2e-6 + m / 5e9)) for p in (4, 16) for m in SIZES)
+    rows = as_table(
+        Row("a", 1, "osu", "all_to_all", p, nbytes=m, seconds=(p - 1) * (2e-6 + m / 5e9))
+        for p in (4, 16)
+        for m in SIZES
+    )
     values = found(all_to_all(rows, used(rows)))
     assert values["all to all: latency"].value == pytest.approx(2e-6, rel=1e-9)
     assert values["all to all: bandwidth of a rank"].value == pytest.approx(5e9, rel=1e-9)
@@ -152,7 +180,10 @@ def test_a_rate_grows_to_its_ceiling(ceiling):
 
 
 def io_rows(operation, rates, tool="ior", **values):
-    return as_table(Row("a", i, tool, operation, c, h, rate=rate, **values) for i, (c, h, rate) in enumerate(rates))
+    return as_table(
+        Row("a", i, tool, operation, c, h, rate=rate, **values)
+        for i, (c, h, rate) in enumerate(rates)
+    )
 
 
 def test_servers_and_their_clients():
@@ -162,7 +193,9 @@ def test_servers_and_their_clients():
     assert values["cluster.parallel_file_system.read_bandwidth"].note == ""
     curve = values["cluster.parallel_file_system.client_bandwidth"].value
     assert curve == tuple((h, pytest.approx(min(1.5e9, 10e9 / h))) for h in (1, 2, 4, 8, 16))
-    rising = found(transfers(rows[:3], used(rows[:3]), "pfs"))["cluster.parallel_file_system.read_bandwidth"]
+    rising = found(transfers(rows[:3], used(rows[:3]), "pfs"))[
+        "cluster.parallel_file_system.read_bandwidth"
+    ]
     assert rising.value == pytest.approx(6e9)
     assert "lower bound" in rising.note
     ssd = found(transfers(rows[:3], used(rows[:3]), "ssd"))
@@ -170,7 +203,12 @@ def test_servers_and_their_clients():
 
 
 def test_opens_at_their_highest_and_alone():
-    rows = io_rows("file_read", [(1, 1, 600.0), (32, 8, 19_000.0), (64, 16, 43_000.0), (128, 32, 42_000.0)], "mdtest", nbytes=1e5)
+    rows = io_rows(
+        "file_read",
+        [(1, 1, 600.0), (32, 8, 19_000.0), (64, 16, 43_000.0), (128, 32, 42_000.0)],
+        "mdtest",
+        nbytes=1e5,
+    )
     values = found(opens(rows, used(rows), "pfs"))
     assert values["cluster.parallel_file_system.open_rate"].value == 43_000
     assert values["cluster.parallel_file_system.open_rate"].note == ""
@@ -180,7 +218,7 @@ def test_opens_at_their_highest_and_alone():
     assert "lower bound" in rising.note
 
 
-# -------------------------------------------------------------------------------------------------------------------------- epoch logs
+# --------------------------------------------------------------------------------------- epoch logs
 
 NETWORKS = {
     "big": Network("vgg16_chainer", 679e6, "v100", 5e-3),
@@ -191,7 +229,8 @@ ALONE = {"big": (0.26, 32), "small": (0.18, 64), "hungry": (0.1, 512)}
 
 
 def log_rows(scales=(1, 4, 8, 16, 32), epochs=9, slow=(1.0, 1.01, 1.3), io=None):
-    """Iterations of three networks; every epoch is slowed down by one of ``slow``; ``hungry`` reads at ``io`` samples/s at most."""
+    """Iterations of three networks; every epoch is slowed down by one of ``slow``; ``hungry`` reads
+    at ``io`` samples/s at most."""
     rows = []
     for model, (alone, batch) in ALONE.items():
         for p in scales:
@@ -214,7 +253,18 @@ def log_rows(scales=(1, 4, 8, 16, 32), epochs=9, slow=(1.0, 1.01, 1.3), io=None)
                 )
                 for e in range(1, epochs + 1)
             ]
-            rows[-epochs] = Row("log", 0, "epochs", "iteration", p, seconds=9.0, count=99, model=model, epoch=1, batch=batch)
+            rows[-epochs] = Row(
+                "log",
+                0,
+                "epochs",
+                "iteration",
+                p,
+                seconds=9.0,
+                count=99,
+                model=model,
+                epoch=1,
+                batch=batch,
+            )
     return as_table(rows)
 
 
@@ -228,9 +278,13 @@ def test_an_epoch_log_gives_compute_and_bandwidth_by_size():
     backward = {p.model: p.value for p in usable if p.key.endswith(".backward")}
     assert backward["vgg16_chainer"] == pytest.approx(2 * forward["vgg16_chainer"])
     curves = {p.key: p.value for p in usable if "allreduce" in p.key}
-    assert curves[f"{PREFIX}.intra_host_bus_bandwidth"] == tuple((n, pytest.approx(20e9)) for n in (102e6, 250e6, 679e6))
+    assert curves[f"{PREFIX}.intra_host_bus_bandwidth"] == tuple(
+        (n, pytest.approx(20e9)) for n in (102e6, 250e6, 679e6)
+    )
     expected = ((102e6, 9e9), (250e6, 7e9), (679e6, 6e9))
-    assert curves[f"{PREFIX}.inter_host_bus_bandwidth"] == tuple((n, pytest.approx(b)) for n, b in expected)
+    assert curves[f"{PREFIX}.inter_host_bus_bandwidth"] == tuple(
+        (n, pytest.approx(b)) for n, b in expected
+    )
     assert pd.concat(result.residuals)["relative"].abs().max() < 1e-9
 
 
@@ -242,10 +296,13 @@ def test_slow_epochs_and_the_first_do_not_change_the_bandwidth():
 
 
 def test_runs_that_wait_for_samples_are_left_out_and_tell_the_rate_of_opens():
-    rows = log_rows(slow=(1.0,), io=20_000.0)  # 16 GPUs would read 16 * 512 / 0.2 = 41,000 samples/s
+    # 16 GPUs would read 16 * 512 / 0.2 = 41,000 samples/s
+    rows = log_rows(slow=(1.0,), io=20_000.0)
     result = training(rows, used(rows), NETWORKS, 4, "steady")
     values = found(result)
-    assert dict(values[f"{PREFIX}.inter_host_bus_bandwidth"].value) == pytest.approx({102e6: 9e9, 679e6: 6e9})
+    assert dict(values[f"{PREFIX}.inter_host_bus_bandwidth"].value) == pytest.approx(
+        {102e6: 9e9, 679e6: 6e9}
+    )
     assert values["cluster.parallel_file_system.open_rate"].value == pytest.approx(20_000)
     assert any("hungry on 16 GPUs: waits for samples" in note for note in result.notes)
     fewer = training(rows, rows["ranks"] <= 8, NETWORKS, 4, "steady")
@@ -267,7 +324,18 @@ def test_jitter_needs_a_log_of_iterations():
     cv = 0.05
     spread = math.sqrt(math.log1p(cv**2))
     rows = as_table(
-        Row("log", i, "epochs", "iteration", 1, seconds=0.26 * math.exp(rng.normal(0, spread)), count=1, model="big", epoch=2, batch=32)
+        Row(
+            "log",
+            i,
+            "epochs",
+            "iteration",
+            1,
+            seconds=0.26 * math.exp(rng.normal(0, spread)),
+            count=1,
+            model="big",
+            epoch=2,
+            batch=32,
+        )
         for i in range(400)
     )
     jitter = found(training(rows, used(rows), NETWORKS, 4, "steady"))["workload.jitter.compute"]
@@ -281,7 +349,7 @@ def test_uncontended_is_the_mean_of_the_fastest_quarter():
     assert uncontended(np.array([3.0])) == 3.0
 
 
-# --------------------------------------------------------------------------------------------------------------------------- intervals
+# ---------------------------------------------------------------------------------------- intervals
 
 
 @pytest.mark.parametrize("count", [5, 12, 40])
@@ -313,7 +381,13 @@ def test_intervals_of_a_curve_hold_its_points():
     law = ring(inter_host_bus_bandwidth={"points": points}, inter_host_latency="0.1 us")
     hits = total = 0
     for seed in range(40):
-        rows = ring_rows(law, [(8, 8)], [8.0, 64.0, 1e6, 1e7, 1e8, 1e9], noise=0.02, rng=np.random.default_rng(seed))
+        rows = ring_rows(
+            law,
+            [(8, 8)],
+            [8.0, 64.0, 1e6, 1e7, 1e8, 1e9],
+            noise=0.02,
+            rng=np.random.default_rng(seed),
+        )
         curve = found(allreduce(rows, used(rows)))[f"{PREFIX}.inter_host_bus_bandwidth"]
         for (n, low), (_, high) in zip(curve.low, curve.high, strict=True):
             if n >= 1e6:

@@ -1,4 +1,5 @@
-"""The network under SimPy: posting transfers as the simulation goes gives the times of posting them all at once."""
+"""The network under SimPy: posting transfers as the simulation goes gives the times of posting them
+all at once."""
 
 import numpy as np
 import pytest
@@ -34,7 +35,9 @@ def idle(env, steps):
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40))
 def test_posting_on_the_way_equals_posting_at_once(seed, count):
     rng = np.random.default_rng(seed)
-    routes = [sorted(rng.choice(4, rng.integers(1, 4), replace=False).tolist()) for _ in range(count)]
+    routes = [
+        sorted(rng.choice(4, rng.integers(1, 4), replace=False).tolist()) for _ in range(count)
+    ]
     size, start = rng.choice([1.0, 2.0, 3.7], count), rng.choice([0.0, 0.5, 1.0, 2.25], count)
     capacity = [1.0, 2.0, 4.0, 1.5]
     env = simpy.Environment()
@@ -44,14 +47,18 @@ def test_posting_on_the_way_equals_posting_at_once(seed, count):
         env.process(send(env, clock, start[i], routes[i], size[i], ends, i))
     env.process(idle(env, rng.uniform(0, 0.3, 50).tolist()))
     env.run()
-    np.testing.assert_allclose(ends, finish_times(capacity, [0.0] * 4, routes, size, start), rtol=1e-9)
+    np.testing.assert_allclose(
+        ends, finish_times(capacity, [0.0] * 4, routes, size, start), rtol=1e-9
+    )
 
 
 def test_a_group_that_is_complete_needs_no_waiting():
     env = simpy.Environment()
     clock = NetworkClock(env, FluidNetwork([1.0]))
     group = clock.open(2)
-    clock.post(TransferBatch(tasks(2, work=[1.0, 2.0], group=group, mark=[1, 0]), pad_routes([[0], [0]])))
+    clock.post(
+        TransferBatch(tasks(2, work=[1.0, 2.0], group=group, mark=[1, 0]), pad_routes([[0], [0]]))
+    )
     env.run(until=10.0)
     assert clock.completion(group) is None
     assert clock.close(group) == pytest.approx((2.0, 3.0))

@@ -20,19 +20,25 @@ def test_the_servers_bound_a_job() -> None:
 
 def test_two_equal_jobs_halve_the_rate() -> None:
     # each asks for FILES/100; together they get FILES/100 and each half of it
-    assert epochs_together([job(8), job(8)], [100.0, 100.0], FILES / 100) == pytest.approx([200.0, 200.0], rel=1e-9)
+    assert epochs_together([job(8), job(8)], [100.0, 100.0], FILES / 100) == pytest.approx(
+        [200.0, 200.0], rel=1e-9
+    )
 
 
 def test_ranks_and_not_jobs_share_fairly() -> None:
-    # 12 ranks get 1/12 each of FILES/300 a second: 4 ranks together 1/3, and take 900 s; then 8 ranks, which have done 2/3 in 300 s of
-    # their epoch every 450 s, are through at 450 s; after that the 4 ranks have all: they have read 450/900, and the rest takes 150 s
+    # 12 ranks get 1/12 each of FILES/300 a second: 4 ranks together 1/3, and take 900 s; then 8
+    # ranks, which have done 2/3 in 300 s of their epoch every 450 s, are through at 450 s; after
+    # that the 4 ranks have all: they have read 450/900, and the rest takes 150 s
     together = epochs_together([job(4), job(8)], [1.0, 1.0], FILES / 300)
     assert together == pytest.approx([450 + 150, 450], rel=1e-9)
 
 
 def test_a_slow_job_leaves_the_rest_to_the_others() -> None:
-    # the first asks for FILES/1000 whatever happens; the second gets FILES/100 - FILES/1000 = FILES 9/1000
-    assert epochs_together([job(8), job(8)], [1000.0, 10.0], FILES / 100) == pytest.approx([1000.0, 1000 / 9], rel=1e-9)
+    # the first asks for FILES/1000 whatever happens; the second gets FILES/100 - FILES/1000 = FILES
+    # 9/1000
+    assert epochs_together([job(8), job(8)], [1000.0, 10.0], FILES / 100) == pytest.approx(
+        [1000.0, 1000 / 9], rel=1e-9
+    )
 
 
 def test_a_job_that_starts_later_slows_the_first_from_then_on() -> None:

@@ -1,7 +1,9 @@
-"""Emulated ranks against real ones: processes of torch.distributed (gloo), DistributedDataParallel, samples that really travel.
+"""Emulated ranks against real ones: processes of torch.distributed (gloo), DistributedDataParallel,
+samples that really travel.
 
-Both begin with the same weights and shards. After 35 iterations, in 5 epochs of 7, with unequal shards and a last local batch that is
-smaller, the weights must be the same to rounding, and in every epoch every rank must have trained on the same samples in the same order.
+Both begin with the same weights and shards. After 35 iterations, in 5 epochs of 7, with unequal
+shards and a last local batch that is smaller, the weights must be the same to rounding, and in
+every epoch every rank must have trained on the same samples in the same order.
 """
 
 from __future__ import annotations
@@ -34,10 +36,28 @@ FAST = {"payload": "encoded", "barriers": "none"}
 
 
 def case(
-    exchange: dict[str, Any], *, transport: str = "isend", model: str = "mlp", storage: bool = False, **training: Any
+    exchange: dict[str, Any],
+    *,
+    transport: str = "isend",
+    model: str = "mlp",
+    storage: bool = False,
+    **training: Any,
 ) -> dict[str, Any]:
-    fields = {"epochs": 5, "local_batch_size": 8, "learning_rate": 0.05, "warmup_epochs": 1, "dtype": "float64", "evaluate_every": 5}
-    return {"exchange": exchange, "transport": transport, "model": model, "storage": storage, "training": fields | training}
+    fields = {
+        "epochs": 5,
+        "local_batch_size": 8,
+        "learning_rate": 0.05,
+        "warmup_epochs": 1,
+        "dtype": "float64",
+        "evaluate_every": 5,
+    }
+    return {
+        "exchange": exchange,
+        "transport": transport,
+        "model": model,
+        "storage": storage,
+        "training": fields | training,
+    }
 
 
 CASES = {
@@ -47,7 +67,9 @@ CASES = {
     "partial": case(PARTIAL, storage=True),
     "partial, float32": case(PARTIAL | {"schedule": FAST}, dtype="float32"),
     "partial, all_to_all": case(PARTIAL, transport="all_to_all"),
-    "partial, no overlap, drop_last": case(PARTIAL | {"schedule": {"overlap": False, "barriers": "iteration"}}, drop_last=True),
+    "partial, no overlap, drop_last": case(
+        PARTIAL | {"schedule": {"overlap": False, "barriers": "iteration"}}, drop_last=True
+    ),
     "everything exchanged": case(PARTIAL | {"exchange_fraction": 1.0, "schedule": FAST}),
     "IS": case(IS),
     "IS, float32": case(IS | {"schedule": FAST}, dtype="float32"),
@@ -57,13 +79,24 @@ CASES = {
     "IS-Pair, float32": case(PAIR, dtype="float32"),
     "IS-Pair, all_to_all": case(PAIR, transport="all_to_all"),
     "ILag-Pair": case(PAIR | {"lagging": True}),
-    "synchronised batch norm, images": case(PARTIAL | {"schedule": FAST}, batch_norm="sync", model="small_cnn"),
+    "synchronised batch norm, images": case(
+        PARTIAL | {"schedule": FAST}, batch_norm="sync", model="small_cnn"
+    ),
     "no batch norm": case(PARTIAL | {"schedule": FAST}, batch_norm="none"),
     "images": case(PARTIAL | {"schedule": FAST}, model="small_cnn"),
 }
 
 
-ALSO_ON_TWO = ["global", "local", "partial", "partial, all_to_all", "IS", "ILag", "IS-Pair", "ILag-Pair"]
+ALSO_ON_TWO = [
+    "global",
+    "local",
+    "partial",
+    "partial, all_to_all",
+    "IS",
+    "ILag",
+    "IS-Pair",
+    "ILag-Pair",
+]
 
 
 def cases(world_size: int) -> list[str]:
@@ -79,22 +112,38 @@ def data_of(model: str) -> TrainingSet:
         inputs = (rng.normal(size=(203, 12)) + labels[:, None] * 0.5).astype(np.float32)
         train = Samples(inputs, labels)
         return TrainingSet("numbers", train, Samples(inputs[:40], labels[:40]), 5)
-    images = rng.integers(0, 200, (203, 1, 8, 8)).astype(np.uint8) + (labels * 10).astype(np.uint8)[:, None, None, None]
-    return TrainingSet("images", Samples(images, labels), Samples(images[:40], labels[:40]), 5, (0.4,), (0.3,))
+    images = (
+        rng.integers(0, 200, (203, 1, 8, 8)).astype(np.uint8)
+        + (labels * 10).astype(np.uint8)[:, None, None, None]
+    )
+    return TrainingSet(
+        "images", Samples(images, labels), Samples(images[:40], labels[:40]), 5, (0.4,), (0.3,)
+    )
 
 
 def run_of(name: str, world_size: int) -> Run:
     chosen = CASES[name]
-    model = {"kind": "mlp", "width": 16} if chosen["model"] == "mlp" else {"kind": "small_cnn", "width": 4}
-    raw = {"data": {"kind": "digits"}, "model": model, "exchange": chosen["exchange"], "world_size": world_size, "seed": 3}
+    model = (
+        {"kind": "mlp", "width": 16}
+        if chosen["model"] == "mlp"
+        else {"kind": "small_cnn", "width": 4}
+    )
+    raw = {
+        "data": {"kind": "digits"},
+        "model": model,
+        "exchange": chosen["exchange"],
+        "world_size": world_size,
+        "seed": 3,
+    }
     return Run.model_validate({**raw, "training": chosen["training"]})
 
 
-# ---------------------------------------------------------------------------------------------------------------- on every rank
+# ------------------------------------------------------------------------------------ on every rank
 
 
 def serve(rank: int, world_size: int, folder: Path) -> None:
-    """One process: all cases one after the other; the weights and what the rank trained on go to ``folder``."""
+    """One process: all cases one after the other; the weights and what the rank trained on go to
+    ``folder``."""
     import torch.distributed as dist
 
     from simshuffle.train.distributed import train_distributed
@@ -102,7 +151,13 @@ def serve(rank: int, world_size: int, folder: Path) -> None:
     folder = folder / str(world_size)
     folder.mkdir(exist_ok=True)
     limit = timedelta(seconds=SECONDS)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world_size, timeout=limit)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meeting",
+        rank=rank,
+        world_size=world_size,
+        timeout=limit,
+    )
     for number, name in enumerate(cases(world_size)):
         chosen, found = CASES[name], {}
         data = data_of(chosen["model"])
@@ -120,13 +175,33 @@ def serve(rank: int, world_size: int, folder: Path) -> None:
                     given, label = scheduler.dataset[int(sample)]
                     assert (given == data.train.inputs[sample]).all()
                     assert label == data.train.targets[sample]
-            found.update({f"weight {key}": value.detach().numpy().copy() for key, value in training.model.named_parameters()})
-            found.update({f"buffer {key}": value.numpy().copy() for key, value in training.model.named_buffers()})
+            found.update(
+                {
+                    f"weight {key}": value.detach().numpy().copy()
+                    for key, value in training.model.named_parameters()
+                }
+            )
+            found.update(
+                {
+                    f"buffer {key}": value.numpy().copy()
+                    for key, value in training.model.named_buffers()
+                }
+            )
 
         storage = folder / f"storage{number}" if chosen["storage"] else None
-        record = train_distributed(run_of(name, world_size), data=data, transport=chosen["transport"], storage=storage, watcher=watch)
+        record = train_distributed(
+            run_of(name, world_size),
+            data=data,
+            transport=chosen["transport"],
+            storage=storage,
+            watcher=watch,
+        )
         if record is not None:
-            found |= {name: record.epochs[name].to_numpy() for name in record.epochs if name.endswith("_accuracy")}
+            found |= {
+                name: record.epochs[name].to_numpy()
+                for name in record.epochs
+                if name.endswith("_accuracy")
+            }
             found["columns"] = np.array(record.epochs.columns, dtype=str)
             found["loss"] = record.epochs["train_loss"].to_numpy()
             found["moved"] = record.epochs["moved"].to_numpy()
@@ -139,23 +214,32 @@ def serve(rank: int, world_size: int, folder: Path) -> None:
 def real(tmp_path_factory):
     """The folder with what four processes did, and then two of them."""
     folder = tmp_path_factory.mktemp("ranks")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     processes = []
     try:
         for rank in range(4):
             command = [sys.executable, "-W", "error", __file__, str(rank), str(folder)]
             with (folder / f"errors{rank}").open("wb") as errors:
-                processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors))
+                processes.append(
+                    subprocess.Popen(
+                        command, env=environment, stdout=subprocess.DEVNULL, stderr=errors
+                    )
+                )
         codes = [process.wait(SECONDS) for process in processes]
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    assert codes == [0] * 4, "\n".join((folder / f"errors{rank}").read_text() for rank in range(4))[-6000:]
+    assert codes == [0] * 4, "\n".join((folder / f"errors{rank}").read_text() for rank in range(4))[
+        -6000:
+    ]
     return folder
 
 
-# ------------------------------------------------------------------------------------------------------------------------ the tests
+# ---------------------------------------------------------------------------------------- the tests
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -166,14 +250,26 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("world_size", "name"), [(world_size, name) for world_size in (2, 4) for name in cases(world_size)])
+@pytest.mark.parametrize(
+    ("world_size", "name"),
+    [(world_size, name) for world_size in (2, 4) for name in cases(world_size)],
+)
 def test_real_ranks_do_what_emulated_ones_do(real, world_size, name):
     run, data = run_of(name, world_size), data_of(CASES[name]["model"])
-    found = [dict(np.load(real / str(world_size) / f"{cases(world_size).index(name)}-{rank}.npz")) for rank in range(world_size)]
+    found = [
+        dict(np.load(real / str(world_size) / f"{cases(world_size).index(name)}-{rank}.npz"))
+        for rank in range(world_size)
+    ]
     owner = run.partition.owner(data.train.targets, world_size, run.rng("partition"))
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     emulation = Emulation(
-        initial_model(run, data), source, strategy=run.exchange, world_size=world_size, training=run.training, owner=owner, seed=run.seed
+        initial_model(run, data),
+        source,
+        strategy=run.exchange,
+        world_size=world_size,
+        training=run.training,
+        owner=owner,
+        seed=run.seed,
     )
     moved = 0
     for epoch in range(1, run.training.epochs + 1):
@@ -183,7 +279,9 @@ def test_real_ranks_do_what_emulated_ones_do(real, world_size, name):
             length = len(found[rank][f"order{epoch}"])
             np.testing.assert_array_equal(found[rank][f"order{epoch}"], samples[:length, rank])
             np.testing.assert_array_equal(found[rank][f"owner{epoch}"], emulation.owner)
-        assert found[0]["loss"][epoch - 1] == pytest.approx(outcome.train_loss, rel=1e-5 if run.training.dtype == "float32" else 1e-12)
+        assert found[0]["loss"][epoch - 1] == pytest.approx(
+            outcome.train_loss, rel=1e-5 if run.training.dtype == "float32" else 1e-12
+        )
         assert found[0]["moved"][epoch - 1] == outcome.plan.samples_moved
         moved += outcome.plan.samples_moved
     assert (moved > 0) == bool(run.exchange.fraction)
@@ -192,11 +290,15 @@ def test_real_ranks_do_what_emulated_ones_do(real, world_size, name):
     tolerance = TOLERANCE[run.training.dtype]
     for key, weight in emulation.weights().items():
         for rank in range(world_size):
-            np.testing.assert_allclose(found[rank][f"weight {key}"], weight.numpy(), rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(
+                found[rank][f"weight {key}"], weight.numpy(), rtol=tolerance, atol=tolerance
+            )
     tolerance *= 10  # a running variance is a sum of squares, up to 15 here
     for rank in range(world_size):
         for key, buffer in emulation.model(rank).named_buffers():
-            np.testing.assert_allclose(found[rank][f"buffer {key}"], buffer.numpy(), rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(
+                found[rank][f"buffer {key}"], buffer.numpy(), rtol=tolerance, atol=tolerance
+            )
 
 
 @pytest.mark.parametrize("name", ["partial", "IS", "synchronised batch norm, images"])
@@ -205,7 +307,9 @@ def test_their_tables_are_the_same(real, name):
     emulated = train_run(run, data=data).epochs
     found = np.load(real / "4" / f"{cases(4).index(name)}-0.npz")
     for statistics in ("own", "rank0", "pooled", "recalibrated"):
-        np.testing.assert_allclose(found[f"{statistics}_accuracy"], emulated[f"{statistics}_accuracy"], rtol=1e-9)
+        np.testing.assert_allclose(
+            found[f"{statistics}_accuracy"], emulated[f"{statistics}_accuracy"], rtol=1e-9
+        )
     assert list(found["columns"]) == list(emulated.columns)
 
 

@@ -1,4 +1,5 @@
-"""Emulated ranks against M networks trained side by side, and against what must hold whatever the network."""
+"""Emulated ranks against M networks trained side by side, and against what must hold whatever the
+network."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def _one_thread() -> Iterator[None]:
 
 def samples(count: int, shape: tuple[int, ...] = (6,)) -> Samples:
     rng = np.random.default_rng(3)
-    return Samples(rng.normal(size=(count, *shape)).astype(np.float32), rng.integers(0, CLASSES, count))
+    return Samples(
+        rng.normal(size=(count, *shape)).astype(np.float32), rng.integers(0, CLASSES, count)
+    )
 
 
 def source(count: int, shape: tuple[int, ...] = (6,)) -> ArraySource:
@@ -78,19 +81,39 @@ def same(found: dict[str, torch.Tensor], expected: nn.Module, atol: float = 1e-1
 
 
 class SideBySide:
-    """M networks, each with its own shard as a list, trained with the averaged gradient and exchanging samples one by one."""
+    """M networks, each with its own shard as a list, trained with the averaged gradient and
+    exchanging samples one by one."""
 
-    def __init__(self, model: nn.Module, data: ArraySource, strategy: Strategy, world_size: int, how: Training, seed: int) -> None:
-        self.data, self.strategy, self.how, self.seed, self.world_size = data, strategy, how, seed, world_size
+    def __init__(
+        self,
+        model: nn.Module,
+        data: ArraySource,
+        strategy: Strategy,
+        world_size: int,
+        how: Training,
+        seed: int,
+    ) -> None:
+        self.data, self.strategy, self.how, self.seed, self.world_size = (
+            data,
+            strategy,
+            how,
+            seed,
+            world_size,
+        )
         self.networks = [copy.deepcopy(model).train() for _ in range(world_size)]
         self.optimizers = [
-            torch.optim.SGD(n.parameters(), lr=1.0, momentum=how.momentum, weight_decay=how.weight_decay) for n in self.networks
+            torch.optim.SGD(
+                n.parameters(), lr=1.0, momentum=how.momentum, weight_decay=how.weight_decay
+            )
+            for n in self.networks
         ]
         self.owner = initial_owner(len(data), world_size, stream(seed, "partition"))
         self.losses = np.ones(len(data))
 
     def epoch(self, epoch: int) -> None:
-        shards = self.strategy.shards(self.owner, self.world_size, stream(self.seed, "shuffle", epoch))
+        shards = self.strategy.shards(
+            self.owner, self.world_size, stream(self.seed, "shuffle", epoch)
+        )
         local = [list(part) for part in np.split(shards.order, shards.start[1:-1])]
         most = max(len(part) for part in local)
         padded = [part + part[: most - len(part)] for part in local]
@@ -98,9 +121,16 @@ class SideBySide:
         importance = self.losses.copy() if self.strategy.lagging else self.inference(local)
         iterations = -(-most // b)
         rng = stream(self.seed, "exchange", epoch)
-        plan = self.strategy.plan(shards, batch_size=b, iterations=iterations, epoch=epoch, importance=importance, rng=rng)
+        plan = self.strategy.plan(
+            shards, batch_size=b, iterations=iterations, epoch=epoch, importance=importance, rng=rng
+        )
         for iteration in range(iterations):
-            self.step([part[iteration * b : (iteration + 1) * b] for part in padded], epoch, iteration, iterations)
+            self.step(
+                [part[iteration * b : (iteration + 1) * b] for part in padded],
+                epoch,
+                iteration,
+                iterations,
+            )
         for sent, targets in zip(plan.sample, plan.target, strict=True):
             for rank, target in enumerate(targets):
                 local[rank].remove(sent[rank])
@@ -130,16 +160,22 @@ class SideBySide:
             mean = torch.stack([weight.grad for weight in weights]).mean(0)  # the allreduce
             for weight in weights:
                 weight.grad = mean.clone()
-        rate = self.how.learning_rate_at(epoch - 1 + (iteration + 0.5) / iterations, self.world_size)
+        rate = self.how.learning_rate_at(
+            epoch - 1 + (iteration + 0.5) / iterations, self.world_size
+        )
         for optimizer in self.optimizers:
             optimizer.param_groups[0]["lr"] = rate
             optimizer.step()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.kind)
-def test_emulated_ranks_are_networks_side_by_side(strategy: Strategy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights, running statistics of every rank, owners and losses after three epochs; 47 samples do not divide by 5 ranks or by 4."""
-    monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 600)  # so that batches are worked off in parts of 2 or 1 ranks
+def test_emulated_ranks_are_networks_side_by_side(
+    strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, running statistics of every rank, owners and losses after three epochs; 47 samples
+    do not divide by 5 ranks or by 4."""
+    # so that batches are worked off in parts of 2 or 1 ranks
+    monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 600)
     data, how = source(47), training(warmup_epochs=1.0)
     ours = Emulation(mlp(), data, strategy=strategy, world_size=5, training=how, seed=4)
     assert 1 < ours.network.rows_at_once < 12
@@ -152,20 +188,28 @@ def test_emulated_ranks_are_networks_side_by_side(strategy: Strategy, monkeypatc
     np.testing.assert_allclose(ours.last_losses, theirs.losses, rtol=0, atol=1e-12)
     for rank, network in enumerate(theirs.networks):
         for name, buffer in network.named_buffers():
-            torch.testing.assert_close(dict(ours.model(rank).named_buffers())[name], buffer, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                dict(ours.model(rank).named_buffers())[name], buffer, rtol=0, atol=1e-12
+            )
 
 
-@pytest.mark.parametrize("network", [SmallCnn(kind="small_cnn", width=4), ResNet(kind="resnet")], ids=lambda n: n.kind)
+@pytest.mark.parametrize(
+    "network", [SmallCnn(kind="small_cnn", width=4), ResNet(kind="resnet")], ids=lambda n: n.kind
+)
 def test_one_step_is_the_average_of_the_ranks_gradients(network: Any) -> None:
     data, model, batch = source(24, (1, 8, 8)), mlp((1, 8, 8), network), np.arange(24).reshape(6, 4)
-    ours = Emulation(model, data, strategy=LOCAL, world_size=4, training=training(local_batch_size=6))
+    ours = Emulation(
+        model, data, strategy=LOCAL, world_size=4, training=training(local_batch_size=6)
+    )
     ours.gradient(batch)
     total = [torch.zeros_like(weight) for weight in model.parameters()]
     for rank in range(4):
         alone = copy.deepcopy(model).train()
         inputs, targets = data.batch(batch[:, rank])
         F.cross_entropy(alone(inputs), targets).backward()
-        total = [sum_ + weight.grad / 4 for sum_, weight in zip(total, alone.parameters(), strict=True)]
+        total = [
+            sum_ + weight.grad / 4 for sum_, weight in zip(total, alone.parameters(), strict=True)
+        ]
     for weight, expected in zip(ours.network.model.parameters(), total, strict=True):
         torch.testing.assert_close(weight.grad, expected, rtol=0, atol=1e-12)
 
@@ -176,21 +220,36 @@ def test_without_statistics_of_ranks_m_ranks_are_one_with_m_times_the_batch(mode
     data, batches = source(96), np.random.default_rng(0).permutation(96).reshape(3, 32)
     after = []
     for ranks in (1, 4, 32):
-        run = Emulation(mlp(), data, strategy=LOCAL, world_size=ranks, training=training(local_batch_size=32 // ranks, batch_norm=mode))
+        run = Emulation(
+            mlp(),
+            data,
+            strategy=LOCAL,
+            world_size=ranks,
+            training=training(local_batch_size=32 // ranks, batch_norm=mode),
+        )
         for batch in batches:
             run.step(batch.reshape(-1, ranks), 0.1)
         after.append(run)
     for other in after[1:]:
         for name, value in after[0].network.model.state_dict().items():
-            torch.testing.assert_close(other.network.model.state_dict()[name], value, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                other.network.model.state_dict()[name], value, rtol=0, atol=1e-12
+            )
 
 
 def test_global_shuffle_without_batch_norm_does_not_depend_on_the_number_of_ranks() -> None:
-    """An iteration of 8 ranks with b = 2 and of 2 ranks with b = 8, one iteration an epoch, so that both use all samples."""
+    """An iteration of 8 ranks with b = 2 and of 2 ranks with b = 8, one iteration an epoch, so that
+    both use all samples."""
     data = source(16)
     runs = []
     for ranks in (1, 2, 8):
-        run = Emulation(mlp(), data, strategy=GLOBAL, world_size=ranks, training=training(local_batch_size=16 // ranks, batch_norm="none"))
+        run = Emulation(
+            mlp(),
+            data,
+            strategy=GLOBAL,
+            world_size=ranks,
+            training=training(local_batch_size=16 // ranks, batch_norm="none"),
+        )
         for _ in range(3):
             run.epoch()
         runs.append(run.weights())
@@ -211,22 +270,34 @@ def test_parts_of_a_batch_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
             torch.testing.assert_close(other[name], value, rtol=0, atol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------- gradients of local and partial local shuffle
+# ----------------------------------------------------- gradients of local and partial local shuffle
 
 
 def mean_gradient(run: Emulation, batches: list[np.ndarray]) -> list[torch.Tensor]:
     total = [torch.zeros_like(weight) for weight in run.network.model.parameters()]
     for batch in batches:
         run.gradient(batch)
-        total = [t + weight.grad * batch.size for t, weight in zip(total, run.network.model.parameters(), strict=True)]
+        total = [
+            t + weight.grad * batch.size
+            for t, weight in zip(total, run.network.model.parameters(), strict=True)
+        ]
     return [t / sum(batch.size for batch in batches) for t in total]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.kind)
-def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(strategy: Strategy) -> None:
-    """Every sample is used once in every epoch, whoever holds it: no batch norm, 40 samples on 5 ranks."""
+def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(
+    strategy: Strategy,
+) -> None:
+    """Every sample is used once in every epoch, whoever holds it: no batch norm, 40 samples on 5
+    ranks."""
     data = source(40)
-    run = Emulation(mlp(), data, strategy=strategy, world_size=5, training=training(batch_norm="none", momentum=0.0))
+    run = Emulation(
+        mlp(),
+        data,
+        strategy=strategy,
+        world_size=5,
+        training=training(batch_norm="none", momentum=0.0),
+    )
     whole = mean_gradient(run, [np.arange(40).reshape(8, 5)])
     owner = run.owner
     for epoch in (1, 2, 3):
@@ -234,18 +305,33 @@ def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(st
         order = epoch_samples(shards, drop_last=False)
         for found, expected in zip(mean_gradient(run, [order[:4], order[4:]]), whole, strict=True):
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
-        plan = strategy.plan(shards, batch_size=4, iterations=2, epoch=epoch, importance=np.ones(40), rng=stream(0, "exchange", epoch))
+        plan = strategy.plan(
+            shards,
+            batch_size=4,
+            iterations=2,
+            epoch=epoch,
+            importance=np.ones(40),
+            rng=stream(0, "exchange", epoch),
+        )
         owner = plan.apply(owner)
 
 
-def test_over_all_partitions_an_iteration_of_local_shuffle_has_the_expectation_of_the_global_gradient() -> None:
-    """6 samples, 2 ranks of 3, b = 1: all partitions and all choices of the first sample, each as likely as any other.
+def test_over_all_partitions_local_shuffle_has_the_expectation_of_the_global_gradient() -> None:
+    """6 samples, 2 ranks of 3, b = 1: all partitions and all choices of the first sample, each as
+    likely as any other.
 
-    Gradients without batch norm. A rank's sample is then any sample with probability 1/6, so the mean over all cases is the gradient of
-    all data; that of a single fixed partition is so too, as both shards have 3 samples.
+    Gradients without batch norm. A rank's sample is then any sample with probability 1/6, so the
+    mean over all cases is the gradient of all data; that of a single fixed partition is so too, as
+    both shards have 3 samples.
     """
     data = source(6)
-    run = Emulation(mlp(), data, strategy=LOCAL, world_size=2, training=training(batch_norm="none", local_batch_size=1))
+    run = Emulation(
+        mlp(),
+        data,
+        strategy=LOCAL,
+        world_size=2,
+        training=training(batch_norm="none", local_batch_size=1),
+    )
     whole = mean_gradient(run, [np.arange(6).reshape(3, 2)])
     cases = []
     for first in itertools.combinations(range(6), 3):
@@ -255,10 +341,19 @@ def test_over_all_partitions_an_iteration_of_local_shuffle_has_the_expectation_o
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
 
 
-def test_over_all_exchanges_an_iteration_of_partial_local_shuffle_has_the_expectation_of_the_global_gradient() -> None:
-    """4 samples, 2 ranks of 2, Q = 1/2: whatever is sent, to oneself or to the other, each case as likely; the next epoch's first batch."""
+def test_over_all_exchanges_partial_local_shuffle_has_the_expectation_of_the_global_gradient() -> (
+    None
+):
+    """4 samples, 2 ranks of 2, Q = 1/2: whatever is sent, to oneself or to the other, each case as
+    likely; the next epoch's first batch."""
     data = source(4)
-    run = Emulation(mlp(), data, strategy=PARTIAL, world_size=2, training=training(batch_norm="none", local_batch_size=1))
+    run = Emulation(
+        mlp(),
+        data,
+        strategy=PARTIAL,
+        world_size=2,
+        training=training(batch_norm="none", local_batch_size=1),
+    )
     whole = mean_gradient(run, [np.arange(4).reshape(2, 2)])
     cases = []
     for sent, swapped in itertools.product(itertools.product((0, 1), (2, 3)), (False, True)):
@@ -274,16 +369,19 @@ def test_over_all_exchanges_an_iteration_of_partial_local_shuffle_has_the_expect
 
 
 def test_with_batch_norm_by_rank_the_expectation_is_another_one() -> None:
-    """The counterexample: a rank of two samples normalises them to -1 and +1, whichever they are, so who is with whom matters."""
+    """The counterexample: a rank of two samples normalises them to -1 and +1, whichever they are,
+    so who is with whom matters."""
     data = source(8)
-    run = Emulation(mlp(), data, strategy=LOCAL, world_size=4, training=training(local_batch_size=2))
+    run = Emulation(
+        mlp(), data, strategy=LOCAL, world_size=4, training=training(local_batch_size=2)
+    )
     run.gradient(np.arange(8).reshape(2, 4))
     paired = run.network.model.head.weight.grad.clone()
     run.gradient(np.array([[0, 2, 4, 6], [1, 3, 5, 7]]))
     assert (run.network.model.head.weight.grad - paired).abs().max() > 1e-3
 
 
-# ----------------------------------------------------------------------------------------------------------------- batches and rates
+# -------------------------------------------------------------------------------- batches and rates
 
 
 def test_padding_is_that_of_distributed_sampler() -> None:
@@ -298,7 +396,13 @@ def test_padding_is_that_of_distributed_sampler() -> None:
 
 @pytest.mark.parametrize(
     ("num", "ranks", "b", "drop", "sizes"),
-    [(10, 3, 3, False, [3, 1]), (10, 3, 3, True, [3]), (12, 3, 2, False, [2, 2]), (5, 1, 8, False, [5]), (8, 8, 1, False, [1])],
+    [
+        (10, 3, 3, False, [3, 1]),
+        (10, 3, 3, True, [3]),
+        (12, 3, 2, False, [2, 2]),
+        (5, 1, 8, False, [5]),
+        (8, 8, 1, False, [1]),
+    ],
 )
 def test_local_batches(num: int, ranks: int, b: int, drop: bool, sizes: list[int]) -> None:
     assert local_batches(num, ranks, training(local_batch_size=b, drop_last=drop)) == sizes
@@ -310,20 +414,29 @@ def test_the_learning_rate_of_an_iteration_is_that_of_its_middle() -> None:
     assert rates == pytest.approx([0.2, 0.6, 0.8, 0.8], abs=1e-15)
 
 
-# ----------------------------------------------------------------------------------------------------------------------- evaluation
+# --------------------------------------------------------------------------------------- evaluation
 
 
 def trained(ranks: int = 4, **values: Any) -> Emulation:
-    run = Emulation(mlp(), source(48), strategy=LOCAL, world_size=ranks, training=training(**values))
+    run = Emulation(
+        mlp(), source(48), strategy=LOCAL, world_size=ranks, training=training(**values)
+    )
     run.epoch()
     return run
 
 
-@pytest.mark.parametrize(("num", "ranks", "own"), [(10, 7, 3), (5, 8, 8), (6, 2, 8), (3, 64, 2), (9, 1, 8)])
+@pytest.mark.parametrize(
+    ("num", "ranks", "own"), [(10, 7, 3), (5, 8, 8), (6, 2, 8), (3, 64, 2), (9, 1, 8)]
+)
 def test_own_pairs_are_balanced(num: int, ranks: int, own: int) -> None:
     found, counted = own_pairs(num, ranks, own, np.random.default_rng(1))
     each = min(own, ranks)
-    pairs = [(int(sample), rank) for row, valid in zip(found, counted, strict=True) for rank, sample in enumerate(row) if valid[rank]]
+    pairs = [
+        (int(sample), rank)
+        for row, valid in zip(found, counted, strict=True)
+        for rank, sample in enumerate(row)
+        if valid[rank]
+    ]
     assert len(set(pairs)) == len(pairs) == num * each
     assert np.bincount([sample for sample, _ in pairs]).tolist() == [each] * num
     by_rank = np.bincount([rank for _, rank in pairs], minlength=ranks)
@@ -342,7 +455,10 @@ def test_own_on_some_ranks_estimates_own_on_all() -> None:
     """The mean over many drawn assignments, with its own standard error."""
     run, test = trained(8), source(30)
     exact = own_score(run.network, test, *own_pairs(30, 8, 8, np.random.default_rng(0))).loss
-    drawn = [own_score(run.network, test, *own_pairs(30, 8, 2, np.random.default_rng(i))).loss for i in range(200)]
+    drawn = [
+        own_score(run.network, test, *own_pairs(30, 8, 2, np.random.default_rng(i))).loss
+        for i in range(200)
+    ]
     assert abs(np.mean(drawn) - exact) < 5 * np.std(drawn, ddof=1) / 200**0.5
 
 
@@ -367,12 +483,15 @@ def test_evaluations_use_the_statistics_that_they_say_and_leave_the_training_alo
     assert scores["pooled"] == score(run.model(), test, 64)
     assert len({s.loss for s in scores.values()}) == 4
     assert run.network.model.training
-    assert all(torch.equal(before[name], value) for name, value in run.network.model.state_dict().items())
+    assert all(
+        torch.equal(before[name], value) for name, value in run.network.model.state_dict().items()
+    )
     assert torch.equal(random, torch.get_rng_state())
 
 
 def test_recalibrated_statistics_are_those_of_all_samples() -> None:
-    """Of the first layer exactly, in one batch of all samples or in several of equal size, but for the unbiased n / (n - 1)."""
+    """Of the first layer exactly, in one batch of all samples or in several of equal size, but for
+    the unbiased n / (n - 1)."""
     run = trained()
     inputs = run.source.batch(np.arange(48))[0]
     with torch.no_grad():
@@ -391,7 +510,7 @@ def test_without_statistics_of_ranks_evaluations_agree(mode: str, different: int
     assert len({s.loss for s in evaluation(run, test).scores(run.network).values()}) == different
 
 
-# ----------------------------------------------------------------------------------------------------------------------- importance
+# --------------------------------------------------------------------------------------- importance
 
 
 def test_fresh_importance_is_each_ranks_inference_loss() -> None:
@@ -402,7 +521,9 @@ def test_fresh_importance_is_each_ranks_inference_loss() -> None:
         mine = np.flatnonzero(run.owner == rank)
         inputs, targets = run.source.batch(mine)
         with torch.no_grad():
-            expected = F.cross_entropy(run.model(rank).eval()(inputs), targets, reduction="none").numpy()
+            expected = F.cross_entropy(
+                run.model(rank).eval()(inputs), targets, reduction="none"
+            ).numpy()
         np.testing.assert_allclose(found[mine], expected, rtol=0, atol=1e-12)
 
 
@@ -417,8 +538,13 @@ def test_lagging_importance_is_the_loss_of_the_epoch_before_and_even_at_first() 
 
 
 def test_variance_between_ranks_by_hand() -> None:
-    """Ranks with 0, 2 and 4, 6: means 1 and 5 about 3, so 4 between; all about 3: (9 + 1 + 1 + 9) / 4 = 5."""
-    assert between_ranks(np.array([0.0, 4.0, 2.0, 6.0]), np.array([0, 1, 0, 1])) == pytest.approx(0.8)
+    """Ranks with 0, 2 and 4, 6: means 1 and 5 about 3, so 4 between; all about 3: (9 + 1 + 1 + 9) /
+    4 = 5."""
+    assert between_ranks(np.array([0.0, 4.0, 2.0, 6.0]), np.array([0, 1, 0, 1])) == pytest.approx(
+        0.8
+    )
     assert between_ranks(np.ones(4), np.array([0, 1, 0, 1])) == 0.0
-    row = importance_row(2, "training", np.array([0.0, 4.0, 2.0, 6.0, np.nan]), np.array([0, 1, 0, 1, 1]))
+    row = importance_row(
+        2, "training", np.array([0.0, 4.0, 2.0, 6.0, np.nan]), np.array([0, 1, 0, 1, 1])
+    )
     assert (row["mean"], row["max"], row["top_tenth_share"]) == (3.0, 6.0, 0.5)

@@ -15,7 +15,8 @@ from simshuffle.sim.simulate import simulate
 from simshuffle.timeline import EXCLUSIVE
 from tests.small import seconds, small
 
-COMPUTE = 10 * (0.9083e-3 + 1.817e-3)  # s an iteration: 10 samples at the catalog's V100 times of ResNet-50
+# s an iteration: 10 samples at the catalog's V100 times of ResNet-50
+COMPUTE = 10 * (0.9083e-3 + 1.817e-3)
 UPDATE = 0.5679e-3
 GRADIENTS = 102228128
 LATENCY = 9.6e-6  # of one step of the ring between hosts
@@ -23,11 +24,14 @@ COPY = 10 * 602112 / 16e9  # a batch to the GPU over PCIe
 
 
 def ring(world_size, bandwidth):
-    return 2 * (world_size - 1) * LATENCY + 2 * (world_size - 1) / world_size * GRADIENTS / bandwidth
+    return (
+        2 * (world_size - 1) * LATENCY + 2 * (world_size - 1) / world_size * GRADIENTS / bandwidth
+    )
 
 
 def test_ring_allreduce_without_contention():
-    """2 (M-1) alpha + 2 (M-1)/M n/B (Patarasuk & Yuan, JPDC 2009), B being the slowest resource on the way: an HCA of 10 GB/s."""
+    """2 (M-1) alpha + 2 (M-1)/M n/B (Patarasuk & Yuan, JPDC 2009), B being the slowest resource on
+    the way: an HCA of 10 GB/s."""
     for world_size in (2, 8, 16):
         timeline = simulate(small(world_size=world_size))
         iterations = 800 // (10 * world_size)
@@ -41,11 +45,19 @@ def test_the_bus_bandwidth_caps_the_ring():
 
 
 def test_two_rings_use_two_hcas():
-    two = {"workload__allreduce__rings": 2, "cluster__host__hcas": 2, "cluster__host__gpus": 2, "cluster__host__pcie_slots": 2}
+    two = {
+        "workload__allreduce__rings": 2,
+        "cluster__host__hcas": 2,
+        "cluster__host__gpus": 2,
+        "cluster__host__pcie_slots": 2,
+    }
     timeline = simulate(small(cluster__topology__hcas_per_host=2, world_size=8, **two))
-    # 4 hosts with 2 GPUs: 6 of the 14 steps leave a host; each ring carries half of the bytes over an HCA of its own
+    # 4 hosts with 2 GPUs: 6 of the 14 steps leave a host; each ring carries half of the bytes over
+    # an HCA of its own
     latency = 6 * LATENCY + 8 * 3.4e-6
-    assert seconds(timeline, "allreduce")[0] == pytest.approx(10 * (latency + 2 * 7 / 8 * GRADIENTS / 2 / 10e9), rel=1e-9)
+    assert seconds(timeline, "allreduce")[0] == pytest.approx(
+        10 * (latency + 2 * 7 / 8 * GRADIENTS / 2 / 10e9), rel=1e-9
+    )
 
 
 def test_one_rank_reduces_nothing():
@@ -53,9 +65,11 @@ def test_one_rank_reduces_nothing():
 
 
 def test_local_shuffle_from_the_ssd():
-    """An epoch is the first batch (10 files in turn, decoded on one core, copied), then 10 times compute, ring, update.
+    """An epoch is the first batch (10 files in turn, decoded on one core, copied), then 10 times
+    compute, ring, update.
 
-    Two workers read their first batches from the SSD at the same time, so that reading takes twice as long.
+    Two workers read their first batches from the SSD at the same time, so that reading takes twice
+    as long.
     """
     timeline = simulate(small())
     first_read = 10 * 80e-6 + 2 * 10 * 100e3 / 3e9
@@ -67,9 +81,11 @@ def test_local_shuffle_from_the_ssd():
 
 
 def test_a_slow_loader_binds():
-    """A worker needs 100 ms to decode 10 samples; 2 workers and 10 batches: 5 in turn, then the last is trained on.
+    """A worker needs 100 ms to decode 10 samples; 2 workers and 10 batches: 5 in turn, then the
+    last is trained on.
 
-    Both workers start together and stay so: they read at the same time, and their copies to the GPU meet on the PCIe slot.
+    Both workers start together and stay so: they read at the same time, and their copies to the GPU
+    meet on the PCIe slot.
     """
     timeline = simulate(small(workload__dataset__decode="10 ms"))
     each = 10 * 80e-6 + 2 * 10 * 100e3 / 3e9 + 100e-3 + 2 * COPY
@@ -78,20 +94,37 @@ def test_a_slow_loader_binds():
 
 
 def test_cores_are_shared_by_the_loaders_of_a_host():
-    """4 ranks with 2 workers each on 4 cores: half a core a worker, so decoding 100 ms takes 200."""
-    values = {"cluster__host__gpus": 4, "cluster__host__cores": 4, "workload__dataset__decode": "10 ms", "cluster__ssd__latency": "0 s"}
+    """4 ranks with 2 workers each on 4 cores: half a core a worker, so decoding 100 ms takes
+    200."""
+    values = {
+        "cluster__host__gpus": 4,
+        "cluster__host__cores": 4,
+        "workload__dataset__decode": "10 ms",
+        "cluster__ssd__latency": "0 s",
+    }
     timeline = simulate(small(world_size=4, **values))
     read = 8 * 10 * 100e3 / 3e9  # eight batches at once from one SSD
-    first = timeline.phases[(timeline.phases["phase"] == "decode") & (timeline.phases["iteration"] == 1)]
-    assert (first["end_s"] - first["start_s"]).to_numpy() == pytest.approx(200e-3 + 8 * COPY, rel=1e-9)
+    first = timeline.phases[
+        (timeline.phases["phase"] == "decode") & (timeline.phases["iteration"] == 1)
+    ]
+    assert (first["end_s"] - first["start_s"]).to_numpy() == pytest.approx(
+        200e-3 + 8 * COPY, rel=1e-9
+    )
     assert first["start_s"].to_numpy() == pytest.approx(read, rel=1e-9)
 
 
 def test_gpus_share_a_pcie_slot():
-    values = {"cluster__host__gpus": 2, "cluster__host__pcie_slots": 1, "cluster__ssd__latency": "0 s"}
+    values = {
+        "cluster__host__gpus": 2,
+        "cluster__host__pcie_slots": 1,
+        "cluster__ssd__latency": "0 s",
+    }
     shared = simulate(small(world_size=2, **values))
     own = simulate(small(world_size=2, **(values | {"cluster__host__pcie_slots": 2})))
-    first = [t.phases[(t.phases["phase"] == "decode") & (t.phases["iteration"] == 1)].iloc[0] for t in (shared, own)]
+    first = [
+        t.phases[(t.phases["phase"] == "decode") & (t.phases["iteration"] == 1)].iloc[0]
+        for t in (shared, own)
+    ]
     # 2 ranks with 2 workers copy at once: four copies on one slot instead of two
     assert first[0]["end_s"] - first[1]["end_s"] == pytest.approx(2 * COPY, rel=1e-9)
 
@@ -99,10 +132,13 @@ def test_gpus_share_a_pcie_slot():
 def test_file_opens_saturate_the_pfs():
     """800 files at 500 opens/s take 1.6 s whatever the ranks do.
 
-    To that come the moments in which both workers of every rank decode at the same time (5 rounds of 10 ms), and the training on the
-    last two batches, which come together.
+    To that come the moments in which both workers of every rank decode at the same time (5 rounds
+    of 10 ms), and the training on the last two batches, which come together.
     """
-    values = {"workload__exchange": "global_shuffle", "cluster__parallel_file_system__open_rate": "500 1/s"}
+    values = {
+        "workload__exchange": "global_shuffle",
+        "cluster__parallel_file_system__open_rate": "500 1/s",
+    }
     slack = 5 * 15e-3 + 2 * (COMPUTE + ring(8, 10e9) + UPDATE)
     assert 1.6 < report.epochs(simulate(small(**values)))["epoch_s"].item() < 1.6 + slack
     values["cluster__parallel_file_system__open_rate"] = "250 1/s"
@@ -110,8 +146,12 @@ def test_file_opens_saturate_the_pfs():
 
 
 def test_the_bandwidth_of_the_pfs_saturates():
-    """80 MB at 40 MB/s take 2 s, and at 20 MB/s 4 s; the slack is that of the test above, with 5 rounds of opening 10 files in 10 ms."""
-    values = {"workload__exchange": "global_shuffle", "cluster__parallel_file_system__read_bandwidth": "40 MB/s"}
+    """80 MB at 40 MB/s take 2 s, and at 20 MB/s 4 s; the slack is that of the test above, with 5
+    rounds of opening 10 files in 10 ms."""
+    values = {
+        "workload__exchange": "global_shuffle",
+        "cluster__parallel_file_system__read_bandwidth": "40 MB/s",
+    }
     slack = 5 * 25e-3 + 2 * (COMPUTE + ring(8, 10e9) + UPDATE)
     assert 2.0 < report.epochs(simulate(small(**values)))["epoch_s"].item() < 2.0 + slack
     values["cluster__parallel_file_system__read_bandwidth"] = "20 MB/s"
@@ -119,55 +159,95 @@ def test_the_bandwidth_of_the_pfs_saturates():
 
 
 def test_a_lone_reader_is_held_by_latency():
-    """1 ms an open: a worker opens 1000 files/s at most, so a batch of 10 takes 10 ms however fast the servers are."""
-    values = {"workload__exchange": "global_shuffle", "world_size": 1, "workload__dataset__decode": "0 s"}
+    """1 ms an open: a worker opens 1000 files/s at most, so a batch of 10 takes 10 ms however fast
+    the servers are."""
+    values = {
+        "workload__exchange": "global_shuffle",
+        "world_size": 1,
+        "workload__dataset__decode": "0 s",
+    }
     timeline = simulate(small(**values, cluster__parallel_file_system__open_rate="1000 k/s"))
-    first = timeline.phases[(timeline.phases["phase"] == "io") & (timeline.phases["iteration"] == 1)].iloc[0]
-    assert first["end_s"] - first["start_s"] == pytest.approx(10 / 1000 + 26e-9 + 2 * 10 * 100e3 / 10e9, rel=1e-6)
+    first = timeline.phases[
+        (timeline.phases["phase"] == "io") & (timeline.phases["iteration"] == 1)
+    ].iloc[0]
+    assert first["end_s"] - first["start_s"] == pytest.approx(
+        10 / 1000 + 26e-9 + 2 * 10 * 100e3 / 10e9, rel=1e-6
+    )
 
 
 def test_a_tapered_uplink_binds():
-    """16 hosts on a tree with 2:1 taper: 4 leaf switches with 2 links up for 4 hosts. All ranks of a leaf send to the next leaf."""
+    """16 hosts on a tree with 2:1 taper: 4 leaf switches with 2 links up for 4 hosts. All ranks of
+    a leaf send to the next leaf."""
     from simshuffle.network.fluid import finish_times
     from simshuffle.resources import Resources
 
-    tree = {"kind": "fat_tree", "levels": 2, "arity": 4, "link_bandwidth": "10 GB/s", "cable_latency": "0 s", "switch_latency": "0 s"}
+    tree = {
+        "kind": "fat_tree",
+        "levels": 2,
+        "arity": 4,
+        "link_bandwidth": "10 GB/s",
+        "cable_latency": "0 s",
+        "switch_latency": "0 s",
+    }
     for taper, factor in ((1, 1), (2, 2), (4, 4)):
         scenario = small(cluster__topology=tree | {"taper": taper}, world_size=16)
         resources = Resources(scenario.cluster, 16, scenario.rng("placement"))
         ranks = np.arange(16)
         routes, _ = resources.message(ranks, np.roll(ranks, -4))
         paths = [[link for link in route if link >= 0] for route in routes.tolist()]
-        ends = finish_times(resources.links.capacity, np.zeros(len(resources.links.names)), paths, np.full(16, 10e6), np.zeros(16))
+        ends = finish_times(
+            resources.links.capacity,
+            np.zeros(len(resources.links.names)),
+            paths,
+            np.full(16, 10e6),
+            np.zeros(16),
+        )
         assert ends == pytest.approx(np.full(16, factor * 1e-3), rel=1e-12)
 
 
 def test_messages_and_gradients_share_an_hca():
-    """One mechanism: a message and a ring flow that leave one host together get half of its HCA each."""
+    """One mechanism: a message and a ring flow that leave one host together get half of its HCA
+    each."""
     from simshuffle.network.fluid import finish_times
     from simshuffle.resources import Resources
 
     scenario = small()
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
     message, _ = resources.message(np.array([0]), np.array([2]))
-    gradient = resources.gradient(np.array([0], np.int32), np.array([1], np.int32), np.array([0], np.int32))
+    gradient = resources.gradient(
+        np.array([0], np.int32), np.array([1], np.int32), np.array([0], np.int32)
+    )
     pfs = resources.pfs_read()[0][:1]
-    paths = [[link for link in route if link >= 0] for route in (*message.tolist(), *gradient.tolist())]
-    ends = finish_times(resources.links.capacity, np.zeros(len(resources.links.names)), paths, [10e6, 10e6], [0, 0])
+    paths = [
+        [link for link in route if link >= 0] for route in (*message.tolist(), *gradient.tolist())
+    ]
+    ends = finish_times(
+        resources.links.capacity, np.zeros(len(resources.links.names)), paths, [10e6, 10e6], [0, 0]
+    )
     assert ends == pytest.approx([2e-3, 2e-3], rel=1e-12)
     into_same = [
-        [link for link in route if link >= 0] for route in (*resources.message(np.array([2]), np.array([0]))[0].tolist(), *pfs.tolist())
+        [link for link in route if link >= 0]
+        for route in (*resources.message(np.array([2]), np.array([0]))[0].tolist(), *pfs.tolist())
     ]
-    ends = finish_times(resources.links.capacity, np.zeros(len(resources.links.names)), into_same, [10e6, 10e6], [0, 0])
+    ends = finish_times(
+        resources.links.capacity,
+        np.zeros(len(resources.links.names)),
+        into_same,
+        [10e6, 10e6],
+        [0, 0],
+    )
     assert ends == pytest.approx([2e-3, 2e-3], rel=1e-12)
 
 
 def test_reads_and_writes_share_an_ssd():
-    """Device time: 3 MB to read at 3 GB/s and 1 MB to write at 1 GB/s are 1 ms each; together both take 2 ms."""
+    """Device time: 3 MB to read at 3 GB/s and 1 MB to write at 1 GB/s are 1 ms each; together both
+    take 2 ms."""
     from simshuffle.network.fluid import finish_times
 
     ssd = small().cluster.ssd
-    ends = finish_times([1.0], [0.0], [[0], [0]], [ssd.read_seconds(3e6), ssd.write_seconds(1e6)], [0, 0])
+    ends = finish_times(
+        [1.0], [0.0], [[0], [0]], [ssd.read_seconds(3e6), ssd.write_seconds(1e6)], [0, 0]
+    )
     assert ends == pytest.approx([2e-3, 2e-3], rel=1e-12)
 
 
@@ -180,28 +260,44 @@ def test_the_page_cache_serves_the_second_epoch_when_the_share_fits():
 
 
 def test_phases_follow_one_another_without_a_gap_and_fill_the_epoch():
-    values = {"workload__jitter": {"compute": 0.1, "read": 0.3}, "workload__dataset__sample_size__std": "80 kB", "epochs": 3}
-    timeline = simulate(small(workload__exchange="partial_local_shuffle:exchange_fraction=0.35", **values))
+    values = {
+        "workload__jitter": {"compute": 0.1, "read": 0.3},
+        "workload__dataset__sample_size__std": "80 kB",
+        "epochs": 3,
+    }
+    timeline = simulate(
+        small(workload__exchange="partial_local_shuffle:exchange_fraction=0.35", **values)
+    )
     epochs = report.epochs(timeline).set_index("epoch")["epoch_s"]
-    rows = timeline.phases[timeline.phases["phase"].isin(EXCLUSIVE)].sort_values(["rank", "start_s", "end_s"])
+    rows = timeline.phases[timeline.phases["phase"].isin(EXCLUSIVE)].sort_values(
+        ["rank", "start_s", "end_s"]
+    )
     for _, own in rows.groupby("rank"):
         assert own["start_s"].iloc[0] == 0.0
         assert (own["start_s"].to_numpy()[1:] == own["end_s"].to_numpy()[:-1]).all()
         for epoch, part in own.groupby("epoch"):
             assert part["end_s"].max() - part["start_s"].min() == epochs[epoch]
-            assert math.fsum(part["end_s"] - part["start_s"]) == pytest.approx(epochs[epoch], rel=1e-12)
+            assert math.fsum(part["end_s"] - part["start_s"]) == pytest.approx(
+                epochs[epoch], rel=1e-12
+            )
 
 
 def test_the_breakdown_adds_up_and_waiting_is_explained():
     values = {"workload__jitter": {"compute": 0.2, "read": 0.3}}
-    timeline = simulate(small(workload__exchange="partial_local_shuffle:exchange_fraction=0.2", **values))
+    timeline = simulate(
+        small(workload__exchange="partial_local_shuffle:exchange_fraction=0.2", **values)
+    )
     table = report.breakdown(timeline)
     assert list(table["label"]) == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"]
-    assert table["seconds"].sum() == pytest.approx(report.epochs(timeline)["epoch_s"].item(), rel=1e-12)
+    assert table["seconds"].sum() == pytest.approx(
+        report.epochs(timeline)["epoch_s"].item(), rel=1e-12
+    )
     idle = report.waiting(timeline)
     phases = report.phase_seconds(timeline)
     for label, phase in (("GE+WU", "wait_allreduce"), ("EXCHANGE", "wait_exchange")):
-        assert idle.loc[idle["label"] == label, "seconds"].sum() == pytest.approx(phases[phase].item(), rel=1e-9)
+        assert idle.loc[idle["label"] == label, "seconds"].sum() == pytest.approx(
+            phases[phase].item(), rel=1e-9
+        )
 
 
 def test_who_is_waited_for_is_named():
@@ -222,16 +318,24 @@ def test_bytes_of_links_are_the_bytes_of_messages():
     assert sent == timeline.sources["samples_moved"].item() * 500e3
     links = timeline.links
     gradients = 10 * 8 * 2 * 7 / 8 * GRADIENTS
-    assert links.loc[links["tier"] == "leaf>host", "nbytes"].sum() == pytest.approx(sent + gradients, rel=1e-9)
-    assert links.loc[links["tier"] == "host>leaf", "nbytes"].sum() == pytest.approx(sent + gradients, rel=1e-9)
+    assert links.loc[links["tier"] == "leaf>host", "nbytes"].sum() == pytest.approx(
+        sent + gradients, rel=1e-9
+    )
+    assert links.loc[links["tier"] == "host>leaf", "nbytes"].sum() == pytest.approx(
+        sent + gradients, rel=1e-9
+    )
     assert (links["mean_utilisation"] <= 1 + 1e-9).all()
     assert (links["peak_utilisation"] <= 1 + 1e-9).all()
 
 
 def test_ranks_wait_for_a_straggler():
-    """With jitter on compute, each iteration lasts as long as its slowest rank: mean work plus mean waiting is the same for all."""
+    """With jitter on compute, each iteration lasts as long as its slowest rank: mean work plus mean
+    waiting is the same for all."""
     timeline = simulate(small(workload__jitter={"compute": 0.3, "read": 0}))
-    work = {rank: seconds(timeline, "forward")[rank] + seconds(timeline, "backward")[rank] for rank in range(8)}
+    work = {
+        rank: seconds(timeline, "forward")[rank] + seconds(timeline, "backward")[rank]
+        for rank in range(8)
+    }
     waits = seconds(timeline, "wait_allreduce")
     totals = [work[rank] + waits.get(rank, 0.0) for rank in range(8)]
     assert max(totals) == pytest.approx(min(totals), rel=1e-9)

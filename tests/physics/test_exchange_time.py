@@ -1,6 +1,8 @@
-"""The time of the exchange, worked out by hand: 8 hosts on one switch of 10 GB/s, no randomness in sizes or compute.
+"""The time of the exchange, worked out by hand: 8 hosts on one switch of 10 GB/s, no randomness in
+sizes or compute.
 
-How it is carried out: Nguyen et al., IPDPS 2022, and the scheduler in github.com/TruongThaoNguyen/kakurenbo (6cb9f88).
+How it is carried out: Nguyen et al., IPDPS 2022, and the scheduler in
+github.com/TruongThaoNguyen/kakurenbo (6cb9f88).
 """
 
 import math
@@ -23,8 +25,18 @@ REMOVE = 20e-6
 
 def partial(fraction=0.2, **schedule):
     """Every rank has 100 samples in 10 iterations: Q = 0.2 is 2 samples an iteration."""
-    costs = {"read": "30 us", "zero_buffer": "60 us", "pickle": "90 us", "draw": "15 ns", "remove": "20 us"}
-    exchange = {"kind": "partial_local_shuffle", "exchange_fraction": fraction, "schedule": costs | schedule}
+    costs = {
+        "read": "30 us",
+        "zero_buffer": "60 us",
+        "pickle": "90 us",
+        "draw": "15 ns",
+        "remove": "20 us",
+    }
+    exchange = {
+        "kind": "partial_local_shuffle",
+        "exchange_fraction": fraction,
+        "schedule": costs | schedule,
+    }
     return small(workload__exchange=exchange)
 
 
@@ -36,14 +48,22 @@ def moving_ranks(scenario):
 
 
 def test_host_work_and_barriers_of_one_sample_an_iteration():
-    """Each iteration: barrier, then read + decode + pickle. Ranks that keep their sample draw the permutation and wait for nobody."""
+    """Each iteration: barrier, then read + decode + pickle. Ranks that keep their sample draw the
+    permutation and wait for nobody."""
     scenario = partial(0.1)
     timeline = simulate(scenario)
     moving = moving_ranks(scenario)
     rows = timeline.phases
     for iteration in range(1, 10):
-        part = rows[(rows["iteration"] == iteration) & rows["phase"].isin(["exchange", "wait_exchange"])]
-        after_update = part[part["start_s"] >= rows.loc[(rows["iteration"] == iteration) & (rows["phase"] == "update"), "end_s"].max()]
+        part = rows[
+            (rows["iteration"] == iteration) & rows["phase"].isin(["exchange", "wait_exchange"])
+        ]
+        after_update = part[
+            part["start_s"]
+            >= rows.loc[
+                (rows["iteration"] == iteration) & (rows["phase"] == "update"), "end_s"
+            ].max()
+        ]
         took = after_update.groupby("rank").apply(lambda g: (g["end_s"] - g["start_s"]).sum())
         expected = np.where(moving[iteration - 1], BARRIER + DRAW + READ + HOST, BARRIER + DRAW)
         assert took.to_numpy() == pytest.approx(expected, rel=1e-6)
@@ -53,16 +73,23 @@ def test_received_samples_are_stored_after_backward_and_all_meet():
     scenario = partial(0.1)
     timeline = simulate(scenario)
     rows = timeline.phases
-    backward = rows[(rows["iteration"] == 2) & (rows["phase"] == "backward")].set_index("rank")["end_s"]
-    reduce = rows[(rows["iteration"] == 2) & (rows["phase"] == "allreduce")].set_index("rank")["start_s"]
-    # compute is the same for all, but ranks that kept their sample began earlier; the last one decides
+    backward = rows[(rows["iteration"] == 2) & (rows["phase"] == "backward")].set_index("rank")[
+        "end_s"
+    ]
+    reduce = rows[(rows["iteration"] == 2) & (rows["phase"] == "allreduce")].set_index("rank")[
+        "start_s"
+    ]
+    # compute is the same for all, but ranks that kept their sample began earlier; the last one
+    # decides
     assert (reduce - backward.max()).to_numpy() == pytest.approx(WRITE + BARRIER, rel=1e-6)
 
 
 def test_the_wire_is_hidden_and_counted():
-    """A message takes 51 us beside the next forward pass: hidden, and part of the total. Only the last one has nothing to hide behind.
+    """A message takes 51 us beside the next forward pass: hidden, and part of the total. Only the
+    last one has nothing to hide behind.
 
-    In a permutation every rank that sends also receives, at the same time here, since all have the same host work.
+    In a permutation every rank that sends also receives, at the same time here, since all have the
+    same host work.
     """
     table = report.epochs(simulate(partial(0.1)))
     hidden = (table["exchange_total_s"] - table["exchange_exposed_s"]).item()
@@ -72,14 +99,17 @@ def test_the_wire_is_hidden_and_counted():
 
 
 def test_without_overlap_nothing_is_hidden():
-    overlapped, waited = (report.epochs(simulate(partial(0.2, overlap=overlap))).iloc[0] for overlap in (True, False))
+    overlapped, waited = (
+        report.epochs(simulate(partial(0.2, overlap=overlap))).iloc[0] for overlap in (True, False)
+    )
     assert waited["exchange_total_s"] == waited["exchange_exposed_s"]
     assert waited["exchange_exposed_s"] > overlapped["exchange_exposed_s"]
     assert waited["epoch_s"] - overlapped["epoch_s"] == pytest.approx(9 * WIRE, rel=0.35)
 
 
 def test_one_message_an_iteration_saves_barriers_and_nothing_else():
-    """Two samples in one message of 'iteration' lifetime: one barrier and one permutation less an iteration; the same host work."""
+    """Two samples in one message of 'iteration' lifetime: one barrier and one permutation less an
+    iteration; the same host work."""
     two = simulate(partial(0.2, partner_lifetime="iteration"))
     one = simulate(partial(0.2, partner_lifetime="iteration", samples_per_message="iteration"))
     assert two.sources["nbytes_peer"].item() == one.sources["nbytes_peer"].item()
@@ -93,14 +123,20 @@ def test_one_message_an_iteration_saves_barriers_and_nothing_else():
 def test_no_barriers_no_waiting_for_others():
     timeline = simulate(partial(0.2, barriers="none"))
     assert seconds(timeline, "wait_exchange") == {}
-    assert timeline.sources["samples_moved"].item() == simulate(partial(0.2)).sources["samples_moved"].item()
+    assert (
+        timeline.sources["samples_moved"].item()
+        == simulate(partial(0.2)).sources["samples_moved"].item()
+    )
 
 
 def test_encoded_payload_is_neither_decoded_nor_encoded():
     plain, encoded = simulate(partial(0.1)), simulate(partial(0.1, payload="encoded"))
-    assert encoded.sources["nbytes_peer"].item() == pytest.approx(plain.sources["nbytes_peer"].item() / 5)
+    assert encoded.sources["nbytes_peer"].item() == pytest.approx(
+        plain.sources["nbytes_peer"].item() / 5
+    )
     shorter = [report.epochs(t)["epoch_s"].item() for t in (plain, encoded)]
-    # every iteration some rank moves its sample: 1 ms of decoding less in each, and 0.5 ms of encoding at each receipt
+    # every iteration some rank moves its sample: 1 ms of decoding less in each, and 0.5 ms of
+    # encoding at each receipt
     assert shorter[0] - shorter[1] == pytest.approx(10 * (1e-3 + 0.5e-3), rel=0.05)
 
 
@@ -112,11 +148,17 @@ def test_removal_at_the_end_of_the_epoch():
 
 
 def test_barriers_amplify_uneven_samples():
-    """With uneven sizes every barrier waits for the largest sample of all ranks: E[max] grows with the ranks, the mean does not."""
+    """With uneven sizes every barrier waits for the largest sample of all ranks: E[max] grows with
+    the ranks, the mean does not."""
     waits = []
     for ranks in (2, 16):
-        values = {"workload__dataset__sample_size__std": "90 kB", "workload__exchange": "partial_local_shuffle:exchange_fraction=0.2"}
-        timeline = simulate(small(world_size=ranks, workload__dataset__num_samples=100 * ranks, **values))
+        values = {
+            "workload__dataset__sample_size__std": "90 kB",
+            "workload__exchange": "partial_local_shuffle:exchange_fraction=0.2",
+        }
+        timeline = simulate(
+            small(world_size=ranks, workload__dataset__num_samples=100 * ranks, **values)
+        )
         waits.append(sum(seconds(timeline, "wait_exchange").values()) / ranks)
     assert waits[1] > 1.5 * waits[0]
 
@@ -135,13 +177,25 @@ def test_q_one_moves_every_sample_but_fixed_points():
 
 
 def test_the_fair_share_entity_is_a_parameter_of_the_run():
-    """Two samples an iteration to one partner over slow, tapered links: by pair the second waits for the first, by message they share.
+    """Two samples an iteration to one partner over slow, tapered links: by pair the second waits
+    for the first, by message they share.
 
-    The host sends them 1.3 ms apart and a message takes 50 ms or more, so that both are in flight together; what differs is how much of
-    an uplink a pair gets beside another one.
+    The host sends them 1.3 ms apart and a message takes 50 ms or more, so that both are in flight
+    together; what differs is how much of an uplink a pair gets beside another one.
     """
-    tree = {"kind": "fat_tree", "levels": 2, "arity": 4, "taper": 4, "link_bandwidth": "10 MB/s", "cable_latency": "0 s"}
-    exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.2, "schedule": {"partner_lifetime": "iteration"}}
+    tree = {
+        "kind": "fat_tree",
+        "levels": 2,
+        "arity": 4,
+        "taper": 4,
+        "link_bandwidth": "10 MB/s",
+        "cable_latency": "0 s",
+    }
+    exchange = {
+        "kind": "partial_local_shuffle",
+        "exchange_fraction": 0.2,
+        "schedule": {"partner_lifetime": "iteration"},
+    }
     tables = []
     for entity in ("pair", "message"):
         topology = tree | {"switch_latency": "0 s"}
@@ -159,7 +213,11 @@ def test_the_fair_share_entity_is_a_parameter_of_the_run():
 
 def test_a_lone_rank_meets_nobody():
     timeline = simulate(
-        small(world_size=1, workload__dataset__num_samples=100, workload__exchange="partial_local_shuffle:exchange_fraction=0.2")
+        small(
+            world_size=1,
+            workload__dataset__num_samples=100,
+            workload__exchange="partial_local_shuffle:exchange_fraction=0.2",
+        )
     )
     assert seconds(timeline, "wait_exchange") == {}
     assert timeline.sources["samples_moved"].item() == 0

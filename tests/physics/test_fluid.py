@@ -1,6 +1,7 @@
 """The laws of the fluid network, by hand and against an independent solver.
 
-Source of the laws: max-min fairness as in Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2; latency then bandwidth.
+Source of the laws: max-min fairness as in Bertsekas & Gallager, Data Networks, 2nd ed., section
+6.5.2; latency then bandwidth.
 """
 
 import math
@@ -30,21 +31,30 @@ def run(capacities, routes, **columns):
 
 
 def test_one_flow_takes_latency_plus_bytes_over_bandwidth():
-    assert finish_times([12.5 * GB], [1e-6], [[0]], [1e6], [0.5]) == pytest.approx([0.5 + 1e-6 + 1e6 / 12.5e9], rel=1e-12)
+    assert finish_times([12.5 * GB], [1e-6], [[0]], [1e6], [0.5]) == pytest.approx(
+        [0.5 + 1e-6 + 1e6 / 12.5e9], rel=1e-12
+    )
 
 
 def test_two_flows_share_a_link():
-    # 10 GB/s; 10 and 30 MB together: 5 GB/s each until 2 ms, then the larger has 20 MB left and the link alone: 2 ms more.
-    assert finish_times([10 * GB], [0.0], [[0], [0]], [10e6, 30e6], [0, 0]) == pytest.approx([2e-3, 4e-3], rel=1e-12)
+    # 10 GB/s; 10 and 30 MB together: 5 GB/s each until 2 ms, then the larger has 20 MB left and the
+    # link alone: 2 ms more.
+    assert finish_times([10 * GB], [0.0], [[0], [0]], [10e6, 30e6], [0, 0]) == pytest.approx(
+        [2e-3, 4e-3], rel=1e-12
+    )
 
 
 def test_a_late_flow_halves_the_rate_from_then_on():
-    # 10 GB/s; 20 MB from 0 s, 10 MB from 1 ms: at 1 ms 10 MB are left of the first; both then run at 5 GB/s and end at 3 ms.
-    assert finish_times([10 * GB], [0.0], [[0], [0]], [20e6, 10e6], [0, 1e-3]) == pytest.approx([3e-3, 3e-3], rel=1e-12)
+    # 10 GB/s; 20 MB from 0 s, 10 MB from 1 ms: at 1 ms 10 MB are left of the first; both then run
+    # at 5 GB/s and end at 3 ms.
+    assert finish_times([10 * GB], [0.0], [[0], [0]], [20e6, 10e6], [0, 1e-3]) == pytest.approx(
+        [3e-3, 3e-3], rel=1e-12
+    )
 
 
 def test_what_one_bottleneck_leaves_goes_to_the_others():
-    # Links of 10 and 4 GB/s. Flow b crosses both, c only the second: 2 GB/s each; a gets the other 8 of the first.
+    # Links of 10 and 4 GB/s. Flow b crosses both, c only the second: 2 GB/s each; a gets the other
+    # 8 of the first.
     ends, _ = run([10 * GB, 4 * GB], [[0], [0, 1], [1]], work=[8e6, 20e6, 20e6])
     assert ends[0] == pytest.approx(1e-3, rel=1e-12)
 
@@ -55,8 +65,9 @@ def test_a_cap_binds_and_leaves_the_rest():
 
 
 def test_messages_of_a_pair_go_one_after_the_other():
-    # Two messages a>b of 10 MB and one c>b of 10 MB into one link of 10 GB/s. By pair: 5 + 5 GB/s; the first of a>b and c>b end at 2 ms,
-    # the second of a>b then has the link alone: 3 ms. By message: a third each, all end at 3 ms.
+    # Two messages a>b of 10 MB and one c>b of 10 MB into one link of 10 GB/s. By pair: 5 + 5 GB/s;
+    # the first of a>b and c>b end at 2 ms, the second of a>b then has the link alone: 3 ms. By
+    # message: a third each, all end at 3 ms.
     by_pair, _ = run([10 * GB], [[0], [0], [0]], work=10e6, pair=[1, 1, 2])
     by_message, _ = run([10 * GB], [[0], [0], [0]], work=10e6)
     assert by_pair == pytest.approx([2e-3, 3e-3, 2e-3], rel=1e-12)
@@ -69,7 +80,9 @@ def test_the_latency_of_a_queued_message_passes_while_it_waits():
 
 
 def test_after_waits_for_the_latest_and_pays_the_latency_again():
-    ends = finish_times([10 * GB], [1e-5], [[0], [0], [0]], [10e6, 20e6, 10e6], [0, 0, 0], [[], [], [0, 1]])
+    ends = finish_times(
+        [10 * GB], [1e-5], [[0], [0], [0]], [10e6, 20e6, 10e6], [0, 0, 0], [[], [], [0, 1]]
+    )
     # 5 GB/s each: 10 MB at 2 ms, 20 MB at 3 ms (+ 10 us); then alone 1 ms (+ 10 us)
     assert ends == pytest.approx([2.01e-3, 3.01e-3, 4.02e-3], rel=1e-9)
 
@@ -86,7 +99,9 @@ def test_a_capacity_must_be_positive_and_finite(capacity):
 
 
 def test_an_empty_flow_ends_after_its_latency():
-    assert finish_times([1.0], [0.25], [[0], []], [0.0, 0.0], [1.0, 2.0]) == pytest.approx([1.25, 2.0])
+    assert finish_times([1.0], [0.25], [[0], []], [0.0, 0.0], [1.0, 2.0]) == pytest.approx(
+        [1.25, 2.0]
+    )
 
 
 def test_no_flows_at_all():
@@ -131,11 +146,17 @@ def test_a_transfer_can_wait_for_one_posted_before():
     first = TransferBatch(tasks(1, work=10e6, tag=0), pad_routes([[0]]))
     network.post(0.0, first)
     slot, seq = network.last
-    network.post(0.0, TransferBatch(tasks(1, work=10e6, tag=1, after=slot, after_seq=seq), pad_routes([[0]])))
+    network.post(
+        0.0, TransferBatch(tasks(1, work=10e6, tag=1, after=slot, after_seq=seq), pad_routes([[0]]))
+    )
     network.advance(math.inf)
     assert network.finish == pytest.approx([1e-3, 2e-3], rel=1e-12)
-    network.post(3e-3, TransferBatch(tasks(1, work=10e6, tag=1, after=slot, after_seq=seq), pad_routes([[0]])))
-    network.advance(math.inf)  # what it should wait for is long over, and its slot may be used again
+    network.post(
+        3e-3,
+        TransferBatch(tasks(1, work=10e6, tag=1, after=slot, after_seq=seq), pad_routes([[0]])),
+    )
+    # what it should wait for is long over, and its slot may be used again
+    network.advance(math.inf)
     assert network.finish[1] == pytest.approx(4e-3, rel=1e-12)
 
 
@@ -147,17 +168,31 @@ def networks(draw):
     capacity = [draw(st.sampled_from([1.0, 2.0, 3.5, 10.0])) for _ in range(links)]
     latency = [draw(st.sampled_from([0.0, 0.1, 0.25])) for _ in range(links)]
     narrow = draw(st.booleans())
-    routes = [draw(st.lists(st.integers(0, links - 1), unique=True, min_size=1, max_size=1 if narrow else links)) for _ in range(count)]
+    routes = [
+        draw(
+            st.lists(
+                st.integers(0, links - 1), unique=True, min_size=1, max_size=1 if narrow else links
+            )
+        )
+        for _ in range(count)
+    ]
     size = [draw(st.one_of(st.sampled_from([1.0, 2.0]), st.floats(0.01, 20))) for _ in range(count)]
     start = [draw(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 10))) for _ in range(count)]
-    after = [sorted(draw(st.sets(st.integers(0, i - 1), max_size=2))) if i and draw(st.booleans()) else [] for i in range(count)]
+    after = [
+        sorted(draw(st.sets(st.integers(0, i - 1), max_size=2)))
+        if i and draw(st.booleans())
+        else []
+        for i in range(count)
+    ]
     return capacity, latency, routes, size, start, after
 
 
 @settings(max_examples=200)
 @given(networks())
 def test_agrees_with_an_independent_solver(case):
-    np.testing.assert_allclose(finish_times(*case), reference.finish_times(*case), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        finish_times(*case), reference.finish_times(*case), rtol=1e-7, atol=1e-9
+    )
 
 
 @settings(max_examples=100)
@@ -166,7 +201,9 @@ def test_order_independent(case, seed):
     capacity, latency, routes, size, start, _ = case
     ends = finish_times(capacity, latency, routes, size, start)
     order = np.random.default_rng(seed).permutation(len(routes))
-    again = finish_times(capacity, latency, [routes[i] for i in order], np.array(size)[order], np.array(start)[order])
+    again = finish_times(
+        capacity, latency, [routes[i] for i in order], np.array(size)[order], np.array(start)[order]
+    )
     np.testing.assert_allclose(again, ends[order], rtol=1e-9)
 
 
@@ -181,7 +218,9 @@ def test_never_faster_than_alone_nor_than_any_link_can_carry(case):
     for link, rate in enumerate(capacity):
         users = [i for i, route in enumerate(routes) if link in route]
         if users:
-            assert ends[users].max() >= (begins[users].min() + sum(size[i] for i in users) / rate) * (1 - 1e-9)
+            assert ends[users].max() >= (
+                begins[users].min() + sum(size[i] for i in users) / rate
+            ) * (1 - 1e-9)
 
 
 @settings(max_examples=100)
@@ -196,11 +235,14 @@ def test_bytes_are_conserved_and_the_last_bottleneck_never_idles(case):
     np.testing.assert_allclose(network.links["nbytes"], carried, rtol=1e-9)
     np.testing.assert_allclose(network.links["work"], carried, rtol=1e-7)
     assert (network.links["peak"] <= 1 + 1e-9).all()
-    # the flow that ends last was never alone without filling some link: all started at 0 s, so some link is full until the end
+    # the flow that ends last was never alone without filling some link: all started at 0 s, so some
+    # link is full until the end
     last = int(np.argmax(ends))
     full = [network.links["work"][k] / capacity[k] for k in routes[last]]
     assert max(full) <= ends[last] * (1 + 1e-9)
-    assert max(network.links["busy"][k] for k in routes[last]) == pytest.approx(ends[last], rel=1e-9)
+    assert max(network.links["busy"][k] for k in routes[last]) == pytest.approx(
+        ends[last], rel=1e-9
+    )
 
 
 @settings(max_examples=50)
@@ -213,16 +255,26 @@ def test_faster_links_everywhere_scale_the_time(case, factor):
 
 
 def test_many_flows_of_one_link_share_like_any_others():
-    # 40 readers of one link of 8 units/s with caps of 1, joined by two flows that leave it for a link of 1: against the plain solver.
+    # 40 readers of one link of 8 units/s with caps of 1, joined by two flows that leave it for a
+    # link of 1: against the plain solver.
     rng = np.random.default_rng(3)
     routes = [[0]] * 40 + [[0, 1], [0, 1]]
     size = rng.uniform(0.5, 5, 42)
     start = np.concatenate([np.zeros(10), rng.uniform(0, 6, 32)])
     caps = np.full(42, 1.0)
     network = FluidNetwork([8.0, 1.0], tags=42)
-    network.post(0.0, TransferBatch(tasks(42, work=size, start=start, cap=caps, tag=np.arange(42)), pad_routes(routes)))
+    network.post(
+        0.0,
+        TransferBatch(
+            tasks(42, work=size, start=start, cap=caps, tag=np.arange(42)), pad_routes(routes)
+        ),
+    )
     network.advance(math.inf)
-    np.testing.assert_allclose(network.finish, reference.finish_times([8.0, 1.0], [0, 0], routes, size, start, None, caps), rtol=1e-9)
+    np.testing.assert_allclose(
+        network.finish,
+        reference.finish_times([8.0, 1.0], [0, 0], routes, size, start, None, caps),
+        rtol=1e-9,
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -233,9 +285,14 @@ def test_many_that_start_and_end_at_the_same_instant(seed):
     routes = [[int(rng.integers(2))] if rng.random() < 0.8 else [0, 1] for _ in range(count)]
     size = rng.choice([1.0, 2.0, 4.0], count)
     start = rng.choice([0.0, 2.0, 8.0, 16.0], count)
-    after = [sorted(set(rng.integers(0, i, 2).tolist())) if i > 20 and rng.random() < 0.6 else [] for i in range(count)]
+    after = [
+        sorted(set(rng.integers(0, i, 2).tolist())) if i > 20 and rng.random() < 0.6 else []
+        for i in range(count)
+    ]
     ends = finish_times([4.0, 8.0], [0.0, 0.0], routes, size, start, after)
-    np.testing.assert_allclose(ends, reference.finish_times([4.0, 8.0], [0.0, 0.0], routes, size, start, after), rtol=1e-9)
+    np.testing.assert_allclose(
+        ends, reference.finish_times([4.0, 8.0], [0.0, 0.0], routes, size, start, after), rtol=1e-9
+    )
 
 
 def test_a_long_solution_tells_its_progress(monkeypatch):
@@ -256,6 +313,13 @@ def test_memory_grows_with_the_transfers_alive_not_with_their_total():
     for round_ in range(200):
         network.post(network.now, batch)
         network.advance(math.inf)
-        sizes.append((len(network._state.nodes), len(network._state.entries), len(network._edges), len(network._groups)))
+        sizes.append(
+            (
+                len(network._state.nodes),
+                len(network._state.entries),
+                len(network._edges),
+                len(network._groups),
+            )
+        )
         assert network.alive == 0, round_
     assert sizes[1] == sizes[-1]

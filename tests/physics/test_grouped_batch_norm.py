@@ -1,4 +1,5 @@
-"""Batch norm by rank against its definition: one ordinary batch norm for each rank, run in a plain loop."""
+"""Batch norm by rank against its definition: one ordinary batch norm for each rank, run in a plain
+loop."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ import torch
 from torch import nn
 
 from simshuffle.errors import InputError
-from simshuffle.train.batch_norm import apply_mode, batch_norm_layers, group_by_rank, ordinary, pooled, scale_and_shift_only
+from simshuffle.train.batch_norm import (
+    apply_mode,
+    batch_norm_layers,
+    group_by_rank,
+    ordinary,
+    pooled,
+    scale_and_shift_only,
+)
 
 RANKS, LOCAL, CHANNELS = 3, 4, 5
 LAYERS = {
@@ -46,7 +54,8 @@ def by_loop(layers: list[nn.Module], x: torch.Tensor) -> torch.Tensor:
 
 
 def pair(kind: str, variant: str) -> tuple[nn.Module, list[nn.Module], tuple[int, ...]]:
-    """A layer by rank, and an ordinary one for each rank, with the same random weights; and the shape of a batch."""
+    """A layer by rank, and an ordinary one for each rank, with the same random weights; and the
+    shape of a batch."""
     make, spatial = LAYERS[kind]
     layer = make(CHANNELS, dtype=torch.float64, **VARIANTS[variant])
     if layer.weight is not None:
@@ -59,12 +68,15 @@ def pair(kind: str, variant: str) -> tuple[nn.Module, list[nn.Module], tuple[int
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_by_rank_is_one_batch_norm_for_each_rank(kind: str, variant: str) -> None:
-    """Output, gradients and running statistics over several batches, and evaluation with each rank's own statistics."""
+    """Output, gradients and running statistics over several batches, and evaluation with each
+    rank's own statistics."""
     layer, alone, shape = pair(kind, variant)
     rows = group_by_rank(layer, RANKS)
     rows.expect(0, RANKS, RANKS * LOCAL)
     for batch in range(3):
-        x = torch.randn(shape, dtype=torch.float64) * (batch + 1) + torch.arange(RANKS).repeat(LOCAL).view(-1, *[1] * (len(shape) - 1))
+        x = torch.randn(shape, dtype=torch.float64) * (batch + 1) + torch.arange(RANKS).repeat(
+            LOCAL
+        ).view(-1, *[1] * (len(shape) - 1))
         ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
         seed = torch.randn(shape, dtype=torch.float64)
         mine, looped = layer(ours), by_loop(alone, theirs)
@@ -76,7 +88,9 @@ def test_by_rank_is_one_batch_norm_for_each_rank(kind: str, variant: str) -> Non
         summed = sum(dict(a.named_parameters())[name].grad for a in alone)
         torch.testing.assert_close(weight.grad, summed, rtol=0, atol=1e-12)
     for name, buffer in layer.named_buffers():
-        torch.testing.assert_close(buffer, torch.stack([dict(a.named_buffers())[name] for a in alone]), rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            buffer, torch.stack([dict(a.named_buffers())[name] for a in alone]), rtol=0, atol=1e-12
+        )
     if layer.running_mean is not None:
         layer.eval()
         for a in alone:
@@ -90,27 +104,39 @@ def test_a_part_of_the_ranks_touches_the_statistics_of_these_alone() -> None:
     x = torch.randn(2 * LOCAL, CHANNELS, 3, 3, dtype=torch.float64)
     rows.expect(1, 2, 2 * LOCAL)  # ranks 1 and 2
     torch.testing.assert_close(layer(x), by_loop(alone[1:], x), rtol=0, atol=1e-12)
-    torch.testing.assert_close(layer.running_var, torch.stack([a.running_var for a in alone]), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        layer.running_var, torch.stack([a.running_var for a in alone]), rtol=0, atol=1e-12
+    )
     assert layer.num_batches_tracked.tolist() == [0, 1, 1]
 
 
 def test_by_hand() -> None:
-    """Two ranks of two samples: rank 0 has 1 and 3 (mean 2, variance 1, unbiased 2), rank 1 has 10 and 10 (variance 0)."""
+    """Two ranks of two samples: rank 0 has 1 and 3 (mean 2, variance 1, unbiased 2), rank 1 has 10
+    and 10 (variance 0)."""
     layer = nn.BatchNorm1d(1, eps=1.0, dtype=torch.float64)
     group_by_rank(layer, 2).expect(0, 2, 4)
     out = layer(torch.tensor([[1.0], [10.0], [3.0], [10.0]], dtype=torch.float64))
     expected = torch.tensor([[-1 / 2**0.5], [0.0], [1 / 2**0.5], [0.0]], dtype=torch.float64)
     torch.testing.assert_close(out.detach(), expected, rtol=0, atol=1e-14)
-    torch.testing.assert_close(layer.running_mean, torch.tensor([[0.2], [1.0]], dtype=torch.float64))
-    torch.testing.assert_close(layer.running_var, torch.tensor([[0.9 + 0.2], [0.9]], dtype=torch.float64))
+    torch.testing.assert_close(
+        layer.running_mean, torch.tensor([[0.2], [1.0]], dtype=torch.float64)
+    )
+    torch.testing.assert_close(
+        layer.running_var, torch.tensor([[0.9 + 0.2], [0.9]], dtype=torch.float64)
+    )
 
 
 def test_pooled_statistics_are_those_of_all_values_together() -> None:
     """Law of total variance: groups of equal size, biased variances."""
-    values = torch.randn(7, 11, 4, dtype=torch.float64) + torch.arange(7.0, dtype=torch.float64)[:, None, None]
+    values = (
+        torch.randn(7, 11, 4, dtype=torch.float64)
+        + torch.arange(7.0, dtype=torch.float64)[:, None, None]
+    )
     mean, variance = pooled(values.mean(1), values.var(1, correction=0))
     torch.testing.assert_close(mean, values.view(-1, 4).mean(0), rtol=0, atol=1e-12)
-    torch.testing.assert_close(variance, values.view(-1, 4).var(0, correction=0), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        variance, values.view(-1, 4).var(0, correction=0), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("rank", [None, 2])
@@ -122,7 +148,8 @@ def test_ordinary_gives_torchs_own_layers_back(rank: int | None) -> None:
     plain = ordinary(model, rank)
     assert type(plain[1]) is nn.BatchNorm2d
     fresh = nn.Sequential(nn.Conv2d(3, CHANNELS, 1), nn.BatchNorm2d(CHANNELS)).double()
-    fresh.load_state_dict(plain.state_dict())  # names and shapes are those of the model that it was made from
+    # names and shapes are those of the model that it was made from
+    fresh.load_state_dict(plain.state_dict())
     mean = before["1.running_mean"].mean(0) if rank is None else before["1.running_mean"][rank]
     torch.testing.assert_close(plain[1].running_mean, mean, rtol=0, atol=0)
     plain.eval()(torch.randn(1, 3, 2, 2, dtype=torch.float64))
@@ -135,7 +162,9 @@ def test_none_leaves_scale_and_shift(kind: str) -> None:
     scale_and_shift_only(layer)
     x = torch.randn(shape, dtype=torch.float64)
     by_channel = (-1, *[1] * (len(shape) - 2))
-    torch.testing.assert_close(layer(x), x * layer.weight.view(by_channel) + layer.bias.view(by_channel))
+    torch.testing.assert_close(
+        layer(x), x * layer.weight.view(by_channel) + layer.bias.view(by_channel)
+    )
     assert [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
     assert not batch_norm_layers(layer)
 
@@ -168,25 +197,37 @@ class Centre(nn.Module):
 @pytest.mark.parametrize("mode", ["per_rank", "none"])
 @pytest.mark.parametrize(
     "layer",
-    [nn.SyncBatchNorm(3), nn.InstanceNorm1d(3, track_running_stats=True), Own(3), Own(3, track_running_stats=False), Centre()],
+    [
+        nn.SyncBatchNorm(3),
+        nn.InstanceNorm1d(3, track_running_stats=True),
+        Own(3),
+        Own(3, track_running_stats=False),
+        Centre(),
+    ],
     ids=lambda layer: type(layer).__name__,
 )
 def test_layers_whose_statistics_cannot_be_grouped_are_named(layer: nn.Module, mode: str) -> None:
     model = nn.Sequential(nn.BatchNorm1d(3), nn.ModuleDict({"inner": layer}))
-    with pytest.raises(InputError, match=rf"1\.inner: keeps statistics.*{type(layer).__name__}.*batch_norm: sync") as caught:
+    with pytest.raises(
+        InputError, match=rf"1\.inner: keeps statistics.*{type(layer).__name__}.*batch_norm: sync"
+    ) as caught:
         apply_mode(model, mode, 2)  # type: ignore[arg-type]
     assert len(caught.value.problems) == 1
     assert type(model[0]) is nn.BatchNorm1d  # nothing was changed
 
 
 def test_layers_that_keep_no_statistics_pass() -> None:
-    apply_mode(nn.Sequential(nn.InstanceNorm1d(3), nn.GroupNorm(1, 3), nn.LayerNorm(3)), "per_rank", 2)
+    apply_mode(
+        nn.Sequential(nn.InstanceNorm1d(3), nn.GroupNorm(1, 3), nn.LayerNorm(3)), "per_rank", 2
+    )
 
 
 @pytest.mark.parametrize("mode", ["per_rank", "sync", "none"])
 def test_lazy_layers_must_have_seen_a_batch(mode: str) -> None:
     model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
-    with pytest.raises(InputError, match=r"0: has no weights yet; got LazyLinear\. Give the model one batch"):
+    with pytest.raises(
+        InputError, match=r"0: has no weights yet; got LazyLinear\. Give the model one batch"
+    ):
         apply_mode(model, mode, 2)  # type: ignore[arg-type]
     model(torch.zeros(2, 3))
     apply_mode(model, mode, 2)  # type: ignore[arg-type]
@@ -203,7 +244,13 @@ def test_a_layer_that_sees_other_rows_than_the_batch_has_is_named() -> None:
 
     model = Folded()
     group_by_rank(model, 2).expect(0, 2, 4)
-    with pytest.raises(InputError, match=r"norm: batch norm by rank needs one row for each sample \(4 of this batch\); got 12 rows.*sync"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"norm: batch norm by rank needs one row for each sample \(4 of this batch\); got 12"
+            r" rows.*sync"
+        ),
+    ):
         model(torch.randn(4, 6))
 
 
@@ -214,4 +261,6 @@ def test_a_layer_used_twice_is_one_layer() -> None:
     group_by_rank(model, 2).expect(0, 2, 8)
     x = torch.randn(8, 3, dtype=torch.float64)
     torch.testing.assert_close(model(x), by_loop(alone, x), rtol=0, atol=1e-12)
-    torch.testing.assert_close(norm.running_var, torch.stack([a[0].running_var for a in alone]), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        norm.running_var, torch.stack([a[0].running_var for a in alone]), rtol=0, atol=1e-12
+    )

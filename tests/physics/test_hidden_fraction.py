@@ -7,25 +7,47 @@ import pytest
 
 from simshuffle.host_work import host_work
 from simshuffle.mechanisms import hiding
-from simshuffle.mechanisms.hiding import BARRIERS, HOST_WORK, READS, WIRE, WRITES, coarse, largest, scenarios, ways, work
+from simshuffle.mechanisms.hiding import (
+    BARRIERS,
+    HOST_WORK,
+    READS,
+    WIRE,
+    WRITES,
+    coarse,
+    largest,
+    scenarios,
+    ways,
+    work,
+)
 from tests.small import small
 
 FREE = dict.fromkeys(("read", "decode", "pickle", "zero_buffer", "draw", "write", "remove"), "0 s")
-MEMORY = {"workload__staging": {"target": "memory"}, "cluster__memory__bandwidth": "1000000 TB/s", "cluster__memory__capacity": "1 TB"}
+MEMORY = {
+    "workload__staging": {"target": "memory"},
+    "cluster__memory__bandwidth": "1000000 TB/s",
+    "cluster__memory__capacity": "1 TB",
+}
 
 
 def exchange(**schedule):
-    return {"kind": "partial_local_shuffle", "exchange_fraction": 0.1, "schedule": FREE | {"barriers": "none"} | schedule}
+    return {
+        "kind": "partial_local_shuffle",
+        "exchange_fraction": 0.1,
+        "schedule": FREE | {"barriers": "none"} | schedule,
+    }
 
 
 def found(scenario, tolerance, way="own"):
-    tables = hiding.hiding(scenarios(scenario, [scenario.world_size]), ways(scenario, [way]), tolerance, processes=1)
+    tables = hiding.hiding(
+        scenarios(scenario, [scenario.world_size]), ways(scenario, [way]), tolerance, processes=1
+    )
     return tables["limits"].iloc[0], tables["points"]
 
 
 def test_work_of_a_millisecond_a_sample_is_hidden_up_to_the_tolerance():
-    # 1 ms of reading for each sample, which the training loop waits for; all samples alike. Beside it only the message after the last
-    # iteration shows, for nothing comes behind which it could hide: 1.3 us and 500 kB at 10 GB/s
+    # 1 ms of reading for each sample, which the training loop waits for; all samples alike. Beside
+    # it only the message after the last iteration shows, for nothing comes behind which it could
+    # hide: 1.3 us and 500 kB at 10 GB/s
     scenario = small(workload__exchange=exchange(read="1 ms"), **MEMORY)
     limit, points = found(scenario, 0.02)
     assert limit["samples"] == math.floor((0.02 * limit["baseline_s"] - 51.3e-6) / 1e-3)
@@ -35,7 +57,9 @@ def test_work_of_a_millisecond_a_sample_is_hidden_up_to_the_tolerance():
     assert limit["bottleneck"] == "host work: read"
     assert limit["saved_s"] == pytest.approx(1e-3 * (limit["samples"] + 1), rel=1e-3)
     alone = points[points["removed"] == ""]
-    assert (alone["epoch_s"] - limit["baseline_s"]).to_numpy() == pytest.approx(51.3e-6 + 1e-3 * alone["samples"].to_numpy(), rel=1e-3)
+    assert (alone["epoch_s"] - limit["baseline_s"]).to_numpy() == pytest.approx(
+        51.3e-6 + 1e-3 * alone["samples"].to_numpy(), rel=1e-3
+    )
 
 
 def test_a_wire_that_fits_into_an_iteration_is_hidden_whole():
@@ -48,7 +72,12 @@ def test_a_wire_that_fits_into_an_iteration_is_hidden_whole():
 
 def test_a_wire_that_does_not_is_named_with_the_tier_that_binds():
     # 500 kB over 10 MB/s take 50 ms; an iteration has 10 of them at most
-    scenario = small(workload__exchange=exchange(), cluster__topology__link_bandwidth="10 MB/s", world_size=8, **MEMORY)
+    scenario = small(
+        workload__exchange=exchange(),
+        cluster__topology__link_bandwidth="10 MB/s",
+        world_size=8,
+        **MEMORY,
+    )
     limit, _ = found(scenario, 0.01)
     assert limit["samples"] < 100
     assert limit["bottleneck"] == WIRE
@@ -56,16 +85,23 @@ def test_a_wire_that_does_not_is_named_with_the_tier_that_binds():
 
 
 def test_writes_are_named_where_the_ssd_is_slow():
-    scenario = small(workload__exchange=exchange(), cluster__ssd__write_bandwidth="5 MB/s", cluster__memory__page_cache="1 GB")
+    scenario = small(
+        workload__exchange=exchange(),
+        cluster__ssd__write_bandwidth="5 MB/s",
+        cluster__memory__page_cache="1 GB",
+    )
     limit, _ = found(scenario, 0.01)
     assert limit["bottleneck"] == WRITES
 
 
 def test_reads_are_named_where_the_ssd_is_what_the_training_waits_for():
-    # no page cache; the SSD needs 20 ms for each of the 200 samples of its one rank: one that is sent is one more read. The last may be
-    # read while the epoch ends
+    # no page cache; the SSD needs 20 ms for each of the 200 samples of its one rank: one that is
+    # sent is one more read. The last may be read while the epoch ends
     scenario = small(
-        workload__exchange=exchange(), cluster__ssd__read_bandwidth="5 MB/s", cluster__ssd__write_bandwidth="1000000 PB/s", world_size=4
+        workload__exchange=exchange(),
+        cluster__ssd__read_bandwidth="5 MB/s",
+        cluster__ssd__write_bandwidth="1000000 PB/s",
+        world_size=4,
     )
     limit, points = found(scenario, 0.055)
     assert limit["baseline_s"] == pytest.approx(200 * 20e-3, rel=0.06)
@@ -73,7 +109,8 @@ def test_reads_are_named_where_the_ssd_is_what_the_training_waits_for():
     assert limit["bottleneck"] == READS
     assert limit["saved_s"] == pytest.approx(limit["over_s"], rel=0.01)
     without = points[points["removed"] == READS].iloc[0]
-    assert without["epoch_s"] < 0.3 * limit["baseline_s"]  # the training is faster too, and that is not counted as saved
+    # the training is faster too, and that is not counted as saved
+    assert without["epoch_s"] < 0.3 * limit["baseline_s"]
     assert without["added"] == pytest.approx(0.0, abs=1e-4)
 
 
@@ -90,16 +127,30 @@ def test_what_costs_nothing_is_not_removed():
     both = small(workload__exchange=exchange(barriers="message", pickle="1 ms"))
     assert set(coarse(both)) == {BARRIERS, HOST_WORK, WRITES, WIRE}
     assert set(work(both)) == {HOST_WORK, "pickle"}
-    encoded = small(workload__exchange={"kind": "partial_local_shuffle", "exchange_fraction": 0.1, "schedule": {"payload": "encoded"}})
+    encoded = small(
+        workload__exchange={
+            "kind": "partial_local_shuffle",
+            "exchange_fraction": 0.1,
+            "schedule": {"payload": "encoded"},
+        }
+    )
     assert "decode" not in work(encoded)
     assert "write" not in work(encoded)
 
 
 @pytest.mark.parametrize("payload", ["decoded", "encoded"])
 def test_without_the_wire_all_host_work_is_as_before(payload):
-    scenario = small(workload__exchange={"kind": "partial_local_shuffle", "exchange_fraction": 0.1, "schedule": {"payload": payload}})
+    scenario = small(
+        workload__exchange={
+            "kind": "partial_local_shuffle",
+            "exchange_fraction": 0.1,
+            "schedule": {"payload": payload},
+        }
+    )
     without = scenario.with_values(coarse(scenario)[WIRE])
-    before, now = (host_work(s.workload.exchange.schedule, s.workload.dataset) for s in (scenario, without))
+    before, now = (
+        host_work(s.workload.exchange.schedule, s.workload.dataset) for s in (scenario, without)
+    )
     assert asdict(now) == pytest.approx(asdict(before))
     assert without.workload.dataset.decoded_size.mean == 1.0
 
@@ -107,7 +158,12 @@ def test_without_the_wire_all_host_work_is_as_before(payload):
 def test_limits_are_in_the_order_of_sizes_and_ways():
     of = scenarios(small(workload__exchange=exchange(), **MEMORY), [8, 4])
     limits = hiding.hiding(of, ways(of[0], ["wire", "own"]), 0.05, processes=1)["limits"]
-    assert list(zip(limits["world_size"], limits["way"], strict=True)) == [(4, "wire"), (4, "own"), (8, "wire"), (8, "own")]
+    assert list(zip(limits["world_size"], limits["way"], strict=True)) == [
+        (4, "wire"),
+        (4, "own"),
+        (8, "wire"),
+        (8, "own"),
+    ]
 
 
 @pytest.mark.parametrize("power", [0.3, 1.0, 3.0])
@@ -126,7 +182,10 @@ def test_the_border_is_found_wherever_it_is(most, power):
 
 def test_a_line_is_followed_to_its_border():
     tried = []
-    assert largest(lambda count: tried.append(count) or 1e-3 * count, 0.7305, 100_000) == (730, True)
+    assert largest(lambda count: tried.append(count) or 1e-3 * count, 0.7305, 100_000) == (
+        730,
+        True,
+    )
     assert len(tried) <= 7
 
 

@@ -1,6 +1,8 @@
-"""The time of measuring importance, worked out by hand: 8 hosts of one GPU on one switch, no randomness in sizes or compute.
+"""The time of measuring importance, worked out by hand: 8 hosts of one GPU on one switch, no
+randomness in sizes or compute.
 
-How it is done: github.com/TruongThaoNguyen/kakurenbo (6cb9f88), ImageNet/utils/importance_scheduler.py; the poster's IMPT.
+How it is done: github.com/TruongThaoNguyen/kakurenbo (6cb9f88),
+ImageNet/utils/importance_scheduler.py; the poster's IMPT.
 """
 
 import numpy as np
@@ -17,7 +19,12 @@ HCA = 10e9
 
 def pair(lagging=False, fraction=0.2, schedule=None, kind="importance_pair", **values):
     """Every rank has 100 samples in 10 batches."""
-    exchange = {"kind": kind, "exchange_fraction": fraction, "lagging": lagging, "schedule": schedule or {}}
+    exchange = {
+        "kind": kind,
+        "exchange_fraction": fraction,
+        "lagging": lagging,
+        "schedule": schedule or {},
+    }
     return small(workload__exchange=exchange, **values)
 
 
@@ -32,8 +39,13 @@ def all_gather(scenario, each=8.0):
 
 
 def test_a_pass_bound_by_the_accelerator_is_its_first_batch_and_100_inferences():
-    """Samples of a byte cost a request of 1/400000 s and the copy to the GPU. Then come 100 forward passes and the all-gather."""
-    dataset = {"workload__dataset__decode": "0 s", "workload__dataset__sample_size__mean": "1 B", "cluster__ssd__latency": "0 s"}
+    """Samples of a byte cost a request of 1/400000 s and the copy to the GPU. Then come 100 forward
+    passes and the all-gather."""
+    dataset = {
+        "workload__dataset__decode": "0 s",
+        "workload__dataset__sample_size__mean": "1 B",
+        "cluster__ssd__latency": "0 s",
+    }
     scenario = pair(**dataset)
     took = seconds(simulate(scenario), "importance")
     copy = 10 * scenario.workload.model.input_size / 16e9
@@ -45,27 +57,39 @@ def test_a_pass_bound_by_the_accelerator_is_its_first_batch_and_100_inferences()
 def test_the_inference_rate_is_that_of_the_profile():
     given = {"forward": "1 ms", "backward": "2 ms", "update": "1 ms"}
     profiles = [given | {"inference": "3 ms"}, given | {"inference": "4 ms"}, given]
-    took = [seconds(simulate(pair(workload__model__accelerators={"v100-sxm2-16gb": times})), "importance")[0] for times in profiles]
+    took = [
+        seconds(
+            simulate(pair(workload__model__accelerators={"v100-sxm2-16gb": times})), "importance"
+        )[0]
+        for times in profiles
+    ]
     assert took[1] - took[0] == pytest.approx(100e-3, rel=0.02)
-    assert took[0] - took[2] == pytest.approx(200e-3, rel=0.02)  # without a rate of its own, that of the forward pass
+    # without a rate of its own, that of the forward pass
+    assert took[0] - took[2] == pytest.approx(200e-3, rel=0.02)
 
 
 def test_a_pass_bound_by_loading_takes_what_two_workers_load():
-    """100 samples of 20 ms on two workers: 1 s of decoding, five rounds of reading and copying, and the last two forward passes.
+    """100 samples of 20 ms on two workers: 1 s of decoding, five rounds of reading and copying, and
+    the last two forward passes.
 
-    The two workers go in step: they share an SSD of 3 GB/s and a slot of 16 GB/s, and their last batches come at the same time.
+    The two workers go in step: they share an SSD of 3 GB/s and a slot of 16 GB/s, and their last
+    batches come at the same time.
     """
     scenario = pair(workload__dataset__decode="20 ms")
     took = seconds(simulate(scenario), "importance")[0]
     reading = 5 * (10 * 80e-6 + 2 * 10 * 100e3 / 3e9)
     copying = 5 * 2 * 10 * scenario.workload.model.input_size / 16e9
-    assert took == pytest.approx(1.0 + reading + copying + 2 * 10 * times(scenario).forward + all_gather(scenario), rel=1e-6)
+    assert took == pytest.approx(
+        1.0 + reading + copying + 2 * 10 * times(scenario).forward + all_gather(scenario), rel=1e-6
+    )
 
 
 def test_lagging_leaves_only_the_all_gather_of_one_double_a_rank():
     scenario = pair(lagging=True)
     timeline = simulate(scenario)
-    assert seconds(timeline, "importance") == pytest.approx(dict.fromkeys(range(8), all_gather(scenario)), rel=1e-9)
+    assert seconds(timeline, "importance") == pytest.approx(
+        dict.fromkeys(range(8), all_gather(scenario)), rel=1e-9
+    )
     assert plan(scenario).inference is None
 
 
@@ -78,16 +102,20 @@ def test_lagging_without_pairing_costs_nothing():
 def test_partners_for_less_than_an_epoch_need_the_importances_of_all_samples():
     schedule = {"partner_lifetime": "iteration"}
     scenario = pair(lagging=True, schedule=schedule)
-    assert seconds(simulate(scenario), "importance")[0] == pytest.approx(all_gather(scenario, each=100 * 8.0), rel=1e-9)
+    assert seconds(simulate(scenario), "importance")[0] == pytest.approx(
+        all_gather(scenario, each=100 * 8.0), rel=1e-9
+    )
 
 
 def test_the_pass_reads_every_shard_once_more():
-    """Without a page cache every epoch reads its samples twice, and those that are sent once more; with one, from memory."""
+    """Without a page cache every epoch reads its samples twice, and those that are sent once more;
+    with one, from memory."""
     timeline = simulate(pair(epochs=2))
     trained, moved = 2 * 800 * 100e3, timeline.sources["samples_moved"].sum() * 100e3
     assert timeline.sources["nbytes_ssd"].sum() == pytest.approx(2 * trained + moved)
     cached = simulate(pair(epochs=2, cluster__memory__page_cache="1 GB")).sources
-    assert cached["nbytes_ssd"].tolist() == pytest.approx([800 * 100e3, 0.0])  # the first pass fills the cache
+    # the first pass fills the cache
+    assert cached["nbytes_ssd"].tolist() == pytest.approx([800 * 100e3, 0.0])
     assert cached["nbytes_memory"].sum() == pytest.approx(2 * trained + moved - 800 * 100e3)
 
 
@@ -96,11 +124,14 @@ def test_phases_follow_one_another_without_a_gap_from_the_pass_on():
     rows = rows[rows["phase"] != "exchange_hidden"]
     for _, part in rows.sort_values(["start_s", "end_s"]).groupby(["epoch", "rank"]):
         assert part["phase"].iloc[0] == "importance"
-        assert part["start_s"].iloc[1:].to_numpy() == pytest.approx(part["end_s"].iloc[:-1].to_numpy(), abs=1e-12)
+        assert part["start_s"].iloc[1:].to_numpy() == pytest.approx(
+            part["end_s"].iloc[:-1].to_numpy(), abs=1e-12
+        )
 
 
 def test_the_epoch_of_a_pair_is_the_pass_and_the_lagging_epoch():
-    """What is exchanged costs the same: the fresh and the lagging strategy differ by the pass alone."""
+    """What is exchanged costs the same: the fresh and the lagging strategy differ by the pass
+    alone."""
     fresh, lagging = simulate(pair()), simulate(pair(lagging=True))
     epochs = [report.epochs(t)["epoch_s"].item() for t in (fresh, lagging)]
     measured = [max(seconds(t, "importance").values()) for t in (fresh, lagging)]

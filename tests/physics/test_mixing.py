@@ -1,4 +1,5 @@
-"""How fast exchange parts the samples of a shard: laws of the probability that two samples share a rank, from the partner rule alone."""
+"""How fast exchange parts the samples of a shard: laws of the probability that two samples share a
+rank, from the partner rule alone."""
 
 from __future__ import annotations
 
@@ -39,7 +40,12 @@ def course(strategy: Any, seed: int, epochs: int) -> list[float]:
         shards = strategy.shards(owner, RANKS, rng(seed, epoch, 1))
         importance = rng(seed, epoch, 3).lognormal(sigma=2, size=len(owner))
         plan = strategy.plan(
-            shards, batch_size=BATCH, iterations=EACH // BATCH, epoch=epoch, importance=importance, rng=rng(seed, epoch, 2)
+            shards,
+            batch_size=BATCH,
+            iterations=EACH // BATCH,
+            epoch=epoch,
+            importance=importance,
+            rng=rng(seed, epoch, 2),
         )
         owner = plan.apply(owner)
         shares.append(together(first, owner))
@@ -52,7 +58,9 @@ def of_kind(kind: str, fraction: float) -> Any:
         "IS": ImportanceExchange(kind="importance_exchange", exchange_fraction=fraction),
         "IS-Pair": ImportancePair(kind="importance_pair", exchange_fraction=fraction),
         "random pairs": PartialLocalShuffle(
-            kind="partial_local_shuffle", exchange_fraction=fraction, schedule=PairSchedule(partner_rule="random_pairs")
+            kind="partial_local_shuffle",
+            exchange_fraction=fraction,
+            schedule=PairSchedule(partner_rule="random_pairs"),
         ),
     }[kind]
 
@@ -60,7 +68,8 @@ def of_kind(kind: str, fraction: float) -> Any:
 @pytest.mark.parametrize("kind", ["IS-Pair", "random pairs"])
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5, 0.9, 1.0])
 def test_under_pairing_the_sent_stay_together(kind: str, fraction: float) -> None:
-    """With q = Q n of n samples sent to one partner: (n-q)(n-q-1) + q(q-1) of n(n-1) pairs, whoever it is; (1-Q)^2 + Q^2 for large n."""
+    """With q = Q n of n samples sent to one partner: (n-q)(n-q-1) + q(q-1) of n(n-1) pairs, whoever
+    it is; (1-Q)^2 + Q^2 for large n."""
     sent = round(fraction * EACH)
     exact = ((EACH - sent) * (EACH - sent - 1) + sent * (sent - 1)) / (EACH * (EACH - 1))
     assert course(of_kind(kind, fraction), 1, 1)[0] == pytest.approx(exact, rel=1e-12)
@@ -70,7 +79,8 @@ def test_under_pairing_the_sent_stay_together(kind: str, fraction: float) -> Non
 @pytest.mark.parametrize("kind", ["partial", "IS"])
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5, 0.9, 1.0])
 def test_with_a_partner_for_each_sample_the_sent_are_parted(kind: str, fraction: float) -> None:
-    """Both stay with (n-q)(n-q-1) / n(n-1), else they are on one of M ranks by chance; (1-Q)^2 for many ranks and large shards."""
+    """Both stay with (n-q)(n-q-1) / n(n-1), else they are on one of M ranks by chance; (1-Q)^2 for
+    many ranks and large shards."""
     sent, draws = round(fraction * EACH), 20
     stay = (EACH - sent) * (EACH - sent - 1) / (EACH * (EACH - 1))
     found = [course(of_kind(kind, fraction), seed, 1)[0] for seed in range(draws)]
@@ -89,9 +99,9 @@ def test_everything_exchanged_in_pairs_swaps_the_shards() -> None:
 def test_mixing_over_epochs(kind: str, fraction: float) -> None:
     """The share t of pairs that are together follows t' = a t + c (1 - t), for large shards.
 
-    A partner for each sample: whoever goes is anywhere by chance, so a = (1-Q)^2 + (1 - (1-Q)^2)/M and c = (1 - (1-Q)^2)/M.
-    One partner, drawn anew each epoch: a = (1-Q)^2 + Q^2; two samples apart meet if their ranks are paired, 1/(M-1), and one of them
-    goes, 2 Q (1-Q).
+    A partner for each sample: whoever goes is anywhere by chance, so a = (1-Q)^2 + (1 - (1-Q)^2)/M
+    and c = (1 - (1-Q)^2)/M. One partner, drawn anew each epoch: a = (1-Q)^2 + Q^2; two samples
+    apart meet if their ranks are paired, 1/(M-1), and one of them goes, 2 Q (1-Q).
     """
     epochs, draws, share, expected = 6, 12, 1.0, []
     part = 1 - (1 - fraction) ** 2
@@ -99,18 +109,24 @@ def test_mixing_over_epochs(kind: str, fraction: float) -> None:
         if kind == "partial":
             share = (1 - part) * share + part / RANKS
         else:
-            share = ((1 - fraction) ** 2 + fraction**2) * share + 2 * fraction * (1 - fraction) / (RANKS - 1) * (1 - share)
+            share = ((1 - fraction) ** 2 + fraction**2) * share + 2 * fraction * (1 - fraction) / (
+                RANKS - 1
+            ) * (1 - share)
         expected.append(share)
-    found = np.mean([course(of_kind(kind, fraction), seed, epochs) for seed in range(draws)], axis=0)
+    found = np.mean(
+        [course(of_kind(kind, fraction), seed, epochs) for seed in range(draws)], axis=0
+    )
     assert found == pytest.approx(expected, abs=0.5 / EACH)
 
 
 def test_pairing_by_sum_narrows_the_gap_between_ranks() -> None:
-    """ "Pairing method (IS-Pair) helps to balance the data distribution among workers": it narrows the spread of the ranks' importance.
+    """ "Pairing method (IS-Pair) helps to balance the data distribution among workers": it narrows
+    the spread of the ranks' importance.
 
-    Importance that stays with the samples, at first sorted over the ranks: with everything swapped between i-th lowest and i-th highest,
-    nothing narrows; with half of it at random, the sums of both partners become alike up to chance; after an exchange with a random
-    partner they only do so on average.
+    Importance that stays with the samples, at first sorted over the ranks: with everything swapped
+    between i-th lowest and i-th highest, nothing narrows; with half of it at random, the sums of
+    both partners become alike up to chance; after an exchange with a random partner they only do so
+    on average.
     """
     importance = np.arange(RANKS * EACH, dtype=np.float64)
     owner = np.repeat(np.arange(RANKS), EACH)
@@ -118,9 +134,13 @@ def test_pairing_by_sum_narrows_the_gap_between_ranks() -> None:
     def spread(fraction: float, rule: Any) -> float:
         of = {"rank_importance": "sum"} if rule == "importance_sorted" else {}
         schedule = ExchangeSchedule(partner_rule=rule, partner_lifetime="epoch", **of)
-        strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=fraction, schedule=schedule)
+        strategy = PartialLocalShuffle(
+            kind="partial_local_shuffle", exchange_fraction=fraction, schedule=schedule
+        )
         shards = strategy.shards(owner, RANKS, rng(1))
-        plan = strategy.plan(shards, batch_size=BATCH, iterations=4, epoch=1, importance=importance, rng=rng(2))
+        plan = strategy.plan(
+            shards, batch_size=BATCH, iterations=4, epoch=1, importance=importance, rng=rng(2)
+        )
         return float(np.bincount(plan.apply(owner), importance).std())
 
     before = float(np.bincount(owner, importance).std())

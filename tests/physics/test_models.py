@@ -22,7 +22,10 @@ KINDS = ("analytic", "fluid", "packet")
 SCENARIOS = {
     "reads": {"workload.exchange": "global_shuffle:source=pfs"},
     "messages": {"workload.exchange": "partial_local_shuffle:exchange_fraction=0.3"},
-    "slow rings": {"workload.allreduce.inter_host_bus_bandwidth": "3 GB/s", "workload.exchange": "global_shuffle:source=pfs"},
+    "slow rings": {
+        "workload.allreduce.inter_host_bus_bandwidth": "3 GB/s",
+        "workload.exchange": "global_shuffle:source=pfs",
+    },
     "slow streams": {
         "workload.exchange": "partial_local_shuffle:exchange_fraction=0.3",
         "cluster.message_passing.stream_bandwidth": "1 GB/s",
@@ -51,7 +54,7 @@ def timelines():
     return {(name, kind): simulate(scenario(name, kind)) for name in SCENARIOS for kind in KINDS}
 
 
-# -------------------------------------------------------------------------------------------------------------- whole runs
+# --------------------------------------------------------------------------------------- whole runs
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -64,8 +67,11 @@ def test_the_bound_is_a_bound(timelines, name):
 
 
 def test_where_gradients_meet_reads_the_bound_is_lower(timelines):
-    # a rank's gradients come in at 10 GB/s, and so do its reads: only the bound lets both have the cable
-    bound, fluid = (made_with(timelines["reads", kind])["allreduce"] for kind in ("analytic", "fluid"))
+    # a rank's gradients come in at 10 GB/s, and so do its reads: only the bound lets both have the
+    # cable
+    bound, fluid = (
+        made_with(timelines["reads", kind])["allreduce"] for kind in ("analytic", "fluid")
+    )
     assert bound < fluid * (1 - 1e-4)
 
 
@@ -82,7 +88,9 @@ def test_cables_are_used_packet_by_packet(timelines):
         cables = used[used["tier"].astype(str).str.contains(">")]
         assert len(cables) >= 16
         assert (cables["peak_utilisation"] == 1).all()  # a packet has the cable for itself
-        np.testing.assert_allclose(cables["busy_s"], cables["nbytes"] / cables["capacity"], rtol=1e-6)
+        np.testing.assert_allclose(
+            cables["busy_s"], cables["nbytes"] / cables["capacity"], rtol=1e-6
+        )
     limited = timelines["slow rings", "fluid"].links.set_index("tier").loc["host>leaf"]
     assert (limited["peak_utilisation"] < 0.5).all()
 
@@ -108,7 +116,9 @@ def test_a_link_of_the_bound_may_be_used_twice_over(timelines):
 def test_the_same_scenario_gives_the_same_tables(timelines, kind):
     again = simulate(scenario("reads", kind))
     for table in ("phases", "links", "sources"):
-        pd.testing.assert_frame_equal(getattr(again, table), getattr(timelines["reads", kind], table))
+        pd.testing.assert_frame_equal(
+            getattr(again, table), getattr(timelines["reads", kind], table)
+        )
 
 
 @pytest.mark.parametrize(("model", "first"), [(Analytic(), 2.0), (Fluid(), 1.0)])
@@ -116,23 +126,31 @@ def test_peaks_are_those_of_each_epoch(model, first):
     single = small()
     resources = Resources(single.cluster, single.world_size, single.rng("placement"))
     table = resources.links
-    network = shared_network(model, Links(table.capacity, table.latency, table.names), table.cable, width=resources.width)
+    network = shared_network(
+        model, Links(table.capacity, table.latency, table.names), table.cable, width=resources.width
+    )
     statistics = runs.LinkStatistics("a run", resources, network)
     for epoch, cap in ((1, np.inf), (2, 2e9)):
-        network.post(network.now, TransferBatch(tasks(2, work=1e9, nbytes=1e9, cap=cap), pad_routes([[0], [0]])))
+        network.post(
+            network.now,
+            TransferBatch(tasks(2, work=1e9, nbytes=1e9, cap=cap), pad_routes([[0], [0]])),
+        )
         network.advance(np.inf)
         statistics.close_epoch(epoch, network.now)
     assert statistics.table()["peak_utilisation"].tolist() == pytest.approx([first, 0.4])
     assert statistics.table()["nbytes"].tolist() == pytest.approx([2e9, 2e9])
 
 
-# ------------------------------------------------------------------------------------------------------------------ refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def test_too_many_packets_are_refused_before_the_run(monkeypatch):
     monkeypatch.setattr(runs, "plan_epochs", lambda *_: pytest.fail("the run has begun"))
     many = scenario("reads", "packet", epochs=1000)
-    with pytest.raises(ScenarioError, match=r"network\.kind: .* at most 1e\+09 packets; .* 3\.5e\+09 \(3\.5e\+09 of gradients") as caught:
+    with pytest.raises(
+        ScenarioError,
+        match=r"network\.kind: .* at most 1e\+09 packets; .* 3\.5e\+09 \(3\.5e\+09 of gradients",
+    ) as caught:
         simulate(many)
     assert "4.096 kB" in str(caught.value)
     assert "network.kind: fluid" in caught.value.problems[0].remedy
@@ -151,15 +169,20 @@ def test_the_packets_of_a_run_are_well_foreseen(timelines, name):
     assert sum(foreseen.values()) == pytest.approx(arriving / 4096, rel=0.01)
     of_gradients = links.loc[links["tier"] == "pcie_out", "nbytes"].sum() / 4096
     assert foreseen["gradients"] == pytest.approx(of_gradients, rel=1e-3)
-    assert foreseen["reads" if name == "reads" else "exchange"] == pytest.approx(arriving / 4096 - of_gradients, rel=0.1)
+    assert foreseen["reads" if name == "reads" else "exchange"] == pytest.approx(
+        arriving / 4096 - of_gradients, rel=0.1
+    )
 
 
 def test_an_unknown_model_is_refused():
-    with pytest.raises(ScenarioError, match=r"network\.kind: must be one of 'analytic', 'fluid', 'packet'; got 'packets'"):
+    with pytest.raises(
+        ScenarioError,
+        match=r"network\.kind: must be one of 'analytic', 'fluid', 'packet'; got 'packets'",
+    ):
         small(network={"kind": "packets"})
 
 
-# -------------------------------------------------------------------------------------------------------- cables and devices
+# ------------------------------------------------------------------------------- cables and devices
 
 LINKS = Links([10.0, 10.0, 4.0], [0.5, 0.0, 0.0], ["cable", "other cable", "device"])
 CABLES = np.array([True, True, False])
@@ -181,7 +204,14 @@ def together(*parts, **columns):
     work = np.array([nbytes for _, nbytes in parts])
     delay = [sum(LINKS.latency[link] for link in route) for route, _ in parts]
     return TransferBatch(
-        tasks(len(parts), **({"work": work, "nbytes": work, "delay": delay, "tag": np.arange(len(parts))} | columns)), routes
+        tasks(
+            len(parts),
+            **(
+                {"work": work, "nbytes": work, "delay": delay, "tag": np.arange(len(parts))}
+                | columns
+            ),
+        ),
+        routes,
     )
 
 
@@ -262,7 +292,7 @@ def test_a_clock_that_would_run_over_is_refused():
         ends(FINE, together(([1], 10.0), start=140000.0), 1)
 
 
-# ---------------------------------------------------------------------------------------------------------------- SharedNetwork
+# ------------------------------------------------------------------------------------ SharedNetwork
 
 
 @pytest.fixture
@@ -272,7 +302,10 @@ def env():
 
 def finishes(net, *transfers):
     """When transfers (route, bytes, options), all started now, end."""
-    events = [net.transfer(route, nbytes, **(options[0] if options else {})) for route, nbytes, *options in transfers]
+    events = [
+        net.transfer(route, nbytes, **(options[0] if options else {}))
+        for route, nbytes, *options in transfers
+    ]
     net.env.run()
     return [event.value.finish for event in events]
 
@@ -282,10 +315,14 @@ def test_one_transfer_by_hand(env, model):
     net = SharedNetwork(env, capacity=[1e6, 4e5, 2e6], latency=[0.025, 0.0125, 8], model=model)
     assert finishes(net, ([0, 1], 2e5)) == pytest.approx([0.0375 + 0.5])
     assert net.link_statistics().nbytes == pytest.approx([2e5, 2e5, 0])
-    assert net.link_statistics().peak_utilisation == pytest.approx([0.4, 1, 0] if not isinstance(model, Packet) else [1, 1, 0])
+    assert net.link_statistics().peak_utilisation == pytest.approx(
+        [0.4, 1, 0] if not isinstance(model, Packet) else [1, 1, 0]
+    )
 
 
-@pytest.mark.parametrize(("model", "expected"), [(Analytic(), [1, 2]), (Fluid(), [2, 3]), (Packet(), [2, 3])])
+@pytest.mark.parametrize(
+    ("model", "expected"), [(Analytic(), [1, 2]), (Fluid(), [2, 3]), (Packet(), [2, 3])]
+)
 def test_two_that_share(env, model, expected):
     net = SharedNetwork(env, capacity=[1e7], model=model)
     assert finishes(net, ([0], 1e7), ([0], 2e7)) == pytest.approx(expected, rel=1e-3)
@@ -299,11 +336,17 @@ def test_incast(env, model, expected):
     assert found == pytest.approx([expected] * 8, rel=1e-3)
 
 
-@pytest.mark.parametrize(("model", "expected"), [(Analytic(), (1, 1.01)), (Fluid(), (4 / 3, 4 / 3)), (Packet(), (3, 4.1))])
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [(Analytic(), (1, 1.01)), (Fluid(), (4 / 3, 4 / 3)), (Packet(), (3, 4.1))],
+)
 def test_who_stands_in_line_behind_an_incast(env, model, expected):
-    # link 0 leads to 1, which is free, and to 2, which three others use too: what it has for 2 stands before what it has for 1
+    # link 0 leads to 1, which is free, and to 2, which three others use too: what it has for 2
+    # stands before what it has for 1
     net = SharedNetwork(env, capacity=[1e7] * 6, model=model)
-    victim = finishes(net, ([0, 1], 1e7), ([0, 2], 2e7), ([3, 2], 2e7), ([4, 2], 2e7), ([5, 2], 2e7))[0]
+    victim = finishes(
+        net, ([0, 1], 1e7), ([0, 2], 2e7), ([3, 2], 2e7), ([4, 2], 2e7), ([5, 2], 2e7)
+    )[0]
     assert expected[0] * (1 - 1e-9) <= victim <= expected[1] * (1 + 1e-9)
 
 
@@ -329,9 +372,13 @@ def test_a_model_without_pairs_has_none(env, model):
 
 def test_the_tolerance_of_the_fluid_is_obeyed(env):
     # at 2 s a sixth of the second is left
-    assert finishes(SharedNetwork(env, capacity=[10], model=Fluid(tolerance=0.2)), ([0], 10), ([0], 12)) == pytest.approx([2, 2])
+    assert finishes(
+        SharedNetwork(env, capacity=[10], model=Fluid(tolerance=0.2)), ([0], 10), ([0], 12)
+    ) == pytest.approx([2, 2])
     exact = simpy.Environment()
-    assert finishes(SharedNetwork(exact, capacity=[10], model=Fluid(tolerance=0.1)), ([0], 10), ([0], 12)) == pytest.approx([2, 2.2])
+    assert finishes(
+        SharedNetwork(exact, capacity=[10], model=Fluid(tolerance=0.1)), ([0], 10), ([0], 12)
+    ) == pytest.approx([2, 2.2])
 
 
 @pytest.mark.parametrize("model", [Analytic(), Fluid(), Packet()])
@@ -347,7 +394,8 @@ def test_packets_that_are_on_their_way_cannot_be_called_back(env):
     net = SharedNetwork(env, capacity=[1e6], model=Packet())
     net.transfer([0], 1e7)
     env.timeout(5)
-    env.step()  # up to 5 s nothing can happen outside the network, so that half of the packets have gone
+    # up to 5 s nothing can happen outside the network, so that half of the packets have gone
+    env.step()
     assert env.now == 0
     with pytest.raises(RuntimeError, match=r"run ahead to 4\.99"):
         net.transfer([0], 1e6)
@@ -366,8 +414,13 @@ def test_routes_that_could_deadlock_are_refused(env):
 def test_packets_posted_on_the_way_equal_packets_posted_at_once(seed, count):
     rng = np.random.default_rng(seed)
     links = Links([1e6, 2e6, 4e6, 1.5e6], [0.0, 0.0625, 0.125, 0.25])
-    routes = [sorted(rng.choice(4, rng.integers(1, 4), replace=False).tolist()) for _ in range(count)]
-    nbytes, start = rng.choice([0.0, 1e5, 2e5, 3.7e5], count), np.sort(rng.choice([0.0, 0.5, 0.625, 1.25], count))
+    routes = [
+        sorted(rng.choice(4, rng.integers(1, 4), replace=False).tolist()) for _ in range(count)
+    ]
+    nbytes, start = (
+        rng.choice([0.0, 1e5, 2e5, 3.7e5], count),
+        np.sort(rng.choice([0.0, 0.5, 0.625, 1.25], count)),
+    )
     model = Packet(mtu="10 kB", port_buffer="50 kB")
     env = simpy.Environment()
     net = SharedNetwork(env, links, model=model)

@@ -1,4 +1,5 @@
-"""The model of data-loading policies, worked out by hand; and the orders that the NoPFS study prints (SC'21, Sec. 6)."""
+"""The model of data-loading policies, worked out by hand; and the orders that the NoPFS study
+prints (SC'21, Sec. 6)."""
 
 import numpy as np
 import pytest
@@ -13,14 +14,46 @@ from simshuffle.policies.plan import unbalanced_share
 from simshuffle.policies.sources import PFS, REMOTE_MEMORY, fetch_seconds, pfs_seconds
 
 MB = 1e6
-KEEPING = ("deepio_ordered", "deepio_opportunistic", "parallel_staging", "lbann_dynamic", "lbann_preloading", "locality_aware", "nopfs")
-COMPLETE = ("naive", "staging_buffer", "deepio_ordered", "lbann_dynamic", "lbann_preloading", "locality_aware", "nopfs")
+KEEPING = (
+    "deepio_ordered",
+    "deepio_opportunistic",
+    "parallel_staging",
+    "lbann_dynamic",
+    "lbann_preloading",
+    "locality_aware",
+    "nopfs",
+)
+COMPLETE = (
+    "naive",
+    "staging_buffer",
+    "deepio_ordered",
+    "lbann_dynamic",
+    "lbann_preloading",
+    "locality_aware",
+    "nopfs",
+)
 SAME = 1 + 1e-6
 
 
-def system(workers=4, c=64, beta=200, network=24000, pfs=1540, memory=1000, ssd=1000, ssd_rate=4000, buffer=100, **servers):
+def system(
+    workers=4,
+    c=64,
+    beta=200,
+    network=24000,
+    pfs=1540,
+    memory=1000,
+    ssd=1000,
+    ssd_rate=4000,
+    buffer=100,
+    **servers,
+):
     def room(megabytes, rate):
-        return {"capacity": f"{megabytes} MB", "read_bandwidth": f"{rate} MB/s", "write_bandwidth": f"{rate} MB/s", "threads": 1}
+        return {
+            "capacity": f"{megabytes} MB",
+            "read_bandwidth": f"{rate} MB/s",
+            "write_bandwidth": f"{rate} MB/s",
+            "threads": 1,
+        }
 
     return System.model_validate(
         {
@@ -38,19 +71,23 @@ def system(workers=4, c=64, beta=200, network=24000, pfs=1540, memory=1000, ssd=
 
 def case(samples=4000, size=1.0, std=0.0, epochs=3, batch=8):
     sizes = {"mean": f"{size} MB", "std": f"{std} MB"}
-    return Case.model_validate({"num_samples": samples, "sample_size": sizes, "local_batch_size": batch, "epochs": epochs})
+    return Case.model_validate(
+        {"num_samples": samples, "sample_size": sizes, "local_batch_size": batch, "epochs": epochs}
+    )
 
 
 def outcomes(system_, case_, seed=0, policies=()):
     return {outcome.policy: outcome for outcome in compare(system_, case_, seed, policies)}
 
 
-# ------------------------------------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------ by hand
 
 
 def test_perfect_takes_the_data_set_over_the_compute_of_all():
     perfect = outcomes(system(workers=4, c=64), case(samples=4000))["perfect"]
-    assert [epoch.seconds for epoch in perfect.epochs] == pytest.approx([4000 / 4 / 64] * 3, rel=1e-12)
+    assert [epoch.seconds for epoch in perfect.epochs] == pytest.approx(
+        [4000 / 4 / 64] * 3, rel=1e-12
+    )
 
 
 def test_naive_reads_prepares_and_trains_one_after_another():
@@ -59,30 +96,43 @@ def test_naive_reads_prepares_and_trains_one_after_another():
 
 
 def test_a_prefetching_policy_is_bound_by_reading_where_that_is_slower_than_training():
-    slow = outcomes(system(workers=4, c=1000, beta=500, pfs=400), case(samples=4000))["staging_buffer"]
+    slow = outcomes(system(workers=4, c=1000, beta=500, pfs=400), case(samples=4000))[
+        "staging_buffer"
+    ]
     expected = 3 * 1000 * (4 / 400 + 1 / 500) + 1 / 1000  # and the last sample's training
     assert slow.seconds == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_prefetching_policy_is_bound_by_training_where_that_is_slower():
-    fast = outcomes(system(workers=4, c=64, beta=200, pfs=1540), case(samples=4000))["staging_buffer"]
-    assert fast.seconds == pytest.approx(3 * 1000 / 64 + 4 / 1540 + 1 / 200, rel=1e-9)  # and the first sample's read
+    fast = outcomes(system(workers=4, c=64, beta=200, pfs=1540), case(samples=4000))[
+        "staging_buffer"
+    ]
+    # and the first sample's read
+    assert fast.seconds == pytest.approx(3 * 1000 / 64 + 4 / 1540 + 1 / 200, rel=1e-9)
 
 
 def test_opening_files_binds_where_samples_are_small():
     """N workers open R files/s in all: an epoch of F files takes F / R, whatever N."""
     small = case(samples=64_000, size=0.001, epochs=1)
     for workers in (4, 16):
-        opened = outcomes(system(workers=workers, c=10_000, beta=10_000, open_rate="400 1/s"), small)["staging_buffer"]
+        opened = outcomes(
+            system(workers=workers, c=10_000, beta=10_000, open_rate="400 1/s"), small
+        )["staging_buffer"]
         assert opened.seconds == pytest.approx(64_000 / 400, rel=1e-4)
 
 
 def test_staging_takes_as_long_as_the_slower_of_reading_and_writing():
-    read_bound = outcomes(system(workers=4, pfs=400, memory=2000), case(samples=4000))["parallel_staging"]
+    read_bound = outcomes(system(workers=4, pfs=400, memory=2000), case(samples=4000))[
+        "parallel_staging"
+    ]
     assert read_bound.staging == pytest.approx(4000 / 400)
-    write_bound = outcomes(system(workers=4, pfs=400_000, memory=0, ssd=2000, ssd_rate=50), case(samples=4000))["parallel_staging"]
+    write_bound = outcomes(
+        system(workers=4, pfs=400_000, memory=0, ssd=2000, ssd_rate=50), case(samples=4000)
+    )["parallel_staging"]
     assert write_bound.staging == pytest.approx(1000 / 50)
-    opening = outcomes(system(workers=4, pfs=400_000, memory=2000, open_rate="100 1/s"), case(samples=4000))["parallel_staging"]
+    opening = outcomes(
+        system(workers=4, pfs=400_000, memory=2000, open_rate="100 1/s"), case(samples=4000)
+    )["parallel_staging"]
     assert opening.staging == pytest.approx(4000 / 100)
 
 
@@ -99,13 +149,18 @@ def test_what_fits_in_memory_is_bound_by_training_from_the_second_epoch_on(polic
     first, *later = (epoch.seconds for epoch in found[policy].epochs)
     assert first > 1.5 * 1000 / 300
     assert later == pytest.approx([1000 / 300] * 2, rel=1e-3)
-    assert found["staging_buffer"].epochs[-1].seconds == pytest.approx(1000 * (4 / 400 + 1 / 1000), rel=1e-3)
+    assert found["staging_buffer"].epochs[-1].seconds == pytest.approx(
+        1000 * (4 / 400 + 1 / 1000), rel=1e-3
+    )
 
 
 def test_shares_of_the_sources_where_memory_holds_a_quarter():
     """Memory of a worker: 250 of the 1000 samples that are its part, and 4000 in all."""
     found = outcomes(system(memory=250, ssd=0), case(samples=4000, epochs=2))
-    shares = {name: np.array(found[name].epochs[-1].nbytes) / 1000e6 for name in ("deepio_ordered", "deepio_opportunistic")}
+    shares = {
+        name: np.array(found[name].epochs[-1].nbytes) / 1000e6
+        for name in ("deepio_ordered", "deepio_opportunistic")
+    }
     assert shares["deepio_ordered"][:4] == pytest.approx([0.75, 0.0625, 0, 0.1875], abs=0.03)
     assert shares["deepio_opportunistic"][:4] == pytest.approx([0, 0.25, 0, 0.75], abs=0.05)
     assert found["deepio_opportunistic"].plan.coverage == pytest.approx(0.25)
@@ -124,12 +179,16 @@ def test_lbann_needs_all_memory_to_hold_the_set():
 
 
 def test_readers_of_the_file_system_are_as_many_as_spend_their_time_there():
-    """Half of the bytes from a file system of 100 MB/s, half from memory at 1000 MB/s; N = 8, worked out by hand.
+    """Half of the bytes from a file system of 100 MB/s, half from memory at 1000 MB/s; N = 8,
+    worked out by hand.
 
-    gamma = 1 + 7 a gamma / (a gamma + b) with a = 1/100, b = 1/1000: 10 gamma^2 - 79 gamma - 1 = 0 after multiplying out.
+    gamma = 1 + 7 a gamma / (a gamma + b) with a = 1/100, b = 1/1000: 10 gamma^2 - 79 gamma - 1 = 0
+    after multiplying out.
     """
     codes = np.array([PFS, REMOTE_MEMORY] * 50, np.int8)
-    seconds, readers = fetch_seconds(system(workers=8, pfs=100, network=1000), codes, np.full(100, MB), 1.0)
+    seconds, readers = fetch_seconds(
+        system(workers=8, pfs=100, network=1000), codes, np.full(100, MB), 1.0
+    )
     assert readers == pytest.approx((79 + np.sqrt(79**2 + 40)) / 20, rel=1e-6)
     assert seconds[0] == pytest.approx(readers / 100, rel=1e-6)
     assert 8 * 50 / seconds.sum() <= 100 * SAME  # all together never get more than there is
@@ -140,7 +199,7 @@ def test_a_client_gets_no_more_than_its_own_bandwidth():
     assert pfs_seconds(one, np.array([MB]), 1.0, 2.0)[0] == pytest.approx(1 / 100)
 
 
-# --------------------------------------------------------------------------------------------------------------------- recurrences
+# -------------------------------------------------------------------------------------- recurrences
 
 
 def test_running_max_plus_is_the_loop():
@@ -164,7 +223,12 @@ def by_loop(read, compute, nbytes, room, begin):
     return done
 
 
-@given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 400), st.sampled_from([0.1, 1.0, 3.0]))
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 300),
+    st.integers(1, 400),
+    st.sampled_from([0.1, 1.0, 3.0]),
+)
 @settings(max_examples=40, deadline=None)
 def test_a_bounded_buffer_is_the_loop(seed, count, room, slowness):
     rng = np.random.default_rng(seed)
@@ -180,11 +244,12 @@ def test_a_buffer_of_one_sample_does_not_overlap():
     assert overlapped(read, compute, np.ones(10), 2.0, 0.0)[-1] == pytest.approx(32.0)
 
 
-# --------------------------------------------------------------------------------------------------------------------- frequencies
+# -------------------------------------------------------------------------------------- frequencies
 
 
 def test_frequencies_are_those_that_the_study_counts():
-    """Sec. 3.1: N = 16, E = 90, F = 1,281,167: about 31,635 samples are read more than 10 times by a worker; their count: 31,863."""
+    """Sec. 3.1: N = 16, E = 90, F = 1,281,167: about 31,635 samples are read more than 10 times by
+    a worker; their count: 31,863."""
     counts = (draw(case(samples=1_281_167, epochs=90), 16, 0).reader == 0).sum(axis=0)
     assert (counts > 10).mean() * 1_281_167 == pytest.approx(31_635, rel=0.05)
 
@@ -197,9 +262,13 @@ def test_a_cut_keeps_what_is_read_most():
     assert cut(counts, 0).keeps(counts).sum() == 0
 
 
-@pytest.mark.parametrize(("workers", "epochs", "memory", "ssd"), [(4, 5, 100, 400), (4, 10, 300, 300), (8, 3, 50, 250), (2, 4, 200, 0)])
+@pytest.mark.parametrize(
+    ("workers", "epochs", "memory", "ssd"),
+    [(4, 5, 100, 400), (4, 10, 300, 300), (8, 3, 50, 250), (2, 4, 200, 0)],
+)
 def test_placement_is_that_of_every_worker_ranking_all_samples(workers, epochs, memory, ssd):
-    """Every worker explicitly: its most frequent samples, ties at random. The sources of worker 0 must have the same shares."""
+    """Every worker explicitly: its most frequent samples, ties at random. The sources of worker 0
+    must have the same shares."""
     accesses = draw(case(samples=4000, epochs=epochs), workers, 3)
     given_ = system(workers=workers, memory=memory, ssd=ssd, pfs=100)
     rng = np.random.default_rng(5)
@@ -227,7 +296,9 @@ def test_placement_is_that_of_every_worker_ranking_all_samples(workers, epochs, 
 def test_every_sample_is_read_once_an_epoch_by_equally_busy_workers():
     accesses = draw(case(samples=1003, epochs=4), 7, 0)
     assert isinstance(accesses, Accesses)
-    assert all((np.bincount(reader, minlength=7) == accesses.own).all() for reader in accesses.reader)
+    assert all(
+        (np.bincount(reader, minlength=7) == accesses.own).all() for reader in accesses.reader
+    )
     assert accesses.nbytes.sum() == pytest.approx(1003e6)
 
 
@@ -235,10 +306,12 @@ def test_every_sample_is_read_once_an_epoch_by_equally_busy_workers():
 def test_the_share_that_locality_moves_is_the_excess_over_a_batch(batch, workers):
     rng = np.random.default_rng(2)
     held = rng.multinomial(batch * workers, [1 / workers] * workers, size=20_000)
-    assert unbalanced_share(batch, workers) == pytest.approx(np.maximum(held - batch, 0).mean() / batch, rel=0.03)
+    assert unbalanced_share(batch, workers) == pytest.approx(
+        np.maximum(held - batch, 0).mean() / batch, rel=0.03
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------------- properties
+# --------------------------------------------------------------------------------------- properties
 
 systems = st.fixed_dictionaries(
     {
@@ -279,7 +352,7 @@ def test_more_bandwidth_is_never_slower(parts, seed, faster):
         assert after[name].seconds <= outcome.seconds * 1.02
 
 
-# ---------------------------------------------------------------------------------------------------------------- the study's orders
+# ------------------------------------------------------------------------------- the study's orders
 
 
 @pytest.fixture(scope="module")
@@ -290,8 +363,11 @@ def printed():
 
 @pytest.fixture(scope="module")
 def fivefold():
-    """With the study's faster accelerators (Sec. 6.2): at c = 64 MB/s every prefetching policy hides 385 MB/s of the file system."""
-    study = load("nopfs", {"system.compute_bandwidth": "320 MB/s", "system.preprocess_bandwidth": "1 GB/s"})
+    """With the study's faster accelerators (Sec. 6.2): at c = 64 MB/s every prefetching policy
+    hides 385 MB/s of the file system."""
+    study = load(
+        "nopfs", {"system.compute_bandwidth": "320 MB/s", "system.preprocess_bandwidth": "1 GB/s"}
+    )
     return {name: outcomes(study.system, of, study.seed) for name, of in study.cases.items()}
 
 
@@ -300,40 +376,63 @@ def ratio(found, policy):
 
 
 def test_mnist_all_are_close_to_the_bound_but_naive(printed):
-    """Sec. 6.1, scenario 1: little difference but for naive, 1.7 times as slow as the best. The model as printed gives 1.49."""
+    """Sec. 6.1, scenario 1: little difference but for naive, 1.7 times as slow as the best. The
+    model as printed gives 1.49."""
     found = printed["mnist"]
     assert all(ratio(found, policy) < 1.05 for policy in POLICIES if policy != "naive")
     assert ratio(found, "naive") == pytest.approx(1.7, rel=0.25)
 
 
-@pytest.mark.parametrize("name", ["imagenet1k", "openimages", "imagenet22k", "cosmoflow", "cosmoflow512"])
+@pytest.mark.parametrize(
+    "name", ["imagenet1k", "openimages", "imagenet22k", "cosmoflow", "cosmoflow512"]
+)
 def test_nopfs_approaches_the_bound(printed, name):
-    """Sec. 6.1: very close to the bound in scenario 2, approaches it in 3 and 4; the best (here: with others) in 2."""
+    """Sec. 6.1: very close to the bound in scenario 2, approaches it in 3 and 4; the best (here:
+    with others) in 2."""
     found = printed[name]
     assert ratio(found, "nopfs") < 1.02
-    assert all(ratio(found, "nopfs") <= ratio(found, policy) * SAME for policy in COMPLETE if found[policy].epochs)
+    assert all(
+        ratio(found, "nopfs") <= ratio(found, policy) * SAME
+        for policy in COMPLETE
+        if found[policy].epochs
+    )
 
 
 @pytest.mark.parametrize("name", ["imagenet1k", "openimages"])
-def test_data_staging_pays_for_its_beginning_and_the_staging_buffer_for_the_file_system(printed, fivefold, name):
-    """Sec. 6.1, scenario 2: NoPFS is ahead of staging by the initialisation, and of the staging buffer by fewer reads of the PFS."""
+def test_data_staging_pays_for_its_beginning_and_the_staging_buffer_for_the_file_system(
+    printed, fivefold, name
+):
+    """Sec. 6.1, scenario 2: NoPFS is ahead of staging by the initialisation, and of the staging
+    buffer by fewer reads of the PFS."""
     assert ratio(printed[name], "parallel_staging") > ratio(printed[name], "nopfs") + 0.01
     found = fivefold[name]
-    assert ratio(found, "nopfs") < ratio(found, "parallel_staging") < ratio(found, "staging_buffer") < ratio(found, "naive")
+    assert (
+        ratio(found, "nopfs")
+        < ratio(found, "parallel_staging")
+        < ratio(found, "staging_buffer")
+        < ratio(found, "naive")
+    )
     assert all(ratio(found, "nopfs") <= ratio(found, policy) * SAME for policy in COMPLETE)
 
 
 @pytest.mark.parametrize("name", ["imagenet22k", "cosmoflow", "cosmoflow512"])
 def test_large_sets(printed, fivefold, name):
-    """Sec. 6.1, scenarios 3 and 4: LBANN cannot; DeepIO ordered is poor; its other mode and staging leave the PFS, and samples out."""
+    """Sec. 6.1, scenarios 3 and 4: LBANN cannot; DeepIO ordered is poor; its other mode and staging
+    leave the PFS, and samples out."""
     found = fivefold[name]
     assert printed[name]["lbann_dynamic"].plan.problem
     assert printed[name]["lbann_preloading"].plan.problem
-    assert all(ratio(found, "nopfs") <= ratio(found, policy) * SAME for policy in COMPLETE if found[policy].epochs)
+    assert all(
+        ratio(found, "nopfs") <= ratio(found, policy) * SAME
+        for policy in COMPLETE
+        if found[policy].epochs
+    )
     assert ratio(found, "deepio_ordered") - 1 > 2 * (ratio(found, "nopfs") - 1)
     for policy in ("deepio_opportunistic", "parallel_staging"):
         assert found[policy].epochs[-1].nbytes[PFS] == 0
-        assert found[policy].epochs[-1].seconds == pytest.approx(found["perfect"].epochs[-1].seconds, rel=0.01)
+        assert found[policy].epochs[-1].seconds == pytest.approx(
+            found["perfect"].epochs[-1].seconds, rel=0.01
+        )
     assert found["deepio_opportunistic"].plan.coverage < 0.4
     assert (found["parallel_staging"].plan.coverage < 1) == (name != "imagenet22k")
 
@@ -349,6 +448,14 @@ def test_the_cases_are_in_their_scenarios():
     memory, storage = study.system.memory.capacity, study.system.storage
     size = {name: of.nbytes for name, of in study.cases.items()}
     all_of = {name: storage * of.on(study.system).workers for name, of in study.cases.items()}
-    assert size["mnist"] < memory < size["imagenet1k"] < size["openimages"] < storage < size["imagenet22k"] < all_of["imagenet22k"]
+    assert (
+        size["mnist"]
+        < memory
+        < size["imagenet1k"]
+        < size["openimages"]
+        < storage
+        < size["imagenet22k"]
+        < all_of["imagenet22k"]
+    )
     assert size["cosmoflow"] > all_of["cosmoflow"]
     assert size["cosmoflow512"] > all_of["cosmoflow512"]

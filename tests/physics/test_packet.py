@@ -1,7 +1,8 @@
 """The laws of the packet network, by hand, and against the fluid network where both must agree.
 
-Units are chosen for the head: capacity 1 GB/s = 1 B/ns and packets of 4000 B, so that one packet takes 4 us on a link. Times are rounded
-up to ticks of 57 fs, one for each packet: 2e-8 of 4 us, so that "exact" means within 1e-7 here.
+Units are chosen for the head: capacity 1 GB/s = 1 B/ns and packets of 4000 B, so that one packet
+takes 4 us on a link. Times are rounded up to ticks of 57 fs, one for each packet: 2e-8 of 4 us, so
+that "exact" means within 1e-7 here.
 """
 
 import math
@@ -39,11 +40,19 @@ def star(hosts, **more):
 
 
 def tree(levels=2, arity=4, latency=None):
-    """A full-bisection fat tree: its links, routes between all its endpoints by D-mod-K, and their number."""
+    """A full-bisection fat tree: its links, routes between all its endpoints by D-mod-K, and their
+    number."""
     table = ForwardingTable(fat_tree(levels, arity).graph())
     hosts = arity**levels
-    links = Links(table.links.capacity, table.links.latency if latency is None else np.full(len(table.links.capacity), latency))
-    return links, lambda src, dst: table.routes(np.asarray(src, np.int32), np.asarray(dst, np.int32)), hosts
+    links = Links(
+        table.links.capacity,
+        table.links.latency if latency is None else np.full(len(table.links.capacity), latency),
+    )
+    return (
+        links,
+        lambda src, dst: table.routes(np.asarray(src, np.int32), np.asarray(dst, np.int32)),
+        hosts,
+    )
 
 
 def random_traffic(hosts, count, seed, smallest=1.0, largest=20e3):
@@ -53,24 +62,30 @@ def random_traffic(hosts, count, seed, smallest=1.0, largest=20e3):
     return src, dst, rng.uniform(smallest, largest, count)
 
 
-# ---------------------------------------------------------------------------------------------------------------- one message
+# -------------------------------------------------------------------------------------- one message
 
 
 @pytest.mark.parametrize("nbytes", [1, MTU - 1, MTU, MTU + 1, 50_123.5, 2e6])
 def test_one_message_takes_its_latencies_and_its_bytes(nbytes):
-    # Cut-through with equal capacities: the tail follows the header without gaps, so every link adds its latency only.
+    # Cut-through with equal capacities: the tail follows the header without gaps, so every link
+    # adds its latency only.
     links = Links(np.full(3, GB), np.array([1e-6, 2e-6, 4e-6]))
     ends = packet().finish_times(links, Flows.of([[0, 1, 2]], [nbytes], [0.25])).finish
-    assert ends == pytest.approx([0.25 + 7e-6 + nbytes / GB], rel=1e-12, abs=EXACT * nbytes / GB + 1e-12)
+    assert ends == pytest.approx(
+        [0.25 + 7e-6 + nbytes / GB], rel=1e-12, abs=EXACT * nbytes / GB + 1e-12
+    )
 
 
-@pytest.mark.parametrize("speeds", [(1, 2, 4), (4, 2, 1), (2, 1, 4), (4, 1, 2), (1, 4, 1), (4, 1, 4)])
+@pytest.mark.parametrize(
+    "speeds", [(1, 2, 4), (4, 2, 1), (2, 1, 4), (4, 1, 2), (1, 4, 1), (4, 1, 4)]
+)
 @pytest.mark.parametrize("nbytes", [777, 20 * MTU, 20 * MTU + 777])
 def test_one_message_over_links_of_different_speeds(speeds, nbytes):
     """Start + latencies + bytes / slowest, without any term of pipeline filling.
 
-    Slow to fast: the fast link is held until the tail has come in, so it ends one latency after the slow one. Fast to slow: the slow link
-    begins with the first header, and the packets behind it are there in time. The buffer holds all 21 packets, and so never throttles.
+    Slow to fast: the fast link is held until the tail has come in, so it ends one latency after the
+    slow one. Fast to slow: the slow link begins with the first header, and the packets behind it
+    are there in time. The buffer holds all 21 packets, and so never throttles.
     """
     links = Links(GB * np.array(speeds, float), np.array([1e-6, 3e-6, 2e-6]))
     ends = packet(buffer=21 * MTU).finish_times(links, Flows.of([[0, 1, 2]], [nbytes])).finish
@@ -78,29 +93,35 @@ def test_one_message_over_links_of_different_speeds(speeds, nbytes):
 
 
 def test_a_short_buffer_on_the_way_to_a_slow_link_costs_nothing_more():
-    # 2 packets of room in front of a link of half the speed: the slow link always has the next packet waiting while it sends one. The
-    # credit of packet k is back 0.1 us after it left, packet k + 2 then needs 4 us + 0.1 us, less than the 8 us of packet k + 1.
+    # 2 packets of room in front of a link of half the speed: the slow link always has the next
+    # packet waiting while it sends one. The credit of packet k is back 0.1 us after it left, packet
+    # k + 2 then needs 4 us + 0.1 us, less than the 8 us of packet k + 1.
     links = Links(np.array([GB, GB / 2]), np.array([1e-7, 1e-7]))
     ends = packet(buffer=2 * MTU).finish_times(links, Flows.of([[0, 1]], [40 * MTU])).finish
     assert ends == pytest.approx([2e-7 + 80 * SLOT], rel=EXACT)
 
 
-# ---------------------------------------------------------------------------------------------------------------- sharing
+# ------------------------------------------------------------------------------------------ sharing
 
 
 def test_two_flows_share_a_link():
-    # Two hosts send 100 packets each to a third. They take turns on its link, which is busy from the first header (1 us) on: the one
-    # served last ends after 200 slots, the other one slot before.
+    # Two hosts send 100 packets each to a third. They take turns on its link, which is busy from
+    # the first header (1 us) on: the one served last ends after 200 slots, the other one slot
+    # before.
     links, route = star(3)
-    ends = packet().finish_times(links, Flows.of([route(0, 2), route(1, 2)], [100 * MTU] * 2)).finish
+    ends = (
+        packet().finish_times(links, Flows.of([route(0, 2), route(1, 2)], [100 * MTU] * 2)).finish
+    )
     assert ends == pytest.approx([2e-6 + 199 * SLOT, 2e-6 + 200 * SLOT], rel=EXACT)
 
 
 @pytest.mark.parametrize("shift", range(1, 16))
 def test_a_linear_shift_without_conflicts_runs_as_fluid(shift):
-    """D-mod-K gives every destination its own chain of links, so a shift on full bisection has one flow on each link.
+    """D-mod-K gives every destination its own chain of links, so a shift on full bisection has one
+    flow on each link.
 
-    Both networks then give latency + bytes / capacity; fluid is asked too, so that a collision in the routing would be seen.
+    Both networks then give latency + bytes / capacity; fluid is asked too, so that a collision in
+    the routing would be seen.
     """
     links, routes, hosts = tree()
     src = np.arange(hosts)
@@ -111,7 +132,8 @@ def test_a_linear_shift_without_conflicts_runs_as_fluid(shift):
 
 
 def test_fair_shares_of_one_bottleneck_are_those_of_fluid():
-    # Six hosts send 200 to 700 packets to one: turns of one packet are fair shares, up to one round of 6 packets at every end.
+    # Six hosts send 200 to 700 packets to one: turns of one packet are fair shares, up to one round
+    # of 6 packets at every end.
     links, route = star(7)
     flows = Flows.of([route(i, 6) for i in range(6)], [(200 + 100 * i) * MTU for i in range(6)])
     ends = packet().finish_times(links, flows).finish
@@ -119,10 +141,12 @@ def test_fair_shares_of_one_bottleneck_are_those_of_fluid():
 
 
 def test_inputs_share_an_output_whatever_is_behind_them():
-    """The parking lot: A and B come in together over one link, C over its own; D's link serves the two inputs in turn.
+    """The parking lot: A and B come in together over one link, C over its own; D's link serves the
+    two inputs in turn.
 
-    So C has half of D's link and ends its n bytes at 2 n / C; A and B had n / 2 each by then, have the link to themselves, and end at
-    3 n / C. Max-min fairness would give each a third: all end at 3 n / C.
+    So C has half of D's link and ends its n bytes at 2 n / C; A and B had n / 2 each by then, have
+    the link to themselves, and end at 3 n / C. Max-min fairness would give each a third: all end at
+    3 n / C.
     """
     # links: 0 A, 1 B, 2 between the switches, 3 C, 4 to D
     links, n = links_of(5), 400 * MTU
@@ -133,31 +157,43 @@ def test_inputs_share_an_output_whatever_is_behind_them():
 
 
 def test_a_sender_takes_its_queue_pairs_in_turn():
-    # Ten messages of 50 packets to host 1 are posted before one of 50 packets to host 2: turns of one packet, so the last one needs 100
-    # slots. In one queue pair with the others it is sent after them, and needs 550.
+    # Ten messages of 50 packets to host 1 are posted before one of 50 packets to host 2: turns of
+    # one packet, so the last one needs 100 slots. In one queue pair with the others it is sent
+    # after them, and needs 550.
     links, route = star(3)
     flows = Flows.of([route(0, 1)] * 10 + [route(0, 2)], [50 * MTU] * 11)
-    assert packet().finish_times(links, flows).finish[10] == pytest.approx(2e-6 + 100 * SLOT, rel=0.011)
-    assert packet().run(links, flows, pair=np.zeros(11, int)).outcome.finish[10] == pytest.approx(2e-6 + 550 * SLOT, rel=EXACT)
+    assert packet().finish_times(links, flows).finish[10] == pytest.approx(
+        2e-6 + 100 * SLOT, rel=0.011
+    )
+    assert packet().run(links, flows, pair=np.zeros(11, int)).outcome.finish[10] == pytest.approx(
+        2e-6 + 550 * SLOT, rel=EXACT
+    )
 
 
 def test_messages_of_a_queue_pair_go_in_order_of_posting():
-    # the later index is posted earlier: 3 packets from 0 s, then 2 packets from 1 us on wait until 12 us
+    # the later index is posted earlier: 3 packets from 0 s, then 2 packets from 1 us on wait until
+    # 12 us
     links, route = star(2)
-    ends = packet().finish_times(links, Flows.of([route(0, 1)] * 2, [2 * MTU, 3 * MTU], [1e-6, 0.0])).finish
+    ends = (
+        packet()
+        .finish_times(links, Flows.of([route(0, 1)] * 2, [2 * MTU, 3 * MTU], [1e-6, 0.0]))
+        .finish
+    )
     assert ends == pytest.approx([2e-6 + 5 * SLOT, 2e-6 + 3 * SLOT], rel=EXACT)
 
 
-# ---------------------------------------------------------------------------------------------------------------- congestion
+# --------------------------------------------------------------------------------------- congestion
 
 
 def test_a_hot_spot_slows_down_a_flow_that_does_not_go_there():
-    """Head-of-line blocking: A, B and C send to D, V sends to the idle E, all over one link of 4 times the speed between two switches.
+    """Head-of-line blocking: A, B and C send to D, V sends to the idle E, all over one link of 4
+    times the speed between two switches.
 
-    Fluid: 2 of the 4 GB/s between the switches are used, V has its full 1 GB/s. Packets: the buffer behind that link fills with packets
-    for D, so the link waits for credits and takes its four inputs in turn. The FIFO behind it holds A B C V A B C V ... and is read at
-    1 GB/s, one output at a time: V gets every fourth slot, the rate of each hot flow, and takes 4 times as long. Only the packets that
-    pass before the buffer is full, 16 of 200, are faster.
+    Fluid: 2 of the 4 GB/s between the switches are used, V has its full 1 GB/s. Packets: the buffer
+    behind that link fills with packets for D, so the link waits for credits and takes its four
+    inputs in turn. The FIFO behind it holds A B C V A B C V ... and is read at 1 GB/s, one output
+    at a time: V gets every fourth slot, the rate of each hot flow, and takes 4 times as long. Only
+    the packets that pass before the buffer is full, 16 of 200, are faster.
     """
     # links: 0-3 A B C V, 4 between the switches, 5 D, 6 E
     links = Links(GB * np.array([1, 1, 1, 1, 4, 1, 1.0]), np.full(7, 1e-7))
@@ -166,40 +202,50 @@ def test_a_hot_spot_slows_down_a_flow_that_does_not_go_there():
     run = packet().run(links, flows)
     assert run.outcome.finish[3] / alone == pytest.approx(4, rel=0.05)
     assert Fluid().finish_times(links, flows).finish[3] / alone == pytest.approx(1, rel=0.01)
-    # while V is at work every input gets a fourth; then D's link is full: 3 * 800 slots and the 200 that V took from it
+    # while V is at work every input gets a fourth; then D's link is full: 3 * 800 slots and the 200
+    # that V took from it
     assert run.outcome.makespan == pytest.approx(2600 * SLOT, rel=0.02)
     # the link between the switches is busy for a quarter of a slot a packet and else has no credits
-    assert run.statistics.busy[4] + run.statistics.blocked[4] == pytest.approx(2600 * SLOT, rel=0.02)
+    assert run.statistics.busy[4] + run.statistics.blocked[4] == pytest.approx(
+        2600 * SLOT, rel=0.02
+    )
     assert run.statistics.blocked[4] == pytest.approx(0.75 * 2600 * SLOT, rel=0.02)
     assert run.statistics.peak_buffer[4] == 16 * MTU
 
 
 @pytest.mark.parametrize(("ports", "share"), [(2, 0.75), (3, 0.6825), (4, 0.6553), (8, 0.6184)])
 def test_input_fifos_saturate_as_known(ports, share):
-    """Saturation throughput of a switch with FIFO inputs under uniform random traffic: Karol, Hluchyj & Morgan (1987), table I.
+    """Saturation throughput of a switch with FIFO inputs under uniform random traffic: Karol,
+    Hluchyj & Morgan (1987), table I.
 
-    Every message is a packet, and all of a source are in one queue pair, so that they leave in random order of destinations. Counted
-    until half of the end, so that all sources still have packets. Tolerance: 4,000 packets a port, whose shares scatter by about 1 %.
+    Every message is a packet, and all of a source are in one queue pair, so that they leave in
+    random order of destinations. Counted until half of the end, so that all sources still have
+    packets. Tolerance: 4,000 packets a port, whose shares scatter by about 1 %.
     """
     links, _ = star(ports, latency=0.0)
     rng = np.random.default_rng(ports)
     src = np.repeat(np.arange(ports), 4000)
     dst = rng.integers(ports, size=len(src))
-    flows = Flows(np.stack([src, ports + dst], axis=1).astype(np.int32), np.full(len(src), float(MTU)), np.zeros(len(src)))
+    flows = Flows(
+        np.stack([src, ports + dst], axis=1).astype(np.int32),
+        np.full(len(src), float(MTU)),
+        np.zeros(len(src)),
+    )
     ends = packet(buffer=2 * MTU).run(links, flows, pair=np.zeros(len(src), int)).outcome.finish
     half = ends.max() / 2
     assert np.count_nonzero(ends <= half) * SLOT / half / ports == pytest.approx(share, rel=0.02)
 
 
-# ---------------------------------------------------------------------------------------------------------------- buffers and packets
+# ------------------------------------------------------------------------------ buffers and packets
 
 
 @pytest.mark.parametrize(("window", "share"), [(2, 0.25), (4, 0.5), (8, 1.0), (16, 1.0)])
 def test_a_buffer_shorter_than_the_round_trip_throttles(window, share):
-    """One flow over a link of latency 14 us = 3.5 slots: a credit is back a slot and two latencies after its packet began, 8 slots.
+    """One flow over a link of latency 14 us = 3.5 slots: a credit is back a slot and two latencies
+    after its packet began, 8 slots.
 
-    With a window of W < 8 packets, W are sent every 8 slots: packet N - 1 of N begins in slot 8 (N / W - 1) + W - 1. From 8 on the link
-    never waits.
+    With a window of W < 8 packets, W are sent every 8 slots: packet N - 1 of N begins in slot 8 (N
+    / W - 1) + W - 1. From 8 on the link never waits.
     """
     links = Links(np.array([GB, GB]), np.array([3.5 * SLOT, 1e-6]))
     count = 160
@@ -214,20 +260,28 @@ def test_a_buffer_shorter_than_the_round_trip_throttles(window, share):
 def test_smaller_packets_change_nothing_for_one_message():
     links = Links(GB * np.array([2.0, 1, 4]), np.full(3, 1e-6))
     flows = Flows.of([[0, 1, 2]], [100_001])
-    ends = [packet(mtu=mtu, buffer=120_000).finish_times(links, flows).finish[0] for mtu in (4000, 2000, 500)]
+    ends = [
+        packet(mtu=mtu, buffer=120_000).finish_times(links, flows).finish[0]
+        for mtu in (4000, 2000, 500)
+    ]
     assert ends == pytest.approx([3e-6 + 100_001 / GB] * 3, rel=1e-6)
 
 
 @pytest.mark.parametrize("mtu", [4000, 2000, 1000])
 def test_a_message_waits_for_the_packet_before_it_at_most(mtu):
-    # 100 B are posted to another host 1 ns after a long message began: they wait for the rest of its first packet, mtu / C - 1 ns, and the
-    # queue pairs then take turns. Halving the packets halves the wait.
+    # 100 B are posted to another host 1 ns after a long message began: they wait for the rest of
+    # its first packet, mtu / C - 1 ns, and the queue pairs then take turns. Halving the packets
+    # halves the wait.
     links, route = star(3)
-    ends = packet(mtu=mtu).finish_times(links, Flows.of([route(0, 1), route(0, 2)], [1e6, 100.0], [0.0, 1e-9])).finish
+    ends = (
+        packet(mtu=mtu)
+        .finish_times(links, Flows.of([route(0, 1), route(0, 2)], [1e6, 100.0], [0.0, 1e-9]))
+        .finish
+    )
     assert ends[1] == pytest.approx(2e-6 + (mtu + 100) / GB, rel=1e-6)
 
 
-# ---------------------------------------------------------------------------------------------------------------- conservation
+# ------------------------------------------------------------------------------------- conservation
 
 
 @pytest.mark.parametrize("buffer", [1, 2, 16])
@@ -239,29 +293,44 @@ def test_what_is_sent_is_delivered_on_every_link(buffer):
     packets = Flows(flows.routes, np.ceil(nbytes / MTU), flows.start).link_bytes(links)
     np.testing.assert_array_equal(run.statistics.packets, packets)
     np.testing.assert_allclose(run.statistics.nbytes, flows.link_bytes(links), rtol=1e-12)
-    # all links have one speed, so a packet never waits for its tail; rounding up: a tick of 57 fs for packets of 1 to 4000 B (< 320 ns)
-    np.testing.assert_allclose(run.statistics.busy, run.statistics.nbytes / links.capacity, rtol=1e-5, atol=1e-10)
+    # all links have one speed, so a packet never waits for its tail; rounding up: a tick of 57 fs
+    # for packets of 1 to 4000 B (< 320 ns)
+    np.testing.assert_allclose(
+        run.statistics.busy, run.statistics.nbytes / links.capacity, rtol=1e-5, atol=1e-10
+    )
     assert run.statistics.peak_buffer.max() <= buffer * MTU
-    assert (run.statistics.blocked + run.statistics.busy <= run.outcome.makespan * (1 + 1e-12)).all()
+    assert (
+        run.statistics.blocked + run.statistics.busy <= run.outcome.makespan * (1 + 1e-12)
+    ).all()
 
 
 def test_the_network_is_as_new_when_all_has_been_delivered():
-    """After heavy traffic, every pair of hosts alone is as fast as on an idle network: no credit, buffer or turn was lost."""
+    """After heavy traffic, every pair of hosts alone is as fast as on an idle network: no credit,
+    buffer or turn was lost."""
     links, routes, hosts = tree(arity=3)
     src, dst, nbytes = random_traffic(hosts, 400, seed=5)
     later = 1e-2 + 1e-3 * np.arange(hosts)  # the heavy traffic is over by 1 ms
     probes = routes(np.arange(hosts), (np.arange(hosts) + 4) % hosts)
     sizes = np.full(hosts, 10.0 * MTU)
-    flows = Flows(np.concatenate([routes(src, dst), probes]), np.append(nbytes, sizes), np.append(np.zeros(400), later))
+    flows = Flows(
+        np.concatenate([routes(src, dst), probes]),
+        np.append(nbytes, sizes),
+        np.append(np.zeros(400), later),
+    )
     ends = packet(buffer=2 * MTU).finish_times(links, flows).finish
     assert ends[:400].max() < 1e-2
-    alone = packet(buffer=2 * MTU).finish_times(links, Flows(probes[:1], sizes[:1], np.zeros(1))).finish[0]
+    alone = (
+        packet(buffer=2 * MTU)
+        .finish_times(links, Flows(probes[:1], sizes[:1], np.zeros(1)))
+        .finish[0]
+    )
     assert ends[400:] - later == pytest.approx(np.full(hosts, alone), rel=1e-6)
 
 
 @st.composite
 def cases(draw):
-    """A star or a small fat tree with links of mixed speeds and latencies, and flows with starts, dependencies, and no bytes or links."""
+    """A star or a small fat tree with links of mixed speeds and latencies, and flows with starts,
+    dependencies, and no bytes or links."""
     links, routes, hosts = tree(arity=draw(st.integers(2, 3)))
     pick = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     capacity = GB * pick.choice([1.0, 2.0, 3.3], len(links))
@@ -272,7 +341,10 @@ def cases(draw):
     table[pick.random(count) < 0.1] = -1
     nbytes[pick.random(count) < 0.1] = 0.0
     start = pick.choice([0.0, 1e-6, 3.3e-6], count)
-    after = [sorted(set(pick.integers(0, i, 2).tolist())) if i and pick.random() < 0.3 else [] for i in range(count)]
+    after = [
+        sorted(set(pick.integers(0, i, 2).tolist())) if i and pick.random() < 0.3 else []
+        for i in range(count)
+    ]
     return links, Flows.of(table, nbytes, start, after), draw(st.integers(1, 5))
 
 
@@ -290,7 +362,8 @@ def test_never_faster_than_alone_nor_than_any_link_can_carry(case):
 @settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_the_order_of_the_input_does_not_matter(seed, window):
-    """Exactly, as long as no two messages of one queue pair are posted at once: equal sizes and starts, so that ties abound."""
+    """Exactly, as long as no two messages of one queue pair are posted at once: equal sizes and
+    starts, so that ties abound."""
     links, routes, hosts = tree(arity=3)
     rng = np.random.default_rng(seed)
     src, dst = np.divmod(rng.permutation(hosts * hosts)[:60], hosts)
@@ -305,7 +378,8 @@ def test_the_order_of_the_input_does_not_matter(seed, window):
 
 
 class Plain:
-    """The laws once more, as slow and plain as possible: look at everything at every instant. All numbers are whole, latencies > 0."""
+    """The laws once more, as slow and plain as possible: look at everything at every instant. All
+    numbers are whole, latencies > 0."""
 
     def __init__(self, links, routes, sizes, start, mtu, buffer):
         self.count = range(len(links))
@@ -320,7 +394,9 @@ class Plain:
         self.queue = {}  # (first link, last link) -> messages
         self.credits = []  # (time, link, bytes)
         self.ends = [None for _ in routes]
-        self.posts = sorted(range(len(routes)), key=lambda i: (start[i], routes[i][0], routes[i][-1], i))
+        self.posts = sorted(
+            range(len(routes)), key=lambda i: (start[i], routes[i][0], routes[i][-1], i)
+        )
 
     def run(self):
         now = 0
@@ -331,8 +407,16 @@ class Plain:
             for link in self.count:
                 if self.free[link] <= now:
                     self.serve(link, now)
-            coming = [credit[0] for credit in self.credits] + [self.start[i] for i in self.posts] + self.free
-            coming += [self.asks_at(link) for link in self.count if self.fifo[link] and not self.asking[link]]
+            coming = (
+                [credit[0] for credit in self.credits]
+                + [self.start[i] for i in self.posts]
+                + self.free
+            )
+            coming += [
+                self.asks_at(link)
+                for link in self.count
+                if self.fifo[link] and not self.asking[link]
+            ]
             now = min(time for time in coming if time > now)
         return self.ends
 
@@ -369,7 +453,13 @@ class Plain:
     def next_of_source(self, link, now):
         message = self.queue[self.ring[link][0]][0]
         nbytes = min(self.mtu, self.left[message])
-        return {"message": message, "hop": -1, "nbytes": nbytes, "tail": now, "final": nbytes == self.left[message]}
+        return {
+            "message": message,
+            "hop": -1,
+            "nbytes": nbytes,
+            "tail": now,
+            "final": nbytes == self.left[message],
+        }
 
     def serve(self, link, now):
         if self.served[link]:
@@ -396,7 +486,9 @@ class Plain:
         if not last:
             self.room[link] -= packet["nbytes"]
             header = now + self.latency[link]
-            self.fifo[link].append(packet | {"hop": hop, "header": header, "tail": until + self.latency[link]})
+            self.fifo[link].append(
+                packet | {"hop": hop, "header": header, "tail": until + self.latency[link]}
+            )
         elif packet["final"]:
             self.ends[packet["message"]] = until + self.latency[link]
 
@@ -413,7 +505,8 @@ class Plain:
 @settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.booleans())
 def test_agrees_with_a_plain_simulator(seed, window, through):
-    """Bit for bit, ties included: 1 B/s and whole seconds. ``through``: routes that begin on links in the middle of other routes."""
+    """Bit for bit, ties included: 1 B/s and whole seconds. ``through``: routes that begin on links
+    in the middle of other routes."""
     rng = np.random.default_rng(seed)
     links, table, hosts = tree(arity=2 + int(rng.integers(2)))
     links = Links(1.0 / rng.integers(1, 3, len(links)), rng.choice([1.0, 3.0, 20.0], len(links)))
@@ -425,17 +518,25 @@ def test_agrees_with_a_plain_simulator(seed, window, through):
     start = [int(t) for t in rng.choice([0, 0, 7, 30], len(routes))]
     expected = Plain(links, routes, sizes, start, 8, 8 * window).run()
     model = packet(mtu=8, buffer=8 * window)
-    np.testing.assert_array_equal(model.finish_times(links, Flows.of(routes, sizes, start)).finish, expected)
+    np.testing.assert_array_equal(
+        model.finish_times(links, Flows.of(routes, sizes, start)).finish, expected
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------- dependencies
+# ------------------------------------------------------------------------------------- dependencies
 
 
 def test_after_waits_for_the_latest_and_pays_the_latency_again():
-    # 10 and 20 packets of two queue pairs take turns on link 0: the first ends after 19 slots (and 1 us), the second after 30; the third is
-    # posted then and needs 10 slots and 1 us itself. Its own start is ignored.
+    # 10 and 20 packets of two queue pairs take turns on link 0: the first ends after 19 slots (and
+    # 1 us), the second after 30; the third is posted then and needs 10 slots and 1 us itself. Its
+    # own start is ignored.
     links, route = star(3, latency=5e-7)
-    flows = Flows.of([route(0, 1), route(0, 2), route(1, 2)], [10 * MTU, 20 * MTU, 10 * MTU], [0, 0, 9e9], [[], [], [0, 1]])
+    flows = Flows.of(
+        [route(0, 1), route(0, 2), route(1, 2)],
+        [10 * MTU, 20 * MTU, 10 * MTU],
+        [0, 0, 9e9],
+        [[], [], [0, 1]],
+    )
     ends = packet().finish_times(links, flows).finish
     assert ends == pytest.approx([1e-6 + 19 * SLOT, 1e-6 + 30 * SLOT, 2e-6 + 40 * SLOT], rel=EXACT)
 
@@ -444,14 +545,25 @@ def test_a_barrier_ends_with_the_last_of_its_flows_and_starts_the_next():
     links, route = star(4)
     routes = [route(0, 1), route(2, 3), [], [], route(0, 1), route(2, 3)]
     after = [[], [], [0, 1], [2], [3], [3]]
-    ends = packet().finish_times(links, Flows.of(routes, [MTU, 2 * MTU, 0, 0, MTU, MTU], None, after)).finish
+    ends = (
+        packet()
+        .finish_times(links, Flows.of(routes, [MTU, 2 * MTU, 0, 0, MTU, MTU], None, after))
+        .finish
+    )
     last = 2e-6 + 2 * SLOT
-    assert ends == pytest.approx([2e-6 + SLOT, last, last, last, last + 2e-6 + SLOT, last + 2e-6 + SLOT], rel=EXACT)
+    assert ends == pytest.approx(
+        [2e-6 + SLOT, last, last, last, last + 2e-6 + SLOT, last + 2e-6 + SLOT], rel=EXACT
+    )
 
 
 def test_no_bytes_take_the_latencies_past_all_queues_and_no_links_take_nothing():
     links, route = star(2)
-    flows = Flows.of([route(0, 1), route(0, 1), [], route(0, 1)], [1e6, 0, 5e6, 0], [0, 1e-5, 2e-5, 0], [[], [], [], [2]])
+    flows = Flows.of(
+        [route(0, 1), route(0, 1), [], route(0, 1)],
+        [1e6, 0, 5e6, 0],
+        [0, 1e-5, 2e-5, 0],
+        [[], [], [], [2]],
+    )
     ends = packet().finish_times(links, flows).finish
     assert ends == pytest.approx([1e-3 + 2e-6, 1.2e-5, 2e-5, 2.2e-5], rel=EXACT)
 
@@ -464,10 +576,12 @@ def test_a_circle_of_waiting_is_refused():
 
 def test_no_flows_and_no_links_at_all():
     assert packet().finish_times(links_of(1), Flows.of([], [])).makespan == 0.0
-    assert packet().finish_times(links_of(0), Flows(np.empty((2, 0), np.int32), [1.0, 2.0], [3.0, 4.0])).finish.tolist() == [3.0, 4.0]
+    assert packet().finish_times(
+        links_of(0), Flows(np.empty((2, 0), np.int32), [1.0, 2.0], [3.0, 4.0])
+    ).finish.tolist() == [3.0, 4.0]
 
 
-# ---------------------------------------------------------------------------------------------------------------- deadlock
+# ----------------------------------------------------------------------------------------- deadlock
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -482,11 +596,17 @@ def test_up_and_down_in_a_tree_never_deadlocks(seed):
 
 @pytest.mark.parametrize("switches", [3, 4])
 def test_routes_around_a_ring_are_refused(switches):
-    # Links 0 to n - 1 lead around the ring, n to 2n - 1 in from the hosts, 2n to 3n - 1 out: two hops each close the circle.
-    names = [f"s{i}>s{(i + 1) % switches}" for i in range(switches)] + [f"h{i}>s{i}" for i in range(switches)]
+    # Links 0 to n - 1 lead around the ring, n to 2n - 1 in from the hosts, 2n to 3n - 1 out: two
+    # hops each close the circle.
+    names = [f"s{i}>s{(i + 1) % switches}" for i in range(switches)] + [
+        f"h{i}>s{i}" for i in range(switches)
+    ]
     names += [f"s{i}>h{i}" for i in range(switches)]
     links = links_of(3 * switches, names=names)
-    table = [[switches + i, i, (i + 1) % switches, 2 * switches + (i + 2) % switches] for i in range(switches)]
+    table = [
+        [switches + i, i, (i + 1) % switches, 2 * switches + (i + 2) % switches]
+        for i in range(switches)
+    ]
     circle = routing_cycle(links, Flows.of(table, [1.0] * switches).routes)
     assert circle == list(range(switches))
     with pytest.raises(TopologyError) as caught:
@@ -499,14 +619,15 @@ def test_routes_around_a_ring_are_refused(switches):
     network.inject(0.0, np.array(table[1:], np.int32), np.ones(switches - 1))
     with pytest.raises(TopologyError, match="circle"):
         network.inject(0.0, np.array(table[:1], np.int32), [1.0])
-    network.inject(0.0, np.array([[2 * switches - 1, 2 * switches]], np.int32), [1.0])  # what was refused is forgotten
+    # what was refused is forgotten
+    network.inject(0.0, np.array([[2 * switches - 1, 2 * switches]], np.int32), [1.0])
 
 
 def test_a_link_that_follows_itself_is_a_circle():
     assert routing_cycle(links_of(3), np.array([[0, 1, 1, 2]], np.int32)) == [1]
 
 
-# ---------------------------------------------------------------------------------------------------------------- beside a clock
+# ----------------------------------------------------------------------------------- beside a clock
 
 
 def drain(network, until=math.inf):
@@ -535,7 +656,9 @@ def test_posting_bit_by_bit_gives_the_same_ends(seed, window):
         for handle, end in drain(network, np.nextafter(moment, 0.0)).items():
             ends[flow_of.pop(handle)] = end
         now = np.flatnonzero(start == moment)
-        flow_of |= dict(zip(network.inject(moment, table[now], nbytes[now]).tolist(), now.tolist(), strict=True))
+        flow_of |= dict(
+            zip(network.inject(moment, table[now], nbytes[now]).tolist(), now.tolist(), strict=True)
+        )
     for handle, end in drain(network).items():
         ends[flow_of.pop(handle)] = end
     assert network.alive == 0 and not flow_of
@@ -546,13 +669,18 @@ def test_posting_bit_by_bit_gives_the_same_ends(seed, window):
 def test_advance_stops_at_the_horizon_and_at_the_first_end():
     links, route = star(2)
     network = PacketNetwork(links, mtu=MTU, port_buffer=MTU * 4)
-    first, second = network.inject(0.0, np.array([route(0, 1), route(1, 0)], np.int32), [MTU, 2 * MTU]).tolist()
+    first, second = network.inject(
+        0.0, np.array([route(0, 1), route(1, 0)], np.int32), [MTU, 2 * MTU]
+    ).tolist()
     upcoming, ended = network.advance(1e-6)
     assert ended == [] and upcoming > 1e-6
     upcoming, ended = network.advance(math.inf)
     assert ended == [(first, pytest.approx(2e-6 + SLOT, rel=EXACT))]
     assert network.now == ended[0][1] and network.alive == 1
-    assert network.advance(math.inf) == (math.inf, [(second, pytest.approx(2e-6 + 2 * SLOT, rel=EXACT))])
+    assert network.advance(math.inf) == (
+        math.inf,
+        [(second, pytest.approx(2e-6 + 2 * SLOT, rel=EXACT))],
+    )
 
 
 def test_a_pair_key_puts_messages_into_one_queue():
@@ -569,10 +697,18 @@ def test_memory_grows_with_the_messages_alive_not_with_their_total():
     network = PacketNetwork(links, mtu=MTU, port_buffer=4 * MTU)
     sizes = []
     for _ in range(50):
-        network.inject(network.now, np.array([route(0, 1)] * 300, np.int32), np.full(300, 3.0 * MTU), pair=np.arange(300))
+        network.inject(
+            network.now,
+            np.array([route(0, 1)] * 300, np.int32),
+            np.full(300, 3.0 * MTU),
+            pair=np.arange(300),
+        )
         assert len(drain(network)) == 300
         clock = network._core.clock[0]
-        sizes.append([len(array) for array in network._core.state] + [int(clock["slots"]), int(clock["pairs"])])
+        sizes.append(
+            [len(array) for array in network._core.state]
+            + [int(clock["slots"]), int(clock["pairs"])]
+        )
     assert sizes[1] == sizes[-1]
 
 
@@ -582,15 +718,22 @@ def test_what_injection_refuses():
     table = np.array([route(0, 1)], np.int32)
     network.inject(1.0, table, [1.0])
     drain(network)
-    for now, routes, nbytes in [(0.5, table, [1.0]), (2.0, table, [-1.0]), (2.0, table, [1.0, 2.0]), (2.0, table + 9, [1.0])]:
+    for now, routes, nbytes in [
+        (0.5, table, [1.0]),
+        (2.0, table, [-1.0]),
+        (2.0, table, [1.0, 2.0]),
+        (2.0, table + 9, [1.0]),
+    ]:
         with pytest.raises(ValueError):
             network.inject(now, routes, nbytes)
 
 
-# ---------------------------------------------------------------------------------------------------------------- inputs
+# ------------------------------------------------------------------------------------------- inputs
 
 
-@pytest.mark.parametrize(("mtu", "buffer"), [("4 KiB", "4095 B"), ("0 B", "64 KiB"), ("4.5 B", "4.5 B")])
+@pytest.mark.parametrize(
+    ("mtu", "buffer"), [("4 KiB", "4095 B"), ("0 B", "64 KiB"), ("4.5 B", "4.5 B")]
+)
 def test_a_buffer_must_hold_a_packet(mtu, buffer):
     with pytest.raises(ValidationError):
         Packet.model_validate({"mtu": mtu, "port_buffer": buffer})
@@ -625,7 +768,9 @@ def test_a_run_in_slices_is_the_same_and_tells_its_progress(monkeypatch):
     whole = packet().finish_times(links, flows).finish
     monkeypatch.setattr("simshuffle.network.packet.EVENTS_PER_SLICE", 100)
     told = []
-    np.testing.assert_array_equal(packet().finish_times(links, flows, progress=told.append).finish, whole)
+    np.testing.assert_array_equal(
+        packet().finish_times(links, flows, progress=told.append).finish, whole
+    )
     assert len(told) > 5 and told == sorted(told) and told[0] < 0.5 and told[-1] == 1.0
 
 

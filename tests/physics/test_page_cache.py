@@ -1,4 +1,5 @@
-"""The page cache against a true LRU cache, simulated sample by sample: what every host reads, sends, stores and removes, in its order.
+"""The page cache against a true LRU cache, simulated sample by sample: what every host reads,
+sends, stores and removes, in its order.
 
 The law and its derivation: docs/model.md.
 """
@@ -18,7 +19,11 @@ from simshuffle.plan import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.scenario import Scenario
 from tests.small import small
 
-LOCAL, GLOBAL, PARTIAL = "local_shuffle", "global_shuffle:source=pfs", "partial_local_shuffle:exchange_fraction=0.3"
+LOCAL, GLOBAL, PARTIAL = (
+    "local_shuffle",
+    "global_shuffle:source=pfs",
+    "partial_local_shuffle:exchange_fraction=0.3",
+)
 
 
 class Lru:
@@ -45,55 +50,84 @@ class Lru:
 
 
 def true_hits(scenario: Scenario, plans: list[EpochPlan], nbytes: Any) -> list[tuple[Any, Any]]:
-    """For each epoch the hits of every batch, (iterations, M), and of what is sent, (steps, M), of caches of one copy of each file."""
-    gpus, world_size, size = scenario.cluster.host.gpus, scenario.world_size, scenario.workload.local_batch_size
+    """For each epoch the hits of every batch, (iterations, M), and of what is sent, (steps, M), of
+    caches of one copy of each file."""
+    gpus, world_size, size = (
+        scenario.cluster.host.gpus,
+        scenario.world_size,
+        scenario.workload.local_batch_size,
+    )
     caches = [Lru(scenario.cluster.memory.page_cache) for _ in range(scenario.hosts)]
     version = np.zeros(len(nbytes), int)  # a received sample is a new file
     out = []
     for plan in plans:
         if plan.inference is not None:
             _read_through(plan, caches, version, nbytes, gpus, size)
-        hits, sent = np.zeros((plan.iterations, world_size), int), np.zeros(plan.exchange.sample.shape, bool)
-        removed, own = [], version.copy()  # what a rank trains on and sends is its own file, wherever the copy has gone
+        hits, sent = (
+            np.zeros((plan.iterations, world_size), int),
+            np.zeros(plan.exchange.sample.shape, bool),
+        )
+        # what a rank trains on and sends is its own file, wherever the copy has gone
+        removed, own = [], version.copy()
         for iteration in range(plan.iterations):
             for k in range(size):
                 for rank in range(world_size):
                     place = plan.shards.start[rank] + iteration * size + k
                     if place < plan.shards.start[rank + 1]:
                         sample = plan.shards.order[place]
-                        hits[iteration, rank] += caches[rank // gpus].touch((sample, own[sample]), nbytes[sample])
+                        hits[iteration, rank] += caches[rank // gpus].touch(
+                            (sample, own[sample]), nbytes[sample]
+                        )
             steps = np.flatnonzero(plan.exchange.iteration == iteration)
             for step in steps:
                 for rank in np.flatnonzero(plan.exchange.moving[step]):
                     sample = plan.exchange.sample[step, rank]
-                    sent[step, rank] = caches[rank // gpus].touch((sample, own[sample]), nbytes[sample])
+                    sent[step, rank] = caches[rank // gpus].touch(
+                        (sample, own[sample]), nbytes[sample]
+                    )
                     removed.append((rank // gpus, (sample, own[sample])))
                     version[sample] += 1
             for step in steps:
                 for rank in np.flatnonzero(plan.exchange.moving[step]):
                     sample = plan.exchange.sample[step, rank]
-                    caches[plan.exchange.target[step, rank] // gpus].touch((sample, version[sample]), nbytes[sample])
+                    caches[plan.exchange.target[step, rank] // gpus].touch(
+                        (sample, version[sample]), nbytes[sample]
+                    )
         for host, name in removed:
             caches[host].remove(name)
         out.append((hits, sent))
     return out
 
 
-def _read_through(plan: EpochPlan, caches: list[Lru], version: Any, nbytes: Any, gpus: int, size: int) -> None:
-    """The pass that measures importance: every rank reads its shard in the order of sample numbers, all of them batch by batch."""
+def _read_through(
+    plan: EpochPlan, caches: list[Lru], version: Any, nbytes: Any, gpus: int, size: int
+) -> None:
+    """The pass that measures importance: every rank reads its shard in the order of sample numbers,
+    all of them batch by batch."""
     held = [sorted(plan.shards.order[a:b].tolist()) for a, b in pairwise(plan.shards.start)]
     for first in range(0, max(map(len, held)), size):
         for k in range(first, first + size):
             for rank, samples in enumerate(held):
                 if k < len(samples):
-                    caches[rank // gpus].touch((samples[k], version[samples[k]]), nbytes[samples[k]])
+                    caches[rank // gpus].touch(
+                        (samples[k], version[samples[k]]), nbytes[samples[k]]
+                    )
 
 
-def run(exchange: str, share: float, num_samples: int = 8000, epochs: int = 4, **values: Any) -> tuple[Scenario, list[EpochPlan], Any]:
+def run(
+    exchange: str, share: float, num_samples: int = 8000, epochs: int = 4, **values: Any
+) -> tuple[Scenario, list[EpochPlan], Any]:
     """8 ranks on two hosts; a cache holds ``share`` of a host's part of the set."""
     part = num_samples * 100e3 / 2
-    given = {"cluster__host__gpus": 4, "cluster__memory__page_cache": f"{share * part!r} B", "workload__dataset__num_samples": num_samples}
-    sizes = {"workload__dataset__sample_size": {"mean": "100 kB", "std": "60 kB"}, "workload__last_batch": "keep"}
+    given = {
+        "cluster__host__gpus": 4,
+        "cluster__memory__page_cache": f"{share * part!r} B",
+        "workload__dataset__num_samples": num_samples,
+    }
+    sizes = {
+        "workload__dataset__sample_size": {"mean": "100 kB", "std": "60 kB"},
+        "workload__last_batch": "keep",
+    }
     scenario = small(workload__exchange=exchange, epochs=epochs, **(given | sizes | values))
     nbytes = sample_nbytes(scenario)
     return scenario, list(plan_epochs(scenario, nbytes)), nbytes
@@ -104,8 +138,15 @@ def tenths(batches: Any) -> Any:
     return np.array([part.sum() for part in np.array_split(batches, 10)])
 
 
-def check(scenario: Scenario, plans: list[EpochPlan], nbytes: Any, epoch_within: float = 0.01, tenth_within: float = 0.03) -> None:
-    """Hits of warm epochs, as a share of an epoch's reads and of those of a tenth of it; none in the first."""
+def check(
+    scenario: Scenario,
+    plans: list[EpochPlan],
+    nbytes: Any,
+    epoch_within: float = 0.01,
+    tenth_within: float = 0.03,
+) -> None:
+    """Hits of warm epochs, as a share of an epoch's reads and of those of a tenth of it; none in
+    the first."""
     for plan, (hits, sent) in zip(plans, true_hits(scenario, plans, nbytes), strict=True):
         if plan.epoch == 1:
             assert not plan.training.hit_samples.any()
@@ -113,10 +154,16 @@ def check(scenario: Scenario, plans: list[EpochPlan], nbytes: Any, epoch_within:
             assert not plan.hit_sent.any()
             continue
         reads = int(plan.training.samples.sum())
-        assert plan.training.hit_samples.sum() == pytest.approx(hits.sum(), abs=epoch_within * reads)
-        assert tenths(plan.training.hit_samples) == pytest.approx(tenths(hits), abs=tenth_within * reads / 10)
+        assert plan.training.hit_samples.sum() == pytest.approx(
+            hits.sum(), abs=epoch_within * reads
+        )
+        assert tenths(plan.training.hit_samples) == pytest.approx(
+            tenths(hits), abs=tenth_within * reads / 10
+        )
         if sent.size:
-            assert plan.hit_sent.sum() == pytest.approx(sent.sum(), abs=2 * epoch_within * sent.size)
+            assert plan.hit_sent.sum() == pytest.approx(
+                sent.sum(), abs=2 * epoch_within * sent.size
+            )
         assert (plan.training.hit_nbytes <= plan.training.nbytes).all()
         assert (
             plan.training.hit_nbytes[plan.training.hit_samples == plan.training.samples]
@@ -125,11 +172,15 @@ def check(scenario: Scenario, plans: list[EpochPlan], nbytes: Any, epoch_within:
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.95, 1.1])
-@pytest.mark.parametrize("exchange", [LOCAL, GLOBAL, PARTIAL, "partial_local_shuffle:exchange_fraction=1"])
+@pytest.mark.parametrize(
+    "exchange", [LOCAL, GLOBAL, PARTIAL, "partial_local_shuffle:exchange_fraction=1"]
+)
 def test_hits_are_those_of_a_true_lru_cache(exchange: str, share: float) -> None:
-    """8000 samples on two hosts: within 1 % of an epoch's reads, and 3 % of those of any tenth of it.
+    """8000 samples on two hosts: within 1 % of an epoch's reads, and 3 % of those of any tenth of
+    it.
 
-    Under partial local shuffle received samples enter the cache when they are written, and sent ones leave it at the end of the epoch.
+    Under partial local shuffle received samples enter the cache when they are written, and sent
+    ones leave it at the end of the epoch.
     """
     check(*run(exchange, share))
 
@@ -137,8 +188,11 @@ def test_hits_are_those_of_a_true_lru_cache(exchange: str, share: float) -> None
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.95, 1.1])
 @pytest.mark.parametrize("lagging", ["true", "false"])
 @pytest.mark.parametrize("kind", ["importance_exchange", "importance_pair"])
-def test_hits_of_selected_samples_are_those_of_a_true_lru_cache(kind: str, lagging: str, share: float) -> None:
-    """Samples are sent in an order of their own, many before they are trained on: within 1.5 % of an epoch's reads, 3 % of what is sent.
+def test_hits_of_selected_samples_are_those_of_a_true_lru_cache(
+    kind: str, lagging: str, share: float
+) -> None:
+    """Samples are sent in an order of their own, many before they are trained on: within 1.5 % of
+    an epoch's reads, 3 % of what is sent.
 
     The pass that measures importance goes through all shards before; after it nothing is cold.
     """
@@ -150,13 +204,16 @@ def test_hits_of_selected_samples_are_those_of_a_true_lru_cache(kind: str, laggi
             continue
         reads = int(plan.training.samples.sum())
         assert plan.training.hit_samples.sum() == pytest.approx(hits.sum(), abs=0.015 * reads)
-        assert tenths(plan.training.hit_samples) == pytest.approx(tenths(hits), abs=0.05 * reads / 10)
+        assert tenths(plan.training.hit_samples) == pytest.approx(
+            tenths(hits), abs=0.05 * reads / 10
+        )
         assert plan.hit_sent.sum() == pytest.approx(sent.sum(), abs=0.03 * sent.size)
 
 
 @pytest.mark.parametrize("share", [1.5, 1.9, 2.5])
 def test_a_large_cache_remembers_several_epochs_of_global_shuffle(share: float) -> None:
-    """Each of two hosts reads a random half in every epoch; with room for the whole set (share 2 and more) nothing is read twice."""
+    """Each of two hosts reads a random half in every epoch; with room for the whole set (share 2
+    and more) nothing is read twice."""
     scenario, plans, nbytes = run(GLOBAL, share, epochs=6)
     check(scenario, plans, nbytes)
     if share > 2:
@@ -168,33 +225,53 @@ def test_a_large_cache_remembers_several_epochs_of_global_shuffle(share: float) 
 @pytest.mark.parametrize("exchange", [LOCAL, GLOBAL, PARTIAL])
 def test_samples_that_no_batch_has_are_not_read(exchange: str, share: float) -> None:
     """8440 samples are 1055 a rank, of which 17 batches of 60 take 1020."""
-    check(*run(exchange, share, 8440, workload__last_batch="drop", workload__local_batch_size=60), tenth_within=0.04)
+    check(
+        *run(exchange, share, 8440, workload__last_batch="drop", workload__local_batch_size=60),
+        tenth_within=0.04,
+    )
 
 
 @pytest.mark.parametrize("exchange", [LOCAL, PARTIAL])
 def test_small_shards_stray_by_chance_only(exchange: str) -> None:
-    """The overlap of two orders is an expected value. With 50 samples a host, epochs stray by a tenth at most, their mean by less."""
-    scenario, plans, nbytes = run(exchange, 0.7, num_samples=100, epochs=40, workload__local_batch_size=2)
+    """The overlap of two orders is an expected value. With 50 samples a host, epochs stray by a
+    tenth at most, their mean by less."""
+    scenario, plans, nbytes = run(
+        exchange, 0.7, num_samples=100, epochs=40, workload__local_batch_size=2
+    )
     truth = true_hits(scenario, plans, nbytes)[1:]
-    strays = np.array([plan.training.hit_samples.sum() - hits.sum() for plan, (hits, _) in zip(plans[1:], truth, strict=True)]) / 100
+    strays = (
+        np.array(
+            [
+                plan.training.hit_samples.sum() - hits.sum()
+                for plan, (hits, _) in zip(plans[1:], truth, strict=True)
+            ]
+        )
+        / 100
+    )
     assert np.abs(strays).max() < 0.1
     assert abs(strays.mean()) < 0.015
 
 
 def test_repeated_reads_hit_as_often_as_the_closed_form_says() -> None:
-    """c + (1 - c) ln(1 - c) of the reads, c being the share that fits: the integral of the law over both positions."""
+    """c + (1 - c) ln(1 - c) of the reads, c being the share that fits: the integral of the law over
+    both positions."""
     for share in (0.3, 0.6, 0.9):
-        scenario, plans, _ = run(LOCAL, share, num_samples=80_000, epochs=2, workload__dataset__sample_size__std="0 B")
+        scenario, plans, _ = run(
+            LOCAL, share, num_samples=80_000, epochs=2, workload__dataset__sample_size__std="0 B"
+        )
         expected = scenario.cluster.memory.repeat_hits(80_000 * 100e3 / 2)
         assert plans[1].training.hit_samples.sum() / 80_000 == pytest.approx(expected, abs=0.004)
 
 
 def test_late_reads_hit_more_rarely_than_early_ones() -> None:
-    """What is read first in an epoch was touched last in the one before, if at all: with half a cache, v > 1/2 never hits."""
+    """What is read first in an epoch was touched last in the one before, if at all: with half a
+    cache, v > 1/2 never hits."""
     _, plans, _ = run(LOCAL, 0.5, num_samples=80_000, epochs=2)
     hits = tenths(plans[1].training.hit_samples)
     assert (np.diff(hits) <= 0).all()
-    assert hits[0] / 8000 == pytest.approx(1 - 0.5 * np.mean(1 / (1 - np.linspace(0, 0.1, 1001))), abs=0.02)
+    assert hits[0] / 8000 == pytest.approx(
+        1 - 0.5 * np.mean(1 / (1 - np.linspace(0, 0.1, 1001))), abs=0.02
+    )
     assert (hits[5:] == 0).all()
 
 
@@ -208,11 +285,22 @@ def test_everything_hits_where_everything_fits() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from([LOCAL, GLOBAL, PARTIAL]), st.floats(0, 2.5), st.floats(0, 2.5), st.integers(1, 30), st.sampled_from(["keep", "drop"])
+    st.sampled_from([LOCAL, GLOBAL, PARTIAL]),
+    st.floats(0, 2.5),
+    st.floats(0, 2.5),
+    st.integers(1, 30),
+    st.sampled_from(["keep", "drop"]),
 )
-def test_more_cache_never_reads_more_from_storage(exchange: str, a: float, b: float, batch: int, rule: str) -> None:
+def test_more_cache_never_reads_more_from_storage(
+    exchange: str, a: float, b: float, batch: int, rule: str
+) -> None:
     """Sample by sample, whatever fits into a small cache fits into a large one."""
-    values = {"num_samples": 700, "epochs": 3, "workload__local_batch_size": batch, "workload__last_batch": rule}
+    values = {
+        "num_samples": 700,
+        "epochs": 3,
+        "workload__local_batch_size": batch,
+        "workload__last_batch": rule,
+    }
     less, more = (run(exchange, share, **values)[1] for share in sorted((a, b)))
     for x, y in zip(less, more, strict=True):
         assert (x.training.hit_samples <= y.training.hit_samples).all()

@@ -1,4 +1,5 @@
-"""Exchange patterns against hand calculation: same bytes, who sends to whom, contention where there must be some and none where not."""
+"""Exchange patterns against hand calculation: same bytes, who sends to whom, contention where there
+must be some and none where not."""
 
 from __future__ import annotations
 
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 
 from simshuffle.cluster import Cluster
 from simshuffle.network import Analytic, Fluid
-from simshuffle.patterns import PATTERNS, Fabric, Variant, distances, exchange, first_samples, partners, variants
+from simshuffle.patterns import (
+    PATTERNS,
+    Fabric,
+    Variant,
+    distances,
+    exchange,
+    first_samples,
+    partners,
+    variants,
+)
 from simshuffle.resources import Resources
 from simshuffle.scenario import load_scenario
 from tests.strategies import abci, fat_tree, star
@@ -27,7 +37,9 @@ PAIRINGS = [name for name in PATTERNS if name.startswith("pairing")]
 def fabric(topology: Any, world_size: int, *, gpus: int = 1, hcas: int = 1) -> Fabric:
     """ABCI's hosts, with other counts, on another network."""
     host = ABCI.host.model_copy(update={"gpus": gpus, "hcas": hcas, "pcie_slots": 1})
-    cluster = Cluster.model_validate(ABCI.model_copy(update={"topology": topology, "host": host}).model_dump(mode="json"))
+    cluster = Cluster.model_validate(
+        ABCI.model_copy(update={"topology": topology, "host": host}).model_dump(mode="json")
+    )
     return Fabric(Resources(cluster, world_size, np.random.default_rng(0)))
 
 
@@ -36,7 +48,9 @@ def silent_tree(levels: int, arity: int, world_size: int, **more: Any) -> Fabric
     return fabric(fat_tree(levels, arity, **{**SILENT, **more}), world_size)
 
 
-def traffic_of(variant: Variant, on: Fabric, nbytes: Any, iteration: Any = ITERATION, seed: int = 1) -> Any:
+def traffic_of(
+    variant: Variant, on: Fabric, nbytes: Any, iteration: Any = ITERATION, seed: int = 1
+) -> Any:
     importance = np.random.default_rng(100 + seed).random(on.world_size)
     return exchange(variant, on, nbytes, iteration, np.random.default_rng(seed), importance)
 
@@ -46,13 +60,19 @@ def sizes(world_size: int, samples: int = len(ITERATION), seed: int = 5) -> Any:
 
 
 def partners_of(pattern: str, on: Fabric, steps: int = 5, seed: int = 3) -> Any:
-    return partners(pattern, steps, on, np.random.default_rng(seed), np.random.default_rng(seed).random(on.world_size))
+    return partners(
+        pattern,
+        steps,
+        on,
+        np.random.default_rng(seed),
+        np.random.default_rng(seed).random(on.world_size),
+    )
 
 
 TREE = silent_tree(2, 4, 16)
 
 
-# ------------------------------------------------------------------------------------------------------------------ the same bytes
+# ----------------------------------------------------------------------------------- the same bytes
 
 
 @pytest.mark.parametrize("variant", variants(PATTERNS), ids=str)
@@ -67,7 +87,11 @@ def test_every_variant_moves_the_same_bytes_from_every_rank(variant: Variant) ->
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_permutations_deliver_as_much_as_is_sent(pattern: str) -> None:
-    traffic = traffic_of(Variant(pattern, "all" if pattern == "all_to_all" else "sample"), TREE, np.full((8, 16), 1e5))
+    traffic = traffic_of(
+        Variant(pattern, "all" if pattern == "all_to_all" else "sample"),
+        TREE,
+        np.full((8, 16), 1e5),
+    )
     back = [">".join(reversed(TREE.links.name(port).split(">"))) for port in TREE.ports]
     received = [list(TREE.links.names).index(name) for name in back]
     assert traffic.flows.link_bytes(TREE.links)[received] == pytest.approx(8e5, rel=1e-12)
@@ -79,20 +103,26 @@ def test_all_to_all_sends_every_rank_the_same_share() -> None:
     assert traffic.messages == 16 * 15
     assert traffic.barriers == 0
     assert len(traffic.flows.after_to) == 0
-    assert traffic.flows.nbytes.reshape(16, 15) == pytest.approx(np.tile(nbytes.sum(axis=0)[:, None] / 15, 15), rel=1e-12)
+    assert traffic.flows.nbytes.reshape(16, 15) == pytest.approx(
+        np.tile(nbytes.sum(axis=0)[:, None] / 15, 15), rel=1e-12
+    )
     src, dst, routes = TREE.all_pairs
-    assert sorted(zip(src.tolist(), dst.tolist(), strict=True)) == [(a, b) for a in range(16) for b in range(16) if a != b]
+    assert sorted(zip(src.tolist(), dst.tolist(), strict=True)) == [
+        (a, b) for a in range(16) for b in range(16) if a != b
+    ]
     assert np.array_equal(routes[:, 0], TREE.ports[src])
 
 
-@pytest.mark.parametrize(("batching", "expected"), [("sample", [1] * 8), ("iteration", [3, 2, 3]), ("all", [8])])
+@pytest.mark.parametrize(
+    ("batching", "expected"), [("sample", [1] * 8), ("iteration", [3, 2, 3]), ("all", [8])]
+)
 def test_a_message_carries_what_its_batching_says(batching: Any, expected: list[int]) -> None:
     assert np.diff([*first_samples(batching, ITERATION), len(ITERATION)]).tolist() == expected
     traffic = traffic_of(Variant("linear_shift", batching), TREE, np.ones((8, 16)))
     assert traffic.flows.nbytes.reshape(-1, 16).tolist() == [[count] * 16 for count in expected]
 
 
-# ------------------------------------------------------------------------------------------------------------ who sends to whom
+# -------------------------------------------------------------------------------- who sends to whom
 
 
 @pytest.mark.parametrize("pattern", STEPWISE)
@@ -120,12 +150,16 @@ def test_the_rank_without_a_partner_sends_nothing() -> None:
     alone = int(np.flatnonzero(importance_alone == np.arange(15))[0])
     assert traffic.messages == 14 * 3
     sent = traffic.flows.link_bytes(on.links)[on.ports]
-    assert sent == pytest.approx(np.where(np.arange(15) == alone, 0.0, nbytes.sum(axis=0)), rel=1e-12)
+    assert sent == pytest.approx(
+        np.where(np.arange(15) == alone, 0.0, nbytes.sum(axis=0)), rel=1e-12
+    )
 
 
 def test_importance_pairs_the_lowest_with_the_highest() -> None:
     importance = np.array([0.3, 0.9, 0.1, 0.5, 0.7, 0.2])
-    to = partners("pairing_importance", 1, silent_tree(2, 4, 6), np.random.default_rng(0), importance)
+    to = partners(
+        "pairing_importance", 1, silent_tree(2, 4, 6), np.random.default_rng(0), importance
+    )
     assert to[0].tolist() == [3, 2, 1, 0, 5, 4]  # in rising order 2, 5, 0, 3, 4, 1
 
 
@@ -160,7 +194,9 @@ def test_distances_are_spread_evenly(steps: int, most: int) -> None:
 def test_shift_and_xor_by_hand() -> None:
     assert distances(3, 7).tolist() == [2, 4, 6]
     on = silent_tree(2, 4, 8)
-    assert partners_of("linear_shift", on, 3).tolist() == [[(r + s) % 8 for r in range(8)] for s in (2, 4, 6)]
+    assert partners_of("linear_shift", on, 3).tolist() == [
+        [(r + s) % 8 for r in range(8)] for s in (2, 4, 6)
+    ]
     assert partners_of("xor", on, 3).tolist() == [[r ^ s for r in range(8)] for s in (2, 4, 6)]
 
 
@@ -169,7 +205,7 @@ def test_xor_needs_a_power_of_two() -> None:
         partners_of("xor", silent_tree(2, 4, 12))
 
 
-# -------------------------------------------------------------------------------------------------------------- the topology
+# ------------------------------------------------------------------------------------- the topology
 
 
 def test_topology_pairing_crosses_no_spine_where_ranks_are_even() -> None:
@@ -182,11 +218,20 @@ def test_topology_pairing_crosses_no_spine_where_ranks_are_even() -> None:
 
 
 def test_topology_pairing_is_drawn_anew_for_each_seed() -> None:
-    assert len({tuple(partners_of("pairing_topology", TREE, seed=seed)[0].tolist()) for seed in range(10)}) > 5
+    assert (
+        len(
+            {
+                tuple(partners_of("pairing_topology", TREE, seed=seed)[0].tolist())
+                for seed in range(10)
+            }
+        )
+        > 5
+    )
 
 
 def test_what_is_left_over_pairs_with_the_nearest() -> None:
-    # three levels, 3 hosts a leaf switch, 3 leaf switches a subtree: 9 odd leaf switches, an odd one in each subtree
+    # three levels, 3 hosts a leaf switch, 3 leaf switches a subtree: 9 odd leaf switches, an odd
+    # one in each subtree
     on = silent_tree(3, 3, 27)
     for seed in range(5):
         to = partners_of("pairing_topology", on, seed=seed)[0]
@@ -198,7 +243,8 @@ def test_what_is_left_over_pairs_with_the_nearest() -> None:
 
 
 def test_leaf_switches_of_abci_follow_the_ports() -> None:
-    # two HCAs a host on two leaf switches; the even host of a pair is on switches 0 and 1, the odd one on 2 and 3
+    # two HCAs a host on two leaf switches; the even host of a pair is on switches 0 and 1, the odd
+    # one on 2 and 3
     on = fabric(abci(racks=1, hosts_per_rack=4), 16, gpus=4, hcas=2)
     assert on.leaf.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] * 2
     to = partners_of("pairing_topology", on)[0]
@@ -222,56 +268,78 @@ def test_the_fabric_has_the_links_that_ranks_use_and_no_others() -> None:
     assert len(on.links) == len(on.tiers) < len(resources.links.names)
     for row, whole in zip(routes[::7], full[::7], strict=True):
         used = [link for link in row.tolist() if link >= 0]
-        assert [on.links.name(link) for link in used] == [resources.links.names[link] for link in whole if link >= 0]
-        assert [on.tiers[link] for link in used] == [resources.links.tiers[link] for link in whole if link >= 0]
+        assert [on.links.name(link) for link in used] == [
+            resources.links.names[link] for link in whole if link >= 0
+        ]
+        assert [on.tiers[link] for link in used] == [
+            resources.links.tiers[link] for link in whole if link >= 0
+        ]
         assert np.array_equal(on.links.capacity[used], resources.links.capacity[whole[whole >= 0]])
-    assert traffic_of(Variant("all_to_all"), on, sizes(24)).flows.latencies(on.links) == pytest.approx(latency, rel=1e-12)
+    assert traffic_of(Variant("all_to_all"), on, sizes(24)).flows.latencies(
+        on.links
+    ) == pytest.approx(latency, rel=1e-12)
 
 
-# ---------------------------------------------------------------------------------------------------------------- contention
+# --------------------------------------------------------------------------------------- contention
 
 
 @pytest.mark.parametrize(("levels", "arity"), [(2, 4), (3, 2), (3, 3)])
 @pytest.mark.parametrize("barrier", [True, False])
-def test_shifts_on_a_full_tree_are_free_of_contention(levels: int, arity: int, barrier: bool) -> None:
+def test_shifts_on_a_full_tree_are_free_of_contention(
+    levels: int, arity: int, barrier: bool
+) -> None:
     count = arity**levels
     on = silent_tree(levels, arity, count)
     traffic = traffic_of(Variant("linear_shift", "sample", barrier), on, np.full((8, count), 1e6))
-    assert Fluid().finish_times(on.links, traffic.flows).makespan == pytest.approx(8e6 / LINE_RATE, rel=1e-9)
+    assert Fluid().finish_times(on.links, traffic.flows).makespan == pytest.approx(
+        8e6 / LINE_RATE, rel=1e-9
+    )
 
 
 def test_random_permutations_on_the_same_tree_are_not() -> None:
-    traffic = traffic_of(Variant("random_permutations", "sample", barrier=True), TREE, np.full((8, 16), 1e6))
+    traffic = traffic_of(
+        Variant("random_permutations", "sample", barrier=True), TREE, np.full((8, 16), 1e6)
+    )
     assert Fluid().finish_times(TREE.links, traffic.flows).makespan > 1.3 * 8e6 / LINE_RATE
 
 
 def test_all_to_all_on_a_full_tree_runs_at_line_rate() -> None:
     traffic = traffic_of(Variant("all_to_all"), TREE, np.full((8, 16), 1e6))
-    assert Fluid().finish_times(TREE.links, traffic.flows).makespan == pytest.approx(8e6 / LINE_RATE, rel=1e-9)
+    assert Fluid().finish_times(TREE.links, traffic.flows).makespan == pytest.approx(
+        8e6 / LINE_RATE, rel=1e-9
+    )
 
 
 def test_all_to_all_on_a_tapered_tree_waits_for_the_uplinks() -> None:
     # 4 hosts a leaf switch send 12 of 15 shares up, over 2 links instead of 4
     on = silent_tree(2, 4, 16, taper=2)
     traffic = traffic_of(Variant("all_to_all"), on, np.full((8, 16), 1e6))
-    assert Fluid().finish_times(on.links, traffic.flows).makespan == pytest.approx(4 * 8e6 * 12 / 15 / (2 * LINE_RATE), rel=1e-9)
+    assert Fluid().finish_times(on.links, traffic.flows).makespan == pytest.approx(
+        4 * 8e6 * 12 / 15 / (2 * LINE_RATE), rel=1e-9
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------------- barriers
+# ----------------------------------------------------------------------------------------- barriers
 
 
 def test_barriers_by_hand() -> None:
-    """A fixed partner on a star shares no link with anybody: message k of rank r takes d(k, r) whatever the others do.
+    """A fixed partner on a star shares no link with anybody: message k of rank r takes d(k, r)
+    whatever the others do.
 
-    So without barriers the end is that of the slowest rank, max over r of the sum over k of d(k, r), and with barriers the sum over k
-    of the slowest message, the sum over k of max over r of d(k, r); the latter is never less.
+    So without barriers the end is that of the slowest rank, max over r of the sum over k of d(k,
+    r), and with barriers the sum over k of the slowest message, the sum over k of max over r of
+    d(k, r); the latter is never less.
     """
     on = fabric(star(8), 8)
     nbytes = sizes(8)
     latency = 26e-9 + 90e-9 + 26e-9
     alone = nbytes / LINE_RATE + latency
     free, gated = (
-        Fluid().finish_times(on.links, traffic_of(Variant("pairing_random", "sample", barrier), on, nbytes).flows).makespan
+        Fluid()
+        .finish_times(
+            on.links, traffic_of(Variant("pairing_random", "sample", barrier), on, nbytes).flows
+        )
+        .makespan
         for barrier in (False, True)
     )
     assert free == pytest.approx(alone.sum(axis=0).max(), rel=1e-9)
@@ -282,7 +350,12 @@ def test_barriers_by_hand() -> None:
 def test_equal_samples_on_a_star_keep_step_without_barriers() -> None:
     on = fabric(star(8), 8)
     times = [
-        Fluid().finish_times(on.links, traffic_of(Variant("random_permutations", "sample", barrier), on, np.full((8, 8), 1e6)).flows)
+        Fluid().finish_times(
+            on.links,
+            traffic_of(
+                Variant("random_permutations", "sample", barrier), on, np.full((8, 8), 1e6)
+            ).flows,
+        )
         for barrier in (False, True)
     ]
     assert times[0].makespan == pytest.approx(times[1].makespan, rel=1e-9)
@@ -299,7 +372,10 @@ def test_a_barrier_holds_everybody_back(pattern: str) -> None:
     assert np.all(flows.nbytes[48:] == 0)
     finish = Analytic().finish_times(TREE.links, flows).finish
     of_step = finish[:48].reshape(3, 16)
-    took = np.array([nbytes[:3].sum(axis=0), nbytes[3:5].sum(axis=0), nbytes[5:].sum(axis=0)]) / LINE_RATE
+    took = (
+        np.array([nbytes[:3].sum(axis=0), nbytes[3:5].sum(axis=0), nbytes[5:].sum(axis=0)])
+        / LINE_RATE
+    )
     start = np.array([0.0, took[0].max(), took[0].max() + took[1].max()])
     assert of_step == pytest.approx(start[:, None] + took, rel=1e-12)
 

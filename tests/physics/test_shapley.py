@@ -11,7 +11,10 @@ from simshuffle.mechanisms.shapley import ALL, contributions, on_the_way, shaple
 
 def table(of_state, label="epoch", seed=1):
     """Rows of the table `runs` from seconds by state, states as words."""
-    return pd.DataFrame([(word, seed, label, value) for word, value in of_state.items()], columns=["state", "seed", "label", "seconds"])
+    return pd.DataFrame(
+        [(word, seed, label, value) for word, value in of_state.items()],
+        columns=["state", "seed", "label", "seconds"],
+    )
 
 
 def switches(*keys):
@@ -21,7 +24,12 @@ def switches(*keys):
 def test_increments_that_add_up_are_the_contributions():
     increments = {"x": -0.5, "y": 0.2, "z": -0.1}
     words = ["".join(word) for word in product("01", repeat=3)]
-    runs = table({word: 4.0 + sum(d for d, on in zip(increments.values(), word, strict=True) if on == "1") for word in words})
+    runs = table(
+        {
+            word: 4.0 + sum(d for d, on in zip(increments.values(), word, strict=True) if on == "1")
+            for word in words
+        }
+    )
     found = contributions(switches(*increments), runs).set_index("switch")
     for key, increment in increments.items():
         for column in ("first_s", "last_s", "mean_s", "min_s", "max_s"):
@@ -32,14 +40,20 @@ def test_increments_that_add_up_are_the_contributions():
 
 
 def test_two_switches_that_do_the_same_share_it():
-    found = contributions(switches("x", "y"), table({"00": 3.0, "10": 2.0, "01": 2.0, "11": 2.0})).set_index("switch")
-    assert found.loc["x", ["first_s", "last_s", "mean_s"]].tolist() == pytest.approx([-1.0, 0.0, -0.5])
+    found = contributions(
+        switches("x", "y"), table({"00": 3.0, "10": 2.0, "01": 2.0, "11": 2.0})
+    ).set_index("switch")
+    assert found.loc["x", ["first_s", "last_s", "mean_s"]].tolist() == pytest.approx(
+        [-1.0, 0.0, -0.5]
+    )
     assert found.loc["y", "mean_s"] == pytest.approx(-0.5)
 
 
 def test_a_switch_that_needs_another_comes_after_it():
     # x before y: the one order left
-    found = contributions(switches("x", "y"), table({"00": 10.0, "10": 7.0, "11": 2.0})).set_index("switch")
+    found = contributions(switches("x", "y"), table({"00": 10.0, "10": 7.0, "11": 2.0})).set_index(
+        "switch"
+    )
     assert found.loc["x", ["first_s", "mean_s"]].tolist() == [-3.0, -3.0]
     assert found.loc["y", ["last_s", "mean_s"]].tolist() == [-5.0, -5.0]
     assert np.isnan(found.loc["x", "last_s"])
@@ -61,13 +75,22 @@ def test_three_switches_of_which_one_needs_another_by_hand():
 def test_against_all_orders_one_after_the_other(seed):
     rng = np.random.default_rng(seed)
     count = 4
-    states = [s for s in product((False, True), repeat=count) if not (s[2] and not s[1]) and (sum(s) in (0, count) or rng.random() < 0.9)]
+    states = [
+        s
+        for s in product((False, True), repeat=count)
+        if not (s[2] and not s[1]) and (sum(s) in (0, count) or rng.random() < 0.9)
+    ]
     values = {of: rng.random(2) for of in states}
     changes = []
     for order in permutations(range(count)):
-        way = [tuple(number in order[:place] for number in range(count)) for place in range(count + 1)]
+        way = [
+            tuple(number in order[:place] for number in range(count)) for place in range(count + 1)
+        ]
         if all(of in values for of in way):
-            step = {number: values[b] - values[a] for number, (a, b) in zip(order, pairwise(way), strict=True)}
+            step = {
+                number: values[b] - values[a]
+                for number, (a, b) in zip(order, pairwise(way), strict=True)
+            }
             changes.append([step[number] for number in range(count)])
     np.testing.assert_allclose(shapley(values), np.mean(changes, axis=0))
 
@@ -87,7 +110,10 @@ def test_labels_add_up_to_the_epoch_and_seeds_are_kept_apart():
     rng = np.random.default_rng(1)
     frames = []
     for seed in (1, 2, 3):
-        parts = {label: {word: rng.random() for word in ("00", "01", "10", "11")} for label in ("EXCHANGE", "GE+WU")}
+        parts = {
+            label: {word: rng.random() for word in ("00", "01", "10", "11")}
+            for label in ("EXCHANGE", "GE+WU")
+        }
         whole = {word: sum(of[word] for of in parts.values()) for word in ("00", "01", "10", "11")}
         frames += [table(of, label, seed) for label, of in {"epoch": whole, **parts}.items()]
     found = contributions(switches("x", "y"), pd.concat(frames))

@@ -1,4 +1,5 @@
-"""The fluid network against SimGrid 4.1 on the same links and flows (tests/golden/simgrid/README.md)."""
+"""The fluid network against SimGrid 4.1 on the same links and flows
+(tests/golden/simgrid/README.md)."""
 
 import gzip
 import json
@@ -27,7 +28,9 @@ def test_every_flow_ends_when_simgrid_says(path):
 
 @pytest.mark.parametrize("name", ["p1_w2_32", "p2_w3_512", "torus_w2_27"])
 def test_the_order_of_the_flows_changes_nothing(name):
-    case = json.loads(gzip.decompress(next(p for p in CASES if p.name.startswith(name)).read_bytes()))
+    case = json.loads(
+        gzip.decompress(next(p for p in CASES if p.name.startswith(name)).read_bytes())
+    )
     links, flows = case["links"], case["flows"]
     order = np.random.default_rng(7).permutation(len(flows["size"]))
     ends = finish_times(

@@ -19,32 +19,56 @@ COPIES = 9
 
 
 def all_to_all(hosts, per_leaf, spines, nbytes=1e6):
-    """Every host sends to every other at once, on a fat tree of two levels where the destination picks the spine."""
+    """Every host sends to every other at once, on a fat tree of two levels where the destination
+    picks the spine."""
     leaves = hosts // per_leaf
     count = 2 * hosts + 2 * leaves * spines
     src, dst = np.divmod(np.arange(hosts * hosts), hosts)
     src, dst = src[src != dst], dst[src != dst]
     spine, up = dst % spines, 2 * hosts + leaves * spines
-    routes = np.stack([src, 2 * hosts + src // per_leaf * spines + spine, up + dst // per_leaf * spines + spine, hosts + dst], axis=1)
+    routes = np.stack(
+        [
+            src,
+            2 * hosts + src // per_leaf * spines + spine,
+            up + dst // per_leaf * spines + spine,
+            hosts + dst,
+        ],
+        axis=1,
+    )
     inside = src // per_leaf == dst // per_leaf
-    routes[inside] = np.stack([src, hosts + dst, -np.ones_like(src), -np.ones_like(src)], axis=1)[inside]
-    return Links(np.full(count, 12.5e9), np.full(count, 1e-6)), Flows.of(routes.astype(np.int32), np.full(len(src), nbytes))
+    routes[inside] = np.stack([src, hosts + dst, -np.ones_like(src), -np.ones_like(src)], axis=1)[
+        inside
+    ]
+    return Links(np.full(count, 12.5e9), np.full(count, 1e-6)), Flows.of(
+        routes.astype(np.int32), np.full(len(src), nbytes)
+    )
 
 
 def plain(links, flows):
-    """The ends by the independent solver, which sees every flow (s), but for those that move nothing and end after their latency."""
+    """The ends by the independent solver, which sees every flow (s), but for those that move
+    nothing and end after their latency."""
     routes = [[link for link in route if link >= 0] for route in flows.routes.tolist()]
     ends = flows.start + [links.latency[route].sum() for route in routes]
     busy = [i for i, route in enumerate(routes) if route and flows.nbytes[i]]
-    ends[busy] = reference.finish_times(links.capacity, links.latency, [routes[i] for i in busy], flows.nbytes[busy], flows.start[busy])
+    ends[busy] = reference.finish_times(
+        links.capacity,
+        links.latency,
+        [routes[i] for i in busy],
+        flows.nbytes[busy],
+        flows.start[busy],
+    )
     return ends
 
 
 def one_by_one(links, flows):
     """The ends by the general engine, which sees every flow (s)."""
     columns = {"nbytes": flows.nbytes, "delay": flows.latencies(links), "start": flows.posted}
-    batch = TransferBatch(tasks(len(flows), work=flows.nbytes, tag=np.arange(len(flows)), **columns), flows.routes)
-    network = FluidNetwork(links.capacity, width=flows.routes.shape[1], tags=len(flows), capped=False)
+    batch = TransferBatch(
+        tasks(len(flows), work=flows.nbytes, tag=np.arange(len(flows)), **columns), flows.routes
+    )
+    network = FluidNetwork(
+        links.capacity, width=flows.routes.shape[1], tags=len(flows), capped=False
+    )
     network.post(0.0, batch)
     network.advance(np.inf)
     assert network.alive == 0
@@ -57,19 +81,23 @@ def n_classes(links, flows):
     return len(partition.example), len(partition.first)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- all-to-all
+# --------------------------------------------------------------------------------------- all-to-all
 
 
 def test_full_bisection_all_to_all_takes_what_the_host_links_take():
-    # 64 hosts, 63 MB through each host link of 12.5 GB/s, which is busy from 2 us on: inside a leaf there are 2 links of 1 us
+    # 64 hosts, 63 MB through each host link of 12.5 GB/s, which is busy from 2 us on: inside a leaf
+    # there are 2 links of 1 us
     links, flows = all_to_all(64, 8, 8)
     ends = finish_times(links, flows)
     between = flows.routes[:, 3] >= 0
     np.testing.assert_allclose(ends[between], 63e6 / 12.5e9 + 2e-6, rtol=1e-12)
-    assert n_classes(links, flows) == (2, 2)  # inside a leaf and between leaves; host links and leaf links
+    # inside a leaf and between leaves; host links and leaf links
+    assert n_classes(links, flows) == (2, 2)
 
 
-@pytest.mark.parametrize(("hosts", "per_leaf", "spines"), [(16, 4, 4), (16, 4, 1), (24, 6, 4), (24, 8, 5)])
+@pytest.mark.parametrize(
+    ("hosts", "per_leaf", "spines"), [(16, 4, 4), (16, 4, 1), (24, 6, 4), (24, 8, 5)]
+)
 def test_all_to_all_ends_as_flow_by_flow(hosts, per_leaf, spines):
     links, flows = all_to_all(hosts, per_leaf, spines)
     np.testing.assert_allclose(finish_times(links, flows), plain(links, flows), rtol=1e-9)
@@ -83,9 +111,14 @@ def test_all_to_all_ends_as_with_the_general_engine(hosts, per_leaf, spines):
 
 def test_sizes_and_starts_that_differ_from_class_to_class():
     links, flows = all_to_all(64, 16, 8)
-    src, dst = flows.routes[:, 0], flows.routes.max(axis=1, initial=0, where=flows.routes < 128) - 64
+    src, dst = (
+        flows.routes[:, 0],
+        flows.routes.max(axis=1, initial=0, where=flows.routes < 128) - 64,
+    )
     far = (src // 16 - dst // 16) % 4
-    mixed = Flows(flows.routes, np.array([1e6, 3e6, 2e6, 0.0])[far], np.array([0.0, 1e-3, 2e-3, 5e-4])[far])
+    mixed = Flows(
+        flows.routes, np.array([1e6, 3e6, 2e6, 0.0])[far], np.array([0.0, 1e-3, 2e-3, 5e-4])[far]
+    )
     ends = finish_times(links, mixed)
     np.testing.assert_allclose(ends, one_by_one(links, mixed), rtol=1e-9)
     np.testing.assert_allclose(ends[far == 3], 5e-4 + 4e-6, rtol=1e-15)  # no bytes
@@ -95,38 +128,57 @@ def test_sizes_and_starts_that_differ_from_class_to_class():
 def test_simgrid_agrees_where_there_is_an_answer(path):
     case = read_case(path)
     ends = finish_times(case.links, case.flows)
-    assert (ends is not None) == (path.name in {"p1_w1_32.json.gz", "p2_w1_64.json.gz", "fanin_p1_64.json.gz"})
+    assert (ends is not None) == (
+        path.name in {"p1_w1_32.json.gz", "p2_w1_64.json.gz", "fanin_p1_64.json.gz"}
+    )
     if ends is not None:
         np.testing.assert_allclose(ends, case.expected, rtol=1e-9)
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- copies
+# ------------------------------------------------------------------------------------------- copies
 
 
 @st.composite
 def networks(draw):
-    """Random links and flows; few distinct sizes and capacities, so that ties happen and classes are shared."""
+    """Random links and flows; few distinct sizes and capacities, so that ties happen and classes
+    are shared."""
     n_links = draw(st.integers(1, 5))
     count = draw(st.integers(1, 12))
-    capacity = draw(st.lists(st.sampled_from([1.0, 2.0, 3.5, 10.0]), min_size=n_links, max_size=n_links))
+    capacity = draw(
+        st.lists(st.sampled_from([1.0, 2.0, 3.5, 10.0]), min_size=n_links, max_size=n_links)
+    )
     latency = draw(st.lists(st.sampled_from([0.0, 0.1, 0.25]), min_size=n_links, max_size=n_links))
-    routes = [draw(st.lists(st.integers(0, n_links - 1), unique=True, max_size=n_links)) for _ in range(count)]
-    size = [draw(st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(0.01, 20))) for _ in range(count)]
+    routes = [
+        draw(st.lists(st.integers(0, n_links - 1), unique=True, max_size=n_links))
+        for _ in range(count)
+    ]
+    size = [
+        draw(st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(0.01, 20))) for _ in range(count)
+    ]
     start = [draw(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 10))) for _ in range(count)]
     return Links(np.array(capacity), np.array(latency)), Flows.of(routes, size, start)
 
 
 def copies(links, flows, rng):
-    """`COPIES` of a network side by side, its links renumbered, its flows shuffled and each route in any order; and whose copy each is."""
+    """`COPIES` of a network side by side, its links renumbered, its flows shuffled and each route
+    in any order; and whose copy each is."""
     count = len(links)
     place = rng.permutation(COPIES * count)
     origin = np.argsort(place) % count
-    routes = np.concatenate([np.where(flows.routes >= 0, place[flows.routes + k * count], -1) for k in range(COPIES)])
+    routes = np.concatenate(
+        [np.where(flows.routes >= 0, place[flows.routes + k * count], -1) for k in range(COPIES)]
+    )
     of = rng.permutation(COPIES * len(flows))
-    width = np.array([[np.inf if link < 0 else rng.random() for link in route] for route in routes[of]])
+    width = np.array(
+        [[np.inf if link < 0 else rng.random() for link in route] for route in routes[of]]
+    )
     mixed = np.take_along_axis(routes[of], np.argsort(width, axis=1), axis=1)
     of %= len(flows)
-    return Links(links.capacity[origin], links.latency[origin]), Flows(mixed, flows.nbytes[of], flows.start[of]), of
+    return (
+        Links(links.capacity[origin], links.latency[origin]),
+        Flows(mixed, flows.nbytes[of], flows.start[of]),
+        of,
+    )
 
 
 @settings(max_examples=150)
@@ -159,7 +211,9 @@ def equitable(links, flows, partition):
 
 def merged(partition, one, other, *, of_links):
     """A partition with two classes put together, of flows or of links."""
-    values, examples = (partition.link, partition.first) if of_links else (partition.flow, partition.example)
+    values, examples = (
+        (partition.link, partition.first) if of_links else (partition.flow, partition.example)
+    )
     values = np.where(values == other, one, values)
     values = (values - (values > other)).astype(values.dtype)
     examples = np.delete(examples, other)
@@ -202,14 +256,17 @@ def test_the_order_of_the_flows_changes_nothing():
     np.testing.assert_allclose(again, finish_times(links, flows)[order], rtol=1e-13)
 
 
-# -------------------------------------------------------------------------------------------------------------------------- no answer
+# ---------------------------------------------------------------------------------------- no answer
 
 
 def chain(length):
-    """Copies of a chain of links, each flow over two neighbours: its ends become known one link a round."""
+    """Copies of a chain of links, each flow over two neighbours: its ends become known one link a
+    round."""
     first = np.arange(COPIES * length).reshape(COPIES, length)[:, :-1].ravel()
     routes = np.stack([first, first + 1], axis=1).astype(np.int32)
-    return Links(np.ones(COPIES * length), np.zeros(COPIES * length)), Flows.of(routes, np.ones(len(first)))
+    return Links(np.ones(COPIES * length), np.zeros(COPIES * length)), Flows.of(
+        routes, np.ones(len(first))
+    )
 
 
 def test_refinement_gives_up_on_a_long_chain():
@@ -221,7 +278,10 @@ def test_refinement_gives_up_on_a_long_chain():
 def test_many_classes_that_all_end_at_different_times_are_too_much_effort():
     rng = np.random.default_rng(4)
     links = Links(np.ones(20), np.zeros(20))
-    once = Flows.of(np.stack([rng.integers(0, 10, 1400), rng.integers(10, 20, 1400)], axis=1).astype(np.int32), rng.exponential(1, 1400))
+    once = Flows.of(
+        np.stack([rng.integers(0, 10, 1400), rng.integers(10, 20, 1400)], axis=1).astype(np.int32),
+        rng.exponential(1, 1400),
+    )
     many_links, many_flows, _ = copies(links, once, rng)
     assert quotient(many_links, many_flows, refine(many_links, many_flows)) is not None
     assert finish_times(many_links, many_flows) is None
@@ -238,13 +298,24 @@ def test_no_answer_without_symmetry():
 
 def test_no_answer_for_what_is_not_a_plain_problem():
     links, flows = all_to_all(16, 4, 3)
-    assert finish_times(links, Flows(flows.routes, flows.nbytes, flows.start, np.array([0]), np.array([1]))) is None
-    assert finish_times(links, Flows.of(np.zeros((20, 2), np.int32), np.ones(20))) is None  # a link twice
-    assert finish_times(links, Flows.of(np.full((20, 2), len(links), np.int32), np.ones(20))) is None  # no such link
+    assert (
+        finish_times(
+            links, Flows(flows.routes, flows.nbytes, flows.start, np.array([0]), np.array([1]))
+        )
+        is None
+    )
+    # a link twice
+    assert finish_times(links, Flows.of(np.zeros((20, 2), np.int32), np.ones(20))) is None
+    # no such link
+    assert (
+        finish_times(links, Flows.of(np.full((20, 2), len(links), np.int32), np.ones(20))) is None
+    )
     assert finish_times(links, Flows.of([], [])) is None
 
 
 def test_flows_without_links_end_when_they_start():
     links = Links(np.ones(1), np.ones(1))
-    ends = finish_times(links, Flows.of(np.full((20, 1), -1, np.int32), np.ones(20), np.full(20, 3.0)))
+    ends = finish_times(
+        links, Flows.of(np.full((20, 1), -1, np.int32), np.ones(20), np.full(20, 3.0))
+    )
     np.testing.assert_array_equal(ends, 3.0)

@@ -1,4 +1,5 @@
-"""The testbed: what it predicts, by hand; what was measured with it; and a short measurement where root and namespaces are at hand."""
+"""The testbed: what it predicts, by hand; what was measured with it; and a short measurement where
+root and namespaces are at hand."""
 
 import csv
 import json
@@ -33,11 +34,13 @@ def predicted(name, overhead=PERFECT, nbytes=SIZE, bed=BED):
     return makespan(bed, PATTERNS[name](bed, nbytes, 1), overhead)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ by hand
+# ------------------------------------------------------------------------------------------ by hand
 
 
 def test_the_fit_finds_both_numbers_again():
-    found = fitted((1_000_000, 4_000_000), (1e6 / (0.9 * RATE) + 0.003, 4e6 / (0.9 * RATE) + 0.003), RATE)
+    found = fitted(
+        (1_000_000, 4_000_000), (1e6 / (0.9 * RATE) + 0.003, 4e6 / (0.9 * RATE) + 0.003), RATE
+    )
     assert found.efficiency == pytest.approx(0.9)
     assert found.startup == pytest.approx(0.003)
 
@@ -63,7 +66,8 @@ def test_a_single_flow_takes_its_start_up_and_its_bytes_at_the_rate():
         ("incast_victim", 2 * SIZE / RATE),  # the victim needs less
         ("pairs_inside", SIZE / RATE),
         ("pairs_across", 2 * SIZE / RATE),  # four hosts, two uplinks
-        ("all_to_all", 16 * SIZE / 7 / 2 / RATE),  # 16 flows from leaf to leaf over two uplinks, more than the 7 of a host
+        # 16 flows from leaf to leaf over two uplinks, more than the 7 of a host
+        ("all_to_all", 16 * SIZE / 7 / 2 / RATE),
         ("ring_allreduce", SIZE / RATE),  # one flow a link in all of its steps
         ("ring_scattered", 2 * SIZE / RATE),  # as pairs_across
     ],
@@ -75,11 +79,19 @@ def test_the_busiest_link_decides(name, seconds):
 def test_barriers_add_up_the_slowest_of_each_step():
     pattern = PATTERNS["random_permutations"](BED, SIZE, 1)
     table = np.array(pattern.dst).reshape(7, 8)
-    # the busiest uplink of a step: the even destinations over one spine, the odd ones over the other
+    # the busiest uplink of a step: the even destinations over one spine, the odd ones over the
+    # other
     up = [
-        max(sum(s // 4 == leaf != d // 4 and d % 2 == odd for s, d in enumerate(row)) for leaf in (0, 1) for odd in (0, 1)) for row in table
+        max(
+            sum(s // 4 == leaf != d // 4 and d % 2 == odd for s, d in enumerate(row))
+            for leaf in (0, 1)
+            for odd in (0, 1)
+        )
+        for row in table
     ]
-    assert predicted("random_permutations") == pytest.approx(sum(max(n, 1) for n in up) * SIZE / 7 / RATE)
+    assert predicted("random_permutations") == pytest.approx(
+        sum(max(n, 1) for n in up) * SIZE / 7 / RATE
+    )
 
 
 @pytest.mark.parametrize("name", list(PATTERNS))
@@ -111,7 +123,7 @@ def test_a_host_goes_on_when_it_has_sent_and_received():
     assert [sorted(before) for before in flows.after] == [[], [], [0, 1], [0, 1]]
 
 
-# ----------------------------------------------------------------------------------------------------------------- what was measured
+# -------------------------------------------------------------------------------- what was measured
 
 
 def read(path):
@@ -147,7 +159,7 @@ def test_two_opposite_flows_were_as_fast_as_one():
         assert times["opposite"] == pytest.approx(times["single"], rel=0.02)
 
 
-# ---------------------------------------------------------------------------------------------------------- a measurement, here and now
+# ---------------------------------------------------------------------- a measurement, here and now
 
 
 @pytest.fixture
@@ -170,7 +182,11 @@ def test_a_short_measurement_comes_near_and_leaves_nothing(machine, tmp_path):
     patterns = ("opposite", "all_to_all", "random_permutations", "ring_allreduce")
     chosen = [part for name in patterns for part in ("--pattern", name)]
     size = ("--nbytes", "1 MB", "--repetitions", "1")
-    with subprocess.Popen(command(*chosen, *size, "--json", "--keep-as", "kept.csv"), cwd=tmp_path, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command(*chosen, *size, "--json", "--keep-as", "kept.csv"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+    ) as process:
         shown = json.loads(process.communicate(timeout=120)[0])
     assert process.returncode == 0
     assert not of_process(process.pid)
@@ -184,7 +200,9 @@ def test_a_short_measurement_comes_near_and_leaves_nothing(machine, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_measurement_leaves_nothing(machine, number, tmp_path):
-    with subprocess.Popen(command("--quick", "--repetitions", "20"), cwd=tmp_path, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command("--quick", "--repetitions", "20"), cwd=tmp_path, stderr=subprocess.PIPE
+    ) as process:
         wait_for_hosts(process)
         process.send_signal(number)
         said = process.communicate(timeout=60)[1]

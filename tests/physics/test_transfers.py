@@ -1,4 +1,5 @@
-"""The shared network for SimPy models, against answers worked out by hand and against posting everything at once."""
+"""The shared network for SimPy models, against answers worked out by hand and against posting
+everything at once."""
 
 import subprocess
 import sys
@@ -28,15 +29,18 @@ def send(env, net, ends, name, at, route, nbytes, **options):
 
 
 def run(env, net, *transfers):
-    """The ends of transfers, each given as (name, at, route, nbytes) or with a mapping of options behind."""
+    """The ends of transfers, each given as (name, at, route, nbytes) or with a mapping of options
+    behind."""
     ends = {}
     for name, at, route, nbytes, *options in transfers:
-        env.process(send(env, net, ends, name, at, route, nbytes, **(options[0] if options else {})))
+        env.process(
+            send(env, net, ends, name, at, route, nbytes, **(options[0] if options else {}))
+        )
     env.run()
     return ends
 
 
-# ----------------------------------------------------------------------------------------------------------------- one by one
+# --------------------------------------------------------------------------------------- one by one
 
 
 def test_one_transfer_takes_its_latencies_and_then_its_slowest_link(env):
@@ -52,7 +56,9 @@ def test_links_may_be_given_whole(env):
 def test_two_share_a_link_and_the_longer_one_has_the_rest(env):
     net = SharedNetwork(env, capacity=[10])
     # 5 each: the first ends at 2 s, when the second has 10 left for itself
-    assert run(env, net, ("short", 0, [0], 10), ("long", 0, [0], 20)) == pytest.approx({"short": 2, "long": 3})
+    assert run(env, net, ("short", 0, [0], 10), ("long", 0, [0], 20)) == pytest.approx(
+        {"short": 2, "long": 3}
+    )
 
 
 def test_one_that_comes_later_takes_its_share_from_then_on(env):
@@ -76,25 +82,36 @@ def test_latency_uses_no_bandwidth(env):
 def test_the_transfers_of_a_pair_go_one_after_the_other(env):
     net = SharedNetwork(env, capacity=[10])
     pair = ("h0", "h1")
-    ends = run(env, net, ("a", 0, [0], 10, {"pair": pair}), ("b", 0, [0], 10, {"pair": pair}), ("c", 0, [0], 10, {"pair": "other"}))
+    ends = run(
+        env,
+        net,
+        ("a", 0, [0], 10, {"pair": pair}),
+        ("b", 0, [0], 10, {"pair": pair}),
+        ("c", 0, [0], 10, {"pair": "other"}),
+    )
     assert ends == pytest.approx({"a": 2, "c": 2, "b": 3})  # without pairs all would end at 3 s
 
 
 def test_without_a_pair_all_share(env):
     net = SharedNetwork(env, capacity=[10])
-    assert run(env, net, *[(name, 0, [0], 10) for name in "abc"]) == pytest.approx({"a": 3, "b": 3, "c": 3})
+    assert run(env, net, *[(name, 0, [0], 10) for name in "abc"]) == pytest.approx(
+        {"a": 3, "b": 3, "c": 3}
+    )
 
 
 def test_a_rate_limit_leaves_the_rest_to_others(env):
     net = SharedNetwork(env, capacity=[10])
     ends = run(env, net, ("slow", 0, [0], 4, {"rate_limit": 2}), ("fast", 0, [0], 24))
-    assert ends == pytest.approx({"slow": 2, "fast": 2 + 8 / 10})  # 8 a second beside it, 10 after it
+    # 8 a second beside it, 10 after it
+    assert ends == pytest.approx({"slow": 2, "fast": 2 + 8 / 10})
 
 
 def test_options_of_one_transfer_do_not_stay_for_the_next(env):
     net = SharedNetwork(env, capacity=[10, 10, 10], latency=[0, 0, 1])
     first = ("first", 0, [0, 1, 2], 10, {"pair": "p", "rate_limit": 1})
-    assert run(env, net, first, ("next", 0, [0], 9), ("last", 0, [1], 9)) == pytest.approx({"first": 11, "next": 0.9, "last": 0.9})
+    assert run(env, net, first, ("next", 0, [0], 9), ("last", 0, [1], 9)) == pytest.approx(
+        {"first": 11, "next": 0.9, "last": 0.9}
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +130,7 @@ def test_transfers_with_nothing_to_do_or_nothing_to_cross(env, route, nbytes, op
     assert run(env, net, ("a", 3, route, nbytes, options)) == {"a": 3 + seconds}
 
 
-# ------------------------------------------------------------------------------------------------------------- many at once
+# ------------------------------------------------------------------------------------- many at once
 
 
 def test_many_at_once_end_one_by_one_and_are_told_together(env):
@@ -133,7 +150,9 @@ def test_many_at_once_end_one_by_one_and_are_told_together(env):
 
 def test_many_at_once_have_pairs_and_limits(env):
     net = SharedNetwork(env, capacity=[10])
-    event = net.transfers([[0]] * 4, 10, pairs=["p", "p", None, None], rate_limits=[None, None, None, 1])
+    event = net.transfers(
+        [[0]] * 4, 10, pairs=["p", "p", None, None], rate_limits=[None, None, None, 1]
+    )
     env.run(until=event)
     # three at a time; the last has 1, the others 4.5 each: 0 and 2 end at 20/9, then 1 has 9
     assert event.value.tolist() == pytest.approx([20 / 9, 30 / 9, 20 / 9, 10])
@@ -182,7 +201,10 @@ def test_transfers_on_the_way_equal_all_of_them_at_once(seed, count):
     rng = np.random.default_rng(seed)
     links = Links(np.array([1.0, 2.0, 4.0, 1.5]), np.array([0.0, 0.25, 0.1, 1.0]))
     routes = [rng.permutation(4)[: rng.integers(0, 4)].tolist() for _ in range(count)]
-    nbytes, start = rng.choice([0.0, 1.0, 2.0, 3.7], count), rng.choice([0.0, 0.5, 1.0, 2.25], count)
+    nbytes, start = (
+        rng.choice([0.0, 1.0, 2.0, 3.7], count),
+        rng.choice([0.0, 0.5, 1.0, 2.25], count),
+    )
     env = simpy.Environment()
     net = SharedNetwork(env, links, max_hops=3)
     ends = np.full(count, np.nan)
@@ -203,10 +225,12 @@ def test_transfers_on_the_way_equal_all_of_them_at_once(seed, count):
         for i in which[cut:]:
             env.process(one(i))
     env.run()
-    np.testing.assert_allclose(ends, Fluid().finish_times(links, Flows.of(routes, nbytes, start)).finish, rtol=1e-9)
+    np.testing.assert_allclose(
+        ends, Fluid().finish_times(links, Flows.of(routes, nbytes, start)).finish, rtol=1e-9
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------- life in SimPy
+# ------------------------------------------------------------------------------------ life in SimPy
 
 
 def test_an_interrupt_stops_the_waiting_and_not_the_transfer(env):
@@ -280,7 +304,8 @@ def test_several_networks_in_one_environment_keep_apart(env):
         for number in range(2):
             env.process(send(env, net, ends, (k, number), number, [0], 30))
     env.run()
-    # 10: 20 left at 1 s, so the first ends at 5 and the second at 6. 20: 10 left, 2 and 3. 30: one after the other
+    # 10: 20 left at 1 s, so the first ends at 5 and the second at 6. 20: 10 left, 2 and 3. 30: one
+    # after the other
     assert ends == pytest.approx({(0, 0): 5, (0, 1): 6, (1, 0): 2, (1, 1): 3, (2, 0): 1, (2, 1): 2})
 
 
@@ -309,7 +334,7 @@ def test_a_transfer_that_would_be_in_the_past_of_the_network_is_refused(env):
     assert net.transfer([0], 10) is not None
 
 
-# ------------------------------------------------------------------------------------------------------------- statistics
+# --------------------------------------------------------------------------------------- statistics
 
 
 def test_statistics_of_links_by_hand(env):
@@ -341,7 +366,7 @@ def test_asking_for_statistics_changes_nothing(env):
     assert run(env, net, ("a", 0, [0], 20), ("b", 1, [0], 5)) == pytest.approx({"a": 2.5, "b": 2})
 
 
-# ------------------------------------------------------------------------------------------------------------- wrong use
+# ---------------------------------------------------------------------------------------- wrong use
 
 
 @pytest.mark.parametrize(
@@ -360,7 +385,9 @@ def test_asking_for_statistics_changes_nothing(env):
         ([0], 1, {"rate_limit": float("nan")}, "rate_limit must be greater than 0"),
     ],
 )
-def test_what_cannot_be_transferred_is_refused_and_leaves_no_trace(env, route, nbytes, options, text):
+def test_what_cannot_be_transferred_is_refused_and_leaves_no_trace(
+    env, route, nbytes, options, text
+):
     net = SharedNetwork(env, capacity=[10, 10, 10], max_hops=2)
     with pytest.raises(ValueError, match=text):
         net.transfer(route, nbytes, **options)
@@ -400,8 +427,10 @@ def test_what_is_no_network_is_refused(env, arguments, text):
 
 def test_it_needs_little_of_the_rest():
     code = (
-        "import sys, simshuffle.sim.transfers; "
-        "print({'pandas', 'matplotlib', 'networkx', 'simshuffle.scenario', 'simshuffle.sim.simulate'} & set(sys.modules))"
+        "import sys, simshuffle.sim.transfers; print({'pandas', 'matplotlib', 'networkx',"
+        " 'simshuffle.scenario', 'simshuffle.sim.simulate'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=60
+    )
     assert done.stdout == "set()\n", done.stderr

@@ -1,7 +1,8 @@
 """Allreduce over double binary trees, worked out by hand.
 
-Trees: Sanders, Speck & Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35 (2009).
-Latency and the choice between ring and trees: NCCL's tuning model, v2.7.8 (docs/model.md).
+Trees: Sanders, Speck & Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+scan", Parallel Computing 35 (2009). Latency and the choice between ring and trees: NCCL's tuning
+model, v2.7.8 (docs/model.md).
 """
 
 from __future__ import annotations
@@ -25,11 +26,21 @@ WIDE = {"intra_host_bus_bandwidth": "1 TB/s", "inter_host_bus_bandwidth": "1 TB/
 
 
 def tree(channels: int = 1, **changes: Any) -> Tree:
-    return Tree.model_validate({"kind": "tree", "channels": channels, **LATENCIES, **WIDE, **changes})
+    return Tree.model_validate(
+        {"kind": "tree", "channels": channels, **LATENCIES, **WIDE, **changes}
+    )
 
 
 def tree_of(channels: int = 1, **changes: Any) -> dict[str, Any]:
-    return {"workload__allreduce": {"kind": "tree", "channels": channels, **LATENCIES, **WIDE, **changes}}
+    return {
+        "workload__allreduce": {
+            "kind": "tree",
+            "channels": channels,
+            **LATENCIES,
+            **WIDE,
+            **changes,
+        }
+    }
 
 
 def hosts(world_size: int, gpus: int) -> Any:
@@ -44,11 +55,14 @@ def between_hosts(world_size: int, gpus: int, channels: int = 1) -> tuple[np.nda
     src, dst = on[flows.src], on[flows.dst]
     far = src != dst
     count = int(on[-1]) + 1
-    return np.bincount(src[far], flows.nbytes[far], count), np.bincount(dst[far], flows.nbytes[far], count)
+    return np.bincount(src[far], flows.nbytes[far], count), np.bincount(
+        dst[far], flows.nbytes[far], count
+    )
 
 
 def test_the_trees_of_fourteen_hosts():
-    """Drawn by hand: 0 over 8; 8 over 4 and 12; 4 over 2 and 6; 12 over 10 and 13; odd hosts below. And its mirror image."""
+    """Drawn by hand: 0 over 8; 8 over 4 and 12; 4 over 2 and 6; 12 over 10 and 13; odd hosts below.
+    And its mirror image."""
     first, second = double_tree(14).tolist()
     assert first == [-1, 2, 4, 2, 8, 6, 4, 6, 0, 10, 12, 10, 8, 12]
     assert second == [parent if parent < 0 else 13 - parent for parent in first[::-1]]
@@ -68,16 +82,21 @@ def test_each_tree_reaches_all_hosts_in_the_fewest_levels(count):
 
 @pytest.mark.parametrize("count", [*range(2, 70), 540, 1024])
 def test_no_host_has_children_in_both_trees(count):
-    """Of an even number; of an odd one there is no such pair of trees by shifting, and host 0, the first root, has."""
+    """Of an even number; of an odd one there is no such pair of trees by shifting, and host 0, the
+    first root, has."""
     inner = [set(parent[parent >= 0].tolist()) for parent in double_tree(count)]
     assert inner[0] & inner[1] == ({0} if count % 2 else set())
 
 
-@pytest.mark.parametrize(("world_size", "gpus"), [(2, 1), (8, 1), (7, 1), (64, 4), (36, 4), (256, 8), (30, 4)])
+@pytest.mark.parametrize(
+    ("world_size", "gpus"), [(2, 1), (8, 1), (7, 1), (64, 4), (36, 4), (256, 8), (30, 4)]
+)
 def test_no_host_sends_or_receives_more_than_twice_the_bytes(world_size, gpus):
-    """Half of the bytes to the parent and to each of two children in one tree, and to the parent in the other: 2 n each way.
+    """Half of the bytes to the parent and to each of two children in one tree, and to the parent in
+    the other: 2 n each way.
 
-    All hosts together: 2 (H-1) edges of n/2 up and n/2 down, so 2 (H-1) n, as on a ring of the hosts.
+    All hosts together: 2 (H-1) edges of n/2 up and n/2 down, so 2 (H-1) n, as on a ring of the
+    hosts.
     """
     out, into = between_hosts(world_size, gpus)
     count = len(out)
@@ -90,17 +109,28 @@ def test_no_host_sends_or_receives_more_than_twice_the_bytes(world_size, gpus):
 
 @pytest.mark.parametrize(
     ("world_size", "gpus", "chain", "levels"),
-    [(2, 1, 0, 1), (8, 1, 0, 3), (4, 4, 3, 0), (64, 4, 3, 4), (1024, 4, 3, 8), (2048, 8, 7, 8), (12, 4, 3, 1), (4320, 8, 7, 9)],
+    [
+        (2, 1, 0, 1),
+        (8, 1, 0, 3),
+        (4, 4, 3, 0),
+        (64, 4, 3, 4),
+        (1024, 4, 3, 8),
+        (2048, 8, 7, 8),
+        (12, 4, 3, 1),
+        (4320, 8, 7, 9),
+    ],
 )
 def test_latency_counts_the_chain_and_the_levels_up_and_down(world_size, gpus, chain, levels):
-    """2 ((M/H - 1) intra + log2(H) inter): 0.97 ms for 256 hosts with 4 GPUs; 540 hosts count as 512, as in the tuning model."""
+    """2 ((M/H - 1) intra + log2(H) inter): 0.97 ms for 256 hosts with 4 GPUs; 540 hosts count as
+    512, as in the tuning model."""
     flows = tree().flows(hosts(world_size, gpus), 1e6)
     assert flows is not None
     assert flows.latency == pytest.approx(2 * (chain * INTRA + levels * INTER), rel=1e-12)
 
 
 def test_trees_without_contention_take_twice_the_bytes_over_the_bandwidth():
-    """On a star of 10 GB/s links: 2 log2(H) levels, then 2 n/B, as the busiest host sends and receives 2 n."""
+    """On a star of 10 GB/s links: 2 log2(H) levels, then 2 n/B, as the busiest host sends and
+    receives 2 n."""
     for world_size, levels in ((8, 3), (16, 4)):
         timeline = simulate(small(world_size=world_size, **tree_of()))
         iterations = 800 // (10 * world_size)
@@ -116,21 +146,35 @@ def test_two_hosts_send_half_of_what_a_ring_sends():
 
 
 def test_channels_use_an_hca_each():
-    two = {"cluster__host__hcas": 2, "cluster__host__gpus": 2, "cluster__host__pcie_slots": 2, "cluster__topology__hcas_per_host": 2}
+    two = {
+        "cluster__host__hcas": 2,
+        "cluster__host__gpus": 2,
+        "cluster__host__pcie_slots": 2,
+        "cluster__topology__hcas_per_host": 2,
+    }
     scenario = small(world_size=16, **two, **tree_of(2))
     # 8 hosts with 2 GPUs: one hop inside, three levels; each HCA carries half of 2 n
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(2 * (INTRA + 3 * INTER) + 2 * 1e9 / 2 / 10e9, rel=1e-9)
+    assert allreduce_seconds(scenario, 1e9) == pytest.approx(
+        2 * (INTRA + 3 * INTER) + 2 * 1e9 / 2 / 10e9, rel=1e-9
+    )
 
 
 def test_the_bus_bandwidth_caps_the_trees():
-    """Bus bandwidth is 2 (M-1)/M n/t for every algorithm, as nccl-tests prints it, so that a measured one means the same here."""
+    """Bus bandwidth is 2 (M-1)/M n/t for every algorithm, as nccl-tests prints it, so that a
+    measured one means the same here."""
     scenario = small(world_size=8, **tree_of(inter_host_bus_bandwidth="2 GB/s"))
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(6 * INTER + 2 * 7 / 8 * 1e9 / 2e9, rel=1e-9)
+    assert allreduce_seconds(scenario, 1e9) == pytest.approx(
+        6 * INTER + 2 * 7 / 8 * 1e9 / 2e9, rel=1e-9
+    )
 
 
 def test_nvlink_carries_twice_the_bytes_inside_a_host():
     """A GPU in the middle of the chain passes n up and n down over its own NVLink, here 50 GB/s."""
-    gpus = {"cluster__host__gpus": 4, "cluster__host__pcie_slots": 1, "cluster__host__nvlink_bandwidth": "50 GB/s"}
+    gpus = {
+        "cluster__host__gpus": 4,
+        "cluster__host__pcie_slots": 1,
+        "cluster__host__nvlink_bandwidth": "50 GB/s",
+    }
     scenario = small(world_size=4, **gpus, **tree_of())
     assert allreduce_seconds(scenario, 1e9) == pytest.approx(6 * INTRA + 2 * 1e9 / 50e9, rel=1e-9)
 
@@ -160,15 +204,21 @@ def nccl(**changes: Any) -> Nccl:
 
 
 def test_nccl_takes_rings_inside_a_host_and_trees_at_scale():
-    """Latencies by hand, in us: 4 GPUs 20 against 168; 128 hosts 2438 against 700; 1024 hosts of 4: 40532 against 1168."""
-    for gpus, world_size, expected in ((4, 4, 6 * 3.4e-6), (1, 128, 14 * 50e-6), (4, 4096, (6 * 28 + 20 * 50) * 1e-6)):
+    """Latencies by hand, in us: 4 GPUs 20 against 168; 128 hosts 2438 against 700; 1024 hosts of 4:
+    40532 against 1168."""
+    for gpus, world_size, expected in (
+        (4, 4, 6 * 3.4e-6),
+        (1, 128, 14 * 50e-6),
+        (4, 4096, (6 * 28 + 20 * 50) * 1e-6),
+    ):
         flows = nccl().flows(hosts(world_size, gpus), 1e6)
         assert flows is not None
         assert flows.latency == pytest.approx(expected, rel=1e-12)
 
 
 def test_nccl_takes_rings_for_bytes_enough():
-    """128 hosts: trees save 2438.4 - 700 us of latency and lose (1/0.9 - 1) of 2 (M-1)/M n/B, so rings win above 78.8 MB."""
+    """128 hosts: trees save 2438.4 - 700 us of latency and lose (1/0.9 - 1) of 2 (M-1)/M n/B, so
+    rings win above 78.8 MB."""
     even = (2438.4e-6 - 700e-6) * 10e9 / (1 / TREE_BANDWIDTH - 1) / (2 * 127 / 128)
     assert even == pytest.approx(78.8e6, rel=1e-3)
     small_one, large_one = (nccl().flows(hosts(128, 1), factor * even) for factor in (0.99, 1.01))
@@ -181,6 +231,10 @@ def test_nccl_takes_rings_for_bytes_enough():
 def test_nccl_runs_what_it_chose():
     scenario = small(
         world_size=16,
-        workload__allreduce={**nccl().model_dump(exclude={"source"}), **WIDE, "ring_inter_host_latency": "1 ms"},
+        workload__allreduce={
+            **nccl().model_dump(exclude={"source"}),
+            **WIDE,
+            "ring_inter_host_latency": "1 ms",
+        },
     )
     assert allreduce_seconds(scenario, 1e9) == pytest.approx(8 * INTER + 2 * 1e9 / 10e9, rel=1e-9)

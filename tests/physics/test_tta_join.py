@@ -1,4 +1,5 @@
-"""Accuracy joined with time, worked out by hand: times of epochs, targets, intervals, the Pareto front, the scaling, the claims."""
+"""Accuracy joined with time, worked out by hand: times of epochs, targets, intervals, the Pareto
+front, the scaling, the claims."""
 
 import math
 from pathlib import Path
@@ -18,7 +19,14 @@ from simshuffle.tta.front import pareto
 from simshuffle.tta.join import joined
 from simshuffle.tta.learned import Learned, Study
 from simshuffle.tta.scale import Scaled, Trained, scaled
-from simshuffle.tta.simulated import Setting, busiest_cable, end_of_epoch, epochs_to_simulate, mean_of, weights
+from simshuffle.tta.simulated import (
+    Setting,
+    busiest_cable,
+    end_of_epoch,
+    epochs_to_simulate,
+    mean_of,
+    weights,
+)
 from simshuffle.tta.tables import SETTING_COLUMNS, SIMULATED_COLUMNS, Tables
 from simshuffle.tta.targets import clopper_pearson
 from simshuffle.tta.text import slower
@@ -27,9 +35,17 @@ from tests.small import small
 TRAINED = Trained(world_size=8, num_samples=160, local_batch_size=5)
 
 
-def replay(cold: float, steady: float, staging: float, storage: float, **values: Any) -> dict[str, Any]:
+def replay(
+    cold: float, steady: float, staging: float, storage: float, **values: Any
+) -> dict[str, Any]:
     """What the simulation of a setting gave."""
-    known = {"cold_epoch_s": cold, "epoch_s": steady, "staging_s": staging, "storage_nbytes": storage, "cable_tier": "leaf>host"}
+    known = {
+        "cold_epoch_s": cold,
+        "epoch_s": steady,
+        "staging_s": staging,
+        "storage_nbytes": storage,
+        "cable_tier": "leaf>host",
+    }
     return dict.fromkeys(SIMULATED_COLUMNS, 0.0) | known | values
 
 
@@ -37,17 +53,47 @@ def learned(name: str, strategy: str, fraction: float | None, seeds: int) -> Lea
     exchange: Any = GlobalShuffle(kind="global_shuffle")
     if fraction is not None:
         exchange = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=fraction)
-    return Learned(name, strategy, fraction, {seed: f"{name}_{seed}" for seed in range(seeds)}, {}, exchange, (Path("none"),))
+    return Learned(
+        name,
+        strategy,
+        fraction,
+        {seed: f"{name}_{seed}" for seed in range(seeds)},
+        {},
+        exchange,
+        (Path("none"),),
+    )
 
 
-def by_hand(accuracies: dict[str, dict[int, list[float]]], measured: dict[str, list[dict[str, Any]]], targets: Any = ()) -> Tables:
+def by_hand(
+    accuracies: dict[str, dict[int, list[float]]],
+    measured: dict[str, list[dict[str, Any]]],
+    targets: Any = (),
+) -> Tables:
     """The join of made-up curves (setting, seed, accuracy after each epoch) with made-up times."""
-    rows = [(name, seed, e, a) for name, seeds in accuracies.items() for seed, reached in seeds.items() for e, a in enumerate(reached, 1)]
+    rows = [
+        (name, seed, e, a)
+        for name, seeds in accuracies.items()
+        for seed, reached in seeds.items()
+        for e, a in enumerate(reached, 1)
+    ]
     curves = pd.DataFrame(rows, columns=["setting", "seed", "epoch", "accuracy"])
     epochs = int(curves["epoch"].max())
     finals = curves[curves["epoch"] == epochs].assign(label_divergence=math.nan, between_ranks=0.1)
-    made = [learned(n, *(n.rsplit(" ", 1)[0], float(n.split()[-1])) if " " in n else (n, None), len(s)) for n, s in accuracies.items()]
-    study = Study("made", ("", "per_rank", 8), "own", TRAINED, epochs, made, curves, finals.drop(columns=["seed", "epoch"]), (0, len(rows)))
+    made = [
+        learned(n, *(n.rsplit(" ", 1)[0], float(n.split()[-1])) if " " in n else (n, None), len(s))
+        for n, s in accuracies.items()
+    ]
+    study = Study(
+        "made",
+        ("", "per_rank", 8),
+        "own",
+        TRAINED,
+        epochs,
+        made,
+        curves,
+        finals.drop(columns=["seed", "epoch"]),
+        (0, len(rows)),
+    )
     settings = [Setting(of.name, of, ()) for of in made]
     return joined(study, Scaled(8, 160, 5, 1, 1, "as trained"), settings, measured, targets)
 
@@ -70,22 +116,33 @@ def test_the_join_by_hand() -> None:
     assert settings["total_s"].to_dict() == {"global": 30, "partial 0.1": 12}
     assert settings["accuracy"].to_dict() == pytest.approx({"global": 0.92, "partial 0.1": 0.89})
     half = stats.t.ppf(0.975, 2) * 0.02 / math.sqrt(3)  # s of 0.90, 0.92, 0.94 is 0.02
-    assert (settings["low"]["global"], settings["high"]["global"]) == pytest.approx((0.92 - half, 0.92 + half))
-    curve = tables.curves[(tables.curves["setting"] == "partial 0.1") & (tables.curves["seed"] == 2)]
+    assert (settings["low"]["global"], settings["high"]["global"]) == pytest.approx(
+        (0.92 - half, 0.92 + half)
+    )
+    curve = tables.curves[
+        (tables.curves["setting"] == "partial 0.1") & (tables.curves["seed"] == 2)
+    ]
     assert curve["time_s"].tolist() == [6, 9, 12]
     assert curve["accuracy"].tolist() == PARTIAL[2]
-    assert settings["on_front"].tolist() == [True, True]  # one stores nothing and is better, the other is faster
+    # one stores nothing and is better, the other is faster
+    assert settings["on_front"].tolist() == [True, True]
 
 
 def test_targets_by_hand() -> None:
     """Global's mean is 0.92, so the targets are 0.91 and 0.89.
 
-    0.89: partial's seeds 0 and 1 reach it after epochs 2 and 3, at 9 s and 12 s; seed 2 does not. Global's all after epoch 3, at 30 s.
+    0.89: partial's seeds 0 and 1 reach it after epochs 2 and 3, at 9 s and 12 s; seed 2 does not.
+    Global's all after epoch 3, at 30 s.
     """
     tables = by_hand({"global": GLOBAL, "partial 0.1": PARTIAL}, TIMES)
     assert tables.targets["target"].unique().tolist() == pytest.approx([0.91, 0.89])
-    assert tables.targets["name"].unique().tolist() == ["global less 1 point", "global less 3 points"]
-    rows = by_hand({"global": GLOBAL, "partial 0.1": PARTIAL}, TIMES, [0.89]).targets.set_index("setting")
+    assert tables.targets["name"].unique().tolist() == [
+        "global less 1 point",
+        "global less 3 points",
+    ]
+    rows = by_hand({"global": GLOBAL, "partial 0.1": PARTIAL}, TIMES, [0.89]).targets.set_index(
+        "setting"
+    )
     assert rows["reached"].to_dict() == {"global": 3, "partial 0.1": 2}
     partial = rows.loc["partial 0.1"]
     assert partial["n"] == 3
@@ -93,7 +150,9 @@ def test_targets_by_hand() -> None:
     assert partial["time_s"] == 10.5
     assert partial["epochs"] == 2.5
     reach = stats.t.ppf(0.975, 1) * 1.5  # s / sqrt(n) of 9 and 12
-    assert (partial["time_low_s"], partial["time_high_s"]) == pytest.approx((10.5 - reach, 10.5 + reach))
+    assert (partial["time_low_s"], partial["time_high_s"]) == pytest.approx(
+        (10.5 - reach, 10.5 + reach)
+    )
     assert (rows["time_low_s"]["global"], rows["time_high_s"]["global"]) == (30, 30)
     never = by_hand({"global": GLOBAL}, TIMES, [0.99]).targets.iloc[0]
     assert (never["reached"], never["probability_low"]) == (0, 0)
@@ -123,7 +182,7 @@ def test_clopper_and_pearson_by_hand() -> None:
         clopper_pearson(0, 0)
 
 
-# ------------------------------------------------------------------------------------------------------------ the Pareto front
+# --------------------------------------------------------------------------------- the Pareto front
 
 
 def test_the_front_by_hand() -> None:
@@ -143,12 +202,14 @@ def test_the_front_by_hand() -> None:
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=12))
 def test_the_front_is_what_nothing_dominates(rows: list[tuple[int, int, int]]) -> None:
     def dominated(row: tuple[int, ...]) -> bool:
-        return any(all(a <= b for a, b in zip(other, row, strict=True)) and other != row for other in rows)
+        return any(
+            all(a <= b for a, b in zip(other, row, strict=True)) and other != row for other in rows
+        )
 
     assert pareto(np.array(rows, float)).tolist() == [not dominated(row) for row in rows]
 
 
-# ------------------------------------------------------------------------------------------------------------------ the scaling
+# -------------------------------------------------------------------------------------- the scaling
 
 
 @pytest.mark.parametrize(
@@ -156,7 +217,12 @@ def test_the_front_is_what_nothing_dominates(rows: list[tuple[int, int, int]]) -
     [
         ({}, None, (8, 160, 5, 1, 1), "8 ranks and 160 samples as trained"),
         ({}, "ranks", (8, 160, 5, 1, 1), "8 ranks and 160 samples as trained"),
-        ({"workload__local_batch_size": 20}, None, (8, 160, 20, 1, 1), "8 ranks and 160 samples as trained; local batch 20 (trained: 5)"),
+        (
+            {"workload__local_batch_size": 20},
+            None,
+            (8, 160, 20, 1, 1),
+            "8 ranks and 160 samples as trained; local batch 20 (trained: 5)",
+        ),
         (
             {"world_size": 16, "workload__dataset__num_samples": 5000},
             "trained",
@@ -170,18 +236,33 @@ def test_the_front_is_what_nothing_dominates(rows: list[tuple[int, int, int]]) -
             "8 ranks as trained; each trained sample stands for 31 of plain",
         ),
         (
-            {"world_size": 16, "workload__dataset__num_samples": 5000, "workload__local_batch_size": 10},
+            {
+                "world_size": 16,
+                "workload__dataset__num_samples": 5000,
+                "workload__local_batch_size": 10,
+            },
             "ranks",
             (16, 5000, 10, 15, 2),
-            "each of the 8 trained ranks stands for 2 of 16; each trained sample stands for 15 of plain; local batch 10 (trained: 5)",
+            (
+                "each of the 8 trained ranks stands for 2 of 16; each trained sample stands for 15"
+                " of plain; local batch 10 (trained: 5)"
+            ),
         ),
     ],
 )
-def test_the_scaling_by_hand(values: dict[str, Any], scale: str | None, expected: tuple[int, ...], rule: str) -> None:
+def test_the_scaling_by_hand(
+    values: dict[str, Any], scale: str | None, expected: tuple[int, ...], rule: str
+) -> None:
     """5000 samples for 160 are 31 and some; for 2 x 160 they are 15 and some."""
     base = {"workload__dataset__num_samples": 160, "workload__local_batch_size": 5, "world_size": 8}
     found = scaled(small(**(base | values)), TRAINED, scale)
-    simulated = (found.world_size, found.num_samples, found.local_batch_size, found.samples_each, found.ranks_each)
+    simulated = (
+        found.world_size,
+        found.num_samples,
+        found.local_batch_size,
+        found.samples_each,
+        found.ranks_each,
+    )
     assert simulated == expected
     assert found.rule == f"{rule}; sizes of plain and step times of resnet50 on small-fat-tree"
     assert found.samples_each * found.ranks_each * TRAINED.num_samples <= found.num_samples
@@ -190,21 +271,50 @@ def test_the_scaling_by_hand(values: dict[str, Any], scale: str | None, expected
 @pytest.mark.parametrize(
     ("values", "scale", "text"),
     [
-        ({"world_size": 16}, None, "--scale: is needed where the scales differ; got 16 ranks and 160 samples in the scenario, 8 and 160"),
-        ({"workload__dataset__num_samples": 200}, None, "got 8 ranks and 200 samples in the scenario, 8 and 160 in the training"),
-        ({"world_size": 12}, "ranks", "world_size: must be a multiple of the 8 trained ranks; got 12"),
-        ({"world_size": 4}, "ranks", "world_size: must be a multiple of the 8 trained ranks; got 4"),
-        ({"workload__dataset__num_samples": 100}, "samples", "must be at least 160: 1 times the 160 trained samples; got 100"),
-        ({"world_size": 16}, "ranks", "must be at least 320: 2 times the 160 trained samples; got 160"),
+        (
+            {"world_size": 16},
+            None,
+            (
+                "--scale: is needed where the scales differ; got 16 ranks and 160 samples in the"
+                " scenario, 8 and 160"
+            ),
+        ),
+        (
+            {"workload__dataset__num_samples": 200},
+            None,
+            "got 8 ranks and 200 samples in the scenario, 8 and 160 in the training",
+        ),
+        (
+            {"world_size": 12},
+            "ranks",
+            "world_size: must be a multiple of the 8 trained ranks; got 12",
+        ),
+        (
+            {"world_size": 4},
+            "ranks",
+            "world_size: must be a multiple of the 8 trained ranks; got 4",
+        ),
+        (
+            {"workload__dataset__num_samples": 100},
+            "samples",
+            "must be at least 160: 1 times the 160 trained samples; got 100",
+        ),
+        (
+            {"world_size": 16},
+            "ranks",
+            "must be at least 320: 2 times the 160 trained samples; got 160",
+        ),
     ],
 )
-def test_scales_that_do_not_go_together(values: dict[str, Any], scale: str | None, text: str) -> None:
+def test_scales_that_do_not_go_together(
+    values: dict[str, Any], scale: str | None, text: str
+) -> None:
     base = {"workload__dataset__num_samples": 160, "workload__local_batch_size": 5, "world_size": 8}
     with pytest.raises(InputError, match=text):
         scaled(small(**(base | values)), TRAINED, scale)
 
 
-# ------------------------------------------------------------------------------------------------------------ what is measured
+# --------------------------------------------------------------------------------- what is measured
 
 
 def test_replays_are_averaged() -> None:
@@ -229,7 +339,8 @@ def test_the_busiest_cable_is_a_cable_of_that_epoch() -> None:
 
 
 def test_as_many_epochs_are_simulated_as_it_takes_to_see_every_number_of_samples() -> None:
-    """Q N/M = 1.6: 2, 1, 2, 1, 2 samples; 0.1: mostly none. The first epoch is cold and does not count."""
+    """Q N/M = 1.6: 2, 1, 2, 1, 2 samples; 0.1: mostly none. The first epoch is cold and does not
+    count."""
     assert epochs_to_simulate([2, 1, 2, 1, 2]) == 3
     assert epochs_to_simulate([2, 1, 1, 1, 2]) == 5
     assert epochs_to_simulate([3, 3, 3]) == 2
@@ -239,25 +350,37 @@ def test_as_many_epochs_are_simulated_as_it_takes_to_see_every_number_of_samples
 
 
 def test_warm_epochs_count_as_often_as_the_training_has_epochs_like_them() -> None:
-    """Of the four warm epochs of 2, 1, 2, 1, 2 samples half are like the second and half like the third."""
+    """Of the four warm epochs of 2, 1, 2, 1, 2 samples half are like the second and half like the
+    third."""
     assert weights([2, 1, 2, 1, 2], 3) == {2: 0.5, 3: 0.5}
     assert weights([2, 1, 1, 1, 2], 5) == pytest.approx({2: 0.25, 3: 0.25, 4: 0.25, 5: 0.25})
     assert weights([0] * 9 + [1], 8) == pytest.approx(dict.fromkeys(range(2, 9), 1 / 7))
     assert weights([4], 1) == {}
 
 
-# ------------------------------------------------------------------------------------------------------------------ the claims
+# --------------------------------------------------------------------------------------- the claims
 
 
 def tables_of(finals: dict[str, list[float]], **values: float) -> Tables:
-    """Tables of one epoch with these accuracies by seed; ``values`` are of the simulation, the same for all."""
-    curves = {name: {seed: [accuracy] for seed, accuracy in enumerate(found)} for name, found in finals.items()}
+    """Tables of one epoch with these accuracies by seed; ``values`` are of the simulation, the same
+    for all."""
+    curves = {
+        name: {seed: [accuracy] for seed, accuracy in enumerate(found)}
+        for name, found in finals.items()
+    }
     return by_hand(curves, {name: [replay(1, math.nan, 0, 0, **values)] for name in finals})
 
 
 def test_not_below_by_the_interval() -> None:
     """Differences to global by seed, in points: 0 ± little; -5 ± little; -1 with one far off."""
-    found = tables_of({"global": [0.9, 0.9, 0.9], "a 0.1": [0.9, 0.901, 0.899], "b 0.1": [0.85, 0.851, 0.849], "c 0.1": [0.9, 0.85, 0.92]})
+    found = tables_of(
+        {
+            "global": [0.9, 0.9, 0.9],
+            "a 0.1": [0.9, 0.901, 0.899],
+            "b 0.1": [0.85, 0.851, 0.849],
+            "c 0.1": [0.9, 0.85, 0.92],
+        }
+    )
     differences = [paired(found, name, "global") for name in ("a 0.1", "b 0.1", "c 0.1")]
     assert [each.mean for each in differences] == pytest.approx([0.0, -0.05, -0.01])
     assert [not_below(each) for each in differences] == ["not below", "below", "undecided"]
@@ -283,25 +406,42 @@ def at(fraction: float, verdict: str) -> AtFraction:
     ],
 )
 def test_needing_less_exchange(found: list[str], other: list[str], verdict: str) -> None:
-    one, two = ([at(q, each) for q, each in zip((0.1, 0.3), verdicts, strict=True)] for verdicts in (found, other))
+    one, two = (
+        [at(q, each) for q, each in zip((0.1, 0.3), verdicts, strict=True)]
+        for verdicts in (found, other)
+    )
     assert needs_less(one, two) == verdict
 
 
 def test_the_claims_in_words() -> None:
-    tables = tables_of({"global": [0.9, 0.9], "IS 0.3": [0.9, 0.901], "IS-Pair 0.3": [0.9, 0.901], "ILag-Pair 0.3": [0.9, 0.901]})
+    tables = tables_of(
+        {
+            "global": [0.9, 0.9],
+            "IS 0.3": [0.9, 0.901],
+            "IS-Pair 0.3": [0.9, 0.901],
+            "ILag-Pair 0.3": [0.9, 0.901],
+        }
+    )
     settings = tables.settings.set_index("setting")
     settings.loc["IS 0.3", ["exchange_s", "ge_wu_s", "impt_s"]] = [3.0, 1.0, 2.0]
     settings.loc["IS-Pair 0.3", ["exchange_s", "ge_wu_s", "impt_s"]] = [1.5, 1.5, 2.0]
     settings.loc["ILag-Pair 0.3", ["exchange_s", "ge_wu_s", "impt_s"]] = [1.5, 1.5, 0.0]
     said = " ".join(sentences(Tables(tables.curves, settings.reset_index(), tables.targets)))
-    assert "EXCHANGE 1.5 s against 3 s, GE+WU 1.5 s against 1 s; together 3 s against 4 s (-25 %): less." in said
-    assert "ILag-Pair 0.3: IMPT 0 s against 2 s; accuracy less that of IS-Pair +0.0 ± 0.0 points: the same within 1 point." in said
+    assert (
+        "EXCHANGE 1.5 s against 3 s, GE+WU 1.5 s against 1 s; together 3 s against 4 s (-25 %):"
+        " less." in said
+    )
+    assert (
+        "ILag-Pair 0.3: IMPT 0 s against 2 s; accuracy less that of IS-Pair +0.0 ± 0.0 points: the"
+        " same within 1 point." in said
+    )
     assert "IS-Pair needs a smaller Q than IS: no." in said
     assert "Not trained here, or without global shuffle to compare with: partial." in said
 
 
 def test_slower_is_said_of_paired_times() -> None:
-    """One epoch later with every seed is slower; later with one seed and earlier with another is not told apart."""
+    """One epoch later with every seed is slower; later with one seed and earlier with another is
+    not told apart."""
     late = {seed: [0.1, 0.1, 0.9 + seed / 100] for seed in range(3)}
     early = {seed: [0.1, 0.9, 0.9] for seed in range(3)}
     mixed = {0: [0.1, 0.1, 0.9], 1: [0.9, 0.9, 0.9], 2: [0.1, 0.9, 0.9]}

@@ -1,4 +1,5 @@
-"""From stored runs to tables, intervals, report and figures; and the files in between, whole or damaged. Nothing is trained here."""
+"""From stored runs to tables, intervals, report and figures; and the files in between, whole or
+damaged. Nothing is trained here."""
 
 import json
 import math
@@ -12,7 +13,13 @@ from scipy import stats
 from simshuffle.accuracy import folder as folders
 from simshuffle.accuracy.figures import figures
 from simshuffle.accuracy.intervals import estimate, holm
-from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS, STATISTICS, RunRecord
+from simshuffle.accuracy.record import (
+    EPOCH_COLUMNS,
+    IMPORTANCE_COLUMNS,
+    ITERATION_COLUMNS,
+    STATISTICS,
+    RunRecord,
+)
 from simshuffle.accuracy.stored import check_run, read_record, read_run, write_run
 from simshuffle.accuracy.summary import summary
 from simshuffle.accuracy.tables import collect
@@ -22,7 +29,7 @@ from simshuffle.errors import InputError
 from simshuffle.exchange import ExchangeSchedule, PartialLocalShuffle, empty_plan, initial_owner
 from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
 
-# ---------------------------------------------------------------------------------------------------------------------- statistics
+# --------------------------------------------------------------------------------------- statistics
 
 
 def test_the_interval_of_three_values_by_hand():
@@ -32,7 +39,8 @@ def test_the_interval_of_three_values_by_hand():
     assert found.low == pytest.approx(2 - 2.484138, abs=1e-5)
     assert found.high == pytest.approx(2 + 2.484138, abs=1e-5)
     assert found.half == pytest.approx(2.484138, abs=1e-5)
-    # t = 2 / (1 / sqrt(3)) = 3.4641; Student's distribution of 2 degrees has P(|T| > t) = 1 - t / sqrt(t^2 + 2)
+    # t = 2 / (1 / sqrt(3)) = 3.4641; Student's distribution of 2 degrees has P(|T| > t) = 1 - t /
+    # sqrt(t^2 + 2)
     assert found.p == pytest.approx(1 - 3.4641016 / math.sqrt(3.4641016**2 + 2), rel=1e-6)
 
 
@@ -59,28 +67,36 @@ def test_one_value_has_no_interval_and_equal_values_need_none():
 
 def test_the_interval_holds_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(0)
-    inside = sum(found.low <= 1.0 <= found.high for found in (estimate(list(rng.normal(1.0, 2.0, 5))) for _ in range(2000)))
+    inside = sum(
+        found.low <= 1.0 <= found.high
+        for found in (estimate(list(rng.normal(1.0, 2.0, 5))) for _ in range(2000))
+    )
     assert inside / 2000 == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 2000))
 
 
 def test_holm_by_hand():
-    # sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1 = 0.04, 0.06, 0.06, 0.04; none below the one before it
+    # sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1 = 0.04, 0.06, 0.06, 0.04; none below the one
+    # before it
     assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([math.nan, 0.02]) == pytest.approx([math.nan, 0.02], nan_ok=True)
 
 
-# --------------------------------------------------------------------------------------------------------------------------- plans
+# -------------------------------------------------------------------------------------------- plans
 
 
 def recorded(world_size=6, samples=50, fraction=0.4, epochs=3, seed=0):
     rng = np.random.default_rng(seed)
     owner = initial_owner(samples, world_size, rng)
-    strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=fraction, schedule=ExchangeSchedule())
+    strategy = PartialLocalShuffle(
+        kind="partial_local_shuffle", exchange_fraction=fraction, schedule=ExchangeSchedule()
+    )
     now, plans = owner, []
     for epoch in range(1, epochs + 1):
         shards = strategy.shards(now, world_size, rng)
-        plans.append(strategy.plan(shards, batch_size=2, iterations=4, epoch=epoch, importance=None, rng=rng))
+        plans.append(
+            strategy.plan(shards, batch_size=2, iterations=4, epoch=epoch, importance=None, rng=rng)
+        )
         now = plans[-1].apply(now)
     return RecordedPlans(owner, plans)
 
@@ -88,12 +104,22 @@ def recorded(world_size=6, samples=50, fraction=0.4, epochs=3, seed=0):
 def same_plans(one, other):
     pairs = [(one.owner, other.owner)]
     for mine, its in zip(one.plans, other.plans, strict=True):
-        pairs += [(getattr(mine, name), getattr(its, name)) for name in ("sample", "target", "iteration", "message")]
+        pairs += [
+            (getattr(mine, name), getattr(its, name))
+            for name in ("sample", "target", "iteration", "message")
+        ]
     return all(a.shape == b.shape and a.dtype == b.dtype and (a == b).all() for a, b in pairs)
 
 
 @pytest.mark.parametrize(
-    "plans", [recorded(), recorded(300, 1000), recorded(3, 70_000, 1.0, 2), recorded(fraction=0.0), recorded(epochs=0)]
+    "plans",
+    [
+        recorded(),
+        recorded(300, 1000),
+        recorded(3, 70_000, 1.0, 2),
+        recorded(fraction=0.0),
+        recorded(epochs=0),
+    ],
 )
 def test_plans_come_back_to_the_last_sample(plans, tmp_path):
     write_plans(tmp_path / "plans.npz", plans)
@@ -127,7 +153,8 @@ def test_plans_are_compact(tmp_path):
     plans = recorded(256, 4096, 0.5, 4)
     write_plans(tmp_path / "plans.npz", plans)
     moved = sum(plan.sample.size for plan in plans.plans)
-    assert (tmp_path / "plans.npz").stat().st_size < 4 * moved  # two bytes for the sample, not much over one for the rank
+    # two bytes for the sample, not much over one for the rank
+    assert (tmp_path / "plans.npz").stat().st_size < 4 * moved
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "text", "missing", "other"])
@@ -151,20 +178,31 @@ def test_damaged_plans_are_an_error_in_words(damage, tmp_path):
     assert str(path) in str(caught.value)
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- runs
+# --------------------------------------------------------------------------------------------- runs
 
 
 def record(accuracy, *, status="done", message="", epochs=3, plans=None, lower=0.0):
-    """A run whose accuracy rises to ``accuracy``; the other statistics than 'own' see ``lower`` less."""
+    """A run whose accuracy rises to ``accuracy``; the other statistics than 'own' see ``lower``
+    less."""
     rows = []
     for epoch in range(1, epochs + 1):
         row = dict.fromkeys(EPOCH_COLUMNS, 1.0) | {"epoch": epoch, "samples": 100, "moved": 7}
-        row |= {f"{name}_accuracy": (accuracy - (name != "own") * lower) * epoch / epochs for name in STATISTICS}
+        row |= {
+            f"{name}_accuracy": (accuracy - (name != "own") * lower) * epoch / epochs
+            for name in STATISTICS
+        }
         rows.append(row)
     table = pd.DataFrame(rows, columns=list(EPOCH_COLUMNS))
-    iterations = pd.DataFrame([dict.fromkeys(ITERATION_COLUMNS, 1) for _ in range(2)], columns=list(ITERATION_COLUMNS))
-    importance = pd.DataFrame([dict.fromkeys(IMPORTANCE_COLUMNS, 1.0) | {"source": "training"}], columns=list(IMPORTANCE_COLUMNS))
-    return RunRecord({"strategy": "local"}, status, message, table, iterations, importance, plans, 2.0)
+    iterations = pd.DataFrame(
+        [dict.fromkeys(ITERATION_COLUMNS, 1) for _ in range(2)], columns=list(ITERATION_COLUMNS)
+    )
+    importance = pd.DataFrame(
+        [dict.fromkeys(IMPORTANCE_COLUMNS, 1.0) | {"source": "training"}],
+        columns=list(IMPORTANCE_COLUMNS),
+    )
+    return RunRecord(
+        {"strategy": "local"}, status, message, table, iterations, importance, plans, 2.0
+    )
 
 
 def test_a_run_comes_back(tmp_path):
@@ -173,7 +211,12 @@ def test_a_run_comes_back(tmp_path):
     found = read_record(tmp_path)
     for name in ("epochs", "iterations", "importance"):
         pd.testing.assert_frame_equal(getattr(found, name), getattr(made, name))
-    assert (found.description, found.status, found.message, found.seconds) == (made.description, "done", "", 2.0)
+    assert (found.description, found.status, found.message, found.seconds) == (
+        made.description,
+        "done",
+        "",
+        2.0,
+    )
     assert same_plans(found.plans, made.plans)
 
 
@@ -192,7 +235,7 @@ def test_a_damaged_run_names_its_file_and_the_remedy(name, damage, tmp_path):
     assert f"Remove {tmp_path}" in str(caught.value)
 
 
-# --------------------------------------------------------------------------------------------------------------------------- study
+# -------------------------------------------------------------------------------------------- study
 
 LOCAL_GAPS = {16: 0.0, 256: -0.03, 1024: -0.15}
 
@@ -214,7 +257,8 @@ def description(strategy, world_size, seed, fraction=None, norm="per_rank", vari
 
 
 def invented(place, seeds=5):
-    """A study as one could come out: local loses with M, partial closes the gap with Q, IS-Pair is worse at large Q."""
+    """A study as one could come out: local loses with M, partial closes the gap with Q, IS-Pair is
+    worse at large Q."""
     rng = np.random.default_rng(3)
     descriptions = {}
 
@@ -224,7 +268,10 @@ def invented(place, seeds=5):
             descriptions[name] = description(strategy, world_size, seed, fraction, norm)
             (place / name).mkdir(parents=True)
             accuracy = 0.8 + 0.01 * seed + gap + rng.normal(0, 0.002)
-            write_run(record(accuracy, plans=recorded(), lower=gap / 2 if strategy == "local" else 0.0), place / name)
+            write_run(
+                record(accuracy, plans=recorded(), lower=gap / 2 if strategy == "local" else 0.0),
+                place / name,
+            )
 
     for norm in ("per_rank", "none"):
         for world_size, gap in LOCAL_GAPS.items():
@@ -244,7 +291,13 @@ def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study") / "mine"
     place = folder / "runs"
     descriptions = invented(place)
-    meta = {"study": "invented", "description": "Made up.", "fingerprint": "0" * 12, "versions": {}, "runs": descriptions}
+    meta = {
+        "study": "invented",
+        "description": "Made up.",
+        "fingerprint": "0" * 12,
+        "versions": {},
+        "runs": descriptions,
+    }
     shutil.move(place, folder.parent / "runs")
     folder.rmdir()
     folders.begin(folder, meta, "name: invented\n")
@@ -257,12 +310,20 @@ def study(tmp_path_factory):
 def test_the_summary_pairs_runs_of_one_seed(study):
     tables = folders.read(study).tables
     table = summary(tables.runs)
-    row = table[(table["strategy"] == "local") & (table["world_size"] == 1024) & (table["batch_norm"] == "per_rank")]
+    row = table[
+        (table["strategy"] == "local")
+        & (table["world_size"] == 1024)
+        & (table["batch_norm"] == "per_rank")
+    ]
     own = row[row["statistics"] == "own"].iloc[0]
 
     def accuracies(strategy):
         runs = tables.runs
-        chosen = runs[(runs["strategy"] == strategy) & (runs["world_size"] == 1024) & (runs["batch_norm"] == "per_rank")]
+        chosen = runs[
+            (runs["strategy"] == strategy)
+            & (runs["world_size"] == 1024)
+            & (runs["batch_norm"] == "per_rank")
+        ]
         return chosen.sort_values("seed")["own_accuracy"].to_numpy()
 
     one, other = accuracies("local"), accuracies("global")
@@ -295,14 +356,26 @@ def test_failed_runs_are_left_out_of_means_and_named(tmp_path):
     bad = "local0.0_M1024_per_rank_s1"
     shutil.rmtree(place / bad)
     (place / bad).mkdir()
-    write_run(record(0.9, status="failed", message="the loss is not finite in epoch 2", epochs=1), place / bad)
+    write_run(
+        record(0.9, status="failed", message="the loss is not finite in epoch 2", epochs=1),
+        place / bad,
+    )
     shutil.rmtree(place / "IS0.1_M1024_per_rank_s0")
-    tables = collect(descriptions, place, {"IS0.1_M1024_per_rank_s0": "its process was killed by signal 9"})
+    tables = collect(
+        descriptions, place, {"IS0.1_M1024_per_rank_s0": "its process was killed by signal 9"}
+    )
     table = summary(tables.runs)
-    row = table[(table["strategy"] == "local") & (table["world_size"] == 1024) & (table["batch_norm"] == "per_rank")].iloc[0]
+    row = table[
+        (table["strategy"] == "local")
+        & (table["world_size"] == 1024)
+        & (table["batch_norm"] == "per_rank")
+    ].iloc[0]
     assert row["seeds"] == row["global_pairs"] == 2
     accuracy = tables.runs.set_index("run")["own_accuracy"]
-    pairs = [accuracy[f"local0.0_M1024_per_rank_s{seed}"] - accuracy[f"global_M1024_per_rank_s{seed}"] for seed in (0, 2)]
+    pairs = [
+        accuracy[f"local0.0_M1024_per_rank_s{seed}"] - accuracy[f"global_M1024_per_rank_s{seed}"]
+        for seed in (0, 2)
+    ]
     assert row["global_difference"] == pytest.approx(sum(pairs) / 2, abs=1e-12)
     text = report(tables, {"study": "invented", "description": ""})
     assert f"{bad}: the loss is not finite in epoch 2" in " ".join(text.split())
@@ -316,7 +389,10 @@ def test_the_report_says_what_was_found_and_what_was_not(study):
     assert "Batch norm per rank: local shuffle is below global shuffle at M = 256 (-" in text
     assert "no difference between the two is found at M = 16 (" in text
     assert "No batch norm: no difference between the two is found at M = 16 (" in text
-    assert "Batch norm per rank, M = 1024: partial local shuffle changes local shuffle's gap of -1" in text
+    assert (
+        "Batch norm per rank, M = 1024: partial local shuffle changes local shuffle's gap of -1"
+        in text
+    )
     verdict = text[text.index("Of these 9 comparisons") : text.index("half widths")]
     assert "better: " not in verdict
     assert "IS-Pair 0.7 at M = 1024" in verdict
@@ -335,13 +411,17 @@ def test_tables_are_read_back_as_they_were(study):
     result = folders.read(study)
     again = collect(result.meta["runs"], study / "runs", {})
     for name in ("runs", "epochs", "iterations", "importance"):
-        pd.testing.assert_frame_equal(getattr(result.tables, name), getattr(again, name), check_dtype=False)
+        pd.testing.assert_frame_equal(
+            getattr(result.tables, name), getattr(again, name), check_dtype=False
+        )
 
 
 def test_every_column_is_explained(study):
     about = json.loads((study / "columns.json").read_text(encoding="utf-8"))
     for name, columns in about.items():
-        table = pd.read_csv(study / name) if name.endswith(".csv") else pd.read_parquet(study / name)
+        table = (
+            pd.read_csv(study / name) if name.endswith(".csv") else pd.read_parquet(study / name)
+        )
         assert list(table.columns) == list(columns), name
         assert all(columns.values())
 

@@ -1,4 +1,5 @@
-"""Bad input: exit status 2, a message with the path of the key, what was given and what to do, and nothing written."""
+"""Bad input: exit status 2, a message with the path of the key, what was given and what to do, and
+nothing written."""
 
 import copy
 import importlib
@@ -17,7 +18,8 @@ from simshuffle.library import shipped
 from simshuffle.scenario import load_scenario
 
 REMEDY = re.compile(
-    r"Did you mean|Known:|Add|Write|Use|Give|Name|Put|Set|Save|See|Check|Correct|Indent|For example|Lower|Mark|Connect|Quote"
+    r"Did you mean|Known:|Add|Write|Use|Give|Name|Put|Set|Save|See|Check|Correct|Indent|For"
+    r" example|Lower|Mark|Connect|Quote"
 )
 
 
@@ -43,7 +45,8 @@ def changed(key, value):
 
 @pytest.fixture
 def refused(tmp_path, monkeypatch, capsys):
-    """Runs the command line in an empty folder with some files; returns the message of the refusal."""
+    """Runs the command line in an empty folder with some files; returns the message of the
+    refusal."""
 
     def call(arguments, files=None):
         monkeypatch.chdir(tmp_path)
@@ -74,7 +77,12 @@ def assert_helpful(message, key, given, *more):
 
 
 BY_SET = {
-    "unknown key": ("workload.local_batchsize=32", "workload.local_batchsize", "32", "'local_batch_size'"),
+    "unknown key": (
+        "workload.local_batchsize=32",
+        "workload.local_batchsize",
+        "32",
+        "'local_batch_size'",
+    ),
     "unknown key at the top": ("wrold_size=32", "wrold_size", "32", "'world_size'"),
     "unknown key of a strategy": (
         "workload.exchange=partial_local_shuffle:exchange_frac=0.1",
@@ -82,38 +90,151 @@ BY_SET = {
         "0.1",
         "'exchange_fraction'",
     ),
-    "unknown key of a topology": ("cluster.topology.rack=3", "cluster.topology.rack", "3", "'racks'"),
-    "unit missing": ("cluster.ssd.capacity=100", "cluster.ssd.capacity", "got 100", "has no unit", "TB"),
-    "unit missing in quotes": ("cluster.ssd.capacity='100'", "cluster.ssd.capacity", "got '100'", "has no unit"),
-    "unit of the wrong kind": ("cluster.ssd.capacity=100 GB/s", "cluster.ssd.capacity", "got '100 GB/s'", "another kind"),
-    "unit unknown": ("cluster.ssd.read_bandwidth=3 GBps", "cluster.ssd.read_bandwidth", "got '3 GBps'", "GB/s"),
-    "bandwidth of zero": ("cluster.ssd.read_bandwidth=0 GB/s", "cluster.ssd.read_bandwidth", "got '0 GB/s'", "greater than 0"),
-    "bandwidth of the links of zero": ("cluster.topology.link_bandwidth=0 B/s", "cluster.topology.link_bandwidth", "got '0 B/s'"),
-    "negative size": ("workload.model.gradient_size=-5 MB", "workload.model.gradient_size", "got '-5 MB'", "greater than 0"),
-    "negative time": ("cluster.ssd.latency=-1 us", "cluster.ssd.latency", "got '-1 us'", "equal to 0"),
-    "size that is not a number": ("workload.model.gradient_size=nan B", "workload.model.gradient_size", "got 'nan B'", "not a number"),
-    "size that is infinite": ("workload.model.gradient_size=1e400 B", "workload.model.gradient_size", "got '1e400 B'"),
-    "size beyond all measure": ("workload.model.gradient_size=1e999999 GB", "workload.model.gradient_size", "got '1e999999 GB'"),
-    "Q above 1": ("workload.exchange=partial_local_shuffle:exchange_fraction=1.5", "workload.exchange.exchange_fraction", "got 1.5"),
-    "Q below 0": ("workload.exchange=partial_local_shuffle:exchange_fraction=-0.1", "workload.exchange.exchange_fraction", "got -0.1"),
+    "unknown key of a topology": (
+        "cluster.topology.rack=3",
+        "cluster.topology.rack",
+        "3",
+        "'racks'",
+    ),
+    "unit missing": (
+        "cluster.ssd.capacity=100",
+        "cluster.ssd.capacity",
+        "got 100",
+        "has no unit",
+        "TB",
+    ),
+    "unit missing in quotes": (
+        "cluster.ssd.capacity='100'",
+        "cluster.ssd.capacity",
+        "got '100'",
+        "has no unit",
+    ),
+    "unit of the wrong kind": (
+        "cluster.ssd.capacity=100 GB/s",
+        "cluster.ssd.capacity",
+        "got '100 GB/s'",
+        "another kind",
+    ),
+    "unit unknown": (
+        "cluster.ssd.read_bandwidth=3 GBps",
+        "cluster.ssd.read_bandwidth",
+        "got '3 GBps'",
+        "GB/s",
+    ),
+    "bandwidth of zero": (
+        "cluster.ssd.read_bandwidth=0 GB/s",
+        "cluster.ssd.read_bandwidth",
+        "got '0 GB/s'",
+        "greater than 0",
+    ),
+    "bandwidth of the links of zero": (
+        "cluster.topology.link_bandwidth=0 B/s",
+        "cluster.topology.link_bandwidth",
+        "got '0 B/s'",
+    ),
+    "negative size": (
+        "workload.model.gradient_size=-5 MB",
+        "workload.model.gradient_size",
+        "got '-5 MB'",
+        "greater than 0",
+    ),
+    "negative time": (
+        "cluster.ssd.latency=-1 us",
+        "cluster.ssd.latency",
+        "got '-1 us'",
+        "equal to 0",
+    ),
+    "size that is not a number": (
+        "workload.model.gradient_size=nan B",
+        "workload.model.gradient_size",
+        "got 'nan B'",
+        "not a number",
+    ),
+    "size that is infinite": (
+        "workload.model.gradient_size=1e400 B",
+        "workload.model.gradient_size",
+        "got '1e400 B'",
+    ),
+    "size beyond all measure": (
+        "workload.model.gradient_size=1e999999 GB",
+        "workload.model.gradient_size",
+        "got '1e999999 GB'",
+    ),
+    "Q above 1": (
+        "workload.exchange=partial_local_shuffle:exchange_fraction=1.5",
+        "workload.exchange.exchange_fraction",
+        "got 1.5",
+    ),
+    "Q below 0": (
+        "workload.exchange=partial_local_shuffle:exchange_fraction=-0.1",
+        "workload.exchange.exchange_fraction",
+        "got -0.1",
+    ),
     "Q that is not a number": (
         "workload.exchange=partial_local_shuffle:exchange_fraction=.nan",
         "workload.exchange.exchange_fraction",
         "nan",
     ),
-    "Q beyond all measure": (f"workload.exchange.exchange_fraction=1{'0' * 400}", "workload.exchange.exchange_fraction", "got 1000"),
-    "Q missing": ("workload.exchange=partial_local_shuffle", "workload.exchange.exchange_fraction", "is required"),
-    "strategy that is not YAML": ("workload.exchange='partial_local_shuffle:exchange_fraction=['", "workload.exchange", "["),
-    "strategy with a key below a value": ("workload.exchange=partial_local_shuffle:a=1,a.b=2", "workload.exchange", "a"),
-    "unknown strategy": ("workload.exchange=partial_shuffle", "workload.exchange.kind", "'partial_shuffle'", "'partial_local_shuffle'"),
+    "Q beyond all measure": (
+        f"workload.exchange.exchange_fraction=1{'0' * 400}",
+        "workload.exchange.exchange_fraction",
+        "got 1000",
+    ),
+    "Q missing": (
+        "workload.exchange=partial_local_shuffle",
+        "workload.exchange.exchange_fraction",
+        "is required",
+    ),
+    "strategy that is not YAML": (
+        "workload.exchange='partial_local_shuffle:exchange_fraction=['",
+        "workload.exchange",
+        "[",
+    ),
+    "strategy with a key below a value": (
+        "workload.exchange=partial_local_shuffle:a=1,a.b=2",
+        "workload.exchange",
+        "a",
+    ),
+    "unknown strategy": (
+        "workload.exchange=partial_shuffle",
+        "workload.exchange.kind",
+        "'partial_shuffle'",
+        "'partial_local_shuffle'",
+    ),
     "unknown model": ("workload.model=resnet5", "workload.model", "'resnet5'", "'resnet50'"),
-    "unknown data set": ("workload.dataset=imagenet1", "workload.dataset", "'imagenet1'", "'imagenet1k'"),
+    "unknown data set": (
+        "workload.dataset=imagenet1",
+        "workload.dataset",
+        "'imagenet1'",
+        "'imagenet1k'",
+    ),
     "unknown cluster": ("cluster=abcd", "cluster", "'abcd'", "'abci'"),
-    "cluster of an unknown user": ("cluster=~nobody-of-that-name/x.yaml", "cluster", "nobody-of-that-name"),
+    "cluster of an unknown user": (
+        "cluster=~nobody-of-that-name/x.yaml",
+        "cluster",
+        "nobody-of-that-name",
+    ),
     "cluster with too long a name": (f"cluster={'x' * 300}", "cluster", "xxx"),
-    "unknown accelerator": ("cluster.host.accelerator=tpu", "workload.model.accelerators", "'tpu'", "v100-sxm2-16gb"),
-    "more ranks than GPUs": ("world_size=5000", "world_size", "got 5000", "4352 GPUs", "1088 hosts", "at most 4352"),
-    "more ranks than samples": ("workload.dataset.num_samples=40", "world_size", "got 64", "40 samples"),
+    "unknown accelerator": (
+        "cluster.host.accelerator=tpu",
+        "workload.model.accelerators",
+        "'tpu'",
+        "v100-sxm2-16gb",
+    ),
+    "more ranks than GPUs": (
+        "world_size=5000",
+        "world_size",
+        "got 5000",
+        "4352 GPUs",
+        "1088 hosts",
+        "at most 4352",
+    ),
+    "more ranks than samples": (
+        "workload.dataset.num_samples=40",
+        "world_size",
+        "got 64",
+        "40 samples",
+    ),
     "ranks beyond all measure": (f"world_size=1{'0' * 400}", "world_size", "1000"),
     "ranks as text": ("world_size=many", "world_size", "got 'many'", "whole number"),
     "ranks as a fraction": ("world_size=8.0", "world_size", "got 8.0", "whole number"),
@@ -122,31 +243,54 @@ BY_SET = {
     "no epochs": ("epochs=0", "epochs", "got 0"),
     "negative seed": ("seed=-1", "seed", "got -1"),
     "truth value as text": (
-        "workload.exchange={kind: partial_local_shuffle, exchange_fraction: 0.1, schedule: {overlap: 'yes'}}",
+        (
+            "workload.exchange={kind: partial_local_shuffle, exchange_fraction: 0.1, schedule:"
+            " {overlap: 'yes'}}"
+        ),
         "workload.exchange.schedule.overlap",
         "got 'yes'",
         "true or false",
     ),
     "messages of no samples": (
-        "workload.exchange={kind: partial_local_shuffle, exchange_fraction: 0.1, schedule: {samples_per_message: 0}}",
+        (
+            "workload.exchange={kind: partial_local_shuffle, exchange_fraction: 0.1, schedule:"
+            " {samples_per_message: 0}}"
+        ),
         "workload.exchange.schedule.samples_per_message",
         "got 0",
     ),
-    "more rings than HCAs": ("workload.allreduce.rings=3", "workload.allreduce.rings", "got 3", "at most 2"),
+    "more rings than HCAs": (
+        "workload.allreduce.rings=3",
+        "workload.allreduce.rings",
+        "got 3",
+        "at most 2",
+    ),
     "more channels than HCAs": (
-        "workload.allreduce={kind: tree, channels: 3, intra_host_latency: 28 us, inter_host_latency: 50 us,"
-        " intra_host_bus_bandwidth: 21 GB/s, inter_host_bus_bandwidth: 6 GB/s}",
+        (
+            "workload.allreduce={kind: tree, channels: 3, intra_host_latency: 28 us,"
+            " inter_host_latency: 50 us, intra_host_bus_bandwidth: 21 GB/s,"
+            " inter_host_bus_bandwidth: 6 GB/s}"
+        ),
         "workload.allreduce.channels",
         "got 3",
         "at most 2 channels",
     ),
-    "an allreduce that is not there": ("workload.allreduce.kind=hypercube", "workload.allreduce.kind", "got 'hypercube'", "'tree'"),
+    "an allreduce that is not there": (
+        "workload.allreduce.kind=hypercube",
+        "workload.allreduce.kind",
+        "got 'hypercube'",
+        "'tree'",
+    ),
     "HCAs that do not divide the GPUs": ("cluster.host.hcas=3", "cluster.host", "multiple of hcas"),
     "below a plain value": ("name.x=3", "name.x", "'quickstart'", "plain value"),
     "a mapping expected": ("network=fluid", "network", "got 'fluid'", "mapping"),
     "empty sweep": ("sweep={world_size: []}", "sweep.world_size", "none"),
     "wrong value in a sweep": ("sweep={world_size: [8, many]}", "world_size", "got 'many'"),
-    "Q above 1 in a sweep": ("sweep={workload.exchange.exchange_fraction: [0.1, 1.5]}", "workload.exchange.exchange_fraction", "got 1.5"),
+    "Q above 1 in a sweep": (
+        "sweep={workload.exchange.exchange_fraction: [0.1, 1.5]}",
+        "workload.exchange.exchange_fraction",
+        "got 1.5",
+    ),
     "unknown key in a sweep": ("sweep={wrld_size: [8]}", "wrld_size", "got 8", "'world_size'"),
     "a sweep of sweeps": ("sweep={sweep: [{world_size: [1, 2]}]}", "sweep", "a mapping"),
 }
@@ -159,32 +303,62 @@ def test_a_value_that_is_not_valid_is_refused_by_name(case, refused):
 
 
 def test_check_refuses_what_run_refuses_with_the_same_words(refused):
-    for assignment in ("world_size=5000", "cluster.ssd.capacity=100", "sweep={world_size: [8, many]}"):
+    for assignment in (
+        "world_size=5000",
+        "cluster.ssd.capacity=100",
+        "sweep={world_size: [8, many]}",
+    ):
         arguments = ["quickstart", "--set", assignment]
         assert refused(["check", *arguments]) == refused(["run", *arguments])
 
 
 def test_the_wrong_value_is_found_in_a_file_too(refused):
-    message = refused(["run", "s.yaml"], {"s.yaml": yaml.safe_dump(changed("workload.allreduce.inter_host_latency", 5))})
+    message = refused(
+        ["run", "s.yaml"],
+        {"s.yaml": yaml.safe_dump(changed("workload.allreduce.inter_host_latency", 5))},
+    )
     assert "s.yaml" in message
-    assert_helpful(message, "workload.allreduce.inter_host_latency", "got 5", "has no unit", "'1.5 ms'")
+    assert_helpful(
+        message, "workload.allreduce.inter_host_latency", "got 5", "has no unit", "'1.5 ms'"
+    )
 
 
 def test_a_data_set_that_does_not_fit_is_refused_with_the_numbers(refused):
-    arguments = ["--set", "workload.exchange=global_shuffle:source=ssd", "--set", "cluster.ssd.capacity=100 GB"]
+    arguments = [
+        "--set",
+        "workload.exchange=global_shuffle:source=ssd",
+        "--set",
+        "cluster.ssd.capacity=100 GB",
+    ]
     message = refused(["run", "abci-imagenet1k", *arguments])
     # 1,281,167 samples of 110 kB, 512 hosts with 4 GPUs
-    assert_helpful(message, "workload.exchange", "140.9 GB", "100 GB", "40.93 GB", "512 hosts", "global_shuffle:source=pfs")
+    assert_helpful(
+        message,
+        "workload.exchange",
+        "140.9 GB",
+        "100 GB",
+        "40.93 GB",
+        "512 hosts",
+        "global_shuffle:source=pfs",
+    )
 
 
 def test_a_shard_that_does_not_fit_counts_what_is_received(refused):
     # 4 ranks of 8 a host: half of 65,000 x 30,769 B is 1 GB, and a tenth more
     setting = ["--set", "world_size=8", "--set", "cluster.ssd.capacity=1.05 GB"]
-    message = refused(["run", "quickstart", *setting, "--set", "workload.exchange=partial_local_shuffle:exchange_fraction=0.1"])
+    message = refused(
+        [
+            "run",
+            "quickstart",
+            *setting,
+            "--set",
+            "workload.exchange=partial_local_shuffle:exchange_fraction=0.1",
+        ]
+    )
     assert_helpful(message, "workload.exchange", "1.1 GB", "1.05 GB")
 
 
-# ---------------------------------------------------------------------------------------------------------------- custom topologies
+# -------------------------------------------------------------------------------- custom topologies
 
 
 def network():
@@ -197,11 +371,17 @@ def network():
 
 
 def files_of(graph, **topology):
-    cluster = yaml.safe_load((shipped("topologies") / "small-fat-tree.yaml").read_text(encoding="utf-8"))
+    cluster = yaml.safe_load(
+        (shipped("topologies") / "small-fat-tree.yaml").read_text(encoding="utf-8")
+    )
     cluster["topology"] = {"kind": "custom", "path": "net.json", **topology}
     values = changed("cluster", cluster)
     values["world_size"] = 2
-    content = graph if isinstance(graph, str | bytes) else json.dumps(nx.node_link_data(graph, edges="links"))
+    content = (
+        graph
+        if isinstance(graph, str | bytes)
+        else json.dumps(nx.node_link_data(graph, edges="links"))
+    )
     return {"s.yaml": yaml.safe_dump(values), "net.json": content}
 
 
@@ -265,14 +445,27 @@ def test_the_custom_topology_that_the_others_are_made_from_is_valid(tmp_path, mo
 @pytest.mark.parametrize("case", SPOILED)
 def test_a_custom_topology_that_is_no_network_is_refused(case, refused):
     message = refused(["check", "s.yaml"], files_of(spoiled(case)))
-    expected = [text.replace("s-h1", "h1-s") if "s-h1" in text and text not in message else text for text in SPOILED[case]]
+    expected = [
+        text.replace("s-h1", "h1-s") if "s-h1" in text and text not in message else text
+        for text in SPOILED[case]
+    ]
     assert all(text in message for text in expected), message
-    assert "cluster.topology" in message  # the key of the scenario that has to change, or whose file has to
+    # the key of the scenario that has to change, or whose file has to
+    assert "cluster.topology" in message
 
 
 @pytest.mark.parametrize(
     "content",
-    ["", "no JSON", "[1, 2]", "{}", '{"nodes": 3, "links": []}', b"\xff\xfe\x00", "null", "[" * 5000],
+    [
+        "",
+        "no JSON",
+        "[1, 2]",
+        "{}",
+        '{"nodes": 3, "links": []}',
+        b"\xff\xfe\x00",
+        "null",
+        "[" * 5000,
+    ],
     ids=["empty", "text", "list", "empty mapping", "nodes as a number", "binary", "null", "deep"],
 )
 def test_a_custom_topology_of_another_format_is_refused(content, refused):
@@ -288,7 +481,9 @@ def test_a_custom_topology_that_is_missing_is_refused(refused):
     assert "relative to the scenario" in message
 
 
-@pytest.mark.parametrize("path", ["x" * 300, "a\0b", ""], ids=["too long", "with a zero byte", "empty"])
+@pytest.mark.parametrize(
+    "path", ["x" * 300, "a\0b", ""], ids=["too long", "with a zero byte", "empty"]
+)
 def test_a_custom_topology_with_an_impossible_path_is_refused(path, refused):
     refused(["check", "s.yaml"], files_of(network(), path=path))
 
@@ -297,10 +492,15 @@ def test_a_custom_topology_with_fewer_links_than_hcas_is_refused(refused):
     files = files_of(network())
     values = yaml.safe_load(files["s.yaml"])
     values["cluster"]["host"] |= {"gpus": 2, "hcas": 2}
-    assert_helpful(refused(["check", "s.yaml"], {**files, "s.yaml": yaml.safe_dump(values)}), "cluster.host.hcas", "2 HCAs", "Lower")
+    assert_helpful(
+        refused(["check", "s.yaml"], {**files, "s.yaml": yaml.safe_dump(values)}),
+        "cluster.host.hcas",
+        "2 HCAs",
+        "Lower",
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- files
+# -------------------------------------------------------------------------------------------- files
 
 FILES = {
     "no YAML": ("name: [a\nb: }", ("line 2", "must be YAML")),
@@ -317,7 +517,10 @@ FILES = {
     "a loop of anchors": ("name: &a {x: *a}\n", ("line 1",)),
     "an endless nesting": ("[" * 20000, ("must be YAML",)),
     "an impossible date": ("name: 2001-99-99\n", ("must be YAML", "month")),
-    "only a name": ("name: x\n", ("cluster: is required", "world_size: is required", "workload: is required", "Add it")),
+    "only a name": (
+        "name: x\n",
+        ("cluster: is required", "world_size: is required", "workload: is required", "Add it"),
+    ),
 }
 
 
@@ -330,10 +533,15 @@ def test_a_file_that_is_no_scenario_is_refused(case, refused):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "a: 1\n---\nb: 2\n", "- a\n", "5\n", "[" * 20000], ids=["empty", "two documents", "list", "number", "deep"]
+    "content",
+    ["", "a: 1\n---\nb: 2\n", "- a\n", "5\n", "[" * 20000],
+    ids=["empty", "two documents", "list", "number", "deep"],
 )
 def test_a_cluster_file_that_is_no_cluster_is_refused(content, refused):
-    message = refused(["run", "s.yaml"], {"s.yaml": yaml.safe_dump(changed("cluster", "./c.yaml")), "c.yaml": content})
+    message = refused(
+        ["run", "s.yaml"],
+        {"s.yaml": yaml.safe_dump(changed("cluster", "./c.yaml")), "c.yaml": content},
+    )
     assert "cluster:" in message
 
 
@@ -348,13 +556,19 @@ def test_a_key_written_twice_is_refused_with_both_lines(refused):
 
 
 def test_a_key_written_twice_is_refused_deep_inside(refused):
-    message = refused(["run", "s.yaml"], {"s.yaml": "workload:\n  loader:\n    workers: 1\n    workers: 2\n"})
+    message = refused(
+        ["run", "s.yaml"], {"s.yaml": "workload:\n  loader:\n    workers: 1\n    workers: 2\n"}
+    )
     assert "'workers' is written twice (line 3 and here)" in message
 
 
 @pytest.mark.parametrize(
     "tag",
-    ["!!python/object/apply:os.system ['echo > executed']", "!!python/name:os.system", "!!python/object/new:os.system ['echo > executed']"],
+    [
+        "!!python/object/apply:os.system ['echo > executed']",
+        "!!python/name:os.system",
+        "!!python/object/new:os.system ['echo > executed']",
+    ],
 )
 def test_a_file_that_wants_to_be_executed_is_refused_and_not_executed(tag, refused, tmp_path):
     for number, files in enumerate(
@@ -369,7 +583,9 @@ def test_a_file_that_wants_to_be_executed_is_refused_and_not_executed(tag, refus
 
 
 def test_a_value_of_the_command_line_that_wants_to_be_executed_is_not(refused, tmp_path):
-    message = refused(["run", "quickstart", "--set", "name=!!python/object/apply:os.system ['echo > executed']"])
+    message = refused(
+        ["run", "quickstart", "--set", "name=!!python/object/apply:os.system ['echo > executed']"]
+    )
     assert_helpful(message, "--set name", "os.system")
     assert not (tmp_path / "executed").exists()
 
@@ -379,7 +595,14 @@ def test_several_problems_of_a_file_are_listed_at_once(refused):
     values["workload"] |= {"local_batch_size": -1, "model": "resnet5", "dataset": 3}
     values["workload"]["allreduce"]["inter_host_latency"] = "5 GB"
     message = refused(["run", "s.yaml"], {"s.yaml": yaml.safe_dump(values)})
-    keys = ["epochs", "sed", "world_size", "workload.local_batch_size", "workload.model", "workload.dataset"]
+    keys = [
+        "epochs",
+        "sed",
+        "world_size",
+        "workload.local_batch_size",
+        "workload.model",
+        "workload.dataset",
+    ]
     for key in [*keys, "workload.allreduce.inter_host_latency"]:
         assert f"  - {key}: " in message
     assert message.splitlines()[0] == "s.yaml: 7 problems"
@@ -394,7 +617,10 @@ def test_problems_of_what_the_values_mean_are_listed_beside_those_of_their_form(
 
 
 def test_the_problems_of_several_files_say_which_file_they_are_in(refused):
-    files = {"a.yaml": yaml.safe_dump(base() | {"epochs": 0}), "b.yaml": yaml.safe_dump(base() | {"seed": -1})}
+    files = {
+        "a.yaml": yaml.safe_dump(base() | {"epochs": 0}),
+        "b.yaml": yaml.safe_dump(base() | {"seed": -1}),
+    }
     lines = refused(["run", "a.yaml", "b.yaml", "nowhere.yaml"], files).splitlines()
     text = "\n".join(lines)
     for name, key in (("a.yaml", "epochs:"), ("b.yaml", "seed:")):
@@ -412,7 +638,7 @@ def test_unknown_scenarios_are_named_without_empty_headings(refused):
     assert "'nothing'" in message
 
 
-# ---------------------------------------------------------------------------------------------------------------------- command line
+# ------------------------------------------------------------------------------------- command line
 
 
 @pytest.mark.parametrize("verb", ["run", "check"])
@@ -449,10 +675,16 @@ def test_a_scenario_that_does_not_exist_is_refused(reference, texts, verb, refus
 
 @pytest.mark.parametrize("text", ["world_size", "=3", " =3", ""])
 def test_set_without_a_key_and_an_equals_sign_is_refused(text, refused):
-    assert_helpful(refused(["run", "quickstart", "--set", text]), "--set", repr(text), "KEY.PATH=VALUE")
+    assert_helpful(
+        refused(["run", "quickstart", "--set", text]), "--set", repr(text), "KEY.PATH=VALUE"
+    )
 
 
-@pytest.mark.parametrize("value", ["[1", "{a: ", "2001-99-99", "!!float x", "[" * 20000], ids=["list", "mapping", "date", "tag", "deep"])
+@pytest.mark.parametrize(
+    "value",
+    ["[1", "{a: ", "2001-99-99", "!!float x", "[" * 20000],
+    ids=["list", "mapping", "date", "tag", "deep"],
+)
 def test_set_with_a_value_that_is_not_yaml_is_refused(value, refused):
     message = refused(["run", "quickstart", "--set", f"seed={value}"])
     assert "--set seed: the value must be plain YAML" in message
@@ -486,11 +718,22 @@ def test_no_arguments_show_the_verbs(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_result_folder_that_holds_something_else_is_refused_before_anything_is_simulated(refused, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("simshuffle.experiment"), "run", lambda *_: pytest.fail("it was simulated"))
+def test_a_result_folder_that_holds_something_else_is_refused_before_anything_is_simulated(
+    refused, monkeypatch
+):
+    monkeypatch.setattr(
+        importlib.import_module("simshuffle.experiment"),
+        "run",
+        lambda *_: pytest.fail("it was simulated"),
+    )
     message = refused(["run", "quickstart", "--out", "taken"], {"taken": "a file"})
     assert_helpful(message, "--out", "taken", "is not a folder")
-    assert_helpful(refused(["run", "quickstart", "--out", "."], {"x": "a file"}), "--out", ".", "the working directory")
+    assert_helpful(
+        refused(["run", "quickstart", "--out", "."], {"x": "a file"}),
+        "--out",
+        ".",
+        "the working directory",
+    )
 
 
 def test_force_does_not_remove_what_is_no_result(tmp_path, monkeypatch, capsys):
@@ -503,15 +746,40 @@ def test_force_does_not_remove_what_is_no_result(tmp_path, monkeypatch, capsys):
     assert chapter.read_text() == "years of work"
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ fuzz
+# --------------------------------------------------------------------------------------------- fuzz
 
-_words = ["name", "cluster", "world_size", "workload", "sweep", "kind", "topology", "path", "custom", "abci", "local_shuffle", "1 B", "0.1"]
+_words = [
+    "name",
+    "cluster",
+    "world_size",
+    "workload",
+    "sweep",
+    "kind",
+    "topology",
+    "path",
+    "custom",
+    "abci",
+    "local_shuffle",
+    "1 B",
+    "0.1",
+]
 text = st.sampled_from(_words) | st.text(max_size=8)
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 70), st.floats(), text, st.dates(), st.binary(max_size=4), st.sampled_from([10**30, 10**400])
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 70),
+    st.floats(),
+    text,
+    st.dates(),
+    st.binary(max_size=4),
+    st.sampled_from([10**30, 10**400]),
 )
 keys = text | st.integers(0, 3) | st.none() | st.booleans()
-anything = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4), max_leaves=12)
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=12,
+)
 
 
 def assert_loads_or_refuses(values, tmp_path_factory):
@@ -543,7 +811,9 @@ def leaves(values, path=()):
 
 
 WRITTEN = base()
-RESOLVED = load_scenario("abci-imagenet1k", {"cluster": "small-fat-tree", "world_size": 8, "workload.allreduce.rings": 1}).to_dict()
+RESOLVED = load_scenario(
+    "abci-imagenet1k", {"cluster": "small-fat-tree", "world_size": 8, "workload.allreduce.rings": 1}
+).to_dict()
 # the size of a network is built as it is asked for, so only small numbers there
 SIZES = {"levels", "arity", "hosts", "links_per_switch", "gpus", "hcas"}
 
@@ -570,11 +840,15 @@ def test_a_scenario_with_one_key_changed_at_random_is_a_scenario_or_refused(tmp_
 
 @settings(max_examples=100)
 @given(data=st.data())
-def test_a_resolved_scenario_with_one_key_changed_at_random_is_a_scenario_or_refused(tmp_path_factory, data):
+def test_a_resolved_scenario_with_one_key_changed_at_random_is_a_scenario_or_refused(
+    tmp_path_factory, data
+):
     assert_mutation_loads_or_refuses(RESOLVED, data, tmp_path_factory)
 
 
-@pytest.mark.parametrize("value", [None, {}, "~nobody-of-that-name/y", 10**400, -1], ids=lambda v: repr(v)[:30])
+@pytest.mark.parametrize(
+    "value", [None, {}, "~nobody-of-that-name/y", 10**400, -1], ids=lambda v: repr(v)[:30]
+)
 def test_every_key_refuses_or_takes_what_it_was_not_made_for(value, tmp_path):
     broken = {}
     for path in leaves(RESOLVED):

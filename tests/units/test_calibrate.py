@@ -38,7 +38,14 @@ KINDS = {
     "mdtest-32-tasks.txt": "mdtest",
     "epochs-vgg16.csv": "epochs",
 }
-FILES = {"calibration.yaml", "measurements.csv", "residuals.csv", "residuals.png", "residuals.pdf", "meta.json"}
+FILES = {
+    "calibration.yaml",
+    "measurements.csv",
+    "residuals.csv",
+    "residuals.png",
+    "residuals.pdf",
+    "meta.json",
+}
 INTRA = "workload.allreduce.intra_host_bus_bandwidth"
 INTER = "workload.allreduce.inter_host_bus_bandwidth"
 
@@ -60,11 +67,15 @@ def refused(path, **arguments):
     """The text of the error, which names the file."""
     with pytest.raises(InputError) as error:
         calibrate(path, **arguments)
-    assert Path(path).name in str(error.value) or "command line" in str(error.value) or "log" in str(error.value)
+    assert (
+        Path(path).name in str(error.value)
+        or "command line" in str(error.value)
+        or "log" in str(error.value)
+    )
     return str(error.value)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- the formats
+# -------------------------------------------------------------------------------------- the formats
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -95,7 +106,10 @@ def test_nccl_tests_times_are_microseconds_and_both_halves_are_read():
 
 
 def test_the_json_of_nccl_tests_says_the_same_as_its_table():
-    text, document = (rows_of(name).drop(columns=["source", "line"]) for name in ("nccl-2-hosts.txt", "nccl-2-hosts.json"))
+    text, document = (
+        rows_of(name).drop(columns=["source", "line"])
+        for name in ("nccl-2-hosts.txt", "nccl-2-hosts.json")
+    )
     pd.testing.assert_frame_equal(text, document, rtol=1e-3)
 
 
@@ -116,7 +130,9 @@ def test_nccl_output_with_prefixes_and_log_lines_is_read(tmp_path):
 
 
 def test_all_to_all_of_nccl_tests_is_for_each_pair(tmp_path):
-    path = changed(tmp_path, "nccl-2-hosts.txt", "starting: all_reduce_perf", "starting: alltoall_perf")
+    path = changed(
+        tmp_path, "nccl-2-hosts.txt", "starting: all_reduce_perf", "starting: alltoall_perf"
+    )
     table = read_files([path], None, None, None)
     assert set(table["operation"]) == {"all_to_all"}
     assert table["nbytes"].max() == 2147483648 / 16
@@ -169,7 +185,9 @@ def test_mdtest_spreads_are_of_the_repetitions():
 def test_mdtest_with_colons_and_phases_that_were_not_run(tmp_path):
     text = (DATA / "mdtest-32-tasks.txt").read_text(encoding="utf-8")
     text = (
-        text.replace("File read   ", "File read  :").replace("128146.317", "     0.000").replace("129520.706     126169.557", "0.000 0.000")
+        text.replace("File read   ", "File read  :")
+        .replace("128146.317", "     0.000")
+        .replace("129520.706     126169.557", "0.000 0.000")
     )
     path = tmp_path / "mdtest.txt"
     path.write_text(text, encoding="utf-8")
@@ -178,29 +196,62 @@ def test_mdtest_with_colons_and_phases_that_were_not_run(tmp_path):
 
 def test_an_epoch_log_may_say_its_hosts(tmp_path):
     path = tmp_path / "log.csv"
-    path.write_text("model,gpus,local_batch_size,epoch,iterations,epoch_s,hosts\na,8,32,1,10,5.0,4\n", encoding="utf-8")
+    path.write_text(
+        "model,gpus,local_batch_size,epoch,iterations,epoch_s,hosts\na,8,32,1,10,5.0,4\n",
+        encoding="utf-8",
+    )
     table = read_files([path], None, None, None)
     assert (table["hosts"][0], table["seconds"][0]) == (4, 0.5)
 
 
-# --------------------------------------------------------------------------------------------------------------------------- bad files
+# ---------------------------------------------------------------------------------------- bad files
 
 BAD = {
     "cut row": ("nccl-2-hosts.txt", "-1   177.00", "177.00", "line 29", "13 columns"),
-    "not a number": ("nccl-2-hosts.txt", "1048576        262144", "1o48576        262144", "line 29", "size (B)"),
+    "not a number": (
+        "nccl-2-hosts.txt",
+        "1048576        262144",
+        "1o48576        262144",
+        "line 29",
+        "size (B)",
+    ),
     "no time": ("nccl-2-hosts.txt", "  177.00", "    0.00", "line 29", "greater than 0"),
     "wrong values": ("nccl-2-hosts.txt", "11.11       0", "11.11       7", "line 29", "#wrong"),
-    "another collective": ("nccl-2-hosts.txt", "starting: all_reduce_perf", "starting: broadcast_perf", "line 26", "all_reduce_perf"),
+    "another collective": (
+        "nccl-2-hosts.txt",
+        "starting: all_reduce_perf",
+        "starting: broadcast_perf",
+        "line 26",
+        "all_reduce_perf",
+    ),
     "half a document": ("nccl-2-hosts.json", '"results":', '"results', "line 1", "JSON"),
-    "wrong in json": ("nccl-2-hosts.json", '"nwrong":0.0', '"nwrong":2.0', "result 1", "no wrong values"),
+    "wrong in json": (
+        "nccl-2-hosts.json",
+        '"nwrong":0.0',
+        '"nwrong":2.0',
+        "result 1",
+        "no wrong values",
+    ),
     "unit": ("osu-bw.txt", "Bandwidth (MB/s)", "Bandwidth (GiB/s)", "line 2", "MB/s"),
-    "test": ("osu-bw.txt", "OSU MPI Bandwidth Test", "OSU MPI Bi-Directional Bandwidth Test", "line 1", "osu_bw"),
+    "test": (
+        "osu-bw.txt",
+        "OSU MPI Bandwidth Test",
+        "OSU MPI Bi-Directional Bandwidth Test",
+        "line 1",
+        "osu_bw",
+    ),
     "columns": ("osu-latency.txt", "\n1024 ", "\n1024 3 ", "line 15", "a size and 1 value"),
     "negative": ("osu-latency.txt", "\n1024     ", "\n-1024    ", "line 15", "at least 0"),
     "no tasks": ("ior-1-hosts.txt", "tasks               : 4", "", "line 32", "tasks"),
     "bandwidth": ("ior-1-hosts.txt", "read      1", "read      x1", "line 33", "bw(MiB/s)"),
     "short row": ("ior-1-hosts.txt", "read      1", "read    7 1", "line 33", "11 columns"),
-    "no head": ("mdtest-32-tasks.txt", "was launched with", "was started with", "line 14", "was launched with"),
+    "no head": (
+        "mdtest-32-tasks.txt",
+        "was launched with",
+        "was started with",
+        "line 14",
+        "was launched with",
+    ),
     "mean": ("mdtest-32-tasks.txt", "19202.217", "92022.170", "line 15", "between Min and Max"),
     "three values": ("mdtest-32-tasks.txt", " 546.378", "", "line 15", "Std Dev"),
     "column": ("epochs-vgg16.csv", "epoch_s", "seconds", "line 1", "epoch_s"),
@@ -243,7 +294,9 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path):
     assert "must not exceed" in refused(DATA / "osu-allreduce.txt", ranks=8, hosts=9)
     assert "catalog" in refused(changed(tmp_path, "epochs-vgg16.csv", "vgg16,", "mine,", 99))
     assert "log" in refused(DATA / "epochs-vgg16.csv", models=["resnet50=resnet50"])
-    assert "several accelerators" in refused(DATA / "epochs-vgg16.csv", models={"vgg16": "resnet50"})
+    assert "several accelerators" in refused(
+        DATA / "epochs-vgg16.csv", models={"vgg16": "resnet50"}
+    )
     with pytest.raises(InputError, match="different names"):
         calibrate([DATA / "osu-bw.txt", changed(tmp_path, "osu-bw.txt", "v5.9", "v5.8")])
     with pytest.raises(InputError, match="two tools"):
@@ -261,7 +314,12 @@ def test_no_change_of_a_file_makes_a_traceback(data, tmp_path_factory):
         at = data.draw(st.integers(0, len(raw) - 1))
         size = data.draw(st.integers(0, 30))
         piece = data.draw(
-            st.one_of(st.binary(max_size=6), st.sampled_from([b"", b"nan", b"-1", b"1e999", b"0", b"9" * 30, b"\n", b" ", b"inf"]))
+            st.one_of(
+                st.binary(max_size=6),
+                st.sampled_from(
+                    [b"", b"nan", b"-1", b"1e999", b"0", b"9" * 30, b"\n", b" ", b"inf"]
+                ),
+            )
         )
         raw[at : at + size] = piece
         if not raw:
@@ -278,13 +336,23 @@ def test_no_change_of_a_file_makes_a_traceback(data, tmp_path_factory):
         yaml.safe_load(result.to_yaml())
 
 
-# --------------------------------------------------------------------------------------------------------------------------- the result
+# --------------------------------------------------------------------------------------- the result
 
 
 @pytest.fixture(scope="module")
 def measured():
     """A calibration of one host, of messages, and of files."""
-    return calibrate([DATA / n for n in ("nccl-1-host.txt", "osu-latency.txt", "mdtest-1-tasks.txt", "mdtest-128-tasks.txt")])
+    return calibrate(
+        [
+            DATA / n
+            for n in (
+                "nccl-1-host.txt",
+                "osu-latency.txt",
+                "mdtest-1-tasks.txt",
+                "mdtest-128-tasks.txt",
+            )
+        ]
+    )
 
 
 def test_values_and_intervals(measured):
@@ -306,20 +374,28 @@ def test_values_and_intervals(measured):
 def test_a_curve_is_written_where_one_bandwidth_does_not_fit():
     result = calibrate(DATA / "nccl-2-hosts.txt")
     points = yaml.safe_load(result.to_yaml())["values"][INTER]["points"]
-    # busbw of the ABCI user guide: 97.26 GB/s at 128 MiB, 105.46 at 2 GiB; the latency is taken out of them here
+    # busbw of the ABCI user guide: 97.26 GB/s at 128 MiB, 105.46 at 2 GiB; the latency is taken out
+    # of them here
     assert points["134.22 MB"] == "98.277 GB/s" or points["134.22 MB"].startswith(("97.", "98."))
     assert points["2.1475 GB"].startswith(("105.", "106."))
 
 
 def test_a_published_epoch_log():
-    """VGG-16 on ABCI (github.com/ankahira/paraDL): 262 ms an iteration on one GPU, 6.1 and 6.5 GB/s on 2 and 4 hosts, 19 GB/s in one."""
+    """VGG-16 on ABCI (github.com/ankahira/paraDL): 262 ms an iteration on one GPU, 6.1 and 6.5 GB/s
+    on 2 and 4 hosts, 19 GB/s in one."""
     result = calibrate(DATA / "epochs-vgg16.csv", models={"vgg16": "vgg16_chainer"})
     values = {p.key: p for p in result.parameters}
-    assert values["vgg16_chainer: iteration on one GPU, median"].value == pytest.approx(0.2621, abs=2e-4)
-    assert values["workload.model.accelerators.v100-sxm2-16gb.forward"].value == pytest.approx(2.675e-3, rel=1e-3)
+    assert values["vgg16_chainer: iteration on one GPU, median"].value == pytest.approx(
+        0.2621, abs=2e-4
+    )
+    assert values["workload.model.accelerators.v100-sxm2-16gb.forward"].value == pytest.approx(
+        2.675e-3, rel=1e-3
+    )
     assert values[INTER].value == pytest.approx(6.3e9, rel=0.04)
     assert values[INTRA].value == pytest.approx(19.2e9, rel=0.02)
-    held_out = calibrate(DATA / "epochs-vgg16.csv", models=["vgg16=vgg16_chainer"], fit_up_to=8).residuals
+    held_out = calibrate(
+        DATA / "epochs-vgg16.csv", models=["vgg16=vgg16_chainer"], fit_up_to=8
+    ).residuals
     assert held_out.loc[~held_out["used"], "relative"].abs().max() < 0.03
 
 
@@ -328,7 +404,11 @@ def test_the_fragment_is_read_back(measured, tmp_path):
     path.write_text(measured.to_yaml(), encoding="utf-8")
     fragment = read_fragment(path)
     usable = [p for p in measured.parameters if p.usable]
-    assert [record.key for record in fragment.calibrated] == [p.key for p in usable] == list(fragment.values)
+    assert (
+        [record.key for record in fragment.calibrated]
+        == [p.key for p in usable]
+        == list(fragment.values)
+    )
     for record, parameter in zip(fragment.calibrated, usable, strict=True):
         assert record.confidence == 0.95
         assert {name: record.range(name) for name in record.over} == parameter.over
@@ -337,7 +417,17 @@ def test_the_fragment_is_read_back(measured, tmp_path):
 
 def test_the_same_files_give_the_same_folder(measured, tmp_path):
     measured.save(tmp_path / "a")
-    again = calibrate([DATA / n for n in ("nccl-1-host.txt", "osu-latency.txt", "mdtest-1-tasks.txt", "mdtest-128-tasks.txt")])
+    again = calibrate(
+        [
+            DATA / n
+            for n in (
+                "nccl-1-host.txt",
+                "osu-latency.txt",
+                "mdtest-1-tasks.txt",
+                "mdtest-128-tasks.txt",
+            )
+        ]
+    )
     again.save(tmp_path / "b")
     assert {path.name for path in (tmp_path / "a").iterdir()} == FILES
     for name in FILES:
@@ -349,7 +439,9 @@ def test_the_tables_have_their_columns(measured, tmp_path):
     assert list(pd.read_csv(folder / "measurements.csv").columns) == list(COLUMNS)
     residuals = pd.read_csv(folder / "residuals.csv")
     assert list(residuals.columns) == list(RESIDUAL_COLUMNS)
-    assert residuals["relative"].to_numpy() == pytest.approx((residuals["fitted"] / residuals["measured"] - 1).to_numpy())
+    assert residuals["relative"].to_numpy() == pytest.approx(
+        (residuals["fitted"] / residuals["measured"] - 1).to_numpy()
+    )
 
 
 def test_the_figure_fits_a_column_and_names_every_law(measured):
@@ -363,27 +455,46 @@ def test_the_figure_fits_a_column_and_names_every_law(measured):
 def test_several_models_get_files_of_their_own(tmp_path):
     path = tmp_path / "log.csv"
     lines = ["model,gpus,local_batch_size,epoch,iterations,epoch_s"]
-    lines += [f"{m},{p},32,{e},100,{20 + p}" for m in ("vgg16", "alexnet") for p in (1, 8) for e in range(1, 9)]
+    lines += [
+        f"{m},{p},32,{e},100,{20 + p}"
+        for m in ("vgg16", "alexnet")
+        for p in (1, 8)
+        for e in range(1, 9)
+    ]
     path.write_text("\n".join(lines), encoding="utf-8")
     fragments = calibrate(path).fragments()
-    assert set(fragments) == {"calibration.yaml", "calibration-vgg16.yaml", "calibration-alexnet.yaml"}
+    assert set(fragments) == {
+        "calibration.yaml",
+        "calibration-vgg16.yaml",
+        "calibration-alexnet.yaml",
+    }
     assert "accelerators" not in fragments["calibration.yaml"]
     assert "accelerators" in fragments["calibration-vgg16.yaml"]
 
 
 def test_an_entry_finds_its_model_in_the_log():
-    values = [p.model for p in calibrate(DATA / "epochs-vgg16.csv", models=["vgg16_chainer"]).parameters if p.usable and p.model]
+    values = [
+        p.model
+        for p in calibrate(DATA / "epochs-vgg16.csv", models=["vgg16_chainer"]).parameters
+        if p.usable and p.model
+    ]
     assert set(values) == {"vgg16_chainer"}
 
 
-# ------------------------------------------------------------------------------------------------------------------------- in a scenario
+# ------------------------------------------------------------------------------------ in a scenario
 
 
 @pytest.fixture
 def scenario(measured, tmp_path):
     """A scenario file that includes a fragment beside it."""
-    raw = yaml.safe_load((Path(__file__).parent.parent.parent / "scenarios" / "quickstart.yaml").read_text(encoding="utf-8"))
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(raw | {"include": "parts/calibration.yaml", "sweep": {}}), encoding="utf-8")
+    raw = yaml.safe_load(
+        (Path(__file__).parent.parent.parent / "scenarios" / "quickstart.yaml").read_text(
+            encoding="utf-8"
+        )
+    )
+    (tmp_path / "mine.yaml").write_text(
+        yaml.safe_dump(raw | {"include": "parts/calibration.yaml", "sweep": {}}), encoding="utf-8"
+    )
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "calibration.yaml").write_text(measured.to_yaml(), encoding="utf-8")
     return tmp_path / "mine.yaml"
@@ -414,7 +525,9 @@ def test_a_scenario_without_fragments_has_no_trace_of_them():
 
 def test_a_curve_over_hosts_is_kept(tmp_path):
     path = tmp_path / "io.yaml"
-    path.write_text(calibrate([DATA / f"ior-{n}-hosts.txt" for n in (1, 4, 16)]).to_yaml(), encoding="utf-8")
+    path.write_text(
+        calibrate([DATA / f"ior-{n}-hosts.txt" for n in (1, 4, 16)]).to_yaml(), encoding="utf-8"
+    )
     loaded = load_scenario("quickstart", {"include": str(path), "sweep": {}})
     curve = loaded.cluster.parallel_file_system.client_bandwidth
     assert curve(1) == pytest.approx(1536 * 2**20, rel=0.02)
@@ -424,7 +537,9 @@ def test_a_curve_over_hosts_is_kept(tmp_path):
 
 
 def test_set_comes_after_the_fragment_and_drops_the_record(scenario):
-    loaded = load_scenario(scenario, {"cluster.message_passing.latency": "2 us", "workload.allreduce.rings": 1})
+    loaded = load_scenario(
+        scenario, {"cluster.message_passing.latency": "2 us", "workload.allreduce.rings": 1}
+    )
     assert loaded.cluster.message_passing.latency == 2e-6
     assert len(loaded.calibrated) == 5
     replaced = load_scenario(scenario, {"cluster": "abci"})
@@ -433,15 +548,22 @@ def test_set_comes_after_the_fragment_and_drops_the_record(scenario):
 
 def test_a_fragment_can_be_named_on_the_command_line(scenario, monkeypatch):
     monkeypatch.chdir(scenario.parent)
-    loaded = load_scenario("quickstart", {"include": ["parts/calibration.yaml"], "cluster.message_passing.latency": "2 us"})
+    loaded = load_scenario(
+        "quickstart",
+        {"include": ["parts/calibration.yaml"], "cluster.message_passing.latency": "2 us"},
+    )
     assert loaded.cluster.message_passing.latency == 2e-6
     assert loaded.workload.allreduce.intra_host_latency == pytest.approx(5e-6, rel=0.01)
 
 
 def test_a_later_fragment_wins(scenario):
-    (scenario.parent / "b.yaml").write_text("values: {cluster.message_passing.latency: 3 us}", encoding="utf-8")
+    (scenario.parent / "b.yaml").write_text(
+        "values: {cluster.message_passing.latency: 3 us}", encoding="utf-8"
+    )
     raw = yaml.safe_load(scenario.read_text(encoding="utf-8"))
-    scenario.write_text(yaml.safe_dump(raw | {"include": ["parts/calibration.yaml", "b.yaml"]}), encoding="utf-8")
+    scenario.write_text(
+        yaml.safe_dump(raw | {"include": ["parts/calibration.yaml", "b.yaml"]}), encoding="utf-8"
+    )
     loaded = load_scenario(scenario)
     assert loaded.cluster.message_passing.latency == 3e-6
     assert "cluster.message_passing.latency" not in [record.key for record in loaded.calibrated]
@@ -460,32 +582,49 @@ def test_what_is_swept_stays_swept(scenario):
 
 FRAGMENTS = {
     "unknown key": ("values: {workload.foo: 1}", "values.workload.foo: is not a known key"),
-    "no unit": ("values: {cluster.ssd.read_bandwidth: 3}", "values.cluster.ssd.read_bandwidth: has no unit"),
-    "not a key of a scenario": ("values: {world_size: 3}", "values.world_size must be a dotted key below"),
+    "no unit": (
+        "values: {cluster.ssd.read_bandwidth: 3}",
+        "values.cluster.ssd.read_bandwidth: has no unit",
+    ),
+    "not a key of a scenario": (
+        "values: {world_size: 3}",
+        "values.world_size must be a dotted key below",
+    ),
     "below a value": ("values: {cluster.name.x: 3}", "values.cluster.name.x: cannot be set"),
     "another key": ("value: {}", "value: is not a known key"),
     "no values": ("calibrated: []", "values: is required"),
     "two documents": ("values: {}\n---\nvalues: {}", "must be one mapping"),
     "no mapping": ("3", "must be one mapping"),
-    "record without value": ("values: {}\ncalibrated: [{key: cluster.x, value: 1}]", "must have the value that stands in values"),
+    "record without value": (
+        "values: {}\ncalibrated: [{key: cluster.x, value: 1}]",
+        "must have the value that stands in values",
+    ),
     "range": (
-        "values: {cluster.ssd.read_bandwidth: 3 GB/s}\n"
-        "calibrated: [{key: cluster.ssd.read_bandwidth, value: 3 GB/s, over: {message_size: [1, 2]}}]",
+        (
+            "values: {cluster.ssd.read_bandwidth: 3 GB/s}\ncalibrated: [{key:"
+            " cluster.ssd.read_bandwidth, value: 3 GB/s, over: {message_size: [1, 2]}}]"
+        ),
         "has no unit",
     ),
     "range backwards": (
-        "values: {cluster.ssd.read_bandwidth: 3 GB/s}\n"
-        "calibrated: [{key: cluster.ssd.read_bandwidth, value: 3 GB/s, over: {clients: [2, 1]}}]",
+        (
+            "values: {cluster.ssd.read_bandwidth: 3 GB/s}\ncalibrated: [{key:"
+            " cluster.ssd.read_bandwidth, value: 3 GB/s, over: {clients: [2, 1]}}]"
+        ),
         "lower end",
     ),
     "range of what": (
-        "values: {cluster.ssd.read_bandwidth: 3 GB/s}\n"
-        "calibrated: [{key: cluster.ssd.read_bandwidth, value: 3 GB/s, over: {moon: [1, 2]}}]",
+        (
+            "values: {cluster.ssd.read_bandwidth: 3 GB/s}\n"
+            "calibrated: [{key: cluster.ssd.read_bandwidth, value: 3 GB/s, over: {moon: [1, 2]}}]"
+        ),
         "over.moon is not known",
     ),
     "another model": (
-        "values: {workload.model.accelerators.v100-sxm2-16gb.forward: 3 ms}\n"
-        "calibrated: [{key: workload.model.accelerators.v100-sxm2-16gb.forward, value: 3 ms, model: vgg16}]",
+        (
+            "values: {workload.model.accelerators.v100-sxm2-16gb.forward: 3 ms}\ncalibrated: [{key:"
+            " workload.model.accelerators.v100-sxm2-16gb.forward, value: 3 ms, model: vgg16}]"
+        ),
         "was measured with the model vgg16; got 'resnet50'",
     ),
 }
@@ -514,7 +653,10 @@ def test_values_outside_their_range_are_extrapolated(scenario):
     assert "for world size 4, and is used at 64" in latency
     assert "for hosts 1, and is used at 16" in latency
     assert not any(s.startswith(INTRA) for s in sentences)  # it is not used on several hosts
-    assert not any(s.startswith("cluster.parallel_file_system.open_rate was measured for clients") for s in sentences)
+    assert not any(
+        s.startswith("cluster.parallel_file_system.open_rate was measured for clients")
+        for s in sentences
+    )
     one_host = extrapolated(load_scenario(scenario, {"world_size": 4}))
     assert not any("world size" in s for s in one_host)
 
@@ -522,16 +664,21 @@ def test_values_outside_their_range_are_extrapolated(scenario):
 def test_check_and_run_say_what_is_extrapolated(scenario, capsys):
     small = {"world_size": 8, "epochs": 1, "workload.exchange": "local_shuffle"}
     assert main(["check", str(scenario)]) == 0
-    assert "extrapolated: workload.allreduce.intra_host_latency was measured for" in capsys.readouterr().out
+    assert (
+        "extrapolated: workload.allreduce.intra_host_latency was measured for"
+        in capsys.readouterr().out
+    )
     result = run(load_scenario(scenario, small))
     meta = next(iter(result.meta["runs"].values()))
     assert any("world size 4, and is used at 8" in sentence for sentence in meta["extrapolated"])
-    assert any(line.strip().startswith("extrapolated: workload.allreduce") for line in notes(result))
+    assert any(
+        line.strip().startswith("extrapolated: workload.allreduce") for line in notes(result)
+    )
     plain = run(load_scenario("quickstart", small))
     assert "extrapolated" not in next(iter(plain.meta["runs"].values()))
 
 
-# ---------------------------------------------------------------------------------------------------------------------- command line
+# ------------------------------------------------------------------------------------- command line
 
 
 @pytest.fixture
@@ -564,7 +711,10 @@ def test_json_is_all_that_is_printed(here, capsys):
     assert main(["calibrate", str(DATA / "nccl-2-hosts.json"), "--out", "out", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {"parameters", "notes"} == set(document)
-    assert {p["key"] for p in document["parameters"]} >= {INTER, "workload.allreduce.inter_host_latency"}
+    assert {p["key"] for p in document["parameters"]} >= {
+        INTER,
+        "workload.allreduce.inter_host_latency",
+    }
 
 
 @pytest.mark.parametrize(
@@ -585,7 +735,9 @@ def test_bad_input_ends_with_2_and_writes_nothing(arguments, here, capsys):
     assert list(here.iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")]
+)
 def test_an_interruption_leaves_the_old_folder(error, here, monkeypatch):
     assert main(["calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
     before = {path.name: path.read_bytes() for path in (here / "out").iterdir()}

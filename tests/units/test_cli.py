@@ -86,7 +86,7 @@ def simulating_is_a_failure(monkeypatch):
     monkeypatch.setattr(module, "simulate", lambda *_: pytest.fail("it was simulated"))
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- check
+# -------------------------------------------------------------------------------------------- check
 
 
 def derived_values(output):
@@ -117,8 +117,16 @@ def test_check_of_several_scenarios_prints_a_document_each(capsys, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     assert main(["check", "quickstart", "abci-imagenet1k"]) == 0
     printed = capsys.readouterr().out
-    assert [document["name"] for document in yaml.safe_load_all(printed)] == ["quickstart", "abci-imagenet1k"]
-    assert list(derived_values(printed)) == ["global-pfs @64", "local @64", "partial-0.1 @64", "partial-0.1 @2048"]
+    assert [document["name"] for document in yaml.safe_load_all(printed)] == [
+        "quickstart",
+        "abci-imagenet1k",
+    ]
+    assert list(derived_values(printed)) == [
+        "global-pfs @64",
+        "local @64",
+        "partial-0.1 @64",
+        "partial-0.1 @2048",
+    ]
 
 
 @pytest.mark.parametrize("name", shipped_names("scenarios"))
@@ -146,21 +154,29 @@ PUBLISHED = {
 @pytest.mark.parametrize("payload", ["decoded", "encoded"])
 @pytest.mark.parametrize("world_size", PUBLISHED)
 def test_check_derives_the_published_values(world_size, payload, capsys):
-    settings = ["--set", f"world_size={world_size}", "--set", f"workload.exchange.schedule.payload={payload}"]
+    settings = [
+        "--set",
+        f"world_size={world_size}",
+        "--set",
+        f"workload.exchange.schedule.payload={payload}",
+    ]
     assert main(["check", "abci-imagenet1k", *settings]) == 0
     (values,) = derived_values(capsys.readouterr().out).values()
     iterations, samples, exchanged, decoded, encoded = PUBLISHED[world_size]
     assert values["iterations per epoch"] == iterations
     assert values["global batch size"] == str(32 * world_size)
     assert values["hosts"] == str(world_size // 4)
-    for key, printed in (("samples per rank", samples), ("samples exchanged per rank and epoch", exchanged)):
+    for key, printed in (
+        ("samples per rank", samples),
+        ("samples exchanged per rank and epoch", exchanged),
+    ):
         assert float(values[key]) == pytest.approx(float(printed), abs=half_digit(printed)), key
     megabytes = decoded if payload == "decoded" else encoded
     nbytes = parse_quantity(values["bytes exchanged per rank and epoch"], Dimension.NBYTES)
     assert nbytes / 1e6 == pytest.approx(float(megabytes), abs=half_digit(megabytes))
 
 
-# ------------------------------------------------------------------------------------------------------------------------------- run
+# ---------------------------------------------------------------------------------------------- run
 
 
 def test_run_writes_the_documented_files_and_no_others(finished):
@@ -184,7 +200,11 @@ def test_the_epochs_table_has_the_documented_columns_and_a_row_for_each_run(fini
     assert lines[0] == EPOCH_COLUMNS
     epochs = pd.read_csv(folder / "epochs.csv")
     assert epochs["run"].tolist() == RUNS
-    assert epochs["strategy"].tolist() == ["global_shuffle", "local_shuffle", "partial_local_shuffle"]
+    assert epochs["strategy"].tolist() == [
+        "global_shuffle",
+        "local_shuffle",
+        "partial_local_shuffle",
+    ]
     assert epochs["world_size"].tolist() == [8, 8, 8]
     assert epochs["exchange_fraction"].isna().tolist() == [True, False, False]
     assert epochs["exchange_fraction"].tolist()[1:] == [0.0, 0.1]
@@ -193,13 +213,17 @@ def test_the_epochs_table_has_the_documented_columns_and_a_row_for_each_run(fini
 
 def test_the_labels_of_an_epoch_add_up_to_its_duration(finished):
     folder, _, _ = finished
-    assert (folder / "breakdown.csv").read_text(encoding="utf-8").splitlines()[0] == "run,epoch,label,seconds"
+    assert (folder / "breakdown.csv").read_text(encoding="utf-8").splitlines()[
+        0
+    ] == "run,epoch,label,seconds"
     sums, labels = {}, {}
     for row in rows_of(folder / "breakdown.csv"):
         key = row["run"], row["epoch"]
         sums[key] = sums.get(key, 0.0) + float(row["seconds"])
         labels.setdefault(key, []).append(row["label"])
-    durations = {(row["run"], row["epoch"]): float(row["epoch_s"]) for row in rows_of(folder / "epochs.csv")}
+    durations = {
+        (row["run"], row["epoch"]): float(row["epoch_s"]) for row in rows_of(folder / "epochs.csv")
+    }
     assert set(labels) == {(run, "1") for run in RUNS}
     assert all(names == ["I/O", "FW+BW", "GE+WU", "EXCHANGE"] for names in labels.values())
     assert sums == pytest.approx(durations, rel=1e-9)
@@ -208,7 +232,11 @@ def test_the_labels_of_an_epoch_add_up_to_its_duration(finished):
 def test_the_samples_that_move_are_those_that_check_announces(finished, capsys):
     folder, _, _ = finished
     assert main(["check", "quickstart", *SMALL]) == 0
-    announced = float(derived_values(capsys.readouterr().out)["partial-0.1 @8"]["samples exchanged per rank and epoch"])
+    announced = float(
+        derived_values(capsys.readouterr().out)["partial-0.1 @8"][
+            "samples exchanged per rank and epoch"
+        ]
+    )
     moved = pd.read_csv(folder / "epochs.csv").set_index("run")["samples_moved"]
     # partners are drawn from all ranks, so an eighth of the samples on average stays where it was
     assert 0.5 * 8 * announced < moved["partial-0.1 @8"] <= 8 * (announced + 1)
@@ -246,7 +274,9 @@ def test_json_in_one_process_prints_nothing_else(result, capsys, simulating_is_a
     assert "nothing was simulated" in captured.err
 
 
-def test_a_result_that_is_reused_prints_the_same_json(result, finished, capsys, simulating_is_a_failure):
+def test_a_result_that_is_reused_prints_the_same_json(
+    result, finished, capsys, simulating_is_a_failure
+):
     assert main(["run", "quickstart", *SMALL, "--out", "out", "--json"]) == 0
     assert capsys.readouterr().out == finished[1]
 
@@ -255,8 +285,18 @@ def test_run_prints_tables_that_name_the_runs_and_the_files(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     assert main(["run", "quickstart", *LOCAL, "--out", "a/b"]) == 0
     printed = capsys.readouterr().out
-    assert all(text in printed for text in ("local @8", "1 cold", "I/O", "FW+BW", "GE+WU", "EXCHANGE", "a/b/breakdown.png"))
-    assert max(len(line) for line in printed.splitlines() if "a/b" not in line and "Waiting" not in line) <= 80
+    assert all(
+        text in printed
+        for text in ("local @8", "1 cold", "I/O", "FW+BW", "GE+WU", "EXCHANGE", "a/b/breakdown.png")
+    )
+    assert (
+        max(
+            len(line)
+            for line in printed.splitlines()
+            if "a/b" not in line and "Waiting" not in line
+        )
+        <= 80
+    )
     assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == FILES
 
 
@@ -289,7 +329,9 @@ def test_an_incomplete_result_is_not_reused(result, capsys, simulating_is_a_fail
 
 
 @pytest.mark.parametrize("meta", ["", "[]", "3", '{"fingerprint": 5}'])
-def test_a_result_with_a_spoiled_meta_file_is_not_reused(meta, result, capsys, simulating_is_a_failure):
+def test_a_result_with_a_spoiled_meta_file_is_not_reused(
+    meta, result, capsys, simulating_is_a_failure
+):
     (result / "meta.json").write_text(meta, encoding="utf-8")
     assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
     assert "holds another result" in capsys.readouterr().err
@@ -330,7 +372,9 @@ def test_the_empty_working_directory_takes_a_result_or_stays_empty(tmp_path, mon
     assert found == (FILES if status == 0 else set())
 
 
-def test_the_default_folder_is_named_after_the_scenario_and_its_fingerprint(tmp_path, monkeypatch, capsys):
+def test_the_default_folder_is_named_after_the_scenario_and_its_fingerprint(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert main(["run", "quickstart", *LOCAL]) == 0
     assert main(["run", "quickstart", *LOCAL, "--set", "seed=2", "--set", "name=a/b"]) == 0
@@ -347,16 +391,23 @@ def test_the_default_folder_is_named_after_the_scenario_and_its_fingerprint(tmp_
 def test_several_scenarios_in_one_call_make_one_result(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["check", "quickstart", *LOCAL]) == 0
-    small = load_scenario("quickstart", {"world_size": 8, "epochs": 1, "workload.exchange": "local_shuffle"})
+    small = load_scenario(
+        "quickstart", {"world_size": 8, "epochs": 1, "workload.exchange": "local_shuffle"}
+    )
     (tmp_path / "a.yaml").write_text(small.to_yaml(), encoding="utf-8")
-    (tmp_path / "b.yaml").write_text(small.with_values({"name": "b", "seed": 9}).to_yaml(), encoding="utf-8")
+    (tmp_path / "b.yaml").write_text(
+        small.with_values({"name": "b", "seed": 9}).to_yaml(), encoding="utf-8"
+    )
     assert main(["run", "a.yaml", "b.yaml", "--out", "both"]) == 0
     epochs = pd.read_csv(tmp_path / "both" / "epochs.csv")
     assert epochs["run"].tolist() == ["quickstart local @8", "b local @8"]
     stored = (tmp_path / "both" / "scenario.yaml").read_text(encoding="utf-8")
     assert [document["name"] for document in yaml.safe_load_all(stored)] == ["quickstart", "b"]
     meta = json.loads((tmp_path / "both" / "meta.json").read_text(encoding="utf-8"))
-    assert {name: run["seed"] for name, run in meta["runs"].items()} == {"quickstart local @8": 1, "b local @8": 9}
+    assert {name: run["seed"] for name, run in meta["runs"].items()} == {
+        "quickstart local @8": 1,
+        "b local @8": 9,
+    }
     assert main(["run", "both/scenario.yaml", "--out", "both"]) == 0
     assert main(["run", "a.yaml", "a.yaml", "--out", "twice"]) == 2
     assert not (tmp_path / "twice").exists()
@@ -369,12 +420,18 @@ def test_the_meta_file_says_what_was_simulated_with_what(finished):
     assert set(meta["versions"]) >= {"python", "numpy", "numba", "simpy", "networkx", "pandas"}
     assert list(meta["runs"]) == RUNS or set(meta["runs"]) == set(RUNS)
     local = meta["runs"]["local @8"]
-    assert (local["seed"], local["hosts"], local["iterations"]) == (1, 2, 254)  # 65,000 / (8 x 32) = 253.9
+    # 65,000 / (8 x 32) = 253.9
+    assert (local["seed"], local["hosts"], local["iterations"]) == (1, 2, 254)
     assert local["storage_per_host_nbytes"] == pytest.approx(65_000 * 30_769 / 2)
 
 
 def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_path):
-    small = {"world_size": 8, "epochs": 1, "workload.exchange": "local_shuffle", "description": "Größe 5 µs"}
+    small = {
+        "world_size": 8,
+        "epochs": 1,
+        "workload.exchange": "local_shuffle",
+        "description": "Größe 5 µs",
+    }
     scenario = load_scenario("quickstart", small)
     (tmp_path / "s.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
     ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
@@ -384,14 +441,33 @@ def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_pa
     assert command("plot", "out", cwd=tmp_path, **ascii_only).returncode == 0
 
 
-@pytest.mark.parametrize("first", ["simshuffle", "simshuffle.cli", "simshuffle.results", "simshuffle.experiment", "simshuffle.plots"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "simshuffle",
+        "simshuffle.cli",
+        "simshuffle.results",
+        "simshuffle.experiment",
+        "simshuffle.plots",
+    ],
+)
 def test_the_public_names_are_the_same_whatever_was_imported_first(first, tmp_path):
-    code = f"import {first}; from simshuffle import Scenario, load_scenario, run; print(type(run).__name__, type(load_scenario).__name__)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False, text=True, timeout=60)
+    code = (
+        f"import {first}; from simshuffle import Scenario, load_scenario, run;"
+        " print(type(run).__name__, type(load_scenario).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
     assert done.stdout == "function function\n", done.stderr
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ plot
+# --------------------------------------------------------------------------------------------- plot
 
 
 def test_plot_draws_the_same_figure_again(result, capsys):
@@ -428,9 +504,15 @@ def test_plot_of_what_is_no_result_is_refused(folder, tmp_path, monkeypatch, cap
     assert {path.name for path in tmp_path.rglob("*")} == {"empty", "file"}
 
 
-@pytest.mark.parametrize("name", sorted(FILES - {"breakdown.png", "breakdown.pdf", "scenario.yaml"}))
-@pytest.mark.parametrize("spoiled", [b"", b"x,y\n1,2\n", b"\xff\xfe\x00\x01"], ids=["empty", "other", "binary"])
-def test_plot_of_a_damaged_result_is_refused_or_does_without_the_damaged_file(name, spoiled, result, capsys):
+@pytest.mark.parametrize(
+    "name", sorted(FILES - {"breakdown.png", "breakdown.pdf", "scenario.yaml"})
+)
+@pytest.mark.parametrize(
+    "spoiled", [b"", b"x,y\n1,2\n", b"\xff\xfe\x00\x01"], ids=["empty", "other", "binary"]
+)
+def test_plot_of_a_damaged_result_is_refused_or_does_without_the_damaged_file(
+    name, spoiled, result, capsys
+):
     (result / name).write_bytes(spoiled)
     before = content(result)
     status = main(["plot", "out"])
@@ -441,7 +523,7 @@ def test_plot_of_a_damaged_result_is_refused_or_does_without_the_damaged_file(na
         assert content(result) == before
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- others
+# ------------------------------------------------------------------------------------------- others
 
 
 def test_version(capsys):
@@ -458,13 +540,25 @@ def test_list_names_everything_that_is_shipped(capsys):
     assert {"imagenet1k", "cifar100"} <= set(lines["datasets"].split(", "))
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["check", "--help"], ["plot", "--help"], ["--version"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["check", "--help"], ["plot", "--help"], ["--version"]],
+    ids=" ".join,
+)
 def test_help_answers_without_the_packages_that_compute(arguments, tmp_path):
     code = (
-        "import sys; from simshuffle.cli import main; status = main(sys.argv[1:]); "
-        "heavy = sorted({'numba', 'pandas', 'matplotlib', 'scipy', 'pyarrow'} & set(sys.modules)); print(status, heavy)"
+        "import sys; from simshuffle.cli import main; status = main(sys.argv[1:]); heavy ="
+        " sorted({'numba', 'pandas', 'matplotlib', 'scipy', 'pyarrow'} & set(sys.modules));"
+        " print(status, heavy)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, check=False, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
     assert done.stdout.splitlines()[-1] == "0 []", done.stderr
 
 
@@ -476,7 +570,9 @@ def test_help_names_the_options_of_run(capsys):
 
 def test_the_command_and_the_module_are_the_same(tmp_path):
     script = Path(sys.executable).with_name("simshuffle")
-    done = subprocess.run([script, "--version"], cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(
+        [script, "--version"], cwd=tmp_path, capture_output=True, check=False, timeout=60
+    )
     assert done.stdout == command("--version", cwd=tmp_path).stdout
     assert done.returncode == 0
 
@@ -486,10 +582,17 @@ def test_without_a_folder_for_compiled_kernels_commands_work_and_say_so(tmp_path
     flows = {"size": [1e9], "route": [[0]]}
     case.write_text(json.dumps({"links": {"capacity": [1e9], "latency": [0]}, "flows": flows}))
     code = (
-        "import numba.core.caching as caching, sys; caching.CacheImpl._locator_classes = []; "
-        "from simshuffle.cli import main; sys.exit(main(['replay', sys.argv[1], '--network', 'packet']))"
+        "import numba.core.caching as caching, sys; caching.CacheImpl._locator_classes = []; from"
+        " simshuffle.cli import main; sys.exit(main(['replay', sys.argv[1], '--network',"
+        " 'packet']))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(case)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(case)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
     assert done.stdout.splitlines()[1].startswith("0,")

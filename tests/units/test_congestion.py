@@ -1,4 +1,5 @@
-"""The comparison of exchange patterns: the bytes, the verdict, the ablation, the tables, the figures and the command."""
+"""The comparison of exchange patterns: the bytes, the verdict, the ablation, the tables, the
+figures and the command."""
 
 import importlib
 import json
@@ -28,22 +29,29 @@ VALUES = {
     "workload.dataset.num_samples": 1600,
     "workload.exchange": "partial_local_shuffle:exchange_fraction=0.1",
 }
-ARGUMENTS = ["quickstart", *(part for key, value in VALUES.items() for part in ("--set", f"{key}={value}"))]
+ARGUMENTS = [
+    "quickstart",
+    *(part for key, value in VALUES.items() for part in ("--set", f"{key}={value}")),
+]
 FEW = [*ARGUMENTS, "--seeds", "2", "--packet-seeds", "1", "--packets", "100000"]
 EXCHANGE = "partial_local_shuffle:exchange_fraction=0.1"
 
 
 def scenario(**values):
-    return load_scenario("quickstart", VALUES | {key.replace("__", "."): value for key, value in values.items()})
+    return load_scenario(
+        "quickstart", VALUES | {key.replace("__", "."): value for key, value in values.items()}
+    )
 
 
 @pytest.fixture(scope="module")
 def tables():
     """Two world sizes, two models, two seeds."""
-    return compare([scenario(), scenario(world_size=16)], Settings(seeds=2, packet_seeds=2, packets=10**9))
+    return compare(
+        [scenario(), scenario(world_size=16)], Settings(seeds=2, packet_seeds=2, packets=10**9)
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------- the bytes
+# ---------------------------------------------------------------------------------------- the bytes
 
 
 def test_a_rank_sends_its_share_in_the_pace_of_the_exchange():
@@ -89,9 +97,15 @@ def test_samples_are_cut_where_few_are_too_many():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"workload__exchange": "local_shuffle"}, ("workload.exchange", "local_shuffle", "partial_local_shuffle:exchange_fraction")),
+        (
+            {"workload__exchange": "local_shuffle"},
+            ("workload.exchange", "local_shuffle", "partial_local_shuffle:exchange_fraction"),
+        ),
         ({"workload__exchange": "global_shuffle"}, ("workload.exchange", "global_shuffle")),
-        ({"workload__exchange": "partial_local_shuffle:exchange_fraction=0.001"}, ("workload.exchange", "0.2 samples")),
+        (
+            {"workload__exchange": "partial_local_shuffle:exchange_fraction=0.001"},
+            ("workload.exchange", "0.2 samples"),
+        ),
         ({"world_size": 1}, ("world_size", "at least 2")),
     ],
 )
@@ -101,7 +115,7 @@ def test_there_must_be_something_to_exchange(values, words):
     assert all(word in str(raised.value) for word in words)
 
 
-# ----------------------------------------------------------------------------------------------------------------- the verdict
+# -------------------------------------------------------------------------------------- the verdict
 
 A, B = QUESTIONS[0]
 
@@ -110,13 +124,19 @@ def times_of(seconds, world_size=8):
     """A table of times: {(bytes_set, model): {variant: times by seed}}."""
     rows = [
         {
-            "world_size": world_size, "bytes_set": bytes_set, "pattern": v.pattern, "batching": v.batching, "barrier": v.barrier,
-            "model": model, "seed": seed, "time_s": time,
+            "world_size": world_size,
+            "bytes_set": bytes_set,
+            "pattern": v.pattern,
+            "batching": v.batching,
+            "barrier": v.barrier,
+            "model": model,
+            "seed": seed,
+            "time_s": time,
         }
         for (bytes_set, model), of_variant in seconds.items()
         for v, of_seed in of_variant.items()
         for seed, time in enumerate(of_seed, 1)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows).reindex(columns=list(COLUMNS["times"]))
 
 
@@ -127,9 +147,17 @@ def judged(seconds):
 
 
 def test_a_winner_in_all_seeds_of_both_models_is_stable():
-    rows, verdict = judged({("full", "fluid"): {A: [1, 2, 3], B: [2, 4, 9]}, ("full", "packet"): {A: [1, 1], B: [3, 2]}})
+    rows, verdict = judged(
+        {
+            ("full", "fluid"): {A: [1, 2, 3], B: [2, 4, 9]},
+            ("full", "packet"): {A: [1, 1], B: [3, 2]},
+        }
+    )
     assert [row["ratio_median"] for row in rows] == [0.5, pytest.approx(5 / 12)]
-    assert [(row["ratio_min"], row["ratio_max"]) for row in rows] == [(pytest.approx(1 / 3), 0.5), (pytest.approx(1 / 3), 0.5)]
+    assert [(row["ratio_min"], row["ratio_max"]) for row in rows] == [
+        (pytest.approx(1 / 3), 0.5),
+        (pytest.approx(1 / 3), 0.5),
+    ]
     assert [row["seeds"] for row in rows] == [3, 2]
     assert [row["share"] for row in rows] == [1.0, 1.0]
     assert (verdict["winner"], verdict["verdict"], verdict["reason"]) == ("a", "stable", "")
@@ -137,14 +165,18 @@ def test_a_winner_in_all_seeds_of_both_models_is_stable():
 
 
 def test_models_that_disagree_make_it_unstable():
-    _, verdict = judged({("full", "fluid"): {A: [1, 1], B: [2, 2]}, ("full", "packet"): {A: [2, 2], B: [1, 1]}})
+    _, verdict = judged(
+        {("full", "fluid"): {A: [1, 1], B: [2, 2]}, ("full", "packet"): {A: [2, 2], B: [1, 1]}}
+    )
     assert (verdict["winner"], verdict["verdict"]) == ("a", "unstable")
     assert verdict["reason"] == "fluid and packet disagree"
 
 
 def test_a_winner_in_too_few_seeds_is_unstable():
     fluid = {A: [1.0] * 10, B: [2.0] * 8 + [0.5] * 2}
-    _, verdict = judged({("full", "fluid"): fluid, ("full", "packet"): {A: [1.0] * 10, B: [2.0] * 9 + [0.5]}})
+    _, verdict = judged(
+        {("full", "fluid"): fluid, ("full", "packet"): {A: [1.0] * 10, B: [2.0] * 9 + [0.5]}}
+    )
     assert verdict["verdict"] == "unstable"
     assert verdict["reason"] == "holds in 80 % of the seeds (fluid)"
 
@@ -160,17 +192,30 @@ def test_models_are_held_against_each_other_on_the_seeds_they_share():
 
 def test_a_winner_on_the_shortened_bytes_only_is_unstable():
     short = {A: [1, 1], B: [2, 2]}
-    _, verdict = judged({("full", "fluid"): {A: [2, 2], B: [1, 1]}, ("short", "fluid"): short, ("short", "packet"): short})
+    _, verdict = judged(
+        {
+            ("full", "fluid"): {A: [2, 2], B: [1, 1]},
+            ("short", "fluid"): short,
+            ("short", "packet"): short,
+        }
+    )
     assert (verdict["winner"], verdict["verdict"]) == ("b", "unstable")
     assert verdict["reason"] == "the shortened bytes give another winner"
 
 
 def test_one_model_alone_proves_nothing():
     _, verdict = judged({("full", "fluid"): {A: [1, 1], B: [2, 2]}})
-    assert (verdict["winner"], verdict["verdict"], verdict["reason"]) == ("a", "unchecked", "not compared by the packet model")
+    assert (verdict["winner"], verdict["verdict"], verdict["reason"]) == (
+        "a",
+        "unchecked",
+        "not compared by the packet model",
+    )
 
 
-@pytest.mark.parametrize(("ratio", "winner"), [(1.0, "equal"), (1.009, "equal"), (0.991, "equal"), (1.02, "b"), (0.98, "a")])
+@pytest.mark.parametrize(
+    ("ratio", "winner"),
+    [(1.0, "equal"), (1.009, "equal"), (0.991, "equal"), (1.02, "b"), (0.98, "a")],
+)
 def test_a_per_cent_is_no_difference(ratio, winner):
     rows, _ = judged({("full", "fluid"): {A: [ratio], B: [1.0]}})
     assert rows[0]["winner"] == winner
@@ -190,32 +235,48 @@ def test_what_is_compared_comes_in_whole_questions():
     assert PRACTICE in compared(variants(["random_permutations", "linear_shift"]))
 
 
-# ---------------------------------------------------------------------------------------------------------------- what decides
+# ------------------------------------------------------------------------------------- what decides
 
 
 def corners(time):
-    """Times of the eight corners; ``time`` takes the switches: no barriers, together, one partner."""
-    states = [(free, together, fixed) for free in (False, True) for together in (False, True) for fixed in (False, True)]
+    """Times of the eight corners; ``time`` takes the switches: no barriers, together, one
+    partner."""
+    states = [
+        (free, together, fixed)
+        for free in (False, True)
+        for together in (False, True)
+        for fixed in (False, True)
+    ]
     return {corner: [time(*state)] * 3 for state, corner in zip(states, CORNERS, strict=True)}
 
 
 def test_factors_that_are_independent_are_found_whatever_the_order():
-    table = ablation(times_of({("full", "fluid"): corners(lambda b, m, p: 0.8**b * 0.5**m * 1.25**p)})).set_index("switch")
+    table = ablation(
+        times_of({("full", "fluid"): corners(lambda b, m, p: 0.8**b * 0.5**m * 1.25**p)})
+    ).set_index("switch")
     for switch, factor in zip((*SWITCHES, "all three"), (0.8, 0.5, 1.25, 0.5), strict=True):
-        assert table.loc[switch, ["alone", "alone_min", "alone_max", "last", "mean"]].tolist() == pytest.approx([factor] * 5)
+        assert table.loc[
+            switch, ["alone", "alone_min", "alone_max", "last", "mean"]
+        ].tolist() == pytest.approx([factor] * 5)
 
 
 def test_what_two_switches_do_only_together_is_shared_between_them():
-    table = ablation(times_of({("full", "fluid"): corners(lambda b, m, p: 0.25 if b and m else 1.0)})).set_index("switch")
+    table = ablation(
+        times_of({("full", "fluid"): corners(lambda b, m, p: 0.25 if b and m else 1.0)})
+    ).set_index("switch")
     assert table.loc[list(SWITCHES), "alone"].tolist() == pytest.approx([1.0, 1.0, 1.0])
     assert table.loc[list(SWITCHES), "last"].tolist() == pytest.approx([0.25, 0.25, 1.0])
     assert table.loc[list(SWITCHES), "mean"].tolist() == pytest.approx([0.5, 0.5, 1.0])
 
 
 def test_other_partners_are_switched_alone():
-    seconds = corners(lambda b, m, p: 2.0) | {Variant("linear_shift", "sample", barrier=True): [1.0, 1.5, 3.0]}
+    seconds = corners(lambda b, m, p: 2.0) | {
+        Variant("linear_shift", "sample", barrier=True): [1.0, 1.5, 3.0]
+    }
     table = ablation(times_of({("full", "fluid"): seconds})).set_index("switch")
-    assert table.loc["linear_shift alone", ["alone", "alone_min", "alone_max"]].tolist() == pytest.approx([0.75, 0.5, 1.5])
+    assert table.loc[
+        "linear_shift alone", ["alone", "alone_min", "alone_max"]
+    ].tolist() == pytest.approx([0.75, 0.5, 1.5])
     assert "xor alone" not in table.index
     assert math.isnan(table.loc["linear_shift alone", "last"])
 
@@ -226,7 +287,7 @@ def test_without_all_corners_nothing_is_said():
     assert ablation(times_of({("full", "fluid"): seconds})).empty
 
 
-# ------------------------------------------------------------------------------------------------------------------ the tables
+# --------------------------------------------------------------------------------------- the tables
 
 
 def test_tables_have_the_columns_that_are_documented(tables):
@@ -239,7 +300,9 @@ def test_tables_have_the_columns_that_are_documented(tables):
 def test_every_model_gets_the_same_bytes(tables):
     sent = tables.times.groupby(["world_size", "seed"])["nbytes"]
     assert (sent.max() / sent.min()).max() == pytest.approx(1.0, rel=1e-12)
-    assert sent.mean().groupby("world_size").mean().tolist() == pytest.approx(tables.sets["nbytes"].tolist(), rel=1e-12)
+    assert sent.mean().groupby("world_size").mean().tolist() == pytest.approx(
+        tables.sets["nbytes"].tolist(), rel=1e-12
+    )
     bounds = tables.times.groupby(["world_size", "pattern", "batching", "seed"])["bound_s"]
     assert (bounds.max() == bounds.min()).all()
 
@@ -253,7 +316,8 @@ def test_every_variant_is_run_by_fluid_and_what_is_judged_by_packet(tables):
 def test_times_are_those_of_the_busiest_link_or_longer(tables):
     by_model = tables.times.groupby("model")["slowdown"].min()
     assert by_model["fluid"] > 1 - 1e-9
-    assert by_model["packet"] > 0.999  # where the latencies before and behind the link are those of different messages
+    # where the latencies before and behind the link are those of different messages
+    assert by_model["packet"] > 0.999
     whole = tables.times[tables.times["batching"] == "all"]
     assert whole["flow_max_s"].to_numpy() == pytest.approx(whole["time_s"].to_numpy(), rel=1e-12)
     assert (tables.times["flow_p50_s"] <= tables.times["flow_p99_s"]).all()
@@ -262,12 +326,18 @@ def test_times_are_those_of_the_busiest_link_or_longer(tables):
 
 def test_utilisation_is_bytes_over_capacity_and_time(tables):
     link = utilisation(tables).iloc[7]
-    assert link["utilisation"] == pytest.approx(link["nbytes"] / (12.5e9 * link["time_s"]), rel=1e-12)
+    assert link["utilisation"] == pytest.approx(
+        link["nbytes"] / (12.5e9 * link["time_s"]), rel=1e-12
+    )
     # equal shares of everything but the host's own go out on its port
-    row = tables.tiers[(tables.tiers["pattern"] == "all_to_all") & (tables.tiers["tier"] == "host>leaf")].iloc[0]
+    row = tables.tiers[
+        (tables.tiers["pattern"] == "all_to_all") & (tables.tiers["tier"] == "host>leaf")
+    ].iloc[0]
     time = tables.times[tables.times["pattern"] == "all_to_all"].iloc[0]
     assert row["links"] == 8
-    assert row["mean_utilisation"] == pytest.approx(time["nbytes"] / 8 / 12.5e9 / time["time_s"], rel=1e-12)
+    assert row["mean_utilisation"] == pytest.approx(
+        time["nbytes"] / 8 / 12.5e9 / time["time_s"], rel=1e-12
+    )
     assert row["mean_utilisation"] < row["max_utilisation"] < 1 + 1e-9
 
 
@@ -280,8 +350,13 @@ def test_the_hottest_links_come_first(tables):
 
 
 def test_messages_and_barriers_are_counted(tables):
-    times = tables.times[tables.times["world_size"] == 8].drop_duplicates(["pattern", "batching", "barrier"])
-    counts = {(r["pattern"], r["batching"], r["barrier"]): (r["messages"], r["barriers"]) for r in times.to_dict("records")}
+    times = tables.times[tables.times["world_size"] == 8].drop_duplicates(
+        ["pattern", "batching", "barrier"]
+    )
+    counts = {
+        (r["pattern"], r["batching"], r["barrier"]): (r["messages"], r["barriers"])
+        for r in times.to_dict("records")
+    }
     assert counts["all_to_all", "all", False] == (56, 0)
     assert counts["pairing_random", "sample", True] == (160, 19)
     assert counts["pairing_random", "iteration", True] == (48, 5)
@@ -299,15 +374,25 @@ def test_the_same_arguments_give_the_same_tables_and_another_seed_others():
 def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
     module = importlib.import_module("simshuffle.congestion.compare")
     made = []
-    monkeypatch.setattr(module, "exchange", lambda variant, *rest: (made.append(variant), exchange(variant, *rest))[1])
+    monkeypatch.setattr(
+        module,
+        "exchange",
+        lambda variant, *rest: (made.append(variant), exchange(variant, *rest))[1],
+    )
     exchange = importlib.import_module("simshuffle.patterns").exchange
     # one sample an iteration: batches of one iteration are batches of one sample
     alike = small(workload__exchange=EXCHANGE)
-    found = compare([alike], Settings(patterns=("linear_shift", "pairing_random"), models=("analytic",), seeds=3))
+    found = compare(
+        [alike],
+        Settings(patterns=("linear_shift", "pairing_random"), models=("analytic",), seeds=3),
+    )
     assert len(found.times) == 2 * 5 * 3
     assert len(made) == 3 + 3 * 3  # of the shift once for all seeds, as all samples have one size
     pairing = found.times[(found.times["pattern"] == "pairing_random") & found.times["barrier"]]
-    one, other = (pairing.loc[pairing["batching"] == batching, "time_s"].tolist() for batching in ("sample", "iteration"))
+    one, other = (
+        pairing.loc[pairing["batching"] == batching, "time_s"].tolist()
+        for batching in ("sample", "iteration")
+    )
     assert one == other
 
 
@@ -321,7 +406,10 @@ def test_the_packet_model_gets_shortened_bytes_and_so_does_its_rival():
     (row,) = found.sets[found.sets["bytes_set"] == "short"].to_dict("records")
     assert row["byte_share"] == pytest.approx(2000 / 7680, abs=0.05)
     assert row["nbytes"] == pytest.approx(short["nbytes"].iloc[0], rel=1e-12)
-    assert any("26 % of the bytes; 1 seeds" in line or "25 % of the bytes; 1 seeds" in line for line in text.moved(found))
+    assert any(
+        "26 % of the bytes; 1 seeds" in line or "25 % of the bytes; 1 seeds" in line
+        for line in text.moved(found)
+    )
 
 
 def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
@@ -343,7 +431,9 @@ def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
     ],
 )
 def test_what_the_packet_model_is_run_for(models, patterns, expected):
-    found = compare([scenario()], Settings(models=models, patterns=patterns, seeds=1, packet_seeds=1))
+    found = compare(
+        [scenario()], Settings(models=models, patterns=patterns, seeds=1, packet_seeds=1)
+    )
     assert (found.times["model"] == "packet").sum() == expected
 
 
@@ -355,7 +445,7 @@ def test_a_comparison_of_nothing_is_refused():
     assert compare([scenario()], both).times["model"].tolist() == ["fluid"]
 
 
-# ----------------------------------------------------------------------------------------------------------------- the figures
+# -------------------------------------------------------------------------------------- the figures
 
 
 def words(figure):
@@ -367,7 +457,14 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
     figure = figures.times_figure(tables)
     assert figure.get_size_inches()[0] == pytest.approx(3.4)
     shown = words(figure)
-    for expected in ("time of an exchange (s), fluid", "ranks", "1 sample", "all samples", "with barriers", "ports at line rate"):
+    for expected in (
+        "time of an exchange (s), fluid",
+        "ranks",
+        "1 sample",
+        "all samples",
+        "with barriers",
+        "ports at line rate",
+    ):
         assert expected in shown
     for pattern in PATTERNS:
         assert pattern.replace("_", " ") in shown
@@ -375,15 +472,23 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     drawn = {(line.get_label(), line.get_linestyle()): line for line in ax.lines}
     line = drawn["pairing_random", "--"]
-    chosen = tables.times.query("pattern == 'pairing_random' and batching == 'sample' and barrier and model == 'fluid'")
-    assert line.get_ydata() == pytest.approx(chosen.groupby("world_size")["time_s"].median().to_numpy())
+    chosen = tables.times.query(
+        "pattern == 'pairing_random' and batching == 'sample' and barrier and model == 'fluid'"
+    )
+    assert line.get_ydata() == pytest.approx(
+        chosen.groupby("world_size")["time_s"].median().to_numpy()
+    )
     assert list(line.get_xdata()) == [8, 16]
     assert to_hex(line.get_color()) == figures.COLOURS["pairing_random"].lower()
-    assert drawn["ports at line rate", "-"].get_ydata() == pytest.approx(tables.sets["injection_s"].to_numpy())
+    assert drawn["ports at line rate", "-"].get_ydata() == pytest.approx(
+        tables.sets["injection_s"].to_numpy()
+    )
 
 
 def one_size(tables):
-    return type(tables)(**{name: table[table["world_size"] == 16] for name, table in tables.items()})
+    return type(tables)(
+        **{name: table[table["world_size"] == 16] for name, table in tables.items()}
+    )
 
 
 def test_a_single_world_size_shows_all_variants_side_by_side(tables):
@@ -394,9 +499,16 @@ def test_a_single_world_size_shows_all_variants_side_by_side(tables):
     assert "fluid" in shown
     assert "packet" in shown
     (ax,) = figure.axes
-    assert [t.get_text() for t in ax.get_yticklabels()].count("sample, barrier") == len(PATTERNS) - 1
-    medians = {round(float(line.get_xdata()[0]), 9) for line in ax.lines if line.get_linestyle() == "None"}
-    expected = single.times.groupby(["pattern", "batching", "barrier", "model"])["time_s"].median() / single.sets["injection_s"].iloc[0]
+    assert [t.get_text() for t in ax.get_yticklabels()].count("sample, barrier") == len(
+        PATTERNS
+    ) - 1
+    medians = {
+        round(float(line.get_xdata()[0]), 9) for line in ax.lines if line.get_linestyle() == "None"
+    }
+    expected = (
+        single.times.groupby(["pattern", "batching", "barrier", "model"])["time_s"].median()
+        / single.sets["injection_s"].iloc[0]
+    )
     assert medians == {round(value, 9) for value in expected}
 
 
@@ -408,23 +520,31 @@ def test_the_heat_map_shows_every_link_of_every_tier(tables):
     panels = [ax for ax in figure.axes if ax.images]
     titles = [ax.get_title() for ax in panels]
     assert titles == ["host>leaf (16)", "leaf>spine (8)", "spine>leaf (8)", "leaf>host (16)"]
-    for ax, (tier, count) in zip(panels, (("host>leaf", 16), ("leaf>spine", 8), ("spine>leaf", 8), ("leaf>host", 16)), strict=True):
+    for ax, (tier, count) in zip(
+        panels,
+        (("host>leaf", 16), ("leaf>spine", 8), ("spine>leaf", 8), ("leaf>host", 16)),
+        strict=True,
+    ):
         values = ax.images[0].get_array()
         assert values.shape == (len(variants(PATTERNS)), count)
         assert np.all(np.diff(values, axis=1) <= 0)
         of_tier = tables.tiers[(tables.tiers["tier"] == tier) & (tables.tiers["world_size"] == 16)]
-        first = of_tier[(of_tier["pattern"] == "all_to_all") & (of_tier["model"] == "fluid") & (of_tier["seed"] == 1)]
+        first = of_tier[
+            (of_tier["pattern"] == "all_to_all")
+            & (of_tier["model"] == "fluid")
+            & (of_tier["seed"] == 1)
+        ]
         assert values[0].mean() == pytest.approx(first["mean_utilisation"].iloc[0])
 
 
 def test_tiers_are_drawn_in_the_order_of_a_route():
-    assert figures.upwards(["host>leaf", "leaf>host", "memory", "fbb>spine", "spine>fbb", "leaf>fbb", "fbb>leaf"]) == [
-        "host>leaf", "leaf>fbb", "fbb>spine", "spine>fbb", "fbb>leaf", "leaf>host", "memory"
-    ]  # fmt: skip
+    assert figures.upwards(
+        ["host>leaf", "leaf>host", "memory", "fbb>spine", "spine>fbb", "leaf>fbb", "fbb>leaf"]
+    ) == ["host>leaf", "leaf>fbb", "fbb>spine", "spine>fbb", "fbb>leaf", "leaf>host", "memory"]
     assert figures.upwards(["memory"]) == ["memory"]
 
 
-# ----------------------------------------------------------------------------------------------------------------- the command
+# -------------------------------------------------------------------------------------- the command
 
 
 @pytest.fixture(scope="module")
@@ -451,7 +571,9 @@ def test_the_folder_holds_what_is_documented(finished):
 
 def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_path, capsys):
     fresh = compare([scenario(sweep={})], Settings(seeds=2, packet_seeds=1, packets=100_000))
-    for (name, stored), (_, table) in zip(folder.read(finished).tables.items(), fresh.items(), strict=True):
+    for (name, stored), (_, table) in zip(
+        folder.read(finished).tables.items(), fresh.items(), strict=True
+    ):
         assert stored.astype(object).equals(table.astype(object)), name
     assert main(["plot", str(finished), "--out", str(tmp_path / "again")]) == 0
     assert "heat.pdf" in capsys.readouterr().out
@@ -465,7 +587,16 @@ def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
     out = capsys.readouterr()
     assert "already holds this comparison" in out.err
     assert "all_to_all or pairing_random all?" in out.out
-    for word in ("8 ranks on 8 hosts", "What decides", "no barriers", "fluid", "packet", "STABLE", "times in ms", "barriers cost nothing"):
+    for word in (
+        "8 ranks on 8 hosts",
+        "What decides",
+        "no barriers",
+        "fluid",
+        "packet",
+        "STABLE",
+        "times in ms",
+        "barriers cost nothing",
+    ):
         assert word in out.out
 
 
@@ -478,11 +609,28 @@ def test_json_is_one_document_and_nothing_else(finished, capsys):
 
 
 def test_patterns_models_and_world_sizes_are_chosen(tmp_path, capsys):
-    chosen = ["--pattern", "pairing_topology", "--pattern", "xor", "--network", "analytic", "--world-size", "6", "--world-size", "4"]
-    assert main(["congestion", *ARGUMENTS, *chosen, "--seeds", "1", "--out", str(tmp_path / "out")]) == 0
+    chosen = [
+        "--pattern",
+        "pairing_topology",
+        "--pattern",
+        "xor",
+        "--network",
+        "analytic",
+        "--world-size",
+        "6",
+        "--world-size",
+        "4",
+    ]
+    assert (
+        main(["congestion", *ARGUMENTS, *chosen, "--seeds", "1", "--out", str(tmp_path / "out")])
+        == 0
+    )
     times = pd.read_csv(tmp_path / "out" / "times.csv")
     assert times["model"].unique().tolist() == ["analytic"]
-    assert times.groupby("world_size")["pattern"].unique().map(list).to_dict() == {4: ["xor", "pairing_topology"], 6: ["pairing_topology"]}
+    assert times.groupby("world_size")["pattern"].unique().map(list).to_dict() == {
+        4: ["xor", "pairing_topology"],
+        6: ["pairing_topology"],
+    }
     assert "6 ranks: no xor, which needs a power of two." in capsys.readouterr().out
 
 
@@ -491,23 +639,39 @@ def test_world_sizes_come_from_the_sweep_and_nothing_else_does():
     assert [single.world_size for single in swept] == [128, 256, 512, 1024, 2048]
     assert [single.sweep for single in swept] == [{}] * 5
     assert [single.world_size for single in request.scenarios("quickstart", {}, [])] == [64]
-    assert [single.world_size for single in request.scenarios("quickstart", {}, [32, 16, 32])] == [16, 32]
+    assert [single.world_size for single in request.scenarios("quickstart", {}, [32, 16, 32])] == [
+        16,
+        32,
+    ]
     # 64, the scenario's own, would not fit
-    assert request.scenarios("quickstart", {"cluster": "small-fat-tree", "workload.allreduce.rings": 1}, [8])[0].world_size == 8
-    assert request.scenarios("paper/congestion-deepcam", {}, [128])[0].workload.dataset.name == "deepcam"
+    assert (
+        request.scenarios(
+            "quickstart", {"cluster": "small-fat-tree", "workload.allreduce.rings": 1}, [8]
+        )[0].world_size
+        == 8
+    )
+    assert (
+        request.scenarios("paper/congestion-deepcam", {}, [128])[0].workload.dataset.name
+        == "deepcam"
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--pattern", "pairing_randum"], ("--pattern", "'pairing_randum'", "Did you mean 'pairing_random'?")),
+        (
+            ["--pattern", "pairing_randum"],
+            ("--pattern", "'pairing_randum'", "Did you mean 'pairing_random'?"),
+        ),
         (["--network", "fluids"], ("--network", "'fluids'", "Did you mean 'fluid'?")),
         (["--pattern", "xor", "--world-size", "6"], ("power of two", "6")),
         (["--world-size", "10000"], ("world_size", "10000", "16 GPUs")),
         (["--set", "workload.exchange=local_shuffle"], ("workload.exchange", "local_shuffle")),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_run(arguments, words, tmp_path, monkeypatch, capsys):
+def test_bad_input_is_refused_before_anything_is_run(
+    arguments, words, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert main(["congestion", *ARGUMENTS, *arguments]) == 2
     error = capsys.readouterr().err
@@ -532,7 +696,9 @@ def test_another_result_is_not_overwritten(finished, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("broken", [KeyboardInterrupt, OSError(28, "No space left on device")])
-def test_an_interruption_leaves_nothing_and_an_old_result_as_it_was(broken, finished, tmp_path, monkeypatch):
+def test_an_interruption_leaves_nothing_and_an_old_result_as_it_was(
+    broken, finished, tmp_path, monkeypatch
+):
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
 
     def fail(*_):
@@ -562,13 +728,17 @@ def test_a_damaged_folder_is_refused_with_its_name(finished, tmp_path, capsys):
 
 def test_a_long_run_says_how_long():
     said, told, moments = [], [], iter([0.0, 3.0, 8.0, 10.0, 20.0])
-    report = request.with_estimate(lambda *done: told.append(done), said.append, lambda: next(moments))
+    report = request.with_estimate(
+        lambda *done: told.append(done), said.append, lambda: next(moments)
+    )
     shares = (0.1, 0.105, 0.11, 0.15, 0.2)
     for share in shares:
         report("x", share)
     assert told == [("x", share) for share in shares]
     # from 0 to 10 s a twentieth was done: 200 s in all
-    assert said == ["This will take about 3 min in all. Fewer --seeds, --packets or --pattern take less."]
+    assert said == [
+        "This will take about 3 min in all. Fewer --seeds, --packets or --pattern take less."
+    ]
 
 
 def test_a_very_long_run_says_so_after_a_minute():
@@ -583,7 +753,11 @@ def test_progress_ends_at_the_whole():
     told = []
     alike = small(workload__exchange=EXCHANGE)
     compare(
-        [alike], Settings(patterns=("linear_shift", "pairing_random"), models=("analytic", "packet"), seeds=2), lambda *x: told.append(x)
+        [alike],
+        Settings(
+            patterns=("linear_shift", "pairing_random"), models=("analytic", "packet"), seeds=2
+        ),
+        lambda *x: told.append(x),
     )
     assert [share for _, share in told] == sorted({share for _, share in told})
     assert told[-1] == ("8 ranks", pytest.approx(1.0))

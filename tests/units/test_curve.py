@@ -24,7 +24,8 @@ def curve(value: object) -> Curve:
 
 
 def test_between_points_a_power_law_is_met_exactly() -> None:
-    # y = 3 x^0.5 is straight in logarithms, so that two of its points give it everywhere between them
+    # y = 3 x^0.5 is straight in logarithms, so that two of its points give it everywhere between
+    # them
     measured = curve({"points": {"100 B": "30 B/s", "10 kB": "300 B/s"}})
     assert measured(2500) == pytest.approx(3 * math.sqrt(2500), rel=1e-12)
 
@@ -47,7 +48,10 @@ def test_a_constant_is_the_same_everywhere() -> None:
 
 @given(
     st.dictionaries(
-        st.floats(1, 1e12).map(lambda x: f"{x!r} B"), st.floats(1e-3, 1e12).map(lambda y: f"{y!r} B/s"), min_size=1, max_size=5
+        st.floats(1, 1e12).map(lambda x: f"{x!r} B"),
+        st.floats(1e-3, 1e12).map(lambda y: f"{y!r} B/s"),
+        min_size=1,
+        max_size=5,
     ),
     st.sampled_from(["log", "linear"]),
 )
@@ -88,7 +92,14 @@ def test_a_place_without_unit_must_be_a_number(place: object) -> None:
 
 def test_a_scenario_with_a_curve_over_a_count_may_be_varied_and_written() -> None:
     points = {"points": {1: "512 MB/s", 8: "1 GB/s", 2.5: "600 MB/s"}}
-    scenario = load_scenario("quickstart", {"cluster.parallel_file_system.client_bandwidth": points})
+    scenario = load_scenario(
+        "quickstart", {"cluster.parallel_file_system.client_bandwidth": points}
+    )
     other = scenario.with_values({"world_size": 8})
     assert other.cluster.parallel_file_system == scenario.cluster.parallel_file_system
-    assert yaml.safe_load(scenario.to_yaml())["cluster"]["parallel_file_system"]["client_bandwidth"]["interpolation"] == "log"
+    assert (
+        yaml.safe_load(scenario.to_yaml())["cluster"]["parallel_file_system"]["client_bandwidth"][
+            "interpolation"
+        ]
+        == "log"
+    )

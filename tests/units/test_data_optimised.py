@@ -1,4 +1,5 @@
-"""Data-optimised training: what is noise, what is trained on, what is said about it, and that a study goes on where it stood."""
+"""Data-optimised training: what is noise, what is trained on, what is said about it, and that a
+study goes on where it stood."""
 
 import json
 import math
@@ -14,16 +15,39 @@ from typer.testing import CliRunner
 from simshuffle.accuracy import data_optimised_folder as folders
 from simshuffle.accuracy.data_optimised_figures import figures
 from simshuffle.accuracy.data_optimised_stored import check_extraction, write_extraction
-from simshuffle.accuracy.data_optimised_tables import COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS, best_rates, summary
+from simshuffle.accuracy.data_optimised_tables import (
+    COLUMNS,
+    RUN_COLUMNS,
+    SUMMARY_COLUMNS,
+    best_rates,
+    summary,
+)
 from simshuffle.accuracy.data_optimised_text import report
 from simshuffle.cli import app
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.plots import save
 from simshuffle.train.data import Digits
-from simshuffle.train.data_optimised import DataOptimisedStudy, Extractor, Projection, load_study, run_study
-from simshuffle.train.data_optimised.extraction import ExtractionJob, ordinary_run, outputs, project, trained
+from simshuffle.train.data_optimised import (
+    DataOptimisedStudy,
+    Extractor,
+    Projection,
+    load_study,
+    run_study,
+)
+from simshuffle.train.data_optimised.extraction import (
+    ExtractionJob,
+    ordinary_run,
+    outputs,
+    project,
+    trained,
+)
 from simshuffle.train.data_optimised.filtering import noise, random_filter
-from simshuffle.train.data_optimised.pipeline import check_study, count_jobs, extraction_jobs, retraining_jobs
+from simshuffle.train.data_optimised.pipeline import (
+    check_study,
+    count_jobs,
+    extraction_jobs,
+    retraining_jobs,
+)
 from simshuffle.train.emulate import initial_model
 
 torch.set_num_threads(1)
@@ -33,7 +57,13 @@ RAW = {
     "kind": "data_optimised",
     "name": "tiny",
     "data": {"kind": "digits", "test_share": 0.9},
-    "extractors": [{"name": "mlp", "model": MLP, "training": {"epochs": 2, "local_batch_size": 32, "learning_rate": 0.1}}],
+    "extractors": [
+        {
+            "name": "mlp",
+            "model": MLP,
+            "training": {"epochs": 2, "local_batch_size": 32, "learning_rate": 0.1},
+        }
+    ],
     "clustering": {"eps": 8.0, "eps_table": [0.5, 8.0]},
     "retrain": {
         "model": MLP,
@@ -57,14 +87,18 @@ def no_word(share):
     pass
 
 
-# ----------------------------------------------------------------------------------------------------------------------- filters
+# ------------------------------------------------------------------------------------------ filters
 
 
 def test_noise_is_what_lies_outside_the_clusters_of_its_own_class():
-    """Five points of class 0 at distance 0.4 make a cluster with eps 0.5, min_samples 3; its ends have two neighbours, but touch a core."""
+    """Five points of class 0 at distance 0.4 make a cluster with eps 0.5, min_samples 3; its ends
+    have two neighbours, but touch a core."""
     row = [(0.4 * i, 0.0) for i in range(5)]
-    points = np.array([*row, (50.0, 0.0), (50.4, 0.0), (0.8, 0.1), (80.0, 0.0), (80.0, 0.4), (80.4, 0.0)])
-    labels = np.array([0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1])  # two of class 0 far away; one of class 1 among those of class 0
+    points = np.array(
+        [*row, (50.0, 0.0), (50.4, 0.0), (0.8, 0.1), (80.0, 0.0), (80.0, 0.4), (80.4, 0.0)]
+    )
+    # two of class 0 far away; one of class 1 among those of class 0
+    labels = np.array([0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
     assert noise(points, labels, 0.5, 3).tolist() == [False] * 5 + [True] * 3 + [False] * 3
     assert noise(points, labels, 0.3, 3).all()
     assert not noise(points, labels, 100.0, 3).any()
@@ -79,10 +113,14 @@ def test_a_random_filter_leaves_out_as_many_as_it_should_and_depends_on_the_seed
     assert random_filter(100, 0, 3).sum() == 0
 
 
-# -------------------------------------------------------------------------------------------------------------------- extraction
+# --------------------------------------------------------------------------------------- extraction
 
 
-@pytest.mark.parametrize("model", [MLP, {"kind": "small_cnn", "width": 4}, {"kind": "resnet", "depth": 8}], ids=lambda m: m["kind"])
+@pytest.mark.parametrize(
+    "model",
+    [MLP, {"kind": "small_cnn", "width": 4}, {"kind": "resnet", "depth": 8}],
+    ids=lambda m: m["kind"],
+)
 def test_features_are_what_goes_into_the_head(model):
     data = Digits(kind="digits", test_share=0.8).load()
     run = ordinary_run(Digits(kind="digits", test_share=0.8), extractor(model=model), 0)
@@ -93,12 +131,15 @@ def test_features_are_what_goes_into_the_head(model):
         again = torch.from_numpy(features) @ network.head.weight.T + network.head.bias
     assert torch.allclose(logits, again, atol=1e-5)
     targets = torch.from_numpy(data.train.targets)
-    assert losses == pytest.approx(torch.nn.functional.cross_entropy(logits, targets, reduction="none").numpy(), abs=1e-5)
+    assert losses == pytest.approx(
+        torch.nn.functional.cross_entropy(logits, targets, reduction="none").numpy(), abs=1e-5
+    )
     assert np.array_equal(right, (logits.argmax(1) == targets).numpy())
 
 
 def test_clusters_in_features_are_clusters_in_the_plane():
-    """Three balls in 20 dimensions, far apart: in the plane every point's nearest neighbours are of its own ball."""
+    """Three balls in 20 dimensions, far apart: in the plane every point's nearest neighbours are of
+    its own ball."""
     rng = np.random.default_rng(0)
     which = np.repeat([0, 1, 2], 40)
     features = rng.standard_normal((120, 20)) + 30 * np.eye(20)[which]
@@ -107,8 +148,11 @@ def test_clusters_in_features_are_clusters_in_the_plane():
     distance = np.hypot(*(points[:, None] - points[None]).T) + 1e9 * np.eye(120)
     assert (which[distance.argmin(0)] == which).all()
     assert facts["components"] == 5
-    assert 0.9 < facts["explained_variance"] < 1  # the centres span two dimensions: 2/3 of 900 against 20
-    assert np.array_equal(points, project(features, Projection(pca_components=5, perplexity=10), 0)[0])
+    # the centres span two dimensions: 2/3 of 900 against 20
+    assert 0.9 < facts["explained_variance"] < 1
+    assert np.array_equal(
+        points, project(features, Projection(pca_components=5, perplexity=10), 0)[0]
+    )
 
 
 def test_features_that_cannot_be_projected_are_refused():
@@ -116,7 +160,9 @@ def test_features_that_cannot_be_projected_are_refused():
         project(np.ones((50, 4)), Projection(), 0)
     with pytest.raises(SimulationError, match="not finite"):
         project(np.full((50, 4), np.nan), Projection(), 0)
-    with pytest.raises(InputError, match=r"projection.perplexity: must be below the number of samples, 20; got 30"):
+    with pytest.raises(
+        InputError, match=r"projection.perplexity: must be below the number of samples, 20; got 30"
+    ):
         project(np.random.default_rng(0).standard_normal((20, 4)), Projection(), 0)
 
 
@@ -126,7 +172,9 @@ def test_weights_of_a_file_take_the_place_of_training(tmp_path):
     run = ordinary_run(record, extractor(), 5)
     network = trained(run, data, None, no_word)
     torch.save(network.state_dict(), tmp_path / "weights.pt")
-    other = trained(ordinary_run(record, extractor(), 6), data, str(tmp_path / "weights.pt"), no_word)
+    other = trained(
+        ordinary_run(record, extractor(), 6), data, str(tmp_path / "weights.pt"), no_word
+    )
     assert np.array_equal(outputs(network, data, data.test)[0], outputs(other, data, data.test)[0])
     (tmp_path / "broken.pt").write_bytes(b"no weights")
     torch.save({"wrong": torch.zeros(3)}, tmp_path / "foreign.pt")
@@ -136,10 +184,16 @@ def test_weights_of_a_file_take_the_place_of_training(tmp_path):
 
 
 def test_wrong_labels_are_what_the_filter_finds(tmp_path):
-    """Of 718 digits a tenth has wrong labels, which a short training does not learn: nearly all of them, and few others, are noise."""
+    """Of 718 digits a tenth has wrong labels, which a short training does not learn: nearly all of
+    them, and few others, are noise."""
     record = Digits(kind="digits", test_share=0.6, label_noise=0.1)
-    wrong = record.load().train.targets != Digits(kind="digits", test_share=0.6).load().train.targets
-    cnn = extractor(model={"kind": "small_cnn"}, training={"epochs": 8, "local_batch_size": 64, "learning_rate": 0.1})
+    wrong = (
+        record.load().train.targets != Digits(kind="digits", test_share=0.6).load().train.targets
+    )
+    cnn = extractor(
+        model={"kind": "small_cnn"},
+        training={"epochs": 8, "local_batch_size": 64, "learning_rate": 0.1},
+    )
     job = ExtractionJob(record, cnn, Projection(pca_components=30), 0, len(wrong))
     job.run(tmp_path, no_word)
     job.check(tmp_path)
@@ -151,7 +205,9 @@ def test_wrong_labels_are_what_the_filter_finds(tmp_path):
 
 
 def test_a_damaged_extraction_is_seen(tmp_path):
-    table = pd.DataFrame({"sample": [0], "label": [1], "x": [0.0], "y": [0.0], "loss": [0.1], "right": [True]})
+    table = pd.DataFrame(
+        {"sample": [0], "label": [1], "x": [0.0], "y": [0.0], "loss": [0.1], "right": [True]}
+    )
     write_extraction(table, {"extractor": "mlp", "seed": 0}, tmp_path)
     assert check_extraction(tmp_path)["seed"] == 0
     whole = (tmp_path / "points.parquet").read_bytes()
@@ -163,7 +219,7 @@ def test_a_damaged_extraction_is_seen(tmp_path):
         check_extraction(tmp_path)
 
 
-# ----------------------------------------------------------------------------------------------------------------------- studies
+# ------------------------------------------------------------------------------------------ studies
 
 
 def test_retraining_is_ordinary_training_on_the_three_data_sets():
@@ -177,7 +233,8 @@ def test_retraining_is_ordinary_training_on_the_three_data_sets():
         assert run.training.batch_norm == "per_rank"  # one rank, so over the whole batch
         left = 359 - (0 if about["subset"] == "full" else int(out[about["seed"]].sum()))
         assert about["num_samples"] == left == (359 if job.kept is None else len(job.kept))
-    assert {job.description["batch_size"] for job in jobs.values()} == {32, 319}  # the largest: what is left with seed 0
+    # the largest: what is left with seed 0
+    assert {job.description["batch_size"] for job in jobs.values()} == {32, 319}
     network = next(job for name, job in jobs.items() if name.startswith("network_b32_lr0.1_s0"))
     assert network.kept.tolist() == list(range(40, 359))
     chance = next(job for name, job in jobs.items() if name.startswith("random_b32_lr0.1_s0"))
@@ -185,23 +242,33 @@ def test_retraining_is_ordinary_training_on_the_three_data_sets():
 
 
 def test_a_filter_that_leaves_too_few_samples_is_refused():
-    with pytest.raises(InputError, match=r"clustering.eps: must leave samples; got 8 leaves none[\s\S]*eps.csv"):
+    with pytest.raises(
+        InputError, match=r"clustering.eps: must leave samples; got 8 leaves none[\s\S]*eps.csv"
+    ):
         retraining_jobs(study(), {0: np.ones(359, bool), 1: np.zeros(359, bool)})
-    with pytest.raises(InputError, match=r"retrain.batch_sizes: must not exceed the 30 samples that the filter leaves; got 32"):
+    with pytest.raises(
+        InputError,
+        match=r"retrain.batch_sizes: must not exceed the 30 samples that the filter leaves; got 32",
+    ):
         retraining_jobs(study(), {0: np.arange(359) >= 30, 1: np.zeros(359, bool)})
 
 
 def test_what_cannot_work_is_said_before_anything_is_trained():
     flat = study(
         data=RAW["data"] | {"flat": True},
-        extractors=[*RAW["extractors"], {"name": "cnn", "model": {"kind": "small_cnn"}, "weights": "nowhere.pt"}],
+        extractors=[
+            *RAW["extractors"],
+            {"name": "cnn", "model": {"kind": "small_cnn"}, "weights": "nowhere.pt"},
+        ],
         retrain=RAW["retrain"] | {"batch_sizes": [400, 32]},
     )
     with pytest.raises(InputError) as error:
         check_study(flat, flat.data.load())
     text = str(error.value)
     assert "extractors.1." in text
-    assert "retrain.batch_sizes: must not exceed the number of training samples, 180; got 400" in text
+    assert (
+        "retrain.batch_sizes: must not exceed the number of training samples, 180; got 400" in text
+    )
     gone = study(extractors=[RAW["extractors"][0] | {"weights": "nowhere.pt"}])
     with pytest.raises(InputError, match=r"extractors.0.weights: must be weights"):
         check_study(gone, gone.data.load())
@@ -225,7 +292,12 @@ def test_a_study_is_read_from_its_file_with_values_set(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(study(data={"kind": "cifar10", "path": "set"}).to_yaml())
     (tmp_path / "set").mkdir()
-    values = {"seeds": 3, "retrain.training.epochs": 7, "extractors.0.model": "small_cnn:width=8", "clustering.eps": 1}
+    values = {
+        "seeds": 3,
+        "retrain.training.epochs": 7,
+        "extractors.0.model": "small_cnn:width=8",
+        "clustering.eps": 1,
+    }
     read = load_study(path, values)
     assert read.data.path == str(tmp_path / "set")
     assert read.seeds == [0, 1, 2]
@@ -243,12 +315,16 @@ def test_shipped_studies_can_be_read(name):
 
 
 def test_a_fingerprint_of_an_extraction_does_not_depend_on_the_clustering():
-    assert list(extraction_jobs(study(), 359)) == list(extraction_jobs(study(clustering={"eps": 1.0}), 359))
-    assert list(extraction_jobs(study(), 359)) != list(extraction_jobs(study(projection={"pca_components": 5}), 359))
+    assert list(extraction_jobs(study(), 359)) == list(
+        extraction_jobs(study(clustering={"eps": 1.0}), 359)
+    )
+    assert list(extraction_jobs(study(), 359)) != list(
+        extraction_jobs(study(projection={"pca_components": 5}), 359)
+    )
     assert len(extraction_jobs(study(independent_filters=False), 359)) == 1
 
 
-# ------------------------------------------------------------------------------------------------------------------------ tables
+# ------------------------------------------------------------------------------------------- tables
 
 
 def run_rows(values):
@@ -256,8 +332,21 @@ def run_rows(values):
     rows = []
     for (subset, size, rate), accuracies in values.items():
         for seed, accuracy in enumerate(accuracies):
-            about = {"subset": subset, "batch_size": size, "learning_rate": rate, "seed": seed, "num_samples": 10}
-            ending = {"status": "done", "message": "", "seconds": 1.0, "train_loss": 0.1, "accuracy": accuracy / 100, "loss": 0.2}
+            about = {
+                "subset": subset,
+                "batch_size": size,
+                "learning_rate": rate,
+                "seed": seed,
+                "num_samples": 10,
+            }
+            ending = {
+                "status": "done",
+                "message": "",
+                "seconds": 1.0,
+                "train_loss": 0.1,
+                "accuracy": accuracy / 100,
+                "loss": 0.2,
+            }
             rows.append({"run": f"{subset}-{size}-{rate}-{seed}", **about, **ending})
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
@@ -278,17 +367,21 @@ RUNS = run_rows(
 
 
 def test_differences_are_paired_by_seed_and_the_rate_is_chosen_on_the_full_data():
-    """Network less random at batch 16: 4, 5, 3 points: mean 4, standard error 1 / sqrt 3, t_0.975(2) = 4.3027."""
+    """Network less random at batch 16: 4, 5, 3 points: mean 4, standard error 1 / sqrt 3,
+    t_0.975(2) = 4.3027."""
     assert best_rates(RUNS) == {16: 0.1, 64: 0.4}
     table = summary(RUNS)
     assert list(table.columns) == list(SUMMARY_COLUMNS)
     assert table.loc[table["chosen"], "batch_size"].tolist() == [16, 16, 16, 64, 64, 64]
     row = table[(table["subset"] == "network") & (table["batch_size"] == 16)].iloc[0]
     assert row["random_difference"] == pytest.approx(0.04)
-    assert row["random_high"] - row["random_difference"] == pytest.approx(0.043027 / math.sqrt(3), rel=1e-4)
+    assert row["random_high"] - row["random_difference"] == pytest.approx(
+        0.043027 / math.sqrt(3), rel=1e-4
+    )
     assert row["full_difference"] == pytest.approx(0.02)
     t = 0.04 / (0.01 / math.sqrt(3))
-    p = 2 * (0.5 - t / (2 * math.sqrt(2 + t * t)))  # Student's distribution with two degrees of freedom in closed form
+    # Student's distribution with two degrees of freedom in closed form
+    p = 2 * (0.5 - t / (2 * math.sqrt(2 + t * t)))
     assert row["random_p"] == pytest.approx(p)
     assert row["random_p_holm"] == pytest.approx(2 * p)  # the smaller one of two batch sizes
     full = table[table["subset"] == "full"]
@@ -300,11 +393,17 @@ def test_runs_that_failed_are_left_out_and_named():
     runs.loc[3, ["status", "message"]] = ["failed", "the loss is not finite: epoch 2"]
     row = summary(runs)[lambda t: (t["subset"] == "network") & (t["batch_size"] == 16)].iloc[0]
     assert row["seeds"] == row["random_pairs"] == 2
-    text = report(folders.FilterTables(*(pd.DataFrame(columns=list(COLUMNS[name])) for name in ("filters", "eps", "points")), runs), {})
+    text = report(
+        folders.FilterTables(
+            *(pd.DataFrame(columns=list(COLUMNS[name])) for name in ("filters", "eps", "points")),
+            runs,
+        ),
+        {},
+    )
     assert "network-16-0.1-0 (failed): the loss is not finite: epoch 2" in " ".join(text.split())
 
 
-# ------------------------------------------------------------------------------------------------------------------- whole studies
+# ------------------------------------------------------------------------------------ whole studies
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +417,13 @@ def done(tmp_path_factory):
 def test_a_study_leaves_its_tables_report_and_figures(done):
     folder, result, standings = done
     assert result.meta["state"] == "finished"
-    for name in (*folders.FILES, "points.png", "points.pdf", "accuracy_batch_size.png", "accuracy_batch_size.pdf"):
+    for name in (
+        *folders.FILES,
+        "points.png",
+        "points.pdf",
+        "accuracy_batch_size.png",
+        "accuracy_batch_size.pdf",
+    ):
         assert (folder / name).stat().st_size > 0
     runs, filters = result.tables.runs, result.tables.filters
     assert runs["status"].tolist() == ["done"] * 12
@@ -326,7 +431,11 @@ def test_a_study_leaves_its_tables_report_and_figures(done):
     assert filters["num_samples"].tolist() == [180, 180]
     assert (runs[runs["subset"] != "full"].groupby("seed")["num_samples"].nunique() == 1).all()
     left = dict(zip(filters["seed"], 180 - filters["removed"], strict=True))
-    assert {(seed, count) for seed, count in zip(runs["seed"], runs["num_samples"], strict=True) if count < 180} <= set(left.items())
+    assert {
+        (seed, count)
+        for seed, count in zip(runs["seed"], runs["num_samples"], strict=True)
+        if count < 180
+    } <= set(left.items())
     assert standings[-1].done == standings[-1].total == 14
     assert standings[-1].share == pytest.approx(1, abs=0.05)
     assert {standing.total for standing in standings} == {14}
@@ -334,14 +443,19 @@ def test_a_study_leaves_its_tables_report_and_figures(done):
     assert "Amount of data reduction" in text
     assert "Network-filtered data against randomly filtered data" in text
     eps = result.tables.eps
-    assert eps.loc[eps["eps"] == 0.5, "reduction"].min() > eps.loc[eps["eps"] == 8.0, "reduction"].max()
+    assert (
+        eps.loc[eps["eps"] == 0.5, "reduction"].min()
+        > eps.loc[eps["eps"] == 8.0, "reduction"].max()
+    )
 
 
 def test_the_result_is_read_back_and_its_figures_are_the_same_bytes(done, tmp_path):
     folder, result, _ = done
     again = folders.read(folder)
     for name in COLUMNS:
-        pd.testing.assert_frame_equal(getattr(again.tables, name), getattr(result.tables, name), check_dtype=False)
+        pd.testing.assert_frame_equal(
+            getattr(again.tables, name), getattr(result.tables, name), check_dtype=False
+        )
     for name, figure in figures(again.tables).items():
         save(figure, tmp_path / name)
         assert (tmp_path / f"{name}.png").read_bytes() == (folder / f"{name}.png").read_bytes()
@@ -362,7 +476,9 @@ def test_a_finished_study_is_not_repeated_and_a_damaged_one_goes_on(done, tmp_pa
     again = run_study(study(), copy, processes=1)
     assert gone.exists()
     assert {path: path.stat().st_mtime_ns for path in others} == others
-    pd.testing.assert_frame_equal(again.tables.runs.drop(columns="seconds"), result.tables.runs.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(
+        again.tables.runs.drop(columns="seconds"), result.tables.runs.drop(columns="seconds")
+    )
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
@@ -373,7 +489,8 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 
 
 def test_cifar10_from_a_path_goes_through_the_whole_study(tmp_path):
-    """A small set in the published binary form: classes differ in brightness, so there is something to learn."""
+    """A small set in the published binary form: classes differ in brightness, so there is something
+    to learn."""
     rng = np.random.default_rng(0)
     for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
         labels = np.arange(30) % 10
@@ -382,7 +499,13 @@ def test_cifar10_from_a_path_goes_through_the_whole_study(tmp_path):
     record = study(
         name="cifar",
         data={"kind": "cifar10", "path": str(tmp_path), "num_samples": 120},
-        extractors=[{"name": "cnn", "model": {"kind": "small_cnn", "width": 4}, "training": {"epochs": 2, "local_batch_size": 16}}],
+        extractors=[
+            {
+                "name": "cnn",
+                "model": {"kind": "small_cnn", "width": 4},
+                "training": {"epochs": 2, "local_batch_size": 16},
+            }
+        ],
         projection={"perplexity": 10.0},
         clustering={"eps": 20.0},
         retrain=RAW["retrain"] | {"model": {"kind": "small_cnn", "width": 4}, "batch_sizes": [16]},
@@ -403,8 +526,12 @@ def test_the_verb_trains_such_a_study_and_draws_it_again(done, tmp_path):
     assert "already holds this study" in shown.stderr
     assert "Amount of data reduction" in shown.stdout
     asked = CliRunner().invoke(app, [*arguments, "--json"])
-    assert len(json.loads(asked.stdout)["runs"]) == count_jobs(study()) - 2 == len(result.tables.runs)
-    drawn = CliRunner().invoke(app, ["plot", str(tmp_path / "out"), "--out", str(tmp_path / "figures")])
+    assert (
+        len(json.loads(asked.stdout)["runs"]) == count_jobs(study()) - 2 == len(result.tables.runs)
+    )
+    drawn = CliRunner().invoke(
+        app, ["plot", str(tmp_path / "out"), "--out", str(tmp_path / "figures")]
+    )
     assert drawn.exit_code == 0, drawn.output
     assert (tmp_path / "figures" / "points.pdf").exists()
     wrong = CliRunner().invoke(app, [*arguments, "--set", "clustering.eps=0"])

@@ -25,7 +25,18 @@ SETTINGS = [part for key, value in VALUES.items() for part in ("--set", f"{key}=
 
 def simulated(folder, *more, hash_seed):
     done = subprocess.run(
-        [sys.executable, "-m", "simshuffle", "run", "quickstart", *SETTINGS, *more, "--out", "out", "--json"],
+        [
+            sys.executable,
+            "-m",
+            "simshuffle",
+            "run",
+            "quickstart",
+            *SETTINGS,
+            *more,
+            "--out",
+            "out",
+            "--json",
+        ],
         cwd=folder,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
@@ -33,7 +44,10 @@ def simulated(folder, *more, hash_seed):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr.decode()
-    return {"stdout": done.stdout, **{path.name: path.read_bytes() for path in (folder / "out").iterdir()}}
+    return {
+        "stdout": done.stdout,
+        **{path.name: path.read_bytes() for path in (folder / "out").iterdir()},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +64,14 @@ def test_two_processes_write_the_same_bytes(first, tmp_path):
 
 def test_another_seed_gives_other_tables(first, tmp_path):
     other = simulated(tmp_path, "--set", "seed=2", hash_seed="0")
-    for name in ("epochs.csv", "breakdown.csv", "sources.csv", "timeline.parquet", "links.parquet", "breakdown.png"):
+    for name in (
+        "epochs.csv",
+        "breakdown.csv",
+        "sources.csv",
+        "timeline.parquet",
+        "links.parquet",
+        "breakdown.png",
+    ):
         assert other[name] != first[name], name
 
 

@@ -1,4 +1,5 @@
-"""Scheduler, local storage and samples of real ranks: what goes wrong is told on all ranks, and no sample is lost."""
+"""Scheduler, local storage and samples of real ranks: what goes wrong is told on all ranks, and no
+sample is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def tree(root: Path) -> None:
         Image.fromarray(pixels).save(folder / f"{number:03d}.{'jpg' if number % 2 else 'png'}")
 
 
-# ---------------------------------------------------------------------------------------- three processes, one scenario after the other
+# ---------------------------------------------------- three processes, one scenario after the other
 
 
 def epoch(scheduler: Scheduler, number: int) -> list[int]:
@@ -84,7 +85,13 @@ def storage_error(rank: int, folder: Path) -> dict:
     shard.store.put = put
     read = epoch(scheduler, 1)
     scheduler.verify()
-    return {"error": error, "before": before, "after": after, "again": read, "moved": shard.store.samples().tolist() != before}
+    return {
+        "error": error,
+        "before": before,
+        "after": after,
+        "again": read,
+        "moved": shard.store.samples().tolist() != before,
+    }
 
 
 def damage(rank: int, folder: Path) -> dict:
@@ -100,7 +107,12 @@ def damage(rank: int, folder: Path) -> dict:
         content = bytearray(shard.store.get(broken))
         content[-1] ^= 1
         shard.store.put(broken, bytes(content))
-    return {"error": refused(scheduler.verify), "missing": missing, "twice": twice, "broken": broken}
+    return {
+        "error": refused(scheduler.verify),
+        "missing": missing,
+        "twice": twice,
+        "broken": broken,
+    }
 
 
 def mismatch(rank: int, folder: Path) -> dict:
@@ -110,7 +122,10 @@ def mismatch(rank: int, folder: Path) -> dict:
 def no_room(rank: int, folder: Path) -> dict:
     shard = ShardDataset(dataset(), folder / "storage")
     shard.store.room = lambda: ("host:1", 1000)
-    return {"error": refused(lambda: Scheduler(shard, 4, 0.5)), "written": len(shard.store.samples())}
+    return {
+        "error": refused(lambda: Scheduler(shard, 4, 0.5)),
+        "written": len(shard.store.samples()),
+    }
 
 
 def peak(rank: int, folder: Path) -> dict:
@@ -134,10 +149,16 @@ def once(rank: int, folder: Path) -> dict:
     scheduler.scheduling(1)
     send, receive = scheduler.communicate()  # once an epoch; the rest is carried out at its end
     scheduler.synchronize(send, receive)
-    again = refused(lambda: scheduler.synchronize(send, receive)) if send or receive else "InputError"
+    again = (
+        refused(lambda: scheduler.synchronize(send, receive)) if send or receive else "InputError"
+    )
     scheduler.clean_local_storage()
     scheduler.verify()
-    return {"again": again, "owner": scheduler.owner.tolist(), "planned": scheduler.plan.samples_moved}
+    return {
+        "again": again,
+        "owner": scheduler.owner.tolist(),
+        "planned": scheduler.plan.samples_moved,
+    }
 
 
 def images(rank: int, folder: Path) -> dict:
@@ -146,13 +167,18 @@ def images(rank: int, folder: Path) -> dict:
     dist.barrier()
     out = {}
     for payload in ("encoded", "decoded"):
-        strategy = f"partial_local_shuffle:exchange_fraction=0.6,schedule.payload={payload},schedule.barriers=none"
+        strategy = (
+            "partial_local_shuffle:exchange_fraction=0.6,"
+            f"schedule.payload={payload},schedule.barriers=none"
+        )
         shard = ImageFolder(folder / "tree", folder / f"storage-{payload}", transform=np.asarray)
         scheduler = Scheduler(shard, 4, strategy=strategy)
         for number in (1, 2, 3):
             epoch(scheduler, number)
         scheduler.verify()
-        out[payload] = {int(s): [shard[int(s)][0].tolist(), shard[int(s)][1]] for s in shard.store.samples()}
+        out[payload] = {
+            int(s): [shard[int(s)][0].tolist(), shard[int(s)][1]] for s in shard.store.samples()
+        }
     return out | {"classes": shard.classes}
 
 
@@ -182,17 +208,27 @@ def checkpoint(rank: int, folder: Path) -> dict:
 
 
 def forgotten(rank: int, folder: Path) -> dict:
-    fresh = Scheduler(ShardDataset(dataset()), 4, strategy="importance_exchange:exchange_fraction=0.3")
-    lagging = Scheduler(ShardDataset(dataset()), 4, strategy="importance_exchange:exchange_fraction=0.3,lagging=true")
+    fresh = Scheduler(
+        ShardDataset(dataset()), 4, strategy="importance_exchange:exchange_fraction=0.3"
+    )
+    lagging = Scheduler(
+        ShardDataset(dataset()),
+        4,
+        strategy="importance_exchange:exchange_fraction=0.3,lagging=true",
+    )
     epoch(lagging, 1)
     model = nn.Linear(3, 4).double()
     if rank != 1:
         fresh.measure_importance(model)
-    return {"fresh": refused(lambda: fresh.scheduling(1)), "lagging": refused(lambda: lagging.scheduling(2))}
+    return {
+        "fresh": refused(lambda: fresh.scheduling(1)),
+        "lagging": refused(lambda: lagging.scheduling(2)),
+    }
 
 
 def death(rank: int, folder: Path) -> dict:
-    """Rank 2 ends in the middle of the exchange. The last scenario, because the process group is broken then."""
+    """Rank 2 ends in the middle of the exchange. The last scenario, because the process group is
+    broken then."""
     shard = ShardDataset(dataset(), folder / "storage")
     scheduler = Scheduler(shard, 4, 0.9)
     scheduler.scheduling(1)
@@ -208,13 +244,26 @@ def death(rank: int, folder: Path) -> dict:
     return {"error": refused(rest)}
 
 
-SCENARIOS = [storage_error, damage, mismatch, no_room, peak, once, images, checkpoint, forgotten, death]
+SCENARIOS = [
+    storage_error,
+    damage,
+    mismatch,
+    no_room,
+    peak,
+    once,
+    images,
+    checkpoint,
+    forgotten,
+    death,
+]
 
 
 def serve(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     limit = timedelta(seconds=SECONDS)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=3, timeout=limit)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=3, timeout=limit
+    )
     for scenario in SCENARIOS:
         place = folder / scenario.__name__
         place.mkdir(exist_ok=True)
@@ -227,22 +276,35 @@ def serve(rank: int, folder: Path) -> None:
 def three(tmp_path_factory):
     """A function: what each of three ranks found in a scenario."""
     folder = tmp_path_factory.mktemp("three")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     processes = []
     try:
         for rank in range(3):
             with (folder / f"errors{rank}").open("wb") as errors:
                 command = [sys.executable, "-W", "error", __file__, str(rank), str(folder)]
-                processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors))
+                processes.append(
+                    subprocess.Popen(
+                        command, env=environment, stdout=subprocess.DEVNULL, stderr=errors
+                    )
+                )
         codes = [process.wait(SECONDS) for process in processes]
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    assert codes == [0, 0, 0], "\n".join((folder / f"errors{rank}").read_text() for rank in range(3))[-6000:]
-    return lambda scenario, ranks=(0, 1, 2): [
-        json.loads((folder / scenario.__name__ / f"found{rank}.json").read_text()) for rank in ranks
-    ], folder
+    assert codes == [0, 0, 0], "\n".join(
+        (folder / f"errors{rank}").read_text() for rank in range(3)
+    )[-6000:]
+    return (
+        lambda scenario, ranks=(0, 1, 2): [
+            json.loads((folder / scenario.__name__ / f"found{rank}.json").read_text())
+            for rank in ranks
+        ],
+        folder,
+    )
 
 
 def of(three, scenario, ranks=(0, 1, 2)):
@@ -268,7 +330,10 @@ def test_verify_names_what_is_missing_twice_there_and_damaged_on_all_ranks(three
 
 def test_different_data_sets_are_refused_on_all_ranks(three):
     for each in of(three, mismatch):
-        assert "samples: must be the same on all ranks; got 41 on rank 0, 42 on rank 2" in each["error"]
+        assert (
+            "samples: must be the same on all ranks; got 41 on rank 0, 42 on rank 2"
+            in each["error"]
+        )
 
 
 def test_shards_that_do_not_fit_are_refused_before_anything_is_written(three):
@@ -300,7 +365,10 @@ def test_images_travel_as_files_or_as_pixels(three):
         assert sorted(held) == list(range(COUNT))
         for sample, path in enumerate(files):
             with Image.open(path) as image:
-                assert held[sample] == [np.asarray(image.convert("RGB")).tolist(), found[0]["classes"].index(path.parent.name)]
+                assert held[sample] == [
+                    np.asarray(image.convert("RGB")).tolist(),
+                    found[0]["classes"].index(path.parent.name),
+                ]
 
 
 def test_a_checkpoint_goes_on_as_if_nothing_had_happened(three):
@@ -318,17 +386,26 @@ def test_no_sample_is_lost_when_a_process_dies(three):
     for each in of(three, death, (0, 1)):
         assert each["error"].startswith("ExchangeError")
         assert "No sample was removed" in each["error"]
-    held = {int(path.name) for rank in range(3) for path in (three[1] / "death" / "storage" / f"rank-{rank:05d}").iterdir()}
+    held = {
+        int(path.name)
+        for rank in range(3)
+        for path in (three[1] / "death" / "storage" / f"rank-{rank:05d}").iterdir()
+    }
     assert held == set(range(COUNT))
 
 
-# ------------------------------------------------------------------------------------------------------------------------- one process
+# -------------------------------------------------------------------------------------- one process
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """A process group of this process alone."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path_factory.mktemp('alone')}/meeting", rank=0, world_size=1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{tmp_path_factory.mktemp('alone')}/meeting",
+        rank=0,
+        world_size=1,
+    )
     yield
     dist.destroy_process_group()
 
@@ -342,7 +419,9 @@ def test_arguments_of_a_scheduler(alone):
     shard = ShardDataset(dataset())
     with pytest.raises(InputError, match="either a fraction or a strategy"):
         Scheduler(shard, 4)
-    with pytest.raises(InputError, match="transport: must be one of isend, all_to_all; got 'carrier pigeon'"):
+    with pytest.raises(
+        InputError, match="transport: must be one of isend, all_to_all; got 'carrier pigeon'"
+    ):
         Scheduler(shard, 4, 0.1, transport="carrier pigeon")
     with pytest.raises(InputError, match="exchange_fraction"):
         Scheduler(shard, 4, 1.5)
@@ -380,12 +459,21 @@ def test_the_order_of_calls(alone):
     scheduler.verify()
 
 
-@pytest.mark.filterwarnings("default:.*multi-threaded.*:DeprecationWarning")  # of fork, from Python 3.12 on: gloo has threads
+# of fork, from Python 3.12 on: gloo has threads
+@pytest.mark.filterwarnings("default:.*multi-threaded.*:DeprecationWarning")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_reads_what_the_sampler_names(alone, tmp_path, workers):
-    shard = ShardDataset(dataset(), tmp_path / "storage", transform=lambda item: (item[0] + 1, item[1]))
+    shard = ShardDataset(
+        dataset(), tmp_path / "storage", transform=lambda item: (item[0] + 1, item[1])
+    )
     scheduler = Scheduler(shard, 4, 0.5)
-    loader = DataLoader(shard, batch_size=4, sampler=scheduler.sampler, num_workers=workers, persistent_workers=workers > 0)
+    loader = DataLoader(
+        shard,
+        batch_size=4,
+        sampler=scheduler.sampler,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+    )
     for number in (1, 2):
         scheduler.scheduling(number)
         inputs = torch.cat([given for given, _ in loader])
@@ -413,7 +501,17 @@ def test_a_tree_without_images(alone, tmp_path):
 
 
 def test_items_as_bytes_and_back():
-    item = (torch.arange(6, dtype=torch.bfloat16).reshape(2, 3), np.float32(1.5), 7, np.arange(4)[::2], b"raw", "text", None, True, 0.1)
+    item = (
+        torch.arange(6, dtype=torch.bfloat16).reshape(2, 3),
+        np.float32(1.5),
+        7,
+        np.arange(4)[::2],
+        b"raw",
+        "text",
+        None,
+        True,
+        0.1,
+    )
     back = decode(encode(item))
     assert torch.equal(back[0], item[0])
     assert back[0].dtype == torch.bfloat16

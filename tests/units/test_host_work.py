@@ -8,7 +8,10 @@ from simshuffle.host_work import host_work
 
 
 def of(dataset="imagenet1k", **schedule):
-    return host_work(ExchangeSchedule(**schedule), load_scenario("abci-imagenet1k", {"workload.dataset": dataset}).workload.dataset)
+    return host_work(
+        ExchangeSchedule(**schedule),
+        load_scenario("abci-imagenet1k", {"workload.dataset": dataset}).workload.dataset,
+    )
 
 
 def test_a_decoded_image_is_decoded_pickled_and_encoded():

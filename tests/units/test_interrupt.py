@@ -1,4 +1,5 @@
-"""Interruptions and failures on the way: a result folder is there whole or not at all, and an old one stays until a new one is there."""
+"""Interruptions and failures on the way: a result folder is there whole or not at all, and an old
+one stays until a new one is there."""
 
 import contextlib
 import errno
@@ -19,16 +20,28 @@ from pyarrow.parquet import ParquetWriter
 from simshuffle import plots
 from simshuffle.cli import main
 
-ARGUMENTS = ["quickstart", "--set", "world_size=8", "--set", "epochs=1", "--set", "workload.exchange=local_shuffle"]
+ARGUMENTS = [
+    "quickstart",
+    "--set",
+    "world_size=8",
+    "--set",
+    "epochs=1",
+    "--set",
+    "workload.exchange=local_shuffle",
+]
 LARGE = ["abci-imagenet1k", "--set", "world_size=512", "--set", "epochs=1000"]
 PATIENCE = 120.0
 
 
 def content(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
-# -------------------------------------------------------------------------------------------------------------------------- Ctrl-C
+# ------------------------------------------------------------------------------------------- Ctrl-C
 
 
 def read_until(descriptor, wanted, process):
@@ -37,7 +50,9 @@ def read_until(descriptor, wanted, process):
     deadline = time.monotonic() + PATIENCE
     while wanted not in shown:
         assert process.poll() is None, f"ended early: {shown!r}"
-        ready, _, _ = select.select([descriptor], [], [], deadline - time.monotonic() if deadline > time.monotonic() else 0)
+        ready, _, _ = select.select(
+            [descriptor], [], [], deadline - time.monotonic() if deadline > time.monotonic() else 0
+        )
         assert ready, f"nothing like {wanted!r} in {shown!r}"
         shown += os.read(descriptor, 65536)
     return shown
@@ -82,13 +97,15 @@ def test_ctrl_c_while_simulating_ends_with_130_and_leaves_nothing(out, tmp_path)
 @pytest.mark.parametrize("where", ["simulate", "all_runs"])
 def test_an_interrupt_before_writing_leaves_nothing(where, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(importlib.import_module("simshuffle.experiment"), where, raising(KeyboardInterrupt()))
+    monkeypatch.setattr(
+        importlib.import_module("simshuffle.experiment"), where, raising(KeyboardInterrupt())
+    )
     assert main(["run", *ARGUMENTS, "--out", "mine"]) == 130
     assert "Traceback" not in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-# ------------------------------------------------------------------------------------------------------------- failures while writing
+# --------------------------------------------------------------------------- failures while writing
 
 
 def raising(error):
@@ -169,17 +186,29 @@ def old(made_before, tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize(("error", "status"), [(full_disk(), 1), (KeyboardInterrupt(), 130)], ids=["full disk", "interrupt"])
-def test_a_failure_while_replacing_keeps_the_old_result(error, status, failing, old, made_before, tmp_path):
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(full_disk(), 1), (KeyboardInterrupt(), 130)],
+    ids=["full disk", "interrupt"],
+)
+def test_a_failure_while_replacing_keeps_the_old_result(
+    error, status, failing, old, made_before, tmp_path
+):
     failing(error)
     assert main(["run", *ARGUMENTS, "--out", "mine", "--force"]) == status
     assert content(old) == made_before
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize(("error", "status"), [(full_disk(), 1), (KeyboardInterrupt(), 130)], ids=["full disk", "interrupt"])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(full_disk(), 1), (KeyboardInterrupt(), 130)],
+    ids=["full disk", "interrupt"],
+)
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_failure_while_exchanging_the_folders_keeps_the_old_result(number, error, status, old, made_before, tmp_path, monkeypatch):
+def test_a_failure_while_exchanging_the_folders_keeps_the_old_result(
+    number, error, status, old, made_before, tmp_path, monkeypatch
+):
     original = Path.rename
     calls = []
 
@@ -203,7 +232,7 @@ def test_a_failure_of_plot_keeps_the_old_figure(old, made_before, monkeypatch, c
     assert content(old) == made_before
 
 
-# -------------------------------------------------------------------------------------------------------------- places to write to
+# ------------------------------------------------------------------------------- places to write to
 
 
 def test_a_result_folder_below_a_file_is_an_error_in_words(tmp_path, monkeypatch, capsys):
@@ -218,7 +247,9 @@ def test_a_result_folder_below_a_file_is_an_error_in_words(tmp_path, monkeypatch
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_result_folder_where_nothing_may_be_written_is_an_error_in_words(tmp_path, monkeypatch, capsys):
+def test_a_result_folder_where_nothing_may_be_written_is_an_error_in_words(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o555)

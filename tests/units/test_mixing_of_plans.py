@@ -14,7 +14,9 @@ OWNER = np.array([0, 0, 0, 1, 1, 1])
 
 def swapped(owner):
     """Both ranks send all of their three samples to one another."""
-    sample = np.stack([np.flatnonzero(owner == 0), np.flatnonzero(owner == 1)], axis=1).astype(np.int32)
+    sample = np.stack([np.flatnonzero(owner == 0), np.flatnonzero(owner == 1)], axis=1).astype(
+        np.int32
+    )
     target = np.tile(np.array([1, 0]), (3, 1))
     return ExchangePlan(sample=sample, target=target, iteration=np.arange(3), message=np.arange(3))
 
@@ -39,13 +41,17 @@ def test_of_two_shards_in_turn_the_older_one_counts_less():
     assert effective_samples(swaps(2), 0.0) == pytest.approx(3.0)
     assert effective_samples(swaps(2), 1.0) == pytest.approx(6.0)
     # after three 1 + kept^2 and kept
-    assert effective_samples(swaps(3), 0.5) == pytest.approx((3 * 1.25 + 3 * 0.5) ** 2 / (3 * 1.25**2 + 3 * 0.25))
+    assert effective_samples(swaps(3), 0.5) == pytest.approx(
+        (3 * 1.25 + 3 * 0.5) ** 2 / (3 * 1.25**2 + 3 * 0.25)
+    )
     assert mates_kept(swaps(3)) == 1.0
 
 
 def test_who_is_parted_is_counted_in_pairs():
     # one of three leaves for each other rank: of the three pairs of a shard one stays
-    one = ExchangePlan(np.array([[0, 3]], np.int32), np.array([[1, 0]]), np.array([0]), np.array([0]))
+    one = ExchangePlan(
+        np.array([[0, 3]], np.int32), np.array([[1, 0]]), np.array([0]), np.array([0])
+    )
     assert mates_kept(RecordedPlans(OWNER, [one])) == pytest.approx(1 / 3)
 
 
@@ -54,10 +60,16 @@ def test_it_rests_on_a_shard_at_least_and_on_all_samples_at_most(world_size, epo
     num_samples = 8 * world_size
     rng = np.random.default_rng(world_size)
     owner = initial_owner(num_samples, world_size, rng)
-    strategy, start, plans = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.5), owner, []
+    strategy, start, plans = (
+        PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.5),
+        owner,
+        [],
+    )
     for epoch in range(1, epochs + 1):
         shards = strategy.shards(owner, world_size, rng)
-        plans.append(strategy.plan(shards, batch_size=4, iterations=2, epoch=epoch, importance=None, rng=rng))
+        plans.append(
+            strategy.plan(shards, batch_size=4, iterations=2, epoch=epoch, importance=None, rng=rng)
+        )
         owner = plans[-1].apply(owner)
     recorded = RecordedPlans(start, plans)
     assert 8 - 1e-9 <= effective_samples(recorded, kept) <= num_samples + 1e-9

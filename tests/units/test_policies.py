@@ -1,4 +1,5 @@
-"""The comparison of data-loading policies as a tool: studies, scenarios, tables, folders, the verb, and bad input."""
+"""The comparison of data-loading policies as a tool: studies, scenarios, tables, folders, the verb,
+and bad input."""
 
 import csv
 import json
@@ -20,7 +21,18 @@ from simshuffle.results import code_digest
 from simshuffle.scenario import load_scenario
 
 ROOT = Path(__file__).parent.parent.parent
-FAST = ["--case", "cosmoflow512", "--case", "mnist", "--policy", "nopfs", "--policy", "lbann_dynamic", "--policy", "perfect"]
+FAST = [
+    "--case",
+    "cosmoflow512",
+    "--case",
+    "mnist",
+    "--policy",
+    "nopfs",
+    "--policy",
+    "lbann_dynamic",
+    "--policy",
+    "perfect",
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +49,7 @@ def written(finished, tmp_path, monkeypatch):
     return Path(shutil.copytree(finished, tmp_path / "out"))
 
 
-# ------------------------------------------------------------------------------------------------------------------------- studies
+# ------------------------------------------------------------------------------------------ studies
 
 
 @pytest.mark.parametrize("name", names())
@@ -56,11 +68,16 @@ def test_a_scenario_is_a_study_of_one_case(tmp_path):
     assert system.workers == 512
     times = scenario.workload.model.accelerators["v100-sxm2-16gb"]
     per_sample = times.forward + times.backward + times.update / 32
-    assert system.compute_bandwidth == pytest.approx(4 * scenario.workload.dataset.sample_size.mean / per_sample)
+    assert system.compute_bandwidth == pytest.approx(
+        4 * scenario.workload.dataset.sample_size.mean / per_sample
+    )
     assert system.network_bandwidth == 25e9
     assert system.staging_buffer.threads == 16
     assert system.memory.capacity == scenario.cluster.memory.page_cache
-    assert system.parallel_file_system.read_bandwidth(512) == scenario.cluster.parallel_file_system.read_bandwidth
+    assert (
+        system.parallel_file_system.read_bandwidth(512)
+        == scenario.cluster.parallel_file_system.read_bandwidth
+    )
     (tmp_path / "again.yaml").write_text(study.to_yaml(), encoding="utf-8")
     assert load(str(tmp_path / "again.yaml"), {}) == study
 
@@ -84,15 +101,20 @@ def test_limits_of_the_file_system_and_the_format_of_files_come_along():
 
 
 def test_the_file_system_of_a_scenario_takes_as_long_as_opening_all_files():
-    """1,281,167 files at 43,000 a second: 29.8 s, which is what docs/model.md says and the simulator finds."""
+    """1,281,167 files at 43,000 a second: 29.8 s, which is what docs/model.md says and the
+    simulator finds."""
     study = load("abci-imagenet1k", {})
     (buffer,) = compare(study.system, study.cases["imagenet1k"], 0, ["staging_buffer"])
-    assert [epoch.seconds for epoch in buffer.epochs] == pytest.approx([1_281_167 / 43_000] * 2, rel=0.02)
+    assert [epoch.seconds for epoch in buffer.epochs] == pytest.approx(
+        [1_281_167 / 43_000] * 2, rel=0.02
+    )
 
 
 def test_the_study_that_the_documentation_shows_is_one(tmp_path):
     text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
-    (tmp_path / "my-study.yaml").write_text(text.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    (tmp_path / "my-study.yaml").write_text(
+        text.split("```yaml\n")[1].split("```")[0], encoding="utf-8"
+    )
     study = load(str(tmp_path / "my-study.yaml"), {"cases.pictures.num_samples": 1000})
     assert all(outcome.epochs for outcome in compare(study.system, study.cases["pictures"]))
 
@@ -112,7 +134,10 @@ def test_the_study_that_the_documentation_shows_is_one(tmp_path):
         {"cases.mnist.num_samples": 2**53, "cases.mnist.epochs": 1},
         {"cases.mnist.sample_size": {"mean": "1 B", "std": "1 kB"}},
         {"cases.mnist.epochs": 100, "cases.mnist.num_samples": 1000},
-        {"system.parallel_file_system.latency": "1000 s", "system.parallel_file_system.open_rate": "1 1/s"},
+        {
+            "system.parallel_file_system.latency": "1000 s",
+            "system.parallel_file_system.open_rate": "1 1/s",
+        },
     ],
 )
 def test_extreme_values_give_finite_times_and_no_policy_beats_the_bound(values):
@@ -141,7 +166,10 @@ def test_values_are_set_by_their_path():
         ({"cases.mnist.epochs": 101}, ("cases.mnist.epochs", "100")),
         ({"cases.nothing.epochs": 1}, ("cases.nothing.epochs", "nothing to set it in")),
         ({"system.memory": None}, ("system.memory",)),
-        ({"system.parallel_file_system.read_bandwidth": {"points": {}}}, ("read_bandwidth", "at least one")),
+        (
+            {"system.parallel_file_system.read_bandwidth": {"points": {}}},
+            ("read_bandwidth", "at least one"),
+        ),
         ({"seed": -1}, ("seed",)),
     ],
 )
@@ -158,7 +186,10 @@ def test_a_bad_study_names_its_problem(change, parts):
         (["missing.yaml"], ("missing.yaml",)),
         (["nopfs", "--case", "mnits"], ("--case", "Did you mean 'mnist'")),
         (["nopfs", "--policy", "lban"], ("--policy", "lbann_dynamic")),
-        (["nopfs", "--case", "cosmoflow512", "--set", "cases.cosmoflow512.workers=20000"], ("num_samples", "20000 workers")),
+        (
+            ["nopfs", "--case", "cosmoflow512", "--set", "cases.cosmoflow512.workers=20000"],
+            ("num_samples", "20000 workers"),
+        ),
         (["quickstart", "--set", "epochs=101"], ("epochs", "at most 100")),
         (["quickstart", "--set", "epochs"], ("KEY.PATH=VALUE",)),
         (["quickstart", "--case", "imagenet1k"], ("--case", "imagenet50")),
@@ -172,7 +203,16 @@ def test_bad_arguments_are_refused_with_status_2(arguments, parts, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["system: 3\n", "system: {}\ncases: {}\n", "[1, 2]\n", "", "system: {workers: 1}\n---\nsystem: {}\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "system: 3\n",
+        "system: {}\ncases: {}\n",
+        "[1, 2]\n",
+        "",
+        "system: {workers: 1}\n---\nsystem: {}\n",
+    ],
+)
 def test_a_file_that_is_no_study_is_refused_with_status_2(text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_text(text, encoding="utf-8")
@@ -180,7 +220,7 @@ def test_a_file_that_is_no_study_is_refused_with_status_2(text, tmp_path, monkey
     assert "bad.yaml" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------------------------ tables, folder
+# ----------------------------------------------------------------------------------- tables, folder
 
 
 def test_the_folder_holds_tables_with_the_columns_they_are_said_to_have(written):
@@ -189,7 +229,15 @@ def test_the_folder_holds_tables_with_the_columns_they_are_said_to_have(written)
         table = pd.read_csv(written / name)
         assert list(table.columns) == list(columns) == list(said[name])
     assert {path.name for path in written.iterdir()} == {
-        *("meta.json", "study.yaml", "columns.json", "policies.csv", "epochs.csv", "policies.png", "policies.pdf")
+        *(
+            "meta.json",
+            "study.yaml",
+            "columns.json",
+            "policies.csv",
+            "epochs.csv",
+            "policies.png",
+            "policies.pdf",
+        )
     }
     assert (written / "policies.png").read_bytes()[1:4] == b"PNG"
 
@@ -215,7 +263,10 @@ def test_the_same_comparison_is_not_computed_twice(written, capsys):
     assert "nothing was computed" in said.err
     rows = json.loads(said.out)
     assert {row["policy"] for row in rows["policies"]} == {"perfect", "nopfs", "lbann_dynamic"}
-    assert ((written / "policies.csv").read_bytes(), (written / "policies.csv").stat().st_mtime_ns) == before
+    assert (
+        (written / "policies.csv").read_bytes(),
+        (written / "policies.csv").stat().st_mtime_ns,
+    ) == before
 
 
 def test_the_same_study_gives_the_same_bytes(written):
@@ -244,7 +295,12 @@ def test_a_damaged_folder_is_no_result(written, file):
 
 def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["policies", "nopfs", "--case", "cosmoflow512", "--set", "cases.cosmoflow512.epochs=2"]) == 0
+    assert (
+        main(
+            ["policies", "nopfs", "--case", "cosmoflow512", "--set", "cases.cosmoflow512.epochs=2"]
+        )
+        == 0
+    )
     text = capsys.readouterr().out
     assert "deepio opportunistic *9.8%" in text
     assert "learns from less" in text
@@ -260,28 +316,37 @@ def test_a_figure_of_one_case_and_of_policies_that_do_not_fit():
         assert figure.get_figwidth() == pytest.approx(3.4)
 
 
-# ------------------------------------------------------------------------------------------------------------------ printed numbers
+# ---------------------------------------------------------------------------------- printed numbers
 
 
 def test_what_the_paper_prints_is_predicted_roughly():
-    """The largest deviation is the study's 1.64 h with a staging buffer alone: -30 %; see docs/policies.md."""
+    """The largest deviation is the study's 1.64 h with a staging buffer alone: -30 %; see
+    docs/policies.md."""
     with (ROOT / "validation" / "nopfs.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["set"] for row in rows} == {"nopfs"}
     for row in rows:
         assert row["use"] in {"predict", "none"}
         assert (row["use"] == "predict") <= bool(row["measured"])
-        values = dict(part.split("=", 1) for part in row["values"].split(";")) if row["values"] else {}
-        assert not values or (values["case"] in load(values["study"], {}).cases and values["policy"] in POLICIES)
+        values = (
+            dict(part.split("=", 1) for part in row["values"].split(";")) if row["values"] else {}
+        )
+        assert not values or (
+            values["case"] in load(values["study"], {}).cases and values["policy"] in POLICIES
+        )
         if row["use"] == "predict":
             assert 0.69 < predicted(values) / float(row["measured"]) < 1.05, row["quantity"]
 
 
 def test_predicted_quantities():
     of = {"study": "nopfs", "case": "cosmoflow512", "policy": "parallel_staging"}
-    assert predicted({**of, "quantity": "coverage"}) == pytest.approx(8 * (122_880 + 921_600) / 1e7, rel=1e-3)
+    assert predicted({**of, "quantity": "coverage"}) == pytest.approx(
+        8 * (122_880 + 921_600) / 1e7, rel=1e-3
+    )
     assert predicted({**of, "to": "parallel_staging"}) == 1
-    assert predicted({**of, "policy": "perfect", "quantity": "seconds"}) == pytest.approx(10 * 1e7 / 8 / 64)
+    assert predicted({**of, "policy": "perfect", "quantity": "seconds"}) == pytest.approx(
+        10 * 1e7 / 8 / 64
+    )
     assert predicted({**of, "to": "best"}) >= 1
 
 
@@ -290,9 +355,15 @@ def test_predicted_quantities():
     [
         ({"study": "nopfs"}, "case: is required"),
         ({"study": "nopfs", "case": "mnist", "policy": "perfekt"}, "no such policy"),
-        ({"study": "nopfs", "case": "mnist", "policy": "naive", "quantity": "colour"}, "no such quantity"),
+        (
+            {"study": "nopfs", "case": "mnist", "policy": "naive", "quantity": "colour"},
+            "no such quantity",
+        ),
         ({"study": "nopfs", "case": "cosmoflow", "policy": "lbann_dynamic"}, "cannot be used"),
-        ({"study": "nopfs", "case": "cosmoflow", "policy": "naive", "to": "lbann_dynamic"}, "cannot be used"),
+        (
+            {"study": "nopfs", "case": "cosmoflow", "policy": "naive", "to": "lbann_dynamic"},
+            "cannot be used",
+        ),
     ],
 )
 def test_what_cannot_be_predicted_is_said(values, part):

@@ -1,4 +1,5 @@
-"""Jobs on several processes: each written whole, none repeated, one that dies taken for one that dies."""
+"""Jobs on several processes: each written whole, none repeated, one that dies taken for one that
+dies."""
 
 import os
 import signal
@@ -33,7 +34,9 @@ class Writing:
             raise ValueError("no such thing")
         if self.how == "wait":
             time.sleep(600)
-        (folder / "text").write_text(f"{self.text} {os.getpid()} {torch.get_num_threads()}", encoding="utf-8")
+        (folder / "text").write_text(
+            f"{self.text} {os.getpid()} {torch.get_num_threads()}", encoding="utf-8"
+        )
 
     def check(self, folder):
         if not (folder / "text").is_file():
@@ -41,7 +44,11 @@ class Writing:
 
 
 def content(place):
-    return {path.name: (path / "text").read_text(encoding="utf-8") for path in sorted(place.iterdir()) if path.is_dir()}
+    return {
+        path.name: (path / "text").read_text(encoding="utf-8")
+        for path in sorted(place.iterdir())
+        if path.is_dir()
+    }
 
 
 def test_finished_jobs_are_kept_and_lost_ones_are_named(tmp_path):
@@ -67,14 +74,20 @@ def test_finished_jobs_are_kept_and_lost_ones_are_named(tmp_path):
     assert not list(tmp_path.glob(".*.part-*"))
     assert seen[-1].done == 2
     assert seen[-1].share == 1.0
-    again = run_jobs({**jobs, "dead": Writing("b"), "left": Writing("c"), "raised": Writing("d")}, tmp_path)
+    again = run_jobs(
+        {**jobs, "dead": Writing("b"), "left": Writing("c"), "raised": Writing("d")}, tmp_path
+    )
     assert again.kept == ["good", "last"]
     assert again.made == ["dead", "left", "raised"]
     assert {name: content(tmp_path)[name] for name in before} == before
 
 
 def test_costly_jobs_come_first(tmp_path):
-    jobs = {"short": Writing("a", cost=1.0), "long": Writing("b", cost=9.0), "middle": Writing("c", cost=5.0)}
+    jobs = {
+        "short": Writing("a", cost=1.0),
+        "long": Writing("b", cost=9.0),
+        "middle": Writing("c", cost=5.0),
+    }
     run_jobs(jobs, tmp_path, processes=1)
     times = {name: (tmp_path / name / "text").stat().st_mtime_ns for name in jobs}
     assert times["long"] <= times["middle"] <= times["short"]

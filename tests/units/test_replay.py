@@ -1,4 +1,5 @@
-"""simshuffle replay, and the files of cases: what is printed and written, what is refused and in which words."""
+"""simshuffle replay, and the files of cases: what is printed and written, what is refused and in
+which words."""
 
 import contextlib
 import copy
@@ -32,9 +33,12 @@ from simshuffle.network.replay import network_model, relative_errors
 
 CASES = Path(__file__).parent.parent / "golden" / "simgrid"
 SHARED = CASES / "two_share_down.json.gz"
-REMEDY = re.compile(r"Did you mean|Known:|Add|Write|Use|Give|Name|Put|Save|Correct|For example|Leave|Take")
+REMEDY = re.compile(
+    r"Did you mean|Known:|Add|Write|Use|Give|Name|Put|Save|Correct|For example|Leave|Take"
+)
 
-# 0 and 1 share link 0: 1 ends first, with half of it; 2 waits for both; 3 has a route of its own and starts late; 4 is a barrier
+# 0 and 1 share link 0: 1 ends first, with half of it; 2 waits for both; 3 has a route of its own
+# and starts late; 4 is a barrier
 VALID = {
     "name": "small",
     "desc": "worked out by hand",
@@ -75,7 +79,7 @@ def without(*keys):
     return case
 
 
-# ------------------------------------------------------------------------------------------------------------------ what comes out
+# ----------------------------------------------------------------------------------- what comes out
 
 
 def test_a_case_worked_out_by_hand(capsys):
@@ -96,17 +100,24 @@ def test_a_case_worked_out_by_hand(capsys):
 
 
 def test_the_slowdown_is_that_of_the_makespan(capsys):
-    # both start at 0 and want one link of 100: 1 s each alone, and together; the second moves through another one of 50 as well
-    case = {"links": {"capacity": [100, 50], "latency": [0, 0]}, "flows": {"size": [100, 100, 50], "route": [[0], [0], [0, 1]]}}
+    # both start at 0 and want one link of 100: 1 s each alone, and together; the second moves
+    # through another one of 50 as well
+    case = {
+        "links": {"capacity": [100, 50], "latency": [0, 0]},
+        "flows": {"size": [100, 100, 50], "route": [[0], [0], [0, 1]]},
+    }
     assert main(["replay", put(case)]) == 0
     assert "2.5 s, slowdown over it 1\n" in capsys.readouterr().err
     case["flows"]["route"] = [[0, 1], [0, 1], [0]]
-    # link 1 needs 4 s. 2 gets 100/3 until 1.5 s, the others 25 each afterwards, 50 s of link 1 are missing by then
+    # link 1 needs 4 s. 2 gets 100/3 until 1.5 s, the others 25 each afterwards, 50 s of link 1 are
+    # missing by then
     assert main(["replay", put(case), "--network", "fluid"]) == 0
     assert "lower bound  4 s, slowdown over it" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", sorted(CASES.glob("*.json.gz")), ids=lambda path: path.name.removesuffix(".json.gz"))
+@pytest.mark.parametrize(
+    "path", sorted(CASES.glob("*.json.gz")), ids=lambda path: path.name.removesuffix(".json.gz")
+)
 def test_every_stored_case_is_replayed_to_the_last_bit(path, capsys):
     assert main(["replay", str(path), "--out", "ends.csv", "--compare"]) == 0
     captured = capsys.readouterr()
@@ -141,7 +152,10 @@ def test_the_chosen_network_answers(model, capsys):
     assert main(["replay", str(path), "--network", model.kind]) == 0
     captured = capsys.readouterr()
     case = read_case(path)
-    assert rows(captured.out)[1][:, 1].tolist() == model.finish_times(case.links, case.flows).finish.tolist()
+    assert (
+        rows(captured.out)[1][:, 1].tolist()
+        == model.finish_times(case.links, case.flows).finish.tolist()
+    )
     assert f"992 flows, 128 links, {model.kind} network" in captured.err
 
 
@@ -188,7 +202,9 @@ def test_a_case_may_be_compressed_whatever_its_name_is(folder):
     text = json.dumps(VALID).encode()
     Path("case.json.gz").write_bytes(gzip.compress(text))
     Path("case").write_bytes(gzip.compress(text))
-    assert np.array_equal(read_case("case").flows.routes, read_case(folder / "case.json.gz").flows.routes)
+    assert np.array_equal(
+        read_case("case").flows.routes, read_case(folder / "case.json.gz").flows.routes
+    )
 
 
 def test_a_case_without_flows_gives_a_table_without_rows(capsys):
@@ -218,11 +234,16 @@ def test_a_case_is_read_as_it_is_written():
     assert case.flows.routes.tolist() == [[0, -1], [0, -1], [0, 1], [2, -1], [-1, -1]]
     assert case.flows.nbytes.tolist() == [200, 100, 50, 100, 0]
     assert case.flows.start.tolist() == [0, 0, 99, 4, 0]
-    assert list(zip(case.flows.after_from.tolist(), case.flows.after_to.tolist(), strict=True)) == [(0, 2), (1, 2), (2, 4), (3, 4)]
+    assert list(zip(case.flows.after_from.tolist(), case.flows.after_to.tolist(), strict=True)) == [
+        (0, 2),
+        (1, 2),
+        (2, 4),
+        (3, 4),
+    ]
     assert case.expected.tolist() == [3, 2, 5, 5.5, 5.5]
 
 
-# ------------------------------------------------------------------------------------------------------------------ writing a case
+# ----------------------------------------------------------------------------------- writing a case
 
 
 @st.composite
@@ -235,20 +256,35 @@ def cases(draw):
         draw(st.just(()) | st.lists(st.text(max_size=5), min_size=n_links, max_size=n_links)),
     )
     route = st.lists(st.integers(0, n_links - 1), unique=True, max_size=n_links)
-    columns = [draw(st.lists(kind, min_size=count, max_size=count)) for kind in (route, number, number, number)]
-    order = draw(st.permutations(range(count)))  # a flow may wait for what stands behind it, but never in a circle
+    columns = [
+        draw(st.lists(kind, min_size=count, max_size=count))
+        for kind in (route, number, number, number)
+    ]
+    # a flow may wait for what stands behind it, but never in a circle
+    order = draw(st.permutations(range(count)))
     after = [[]] * count
     for place, flow in enumerate(order):
         after[flow] = draw(st.lists(st.sampled_from(order[:place]), max_size=3)) if place else []
-    name, about = draw(st.text(max_size=5)), draw(st.dictionaries(st.sampled_from(["desc", "x"]), st.integers() | st.text(max_size=3)))
-    return Case(links, Flows.of(*columns[:3], after), draw(st.none() | st.just(np.array(columns[3]))), name, about)
+    name, about = (
+        draw(st.text(max_size=5)),
+        draw(st.dictionaries(st.sampled_from(["desc", "x"]), st.integers() | st.text(max_size=3))),
+    )
+    return Case(
+        links,
+        Flows.of(*columns[:3], after),
+        draw(st.none() | st.just(np.array(columns[3]))),
+        name,
+        about,
+    )
 
 
 @settings(max_examples=60)
 @given(cases(), st.sampled_from(["c.json", "c.json.gz"]))
 def test_a_written_case_is_read_back_to_the_last_bit(tmp_path_factory, case, name):
     path = tmp_path_factory.mktemp("case") / name
-    write_case(path, case.links, case.flows, expected=case.expected, name=case.name, about=case.about)
+    write_case(
+        path, case.links, case.flows, expected=case.expected, name=case.name, about=case.about
+    )
     got = read_case(path)
     assert (got.name, got.about) == (case.name or "c", case.about)
     assert list(got.links.names) == list(case.links.names)
@@ -257,16 +293,29 @@ def test_a_written_case_is_read_back_to_the_last_bit(tmp_path_factory, case, nam
     pairs += [(getattr(got.flows, key), getattr(case.flows, key)) for key in ("nbytes", "start")]
     for a, b in [*pairs, (got.expected, case.expected)]:
         assert np.array_equal(a, b)
-    routes = [[[link for link in row if link >= 0] for row in flows.routes.tolist()] for flows in (got.flows, case.flows)]
+    routes = [
+        [[link for link in row if link >= 0] for row in flows.routes.tolist()]
+        for flows in (got.flows, case.flows)
+    ]
     assert routes[0] == routes[1]
-    waits = [sorted(zip(flows.after_to.tolist(), flows.after_from.tolist(), strict=True)) for flows in (got.flows, case.flows)]
+    waits = [
+        sorted(zip(flows.after_to.tolist(), flows.after_from.tolist(), strict=True))
+        for flows in (got.flows, case.flows)
+    ]
     assert waits[0] == waits[1]
 
 
 def test_long_lists_are_written_in_pieces(monkeypatch):
     monkeypatch.setattr("simshuffle.network.case._AT_ONCE", 2)
     before = read_case(put(VALID))
-    write_case("copy.json", before.links, before.flows, expected=before.expected, name=before.name, about=before.about)
+    write_case(
+        "copy.json",
+        before.links,
+        before.flows,
+        expected=before.expected,
+        name=before.name,
+        about=before.about,
+    )
     written = json.loads(Path("copy.json").read_text(encoding="utf-8"))
     assert written == without("src")  # a label, which is not kept
 
@@ -284,7 +333,7 @@ def test_a_case_that_could_not_be_read_is_not_written(folder):
     assert list(folder.iterdir()) == []
 
 
-# ----------------------------------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------------------- bad input
 
 
 @pytest.fixture
@@ -322,12 +371,25 @@ WRONG = {
     "size a text": ("flows.size.4", "100", "flows.size[4]", "got '100'", "plain number"),
     "size null": ("flows.size.4", None, "flows.size[4]", "got None"),
     "size a list": ("flows.size.4", [1], "flows.size[4]", "got [1]"),
-    "size beyond all measure": ("flows.size.4", 10**400, "flows.size[4]", "got 1000", "at most 1e+30"),
+    "size beyond all measure": (
+        "flows.size.4",
+        10**400,
+        "flows.size[4]",
+        "got 1000",
+        "at most 1e+30",
+    ),
     "size of no meaning": ("flows.size.4", 1e300, "flows.size[4]", "got 1e+300", "at most 1e+30"),
     "sizes a number": ("flows.size", 5, "flows.size", "got 5", "list of numbers"),
     "start negative": ("flows.start.3", -0.1, "flows.start[3]", "got -0.1"),
     "end negative": ("flows.end.3", -0.1, "flows.end[3]", "got -0.1"),
-    "capacity of zero": ("links.capacity.1", 0, "links.capacity[1]", "got 0", "greater than 0", "bytes/s"),
+    "capacity of zero": (
+        "links.capacity.1",
+        0,
+        "links.capacity[1]",
+        "got 0",
+        "greater than 0",
+        "bytes/s",
+    ),
     "capacity negative": ("links.capacity.1", -1, "links.capacity[1]", "got -1", "greater than 0"),
     "latency negative": ("links.latency.1", -1, "links.latency[1]", "got -1", "at least 0"),
     "latency a text": ("links.latency.1", "1 us", "links.latency[1]", "got '1 us'"),
@@ -336,7 +398,13 @@ WRONG = {
     "latencies too few": ("links.latency", [0.0], "links.latency", "3 elements", "got 1"),
     "sizes too many": ("flows.size", [1] * 6, "flows.start", "6 elements", "got 5"),
     "routes too few": ("flows.route", [[0]], "flows.route", "5 elements", "got 1"),
-    "link out of range": ("flows.route.2", [0, 3], "flows.route[2]", "got 3 in [0, 3]", "from 0 to 2"),
+    "link out of range": (
+        "flows.route.2",
+        [0, 3],
+        "flows.route[2]",
+        "got 3 in [0, 3]",
+        "from 0 to 2",
+    ),
     "link negative": ("flows.route.2.1", -1, "flows.route[2]", "got -1 in [0, -1]"),
     "link beyond all measure": ("flows.route.2.1", 2**70, "flows.route[2]", "got 118"),
     "link a fraction": ("flows.route.2.1", 1.0, "flows.route[2]", "got 1.0 in [0, 1.0]"),
@@ -346,11 +414,24 @@ WRONG = {
     "route a number": ("flows.route.2", 0, "flows.route[2]", "got 0", "list of link numbers"),
     "routes a mapping": ("flows.route", {"0": [0]}, "flows.route", "got {'0': [0]}", "list"),
     "route with a loop": ("flows.route.2", [1, 0, 1], "flows.route[2]", "got [1, 0, 1]", "twice"),
-    "route with a loop over the first link": ("flows.route.2", [0, 1, 0], "flows.route[2]", "got [0, 1, 0]", "twice"),
+    "route with a loop over the first link": (
+        "flows.route.2",
+        [0, 1, 0],
+        "flows.route[2]",
+        "got [0, 1, 0]",
+        "twice",
+    ),
     "after nothing": ("flows.after.2", [5], "flows.after[2]", "got 5 in [5]", "from 0 to 4"),
     "after itself": ("flows.after.2", [0, 2], "flows.after[2]", "got 2", "itself"),
     "after a number": ("flows.after.2", 1, "flows.after[2]", "got 1"),
-    "in a circle": ("flows.after.0", [2], "flows.after[0]", "flow 0 waits for 2 waits for 0", "circle", "3 would never start"),
+    "in a circle": (
+        "flows.after.0",
+        [2],
+        "flows.after[0]",
+        "flow 0 waits for 2 waits for 0",
+        "circle",
+        "3 would never start",
+    ),
     "links a list": ("links", [1, 2], "links", "got [1, 2]", "mapping"),
     "flows null": ("flows", None, "flows", "got None", "mapping"),
     "name a list": ("name", ["a"], "name", "got ['a']", "text"),
@@ -369,7 +450,13 @@ def test_a_wrong_value_is_named_with_its_place_and_a_remedy(case, refused):
 
 
 def test_a_slip_in_an_optional_key_is_not_passed_over(refused):
-    for wrong, right in (("afer", "after"), ("After", "after"), ("strat", "start"), ("ends", "end"), ("edn", "end")):
+    for wrong, right in (
+        ("afer", "after"),
+        ("After", "after"),
+        ("strat", "start"),
+        ("ends", "end"),
+        ("edn", "end"),
+    ):
         case = without(right)
         case["flows"][wrong] = VALID["flows"][right]
         message = refused(put(case))
@@ -384,7 +471,10 @@ def test_other_keys_are_allowed():
     assert read_case(put(case)).about["seed"] == 3
 
 
-@pytest.mark.parametrize(("part", "key"), [("links", "capacity"), ("links", "latency"), ("flows", "size"), ("flows", "route")])
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [("links", "capacity"), ("links", "latency"), ("flows", "size"), ("flows", "route")],
+)
 def test_a_missing_key_is_named(part, key, refused):
     case = copy.deepcopy(VALID)
     del case[part][key]
@@ -397,10 +487,23 @@ def test_a_missing_key_is_named(part, key, refused):
 
 def test_all_problems_of_a_file_are_named_at_once_but_not_a_thousand_times(refused):
     case = changed("links.capacity", [0, 50, 100])
-    case["flows"] |= {"size": [-1.0] * 5, "route": [[0], [9], [0, 1], [2], []], "after": [[0], [], [], [], []], "start": 3}
+    case["flows"] |= {
+        "size": [-1.0] * 5,
+        "route": [[0], [9], [0, 1], [2], []],
+        "after": [[0], [], [], [], []],
+        "start": 3,
+    }
     message = refused(put(case))
     assert message.splitlines()[0] == "case.json: 8 problems"
-    for path in ("links.capacity[0]", "flows.size[0]", "flows.size[2]", "flows.size", "flows.route[1]", "flows.after[0]", "flows.start"):
+    for path in (
+        "links.capacity[0]",
+        "flows.size[0]",
+        "flows.size[2]",
+        "flows.size",
+        "flows.route[1]",
+        "flows.after[0]",
+        "flows.start",
+    ):
         assert f"  - {path}: " in message
     assert "flows.size: as many more break the same rule; got 2." in message
 
@@ -408,15 +511,24 @@ def test_all_problems_of_a_file_are_named_at_once_but_not_a_thousand_times(refus
 def test_a_long_circle_is_named_where_it_begins(refused):
     count = 30
     after = [[i + 1] for i in range(count - 1)] + [[10]]  # 0 to 9 wait for the circle of 10 to 29
-    case = {"links": {"capacity": [1], "latency": [0]}, "flows": {"size": [1] * count, "route": [[0]] * count, "after": after}}
+    case = {
+        "links": {"capacity": [1], "latency": [0]},
+        "flows": {"size": [1] * count, "route": [[0]] * count, "after": after},
+    }
     message = refused(put(case))
     assert "flows.after[10]: " in message
     assert "30 would never start" in message
-    assert "flow 10 waits for 11 waits for 12 waits for 13 waits for 14 waits for 15 ... (20 flows)" in message
+    assert (
+        "flow 10 waits for 11 waits for 12 waits for 13 waits for 14 waits for 15 ... (20 flows)"
+        in message
+    )
 
 
 def test_waiting_for_what_stands_behind_is_no_circle(capsys):
-    case = {"links": {"capacity": [1], "latency": [0]}, "flows": {"size": [1, 2, 3], "route": [[0]] * 3, "after": [[1, 1], [2], []]}}
+    case = {
+        "links": {"capacity": [1], "latency": [0]},
+        "flows": {"size": [1, 2, 3], "route": [[0]] * 3, "after": [[1, 1], [2], []]},
+    }
     assert main(["replay", put(case)]) == 0
     assert rows(capsys.readouterr().out)[1][:, 1].tolist() == [6, 5, 3]
 
@@ -436,7 +548,10 @@ BYTES = {
     "a number too long": (b"1" * 5000, "must be JSON"),
     "a key written twice": (b'{"links": {}, "links": {}}', "'links' is written twice"),
     "half a gzip file": (gzip.compress(json.dumps(VALID).encode())[:60], "whole gzip file"),
-    "a damaged gzip file": (gzip.compress(json.dumps(VALID).encode())[:-8] + b"\0" * 8, "whole gzip file"),
+    "a damaged gzip file": (
+        gzip.compress(json.dumps(VALID).encode())[:-8] + b"\0" * 8,
+        "whole gzip file",
+    ),
     "gzip with more behind it": (gzip.compress(b"{}") + b"more", "whole gzip file"),
 }
 
@@ -457,7 +572,10 @@ def test_a_name_that_ends_in_gz_must_keep_its_promise(refused):
     assert "whole gzip file" in refused("case.json.gz")
 
 
-@pytest.mark.parametrize(("path", "text"), [("nowhere.json", "No such file"), (".", "Is a directory"), ("x" * 300, "too long")])
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("nowhere.json", "No such file"), (".", "Is a directory"), ("x" * 300, "too long")],
+)
 def test_a_path_that_cannot_be_read_is_refused(path, text, refused):
     message = refused(path)
     assert text in message
@@ -471,22 +589,34 @@ def test_a_path_with_a_zero_byte_is_refused():
 
 def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, refused):
     monkeypatch.setattr("simshuffle.network.columns.MOST_HOPS", 9)
-    assert "flows.route: flows times links of the longest route must be at most 9; got 5 x 2" in refused(put(VALID))
+    assert (
+        "flows.route: flows times links of the longest route must be at most 9; got 5 x 2"
+        in refused(put(VALID))
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "texts"),
     [
         ("--network fluit", ("--network", "'fluit'", "Did you mean 'fluid'?")),
-        ("--network analytic --tolerance 0.1", ("--tolerance", "analytic network has no such setting", "got 0.1", "--network fluid")),
-        ("--mtu '4 KiB' --port-buffer '1 MiB'", ("2 problems", "--mtu", "got 4 KiB", "--port-buffer", "--network packet")),
+        (
+            "--network analytic --tolerance 0.1",
+            ("--tolerance", "analytic network has no such setting", "got 0.1", "--network fluid"),
+        ),
+        (
+            "--mtu '4 KiB' --port-buffer '1 MiB'",
+            ("2 problems", "--mtu", "got 4 KiB", "--port-buffer", "--network packet"),
+        ),
         ("--tolerance 1", ("--tolerance", "less than 1", "got 1. For example 0.01")),
         ("--tolerance -0.5", ("--tolerance", "at least 0", "got -0.5")),
         ("--tolerance nan", ("--tolerance", "got nan")),
         ("--tolerance much", ("--tolerance", "must be a number", "got much")),
         ("--network packet --mtu 4096", ("--mtu", "has no unit", "got 4096", "'4096 B'")),
         ("--network packet --mtu '0 B'", ("--mtu", "greater than 0", "got 0 B")),
-        ("--network packet --port-buffer '64 KiB/s'", ("--port-buffer", "another kind", "'64 KiB'")),
+        (
+            "--network packet --port-buffer '64 KiB/s'",
+            ("--port-buffer", "another kind", "'64 KiB'"),
+        ),
         (
             "--network packet --mtu '64 KiB' --port-buffer '4 KiB'",
             ("--network packet", "at least one packet", "65536", "Raise port_buffer."),
@@ -511,14 +641,18 @@ def test_a_case_beyond_the_range_of_a_network_is_refused(monkeypatch, refused):
     original = Fluid.finish_times
     monkeypatch.setattr(Fluid, "finish_times", finish_times)
     message = refused(put(VALID), "--out", "ends.csv")
-    assert "within the range of the fluid network; got beyond 32 hours. Give other numbers" in message
+    assert (
+        "within the range of the fluid network; got beyond 32 hours. Give other numbers" in message
+    )
 
 
 def test_there_is_nothing_to_compare_with(refused):
-    assert "--compare: needs a case that says when its flows end" in refused(put(without("end")), "--compare")
+    assert "--compare: needs a case that says when its flows end" in refused(
+        put(without("end")), "--compare"
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------------- random mistakes
+# ---------------------------------------------------------------------------------- random mistakes
 
 GARBAGE = [
     None,
@@ -551,7 +685,9 @@ def spoil(case, rng):
     for holder, key in places:
         value = holder[key]
         if isinstance(value, dict | list):
-            places += [(value, k) for k in (value if isinstance(value, dict) else range(len(value)))]
+            places += [
+                (value, k) for k in (value if isinstance(value, dict) else range(len(value)))
+            ]
     holder, key = rng.choice(places)
     match rng.randrange(5):
         case 0 | 1:
@@ -612,7 +748,9 @@ def test_a_file_with_random_bytes_in_it_is_read_or_refused(tmp_path_factory, see
     raw = bytearray(gzip.compress(bytes(raw), mtime=0)) if packed else raw
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(raw))
-        raw[at : at + rng.randint(0, 3)] = rng.choice([b"", bytes([rng.randrange(256)]), b"]", b",", b"{", b'"', b"e9", b"-"])
+        raw[at : at + rng.randint(0, 3)] = rng.choice(
+            [b"", bytes([rng.randrange(256)]), b"]", b",", b"{", b'"', b"e9", b"-"]
+        )
     path = tmp_path_factory.mktemp("fuzz") / "c.json"
     path.write_bytes(bytes(raw))
     try:
@@ -621,7 +759,7 @@ def test_a_file_with_random_bytes_in_it_is_read_or_refused(tmp_path_factory, see
         assert str(path) in str(error)
 
 
-# ------------------------------------------------------------------------------------------------------- interruptions and failures
+# ----------------------------------------------------------------------- interruptions and failures
 
 
 def test_ctrl_c_while_solving_ends_with_130_and_writes_nothing(folder, monkeypatch, capsys):
@@ -643,9 +781,14 @@ def test_ctrl_c_while_solving_ends_with_130_and_writes_nothing(folder, monkeypat
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(("error", "status"), [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1), (KeyboardInterrupt(), 130)])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1), (KeyboardInterrupt(), 130)],
+)
 @pytest.mark.parametrize("name", ["ends.csv", "ends.csv.gz"])
-def test_a_failure_while_writing_keeps_the_old_file_and_leaves_nothing_beside_it(error, status, name, folder, monkeypatch, capsys):
+def test_a_failure_while_writing_keeps_the_old_file_and_leaves_nothing_beside_it(
+    error, status, name, folder, monkeypatch, capsys
+):
     def failing(*_, **__):
         yield "flow,finish_s\n"
         raise error
@@ -671,7 +814,9 @@ def test_a_table_replaces_an_old_one_and_what_a_link_leads_to(folder):
 
 def into(stdout, name):
     command = [sys.executable, "-m", "simshuffle", "replay", str(CASES / f"{name}.json.gz")]
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+    )
 
 
 @pytest.mark.parametrize("name", ["two_share_down", "p1_w2_32"])
@@ -690,12 +835,22 @@ def test_a_reader_that_has_seen_enough_is_no_reason_to_complain(name):
 def test_a_full_disk_behind_standard_output_is_said_once(name):
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = into(full, name)
-    message = "No space left on device. Nothing was written; free some space or choose another --out.\n"
+    message = (
+        "No space left on device. Nothing was written; free some space or choose another --out.\n"
+    )
     assert (done.returncode, done.stderr) == (1, message)
 
 
 def test_help_answers_without_the_packages_that_compute():
-    code = "import sys; from simshuffle.cli import main; print(main(['replay', '--help']), {'numba', 'numpy', 'pandas'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=60)
+    code = (
+        "import sys; from simshuffle.cli import main; print(main(['replay', '--help']), {'numba',"
+        " 'numpy', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=60
+    )
     assert done.stdout.splitlines()[-1] == "0 set()", done.stderr
-    assert all(option in done.stdout for option in ("--network", "--tolerance", "--mtu", "--port-buffer", "--out", "--compare"))
+    assert all(
+        option in done.stdout
+        for option in ("--network", "--tolerance", "--mtu", "--port-buffer", "--out", "--compare")
+    )

@@ -1,4 +1,5 @@
-"""Scenarios: finding, resolving, overriding, sweeping, writing back; random streams; sources of the shipped numbers."""
+"""Scenarios: finding, resolving, overriding, sweeping, writing back; random streams; sources of the
+shipped numbers."""
 
 import itertools
 import json
@@ -25,7 +26,9 @@ FRACTION = "workload.exchange.exchange_fraction"
 
 
 def raw(shipped_name="quickstart", **changes):
-    values = yaml.safe_load((shipped("scenarios") / f"{shipped_name}.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load(
+        (shipped("scenarios") / f"{shipped_name}.yaml").read_text(encoding="utf-8")
+    )
     return {**values, **changes}
 
 
@@ -35,7 +38,7 @@ def write(path, values):
     return path
 
 
-# ------------------------------------------------------------------------------------------------------------------------- finding
+# ------------------------------------------------------------------------------------------ finding
 
 
 def test_the_shipped_files_are_the_known_ones():
@@ -47,7 +50,9 @@ def test_the_shipped_files_are_the_known_ones():
 def test_a_shipped_scenario_is_the_same_by_name_and_by_path(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     by_path = load_scenario(shipped("scenarios") / f"{name}.yaml")
-    assert load_scenario(name) == by_path == load_scenario(str(shipped("scenarios") / f"{name}.yaml"))
+    assert (
+        load_scenario(name) == by_path == load_scenario(str(shipped("scenarios") / f"{name}.yaml"))
+    )
 
 
 def test_a_file_in_the_working_directory_does_not_hide_a_shipped_name(tmp_path, monkeypatch):
@@ -69,12 +74,17 @@ def test_a_cluster_is_found_beside_the_scenario(tmp_path, monkeypatch):
 def test_a_cluster_of_a_sweep_is_found_beside_the_scenario_too(tmp_path, monkeypatch):
     cluster = read_yaml(shipped("topologies") / "small-fat-tree.yaml")[0]
     write(tmp_path / "study" / "mine.yaml", {**cluster, "name": "mine"})
-    base = raw(cluster="small-fat-tree", world_size=8, sweep={"cluster": ["./mine.yaml", "small-fat-tree"]})
+    base = raw(
+        cluster="small-fat-tree", world_size=8, sweep={"cluster": ["./mine.yaml", "small-fat-tree"]}
+    )
     base["workload"]["allreduce"]["rings"] = 1
     path = write(tmp_path / "study" / "s.yaml", base)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert [run.cluster.name for run in load_scenario(path).runs().values()] == ["mine", "small-fat-tree"]
+    assert [run.cluster.name for run in load_scenario(path).runs().values()] == [
+        "mine",
+        "small-fat-tree",
+    ]
 
 
 def line_of_hosts(hosts=3):
@@ -86,7 +96,9 @@ def line_of_hosts(hosts=3):
     return nx.node_link_data(graph, edges="links")
 
 
-def test_a_custom_topology_is_found_beside_the_scenario_and_the_resolved_scenario_stands_alone(tmp_path, monkeypatch):
+def test_a_custom_topology_is_found_beside_the_scenario_and_the_resolved_scenario_stands_alone(
+    tmp_path, monkeypatch
+):
     cluster = read_yaml(shipped("topologies") / "small-fat-tree.yaml")[0]
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "net.json").write_text(json.dumps(line_of_hosts()), encoding="utf-8")
@@ -108,7 +120,9 @@ def test_a_custom_topology_that_changed_since_is_refused(tmp_path):
     cluster = read_yaml(shipped("topologies") / "small-fat-tree.yaml")[0]
     net = tmp_path / "net.json"
     net.write_text(json.dumps(line_of_hosts()), encoding="utf-8")
-    base = raw(cluster={**cluster, "topology": {"kind": "custom", "path": "net.json"}}, world_size=2)
+    base = raw(
+        cluster={**cluster, "topology": {"kind": "custom", "path": "net.json"}}, world_size=2
+    )
     base["workload"]["allreduce"]["rings"] = 1
     scenario = load_scenario(write(tmp_path / "s.yaml", base))
     net.write_text(json.dumps(line_of_hosts(4)), encoding="utf-8")
@@ -118,13 +132,15 @@ def test_a_custom_topology_that_changed_since_is_refused(tmp_path):
 
 def test_several_documents_are_several_scenarios(tmp_path):
     path = tmp_path / "two.yaml"
-    path.write_text(yaml.safe_dump(raw(name="a")) + "---\n" + yaml.safe_dump(raw(name="b")), encoding="utf-8")
+    path.write_text(
+        yaml.safe_dump(raw(name="a")) + "---\n" + yaml.safe_dump(raw(name="b")), encoding="utf-8"
+    )
     assert [s.name for s in load_scenarios(path)] == ["a", "b"]
     with pytest.raises(ScenarioError, match="must hold one scenario"):
         load_scenario(path)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ overriding
+# --------------------------------------------------------------------------------------- overriding
 
 
 def test_values_are_set_by_dotted_key_below_what_is_only_named():
@@ -141,7 +157,10 @@ def test_values_are_set_by_dotted_key_below_what_is_only_named():
     assert scenario.cluster.ssd.capacity == 2e12
     assert scenario.cluster.name == "abci"
     assert scenario.workload.model.gradient_size == 1e6
-    assert scenario.workload.dataset.num_samples == catalog_entry("datasets", "cifar100")["num_samples"]
+    assert (
+        scenario.workload.dataset.num_samples
+        == catalog_entry("datasets", "cifar100")["num_samples"]
+    )
     assert scenario.workload.loader.workers == 2
     assert scenario.network.fair_share == "message"
 
@@ -165,14 +184,28 @@ def test_a_scenario_with_other_values_is_a_new_one_and_the_old_one_stays():
         ("local_shuffle:source=pfs", LocalShuffle(kind="local_shuffle", source="pfs")),
         ("global_shuffle", GlobalShuffle(kind="global_shuffle", source="pfs")),
         ("global_shuffle:source=ssd", GlobalShuffle(kind="global_shuffle", source="ssd")),
-        ("partial_local_shuffle:exchange_fraction=1", PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=1.0)),
         (
-            "partial_local_shuffle:exchange_fraction=0.1,schedule.barriers=none",
-            PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.1, schedule=ExchangeSchedule(barriers="none")),
+            "partial_local_shuffle:exchange_fraction=1",
+            PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=1.0),
         ),
         (
-            "partial_local_shuffle:exchange_fraction=0.1,schedule.overlap=false,schedule.read=50 us",
-            PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.1, schedule={"overlap": False, "read": "50 us"}),
+            "partial_local_shuffle:exchange_fraction=0.1,schedule.barriers=none",
+            PartialLocalShuffle(
+                kind="partial_local_shuffle",
+                exchange_fraction=0.1,
+                schedule=ExchangeSchedule(barriers="none"),
+            ),
+        ),
+        (
+            (
+                "partial_local_shuffle:exchange_fraction=0.1,"
+                "schedule.overlap=false,schedule.read=50 us"
+            ),
+            PartialLocalShuffle(
+                kind="partial_local_shuffle",
+                exchange_fraction=0.1,
+                schedule={"overlap": False, "read": "50 us"},
+            ),
         ),
     ],
 )
@@ -181,15 +214,21 @@ def test_the_short_form_of_a_strategy(text, exchange):
 
 
 def test_a_parameter_of_the_short_form_without_value_is_refused():
-    with pytest.raises(ScenarioError, match=r"workload\.exchange: parameters are written name=value; got 'overlap'"):
-        load_scenario("quickstart", {EXCHANGE: "partial_local_shuffle:exchange_fraction=0.1,overlap"})
+    with pytest.raises(
+        ScenarioError, match=r"workload\.exchange: parameters are written name=value; got 'overlap'"
+    ):
+        load_scenario(
+            "quickstart", {EXCHANGE: "partial_local_shuffle:exchange_fraction=0.1,overlap"}
+        )
 
 
-# ---------------------------------------------------------------------------------------------------------------------- writing back
+# ------------------------------------------------------------------------------------- writing back
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_resolved_scenario_is_read_back_as_an_equal_one_and_written_alike(name, tmp_path, monkeypatch):
+def test_a_resolved_scenario_is_read_back_as_an_equal_one_and_written_alike(
+    name, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     scenario = load_scenario(name)
     (tmp_path / "again.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
@@ -203,23 +242,46 @@ def test_a_resolved_scenario_is_read_back_as_an_equal_one_and_written_alike(name
 def bare_quantities(value, path=""):
     """Paths of numbers in what `to_dict` gives for a quantity that should carry a unit."""
     if isinstance(value, dict):
-        return [found for key, below in value.items() for found in bare_quantities(below, f"{path}.{key}".strip("."))]
+        return [
+            found
+            for key, below in value.items()
+            for found in bare_quantities(below, f"{path}.{key}".strip("."))
+        ]
     return [path] if isinstance(value, float) else []
 
 
 def test_only_pure_numbers_are_written_without_a_unit():
-    plain = {"background_load", "exchange_fraction", "least_difference", "compute", "read", "taper", "tolerance"}
+    plain = {
+        "background_load",
+        "exchange_fraction",
+        "least_difference",
+        "compute",
+        "read",
+        "taper",
+        "tolerance",
+    }
     for scenario in (load_scenario("abci-imagenet1k"), load_scenario("abci-imagenet1k", SMALL)):
         assert {path.rsplit(".", 1)[-1] for path in bare_quantities(scenario.to_dict())} <= plain
 
 
-@given(fraction=st.floats(0, 1), jitter=st.floats(0, 1e6), latency=st.floats(0, 1e3), seed=st.integers(0, 2**70))
+@given(
+    fraction=st.floats(0, 1),
+    jitter=st.floats(0, 1e6),
+    latency=st.floats(0, 1e3),
+    seed=st.integers(0, 2**70),
+)
 def test_any_value_survives_being_written_and_read(fraction, jitter, latency, seed):
-    scenario = BASE.with_values({FRACTION: fraction, "workload.jitter.compute": jitter, "seed": seed})
+    scenario = BASE.with_values(
+        {FRACTION: fraction, "workload.jitter.compute": jitter, "seed": seed}
+    )
     again = scenario.model_validate(yaml.safe_load(scenario.to_yaml()))
     assert again == scenario
     changed = scenario.model_copy(
-        update={"cluster": scenario.cluster.model_copy(update={"ssd": BASE.cluster.ssd.model_copy(update={"latency": latency})})}
+        update={
+            "cluster": scenario.cluster.model_copy(
+                update={"ssd": BASE.cluster.ssd.model_copy(update={"latency": latency})}
+            )
+        }
     )
     assert changed.model_validate(yaml.safe_load(changed.to_yaml())) == changed
 
@@ -227,7 +289,7 @@ def test_any_value_survives_being_written_and_read(fraction, jitter, latency, se
 BASE = load_scenario("abci-imagenet1k", SMALL)
 
 
-# -------------------------------------------------------------------------------------------------------------------------- sweeping
+# ----------------------------------------------------------------------------------------- sweeping
 
 
 def test_a_scenario_without_sweep_is_one_run():
@@ -236,20 +298,34 @@ def test_a_scenario_without_sweep_is_one_run():
 
 def test_the_runs_of_a_sweep_are_all_combinations_in_order():
     fractions, seeds = [0.1, 0.5], [3, 4]
-    runs = BASE.model_copy(update={"sweep": {"world_size": [4, 8], FRACTION: fractions, "seed": seeds}}).runs()
-    assert [(r.world_size, r.workload.exchange.exchange_fraction, r.seed) for r in runs.values()] == list(
-        itertools.product([4, 8], fractions, seeds)
-    )
-    assert list(runs)[:3] == ["partial-0.1 @4 seed=3", "partial-0.1 @4 seed=4", "partial-0.5 @4 seed=3"]
+    runs = BASE.model_copy(
+        update={"sweep": {"world_size": [4, 8], FRACTION: fractions, "seed": seeds}}
+    ).runs()
+    assert [
+        (r.world_size, r.workload.exchange.exchange_fraction, r.seed) for r in runs.values()
+    ] == list(itertools.product([4, 8], fractions, seeds))
+    assert list(runs)[:3] == [
+        "partial-0.1 @4 seed=3",
+        "partial-0.1 @4 seed=4",
+        "partial-0.5 @4 seed=3",
+    ]
     assert all(run.sweep == {} for run in runs.values())
 
 
 def test_the_runs_of_the_shipped_sweeps_have_the_papers_names():
-    assert list(load_scenario("quickstart").runs()) == ["global-pfs @64", "local @64", "partial-0.1 @64"]
+    assert list(load_scenario("quickstart").runs()) == [
+        "global-pfs @64",
+        "local @64",
+        "partial-0.1 @64",
+    ]
     strategies = ["global-pfs @2048", "global-ssd @2048", "local @2048", "partial-0.1 @2048"]
     assert list(load_scenario("paper/strategies").runs()) == strategies
     scaling = list(load_scenario("paper/scaling").runs())
-    assert scaling == [f"{name} @{size}" for size in (128, 512, 1024, 2048) for name in ("global-pfs", "local", "partial-0.1")]
+    assert scaling == [
+        f"{name} @{size}"
+        for size in (128, 512, 1024, 2048)
+        for name in ("global-pfs", "local", "partial-0.1")
+    ]
 
 
 def test_local_shuffle_from_the_pfs_has_a_name_of_its_own():
@@ -259,7 +335,12 @@ def test_local_shuffle_from_the_pfs_has_a_name_of_its_own():
 @pytest.mark.parametrize(
     "sweep",
     [
-        {EXCHANGE: ["partial_local_shuffle:exchange_fraction=0.1", "partial_local_shuffle:exchange_fraction=0.1,schedule.barriers=none"]},
+        {
+            EXCHANGE: [
+                "partial_local_shuffle:exchange_fraction=0.1",
+                "partial_local_shuffle:exchange_fraction=0.1,schedule.barriers=none",
+            ]
+        },
         {FRACTION: [0.1234567, 0.1234568]},
         {"workload.loader": [{"workers": 1}, {"workers": 2}]},
     ],
@@ -277,7 +358,9 @@ def test_no_combination_of_a_sweep_is_lost_to_one_of_the_same_name(sweep):
 def test_setting_a_swept_key_removes_its_axis():
     scenario = load_scenario("paper/scaling", {"world_size": 512})
     assert list(scenario.runs()) == ["global-pfs @512", "local @512", "partial-0.1 @512"]
-    assert list(load_scenario("paper/scaling", {"world_size": 512, EXCHANGE: "local_shuffle"}).runs()) == ["local @512"]
+    assert list(
+        load_scenario("paper/scaling", {"world_size": 512, EXCHANGE: "local_shuffle"}).runs()
+    ) == ["local @512"]
 
 
 def test_a_value_set_below_a_swept_key_is_used_or_refused_but_never_ignored():
@@ -295,22 +378,36 @@ def test_a_wrong_value_of_a_sweep_is_an_error_of_that_key():
 
 def test_the_same_run_names_of_two_scenarios_get_the_scenarios_names_in_front():
     other = BASE.model_copy(update={"name": "other"})
-    assert list(all_runs([BASE, other])) == ["abci-imagenet1k partial-0.1 @8", "other partial-0.1 @8"]
+    assert list(all_runs([BASE, other])) == [
+        "abci-imagenet1k partial-0.1 @8",
+        "other partial-0.1 @8",
+    ]
     with pytest.raises(ScenarioError, match="two runs must not be the same"):
         all_runs([BASE, BASE])
 
 
-# -------------------------------------------------------------------------------------------------------------------- random streams
+# ----------------------------------------------------------------------------------- random streams
 
 
 def test_a_random_stream_is_the_same_every_time():
     again = load_scenario("abci-imagenet1k", SMALL)
-    assert np.array_equal(BASE.rng("jitter", 3).integers(2**63, size=50), again.rng("jitter", 3).integers(2**63, size=50))
+    assert np.array_equal(
+        BASE.rng("jitter", 3).integers(2**63, size=50),
+        again.rng("jitter", 3).integers(2**63, size=50),
+    )
 
 
 def test_random_streams_differ_by_name_by_number_and_by_seed():
     other = BASE.with_values({"seed": 2})
-    streams = [BASE.rng("a"), BASE.rng("b"), BASE.rng("a", 1), BASE.rng("a", 2), BASE.rng("a", 1, 2), BASE.rng("a", 2, 1), other.rng("a")]
+    streams = [
+        BASE.rng("a"),
+        BASE.rng("b"),
+        BASE.rng("a", 1),
+        BASE.rng("a", 2),
+        BASE.rng("a", 1, 2),
+        BASE.rng("a", 2, 1),
+        other.rng("a"),
+    ]
     draws = [tuple(stream.integers(2**63, size=4).tolist()) for stream in streams]
     assert len(set(draws)) == len(draws)
 
@@ -320,7 +417,14 @@ def test_random_streams_are_independent_of_one_another():
     used = BASE.rng("a")
     used.random(12345)
     assert np.array_equal(BASE.rng("b").random(1000), before)
-    correlation = np.corrcoef([BASE.rng("a").random(1000), before, BASE.rng("b", 1).random(1000), BASE.rng("b", 2).random(1000)])
+    correlation = np.corrcoef(
+        [
+            BASE.rng("a").random(1000),
+            before,
+            BASE.rng("b", 1).random(1000),
+            BASE.rng("b", 2).random(1000),
+        ]
+    )
     assert np.abs(correlation - np.eye(4)).max() < 0.2
 
 
@@ -329,21 +433,28 @@ def test_a_random_stream_does_not_depend_on_other_values_of_the_scenario():
     assert np.array_equal(other.rng("sample_size").random(10), BASE.rng("sample_size").random(10))
 
 
-# --------------------------------------------------------------------------------------------------------------------------- sources
+# ------------------------------------------------------------------------------------------ sources
 
 _QUANTITY = re.compile(r"^[+-]?[\d.]+([eE][+-]?\d+)? ?\S+$")
 
 
 def is_number(value):
-    return (isinstance(value, (int, float)) and not isinstance(value, bool)) or (isinstance(value, str) and bool(_QUANTITY.match(value)))
+    return (isinstance(value, (int, float)) and not isinstance(value, bool)) or (
+        isinstance(value, str) and bool(_QUANTITY.match(value))
+    )
 
 
 def unsourced(record, covered, path):
-    """Dotted paths of the numbers of a record that no ``source`` of it, or of a record around it, names."""
+    """Dotted paths of the numbers of a record that no ``source`` of it, or of a record around it,
+    names."""
     source = record.get("source")
     if isinstance(source, str) and source.strip():
         covered = [*covered, ("", True)]
-    named = {key for key, text in source.items() if isinstance(text, str) and text.strip()} if isinstance(source, dict) else set()
+    named = (
+        {key for key, text in source.items() if isinstance(text, str) and text.strip()}
+        if isinstance(source, dict)
+        else set()
+    )
     covered = [*covered, *((f"{path}.{key}".strip("."), True) for key in named)]
     missing = []
     for key, value in record.items():
@@ -371,7 +482,12 @@ def test_every_number_of_a_shipped_topology_has_a_source(name):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in ("models", "datasets") for name in read_yaml(CATALOG / f"{kind}.yaml")[0]]
+    ("kind", "name"),
+    [
+        (kind, name)
+        for kind in ("models", "datasets")
+        for name in read_yaml(CATALOG / f"{kind}.yaml")[0]
+    ],
 )
 def test_every_number_of_a_catalog_entry_has_a_source(kind, name):
     entry = read_yaml(CATALOG / f"{kind}.yaml")[0][name]
@@ -411,7 +527,9 @@ def test_every_model_of_the_catalog_can_be_simulated_on_abci(name):
 
 @pytest.mark.parametrize("name", list(read_yaml(CATALOG / "datasets.yaml")[0]))
 def test_every_data_set_of_the_catalog_can_be_read(name):
-    scenario = load_scenario("quickstart", {"workload.dataset": name, EXCHANGE: "global_shuffle:source=pfs"})
+    scenario = load_scenario(
+        "quickstart", {"workload.dataset": name, EXCHANGE: "global_shuffle:source=pfs"}
+    )
     assert scenario.workload.dataset.name == name
 
 
@@ -424,7 +542,9 @@ OWN_MODEL = {
 
 
 def test_a_scenario_may_bring_models_of_its_own() -> None:
-    scenario = load_scenario("quickstart", {"models": {"mine": OWN_MODEL}, "workload.model": "mine"})
+    scenario = load_scenario(
+        "quickstart", {"models": {"mine": OWN_MODEL}, "workload.model": "mine"}
+    )
     assert (scenario.workload.model.name, scenario.workload.model.gradient_size) == ("mine", 20)
     other = scenario.with_values({"workload.model": "vgg16"})
     assert other.workload.model.name == "vgg16"
@@ -432,11 +552,20 @@ def test_a_scenario_may_bring_models_of_its_own() -> None:
 
 
 def test_a_model_of_the_scenario_hides_that_of_the_catalog() -> None:
-    scenario = load_scenario("quickstart", {"models": {"resnet50": OWN_MODEL}, "workload.model": "resnet50"})
+    scenario = load_scenario(
+        "quickstart", {"models": {"resnet50": OWN_MODEL}, "workload.model": "resnet50"}
+    )
     assert scenario.workload.model.gradient_size == 20
 
 
 def test_changing_the_model_in_use_leaves_the_profile_as_it_was() -> None:
-    values = {"models": {"mine": OWN_MODEL}, "workload.model": "mine", "workload.model.gradient_size": "40 B"}
+    values = {
+        "models": {"mine": OWN_MODEL},
+        "workload.model": "mine",
+        "workload.model.gradient_size": "40 B",
+    }
     scenario = load_scenario("quickstart", values)
-    assert (scenario.workload.model.gradient_size, scenario.models["mine"].gradient_size) == (40, 20)
+    assert (scenario.workload.model.gradient_size, scenario.models["mine"].gradient_size) == (
+        40,
+        20,
+    )

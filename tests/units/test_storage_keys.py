@@ -19,11 +19,20 @@ PFS = "cluster.parallel_file_system"
 
 def test_defaults_change_nothing() -> None:
     scenario = load_scenario("quickstart")
-    pfs, loader, dataset = scenario.cluster.parallel_file_system, scenario.workload.loader, scenario.workload.dataset
+    pfs, loader, dataset = (
+        scenario.cluster.parallel_file_system,
+        scenario.workload.loader,
+        scenario.workload.dataset,
+    )
     assert (pfs.client_bandwidth, pfs.background_load) == (None, 0.0)
     assert (pfs.free_bandwidth, pfs.free_open_rate) == (pfs.read_bandwidth, pfs.open_rate)
     assert (loader.threads, dataset.samples_per_file, dataset.samples_per_request) == (1, 1, 1)
-    assert scenario.workload.staging.model_dump() == {"format": "archive", "target": "ssd", "copies": 1, "broadcast": False}
+    assert scenario.workload.staging.model_dump() == {
+        "format": "archive",
+        "target": "ssd",
+        "copies": 1,
+        "broadcast": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -36,13 +45,18 @@ def test_defaults_change_nothing() -> None:
     ],
 )
 def test_only_what_is_staged_can_be_in_memory(exchange: str, target: str, source: str) -> None:
-    scenario = load_scenario("quickstart", {"workload.exchange": exchange, "workload.staging.target": target})
+    scenario = load_scenario(
+        "quickstart", {"workload.exchange": exchange, "workload.staging.target": target}
+    )
     assert scenario.workload.source == source
 
 
 def test_every_key_survives_being_written_and_read() -> None:
     values = {
-        f"{PFS}.client_bandwidth": {"points": {1: "2 GB/s", 64: "300 MB/s"}, "interpolation": "linear"},
+        f"{PFS}.client_bandwidth": {
+            "points": {1: "2 GB/s", 64: "300 MB/s"},
+            "interpolation": "linear",
+        },
         f"{PFS}.background_load": 0.25,
         "cluster.ssd.iops": {"points": {1: "12 k/s", 32: "300 k/s"}},
         "workload.loader.threads": 20,
@@ -65,13 +79,38 @@ def test_every_key_survives_being_written_and_read() -> None:
         (f"{PFS}.background_load", -0.1, f"{PFS}.background_load", "greater than or equal to 0"),
         (f"{PFS}.background_load", "20 %", f"{PFS}.background_load", "number"),
         (f"{PFS}.client_bandwidth", 5, f"{PFS}.client_bandwidth", "has no unit"),
-        (f"{PFS}.client_bandwidth", {"points": {}}, f"{PFS}.client_bandwidth", "at least one place"),
-        (f"{PFS}.client_bandwidth", {"points": {0: "1 GB/s"}}, f"{PFS}.client_bandwidth", "greater than 0"),
+        (
+            f"{PFS}.client_bandwidth",
+            {"points": {}},
+            f"{PFS}.client_bandwidth",
+            "at least one place",
+        ),
+        (
+            f"{PFS}.client_bandwidth",
+            {"points": {0: "1 GB/s"}},
+            f"{PFS}.client_bandwidth",
+            "greater than 0",
+        ),
         ("cluster.ssd.iops", "5 GB/s", "cluster.ssd.iops", "of another kind"),
-        ("cluster.ssd.iops", {"point": {1: "5 k/s"}}, "cluster.ssd.iops", "points and interpolation"),
+        (
+            "cluster.ssd.iops",
+            {"point": {1: "5 k/s"}},
+            "cluster.ssd.iops",
+            "points and interpolation",
+        ),
         ("workload.loader.threads", 0, "workload.loader.threads", "greater than or equal to 1"),
-        ("workload.dataset.samples_per_file", 1.5, "workload.dataset.samples_per_file", "whole number"),
-        ("workload.dataset.samples_per_request", 2, "workload.dataset", "must not exceed samples_per_file"),
+        (
+            "workload.dataset.samples_per_file",
+            1.5,
+            "workload.dataset.samples_per_file",
+            "whole number",
+        ),
+        (
+            "workload.dataset.samples_per_request",
+            2,
+            "workload.dataset",
+            "must not exceed samples_per_file",
+        ),
         ("workload.staging.format", "zip", "workload.staging.format", "archive"),
         ("workload.staging.target", "pfs", "workload.staging.target", "memory"),
         ("workload.staging.copies", 0, "workload.staging.copies", "greater than or equal to 1"),
@@ -88,13 +127,24 @@ def test_what_is_wrong_is_said_with_its_path(key: str, value: Any, path: str, ru
 
 
 def test_what_is_staged_to_memory_must_fit_into_it() -> None:
-    values = {"workload.exchange": "global_shuffle:source=ssd", "cluster.ssd.capacity": "1 GB", "cluster.memory": {"capacity": "3 GB"}}
+    values = {
+        "workload.exchange": "global_shuffle:source=ssd",
+        "cluster.ssd.capacity": "1 GB",
+        "cluster.memory": {"capacity": "3 GB"},
+    }
     values["cluster.memory"] |= {"bandwidth": "100 GB/s", "page_cache": "0 B"}
-    assert load_scenario("quickstart", values | {"workload.staging.target": "memory"}).workload.source == "memory"
-    with pytest.raises(InputError, match=r"2 GB .* on the SSD of each of 16 hosts, which holds 1 GB"):
+    assert (
+        load_scenario("quickstart", values | {"workload.staging.target": "memory"}).workload.source
+        == "memory"
+    )
+    with pytest.raises(
+        InputError, match=r"2 GB .* on the SSD of each of 16 hosts, which holds 1 GB"
+    ):
         load_scenario("quickstart", values)
     values["cluster.memory"]["capacity"] = "1.5 GB"
-    with pytest.raises(InputError, match=r"in the memory of each of 16 hosts, which holds 1.5 GB") as caught:
+    with pytest.raises(
+        InputError, match=r"in the memory of each of 16 hosts, which holds 1.5 GB"
+    ) as caught:
         load_scenario("quickstart", values | {"workload.staging.target": "memory"})
     assert "workload.staging.target: ssd" in caught.value.problems[0].remedy
 
@@ -112,4 +162,7 @@ def test_a_result_says_where_samples_were_staged_and_for_how_long() -> None:
     assert meta["staged_to"] == "ssd"
     assert meta["staging_s"] == result.epochs["staging_s"][0] > 0
     assert list(result.epochs.columns) == list(EPOCH_COLUMNS)
-    assert run(small(workload__exchange="global_shuffle")).meta["runs"]["global-pfs @8"]["staged_to"] is None
+    assert (
+        run(small(workload__exchange="global_shuffle")).meta["runs"]["global-pfs @8"]["staged_to"]
+        is None
+    )

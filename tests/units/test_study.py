@@ -1,4 +1,5 @@
-"""Studies: what a file says, which runs it makes, what they are called, and every way in which one can be wrong."""
+"""Studies: what a file says, which runs it makes, what they are called, and every way in which one
+can be wrong."""
 
 import copy
 from pathlib import Path
@@ -35,10 +36,13 @@ def study(tmp_path):
 
 
 def settings(study):
-    return [(run.exchange.kind, run.exchange.fraction, run.world_size, run.seed) for run in study.all_runs()]
+    return [
+        (run.exchange.kind, run.exchange.fraction, run.world_size, run.seed)
+        for run in study.all_runs()
+    ]
 
 
-# --------------------------------------------------------------------------------------------------------------------------- runs
+# --------------------------------------------------------------------------------------------- runs
 
 
 def test_a_block_is_a_product_and_every_combination_has_every_seed(study):
@@ -70,8 +74,16 @@ def test_what_several_blocks_make_is_one_run(study):
 
 
 def test_a_block_may_have_seeds_of_its_own(study):
-    blocks = [{"exchange": "local_shuffle", "world_size": 4, "seeds": 3}, {"exchange": "local_shuffle", "world_size": 8, "seeds": [7]}]
-    assert [(run.world_size, run.seed) for run in study(runs=blocks).all_runs()] == [(4, 0), (4, 1), (4, 2), (8, 7)]
+    blocks = [
+        {"exchange": "local_shuffle", "world_size": 4, "seeds": 3},
+        {"exchange": "local_shuffle", "world_size": 8, "seeds": [7]},
+    ]
+    assert [(run.world_size, run.seed) for run in study(runs=blocks).all_runs()] == [
+        (4, 0),
+        (4, 1),
+        (4, 2),
+        (8, 7),
+    ]
 
 
 def test_values_from_the_command_line_take_the_place_of_those_of_blocks(study):
@@ -82,9 +94,14 @@ def test_values_from_the_command_line_take_the_place_of_those_of_blocks(study):
 
 def shuffling_studies():
     texts = {
-        name: (Path(__file__).parents[2] / "studies" / f"{name}.yaml").read_text(encoding="utf-8") for name in shipped_names("studies")
+        name: (Path(__file__).parents[2] / "studies" / f"{name}.yaml").read_text(encoding="utf-8")
+        for name in shipped_names("studies")
     }
-    return [name for name, text in texts.items() if yaml.safe_load(text).get("kind", "shuffling") == "shuffling"]
+    return [
+        name
+        for name, text in texts.items()
+        if yaml.safe_load(text).get("kind", "shuffling") == "shuffling"
+    ]
 
 
 @pytest.mark.parametrize("name", shuffling_studies())
@@ -104,7 +121,7 @@ def test_a_path_is_looked_for_beside_the_study_first(study, tmp_path):
     assert loaded.data.path == str(tmp_path / "pictures")
 
 
-# -------------------------------------------------------------------------------------------------------------------------- names
+# -------------------------------------------------------------------------------------------- names
 
 
 def test_strategies_have_the_names_of_the_papers(study):
@@ -126,7 +143,12 @@ def test_strategies_have_the_names_of_the_papers(study):
 
 def test_what_else_varies_is_named_and_what_the_ranks_decide_is_not(study):
     blocks = [
-        {"exchange": ["global_shuffle"], "world_size": 4, "training.learning_rate": 0.1, "partition": ["random", "dirichlet:alpha=0.1"]},
+        {
+            "exchange": ["global_shuffle"],
+            "world_size": 4,
+            "training.learning_rate": 0.1,
+            "partition": ["random", "dirichlet:alpha=0.1"],
+        },
         {"exchange": ["global_shuffle"], "world_size": 8, "training.learning_rate": 0.2},
     ]
     jobs = shuffling.jobs_of(study(seeds=1, runs=blocks), "cpu")
@@ -135,7 +157,10 @@ def test_what_else_varies_is_named_and_what_the_ranks_decide_is_not(study):
     assert all(list(job.description) == list(DESCRIPTION_COLUMNS) for job in jobs.values())
     blocks[0]["partition"] = "sorted"  # other shards are never taken for what the ranks decide
     jobs = shuffling.jobs_of(study(seeds=1, runs=blocks), "cpu")
-    assert [job.description["variant"] for job in jobs.values()] == ["partition=sorted", "partition=random"]
+    assert [job.description["variant"] for job in jobs.values()] == [
+        "partition=sorted",
+        "partition=random",
+    ]
     blocks[0]["partition"] = "random"
     jobs = shuffling.jobs_of(study(seeds=1, runs=blocks), "cpu")
     assert [job.description["variant"] for job in jobs.values()] == ["", ""]
@@ -143,13 +168,20 @@ def test_what_else_varies_is_named_and_what_the_ranks_decide_is_not(study):
 
 def test_the_same_run_has_the_same_name_in_every_study(study):
     names = set(shuffling.jobs_of(study(), "cpu"))
-    more = {"exchange": ["global_shuffle", "local_shuffle", "partial_local_shuffle:exchange_fraction=0.5"], "world_size": [4, 8]}
+    more = {
+        "exchange": [
+            "global_shuffle",
+            "local_shuffle",
+            "partial_local_shuffle:exchange_fraction=0.5",
+        ],
+        "world_size": [4, 8],
+    }
     assert names < set(shuffling.jobs_of(study(runs=[more], seeds=3, name="other"), "cpu"))
     assert not names & set(shuffling.jobs_of(study({"training.momentum": 0.8}), "cpu"))
     assert fingerprint({"a": 1}, "cpu") != fingerprint({"a": 1}, "cuda")
 
 
-# ----------------------------------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------------------- bad input
 
 
 def problems_of(call):
@@ -160,17 +192,31 @@ def problems_of(call):
 
 def test_all_problems_of_a_file_are_said_at_once(study):
     blocks = [
-        {"exchange": ["global_shufle", "partial_local_shuffle:exchange_fraction=2"], "world_size": [0, 8]},
+        {
+            "exchange": ["global_shufle", "partial_local_shuffle:exchange_fraction=2"],
+            "world_size": [0, 8],
+        },
         {"world_size": 8, "exchang": ["local_shuffle"]},
         {"exchange": "local_shuffle", "world_size": []},
         {"exchange": "global_shuffle", "exchange.exchange_fraction": 0.1, "world_size": 8},
         {"exchange": "local_shuffle", "world_size": 8, "seeds": -1},
     ]
-    found, text = problems_of(lambda: study(model={"kind": "mlp", "widht": 3}, training={"epochs": 0}, runs=blocks[:4]))
-    assert {"model.widht", "training.epochs", "runs.0.exchange.kind", "runs.0.exchange.exchange_fraction", "runs.0.world_size"} <= set(
-        found
+    found, text = problems_of(
+        lambda: study(model={"kind": "mlp", "widht": 3}, training={"epochs": 0}, runs=blocks[:4])
     )
-    assert {"runs.1.exchang", "runs.1.exchange", "runs.2.world_size", "runs.3.exchange.exchange_fraction"} <= set(found)
+    assert {
+        "model.widht",
+        "training.epochs",
+        "runs.0.exchange.kind",
+        "runs.0.exchange.exchange_fraction",
+        "runs.0.world_size",
+    } <= set(found)
+    assert {
+        "runs.1.exchang",
+        "runs.1.exchange",
+        "runs.2.world_size",
+        "runs.3.exchange.exchange_fraction",
+    } <= set(found)
     assert "study.yaml: " in text
     assert "Did you mean 'width'?" in found["model.widht"].remedy
     assert all(problem.rule and problem.remedy for problem in found.values())

@@ -1,4 +1,5 @@
-"""The testbed without root: routes and commands, what is missing, limits, tables, folder, cleaning up."""
+"""The testbed without root: routes and commands, what is missing, limits, tables, folder, cleaning
+up."""
 
 import ast
 import json
@@ -28,7 +29,7 @@ WIDER = Bed(Shape(leaves=4, hosts_per_leaf=4, spines=2))
 DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-# ------------------------------------------------------------------------------------------------------------- routes and commands
+# ------------------------------------------------------------------------------ routes and commands
 
 
 @pytest.mark.parametrize("bed", [BED, WIDER], ids=["8 hosts", "16 hosts"])
@@ -36,7 +37,11 @@ def test_the_tables_of_the_namespaces_lead_where_the_simulated_routes_lead(bed):
     hosts_ = np.arange(bed.shape.hosts, dtype=np.int32)
     for src in hosts_:
         for dst in hosts_[hosts_ != src]:
-            simulated = [link for link in bed.routes(np.array([src]), np.array([dst]))[0].tolist() if link >= 0]
+            simulated = [
+                link
+                for link in bed.routes(np.array([src]), np.array([dst]))[0].tolist()
+                if link >= 0
+            ]
             node, walked = bed.host_names[src], []
             while node != bed.host_names[dst]:
                 walked.append(bed.next_links[node][int(dst)])
@@ -46,7 +51,11 @@ def test_the_tables_of_the_namespaces_lead_where_the_simulated_routes_lead(bed):
 
 
 def test_the_uplinks_of_a_leaf_share_the_destinations_evenly():
-    up = [link for link, (near, far) in enumerate(WIDER.ends) if near.startswith("leaf") and far.startswith("spine")]
+    up = [
+        link
+        for link, (near, far) in enumerate(WIDER.ends)
+        if near.startswith("leaf") and far.startswith("spine")
+    ]
     assert len(up) == 8
     assert {len(WIDER.crossing[link]) for link in up} == {4 * 12 // 2}
 
@@ -58,14 +67,19 @@ def test_every_cable_joins_two_namespaces_of_the_run_and_no_other():
     assert len(links) == len(BED.links)  # two veth pairs a cable, as many as directed links
     for line in links:
         assert len(re.findall(r" netns simshuffle-7-\S+", line)) == 2
-        assert len(re.search(r"link add (\S+)", line)[1]) <= 15  # longer names are refused by the kernel
+        # longer names are refused by the kernel
+        assert len(re.search(r"link add (\S+)", line)[1]) <= 15
 
 
 def test_nothing_leaves_the_namespaces():
     for node in BED.nodes:
         made = commands.node(BED, node)
         assert not any("default" in line.split("htb")[0] for line in made.ip + made.tc)
-        assert all(re.match(r"route add 10\.77\.0\.\d+/32 via 10\.78\.", line) for line in made.ip if line.startswith("route"))
+        assert all(
+            re.match(r"route add 10\.77\.0\.\d+/32 via 10\.78\.", line)
+            for line in made.ip
+            if line.startswith("route")
+        )
         assert sum(line.startswith("addr") for line in made.ip) == (node in BED.host_names)
         assert ("net/ipv4/ip_forward" in made.settings) == (node not in BED.host_names)
 
@@ -73,8 +87,12 @@ def test_nothing_leaves_the_namespaces():
 def test_a_link_is_shaped_and_takes_the_pairs_that_cross_it_in_turn():
     link = BED.links.index("leaf.0>spine.0")
     lines = commands.shaping(BED, link)
-    assert lines[0].startswith(f"qdisc add dev {commands.data_device(link)} root handle 1: tbf rate 40000000bit ")
-    flows = [re.findall(r"10\.77\.0\.(\d+)/32", line) for line in lines if " u32 match ip src" in line]
+    assert lines[0].startswith(
+        f"qdisc add dev {commands.data_device(link)} root handle 1: tbf rate 40000000bit "
+    )
+    flows = [
+        re.findall(r"10\.77\.0\.(\d+)/32", line) for line in lines if " u32 match ip src" in line
+    ]
     assert [(int(src) - 1, int(dst) - 1) for src, dst in flows] == BED.crossing[link]
     assert len({line.split("flowid ")[1] for line in lines if "flowid" in line}) == len(flows)
 
@@ -89,7 +107,7 @@ def test_a_queue_holds_the_whole_window_so_that_nothing_is_dropped():
     assert commands.QUEUE * 1448 > commands.WINDOW
 
 
-# ---------------------------------------------------------------------------------------------------------------- what is missing
+# ---------------------------------------------------------------------------------- what is missing
 
 
 @pytest.fixture
@@ -148,7 +166,7 @@ def test_a_command_that_fails_is_no_traceback():
         namespaces.run_command([sys.executable, "-c", "raise SystemExit(3)"])
 
 
-# -------------------------------------------------------------------------------------------------------------------- cleaning up
+# -------------------------------------------------------------------------------------- cleaning up
 
 
 def test_namespaces_of_dead_processes_are_abandoned_and_no_others():
@@ -174,7 +192,9 @@ def test_the_bed_is_removed_whatever_happens(nothing_is_run, trouble):
 def test_a_host_that_dies_is_told_with_its_last_words():
     pipe = subprocess.PIPE
     code = "import sys; print('a line'); print('no sample', file=sys.stderr); sys.exit(4)"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe
+    ) as process:
         process.wait()
         crew = hosts.Crew([process])
         with pytest.raises(SimshuffleError, match=r"host 0 .* status 4: no sample|Expecting value"):
@@ -190,12 +210,17 @@ def _tolerant(crew):
 
 def test_the_program_on_a_host_needs_the_standard_library_alone():
     tree = ast.parse(Path(hosts.__file__).with_name("worker.py").read_text())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.split(".")[0] for name in names} <= set(sys.stdlib_module_names)
 
 
-# -------------------------------------------------------------------------------------------------------------------------- limits
+# ------------------------------------------------------------------------------------------- limits
 
 
 @pytest.mark.parametrize(
@@ -211,11 +236,25 @@ def test_the_program_on_a_host_needs_the_standard_library_alone():
         (["--limit", "2 s"], "must be longer than the transfers"),
         (["--limit", "7200 s"], "from 1 s to 1 h"),
         (["--seed", "-1"], "must not be negative"),
-        (["--rate", "200 Mbit/s", "--nbytes", "100 MB", "--repetitions", "50", "--limit", "3600 s"], "at most 50 GB"),
+        (
+            [
+                "--rate",
+                "200 Mbit/s",
+                "--nbytes",
+                "100 MB",
+                "--repetitions",
+                "50",
+                "--limit",
+                "3600 s",
+            ],
+            "at most 50 GB",
+        ),
         (["--pattern", "all_to_al"], "no such pattern; got 'all_to_al'"),
     ],
 )
-def test_what_breaks_a_limit_is_refused_before_anything_is_built(arguments, said, capsys, monkeypatch, tmp_path):
+def test_what_breaks_a_limit_is_refused_before_anything_is_built(
+    arguments, said, capsys, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(settings, "has_torch", lambda: True)
     assert main(["testbed", *arguments]) == 2
@@ -223,15 +262,20 @@ def test_what_breaks_a_limit_is_refused_before_anything_is_built(arguments, said
     assert not list(tmp_path.iterdir())
 
 
-def test_the_fit_is_always_measured_and_patterns_without_torch_are_left_out_with_the_reason(monkeypatch):
+def test_the_fit_is_always_measured_and_patterns_without_torch_are_left_out_with_the_reason(
+    monkeypatch,
+):
     monkeypatch.setattr(settings, "has_torch", lambda: False)
-    assert settings.chosen(["opposite"], quick=False) == (("single_short", "single", "opposite"), {})
+    assert settings.chosen(["opposite"], quick=False) == (
+        ("single_short", "single", "opposite"),
+        {},
+    )
     names, left_out = settings.chosen([], quick=False)
     assert set(names) == set(PATTERNS) - set(GLOO)
     assert left_out == dict.fromkeys(GLOO, "not measured: torch is missing")
 
 
-# -------------------------------------------------------------------------------------------------------------------------- tables
+# ------------------------------------------------------------------------------------------- tables
 
 
 def runs_of(wanted, times=1.0, late=0.0):
@@ -242,7 +286,9 @@ def runs_of(wanted, times=1.0, late=0.0):
         for name in wanted.patterns:
             finish = finish_times(bed, PATTERNS[name](bed, wanted.nbytes, wanted.seed), overhead)
             slower = 1.0 if name in FIT else times
-            out.append(Run(name, repetition, Measured((finish * slower).tolist(), 0.1, late, 0.5, 0.0)))
+            out.append(
+                Run(name, repetition, Measured((finish * slower).tolist(), 0.1, late, 0.5, 0.0))
+            )
     return out
 
 
@@ -274,7 +320,9 @@ def test_runs_that_were_held_up_do_not_count_if_others_do():
     assert held_up(Measured([1.0], 0.0, 0.03, 1.0, 0.0))
     assert held_up(Measured([1.0], 0.0, 0.0, 1.0, 0.06))
     assert not held_up(Measured([1.0], 0.9, 0.01, 1.0, 0.0))
-    wanted = settings.Settings(nbytes=1_000_000, repetitions=2, patterns=("single_short", "single", "opposite"))
+    wanted = settings.Settings(
+        nbytes=1_000_000, repetitions=2, patterns=("single_short", "single", "opposite")
+    )
     good, bad = runs_of(wanted), runs_of(wanted, times=9.0, late=99.0)
     made = tables.tables(BED, wanted, [*good, *bad])
     row = made.patterns.set_index("pattern").loc["opposite"]
@@ -291,12 +339,14 @@ def test_the_columns_are_those_that_are_described():
         assert list(getattr(result.tables, name).columns) == list(columns)
 
 
-@pytest.mark.parametrize(("ratio", "faster"), [(0.5, "a"), (0.98, "alike"), (1.02, "alike"), (1.5, "b")])
+@pytest.mark.parametrize(
+    ("ratio", "faster"), [(0.5, "a"), (0.98, "alike"), (1.02, "alike"), (1.5, "b")]
+)
 def test_makespans_within_three_percent_are_alike(ratio, faster):
     assert tables.verdict(ratio) == faster
 
 
-# ---------------------------------------------------------------------------------------------------------------- folder and text
+# ---------------------------------------------------------------------------------- folder and text
 
 
 def test_the_folder_holds_tables_figure_and_what_was_done(tmp_path):
@@ -325,7 +375,9 @@ def test_the_kept_rows_are_enough_to_predict_again(tmp_path):
     for row in rows.to_dict("records"):
         values = dict(part.split("=", 1) for part in row["values"].split(";"))
         assert testbed.predicted(values) == pytest.approx(row["measured"], rel=1e-4)
-        assert row["source"].startswith("simshuffle testbed on 2026-01-02, Linux ") and row["source"].endswith(" 3 repetitions")
+        assert row["source"].startswith("simshuffle testbed on 2026-01-02, Linux ") and row[
+            "source"
+        ].endswith(" 3 repetitions")
 
 
 def test_json_has_no_numbers_that_json_does_not_have():
@@ -350,7 +402,7 @@ def test_the_figure_has_units_and_every_pattern_that_was_measured():
     assert len(left.get_yticklabels()) == len(PATTERNS) - len(GLOO)
 
 
-# -------------------------------------------------------------------------------------------------------------------- predicting again
+# --------------------------------------------------------------------------------- predicting again
 
 VALUES = {
     "leaves": "2",
@@ -367,7 +419,9 @@ VALUES = {
 
 def test_what_is_missing_to_predict_is_named():
     with pytest.raises(InputError) as error:
-        testbed.predicted({key: value for key, value in VALUES.items() if key not in {"rate", "seed"}})
+        testbed.predicted(
+            {key: value for key, value in VALUES.items() if key not in {"rate", "seed"}}
+        )
     assert [problem.path for problem in error.value.problems] == ["values.rate", "values.seed"]
 
 

@@ -1,4 +1,5 @@
-"""simshuffle train: what it writes, that a stopped study goes on, and that bad input and faults end in words."""
+"""simshuffle train: what it writes, that a stopped study goes on, and that bad input and faults end
+in words."""
 
 import errno
 import json
@@ -30,7 +31,12 @@ STUDY = {
     "model": "mlp:width=16",
     "training": {"epochs": 2, "learning_rate": 0.2},
     "seeds": 2,
-    "runs": [{"exchange": ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.5"], "world_size": [32]}],
+    "runs": [
+        {
+            "exchange": ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.5"],
+            "world_size": [32],
+        }
+    ],
 }
 TIMES = ["seconds"]
 PATIENCE = 120.0
@@ -62,7 +68,9 @@ def runs_of(folder):
 
 
 def same_results(one, other):
-    pd.testing.assert_frame_equal(runs_of(one).drop(columns=TIMES), runs_of(other).drop(columns=TIMES))
+    pd.testing.assert_frame_equal(
+        runs_of(one).drop(columns=TIMES), runs_of(other).drop(columns=TIMES)
+    )
     plans = sorted(path.name for path in Path(one, "plans").iterdir())
     assert plans
     for name in plans:
@@ -73,10 +81,14 @@ def same_results(one, other):
 
 
 def stamps(folder):
-    return {path: path.stat().st_mtime_ns for path in sorted(Path(folder, "runs").rglob("*.*")) if path.is_file() and path.name != ".lock"}
+    return {
+        path: path.stat().st_mtime_ns
+        for path in sorted(Path(folder, "runs").rglob("*.*"))
+        if path.is_file() and path.name != ".lock"
+    }
 
 
-# ------------------------------------------------------------------------------------------------------------------- what it writes
+# ----------------------------------------------------------------------------------- what it writes
 
 
 def test_a_study_is_trained_once_and_extended_without_repeating(here, capsys):
@@ -87,11 +99,19 @@ def test_a_study_is_trained_once_and_extended_without_repeating(here, capsys):
     assert "At equal Q" not in out
     assert f"Tables: {folder}" in out
     assert folder.name.startswith("small-")
-    assert {path.name for path in folder.iterdir()} >= {*folders.FILES, "runs", "plans", "accuracy_epoch.png", "accuracy_epoch.pdf"}
+    assert {path.name for path in folder.iterdir()} >= {
+        *folders.FILES,
+        "runs",
+        "plans",
+        "accuracy_epoch.png",
+        "accuracy_epoch.pdf",
+    }
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     assert meta["state"] == "finished"
     assert set(meta["versions"]) >= {"simshuffle", "numpy", "torch"}
-    assert {path.stem for path in (folder / "plans").iterdir()} == {name for name in meta["runs"] if name.startswith("partial")}
+    assert {path.stem for path in (folder / "plans").iterdir()} == {
+        name for name in meta["runs"] if name.startswith("partial")
+    }
     iterations = pd.read_parquet(folder / "iterations.parquet")
     assert (iterations[["forward_s", "backward_s", "update_s"]] > 0).all().all()
     # done again: nothing is
@@ -121,7 +141,10 @@ def test_results_do_not_depend_on_the_number_of_processes_and_plans_replay(here)
     path = next(Path("one", "plans").iterdir())
     recorded = read_plans(path)
     assert len(recorded.plans) == 2
-    assert sum(plan.samples_moved for plan in recorded.plans) == runs_of("one").set_index("run").loc[path.stem, "moved"]
+    assert (
+        sum(plan.samples_moved for plan in recorded.plans)
+        == runs_of("one").set_index("run").loc[path.stem, "moved"]
+    )
 
 
 def test_a_folder_keeps_its_runs_when_its_study_changes(here, capsys):
@@ -135,13 +158,23 @@ def test_a_folder_keeps_its_runs_when_its_study_changes(here, capsys):
     assert len(runs_of("mine")) == 4
 
 
-# ----------------------------------------------------------------------------------------------------------------- stopped, resumed
+# --------------------------------------------------------------------------------- stopped, resumed
 
 
 def test_ctrl_c_leaves_whole_runs_and_the_study_goes_on(here, capsys):
     write({"seeds": 6, "training": {"epochs": 25, "learning_rate": 0.2}})
     process = subprocess.Popen(
-        [sys.executable, "-m", "simshuffle", "train", "study.yaml", "--out", "mine", "--processes", "2"],
+        [
+            sys.executable,
+            "-m",
+            "simshuffle",
+            "train",
+            "study.yaml",
+            "--out",
+            "mine",
+            "--processes",
+            "2",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -170,7 +203,9 @@ def test_ctrl_c_leaves_whole_runs_and_the_study_goes_on(here, capsys):
     assert psutil.wait_procs(workers, timeout=10)[1] == []
     for path in there:
         check_run(path)
-    assert json.loads(Path("mine", "meta.json").read_text(encoding="utf-8"))["state"] == "unfinished"
+    assert (
+        json.loads(Path("mine", "meta.json").read_text(encoding="utf-8"))["state"] == "unfinished"
+    )
     before = stamps("mine")
     assert main(["plot", "mine"]) == 0
     assert f"unfinished: the figures show {len(there)} of 12 runs" in capsys.readouterr().err
@@ -183,7 +218,9 @@ def test_a_study_that_was_stopped_ends_with_the_same_result(here, capsys):
     assert train("--out", "whole") == 0
     shutil.copytree("whole", "stopped")
     meta = json.loads(Path("stopped", "meta.json").read_text(encoding="utf-8"))
-    Path("stopped", "meta.json").write_text(json.dumps(meta | {"state": "unfinished"}), encoding="utf-8")
+    Path("stopped", "meta.json").write_text(
+        json.dumps(meta | {"state": "unfinished"}), encoding="utf-8"
+    )
     for name in list(meta["runs"])[1:]:
         shutil.rmtree(Path("stopped", "runs", name))
         Path("stopped", "plans", f"{name}.npz").unlink(missing_ok=True)
@@ -212,11 +249,16 @@ def test_a_damaged_run_is_named_and_never_written_over(name, here, capsys):
     assert len(runs_of("mine")) == 4
 
 
-# ------------------------------------------------------------------------------------------------------------------ bad input, faults
+# -------------------------------------------------------------------------------- bad input, faults
 
 
 def test_a_run_that_diverges_is_reported_and_the_others_go_on(here, capsys):
-    block = {"exchange": "local_shuffle", "world_size": 32, "training.learning_rate": [0.2, 1e30], "training.decay": "none"}
+    block = {
+        "exchange": "local_shuffle",
+        "world_size": 32,
+        "training.learning_rate": [0.2, 1e30],
+        "training.decay": "none",
+    }
     write({"runs": [block], "seeds": 1})
     assert train("--out", "mine") == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -281,7 +323,9 @@ def test_a_network_that_cannot_take_the_samples_is_caught_before_anything_runs(h
     assert not Path("results").exists()
 
 
-@pytest.mark.parametrize(("device", "rule"), [("gpu", "must be auto, cpu, cuda"), ("cuda:9999", "torch finds")])
+@pytest.mark.parametrize(
+    ("device", "rule"), [("gpu", "must be auto, cpu, cuda"), ("cuda:9999", "torch finds")]
+)
 def test_a_device_that_is_not_there_is_an_error_in_words(device, rule, here, capsys):
     assert train("--device", device) == 2
     assert rule in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""Data sets to train on: what is loaded, that difficulty can be set, and what is said about files that are not as they should be."""
+"""Data sets to train on: what is loaded, that difficulty can be set, and what is said about files
+that are not as they should be."""
 
 import hashlib
 
@@ -10,19 +11,36 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestCentroid
 
 from simshuffle.errors import InputError
-from simshuffle.train.data import Cifar10, Cifar100, Classification, Data, Digits, ImageFolder, Procedural
-from simshuffle.train.data.preparing import balanced_labels, channel_statistics, split, with_wrong_labels
+from simshuffle.train.data import (
+    Cifar10,
+    Cifar100,
+    Classification,
+    Data,
+    Digits,
+    ImageFolder,
+    Procedural,
+)
+from simshuffle.train.data.preparing import (
+    balanced_labels,
+    channel_statistics,
+    split,
+    with_wrong_labels,
+)
 
 
 def procedural(**keys):
-    return Procedural(kind="procedural", **{"num_samples": 1024, "test_samples": 2048, "classes": 16} | keys)
+    return Procedural(
+        kind="procedural", **{"num_samples": 1024, "test_samples": 2048, "classes": 16} | keys
+    )
 
 
 def centroid_accuracy(record):
     """Accuracy in percent of the nearest class mean."""
     data = record.load()
     flat = [part.inputs.reshape(len(part), -1) for part in (data.train, data.test)]
-    return 100 * NearestCentroid().fit(flat[0], data.train.targets).score(flat[1], data.test.targets)
+    return 100 * NearestCentroid().fit(flat[0], data.train.targets).score(
+        flat[1], data.test.targets
+    )
 
 
 def write_cifar10(folder, rows=20, seed=0):
@@ -41,7 +59,9 @@ def write_cifar100(folder, tested=40):
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in (("train.bin", 5 * tested), ("test.bin", tested)):
         fine = np.arange(rows)[:, None] % 100
-        out[name] = np.hstack([fine // 5, fine, rng.integers(0, 256, (rows, 3072))]).astype(np.uint8)
+        out[name] = np.hstack([fine // 5, fine, rng.integers(0, 256, (rows, 3072))]).astype(
+            np.uint8
+        )
         out[name].tofile(folder / name)
     return out
 
@@ -54,7 +74,7 @@ def write_images(folder, classes=("ant", "bee"), count=5, size=(12, 9), ending="
             Image.new(mode, size, colour).save(folder / name / f"{i}.{ending}")
 
 
-# ------------------------------------------------------------------------------------------------------------------- preparing
+# ---------------------------------------------------------------------------------------- preparing
 
 
 def test_a_split_has_its_share_of_every_label_and_uses_every_sample_once():
@@ -82,10 +102,14 @@ def test_channel_statistics_are_those_of_the_bytes():
     assert std == pytest.approx([inputs[:, 0].std() / 255, 1.0])
 
 
-# --------------------------------------------------------------------------------------------------------------------- in memory
+# ---------------------------------------------------------------------------------------- in memory
 
 
-@pytest.mark.parametrize("record", [Digits(kind="digits"), procedural(), Classification(kind="classification")], ids=lambda r: r.kind)
+@pytest.mark.parametrize(
+    "record",
+    [Digits(kind="digits"), procedural(), Classification(kind="classification")],
+    ids=lambda r: r.kind,
+)
 def test_a_set_in_memory_is_scaled_float32_and_the_same_on_every_call(record):
     data, again = record.load(), record.load()
     for part, same in ((data.train, again.train), (data.test, again.test)):
@@ -101,14 +125,21 @@ def test_a_set_in_memory_is_scaled_float32_and_the_same_on_every_call(record):
 
 
 def test_digits_are_split_by_share_and_shaped_as_asked():
-    data, flat = Digits(kind="digits", test_share=0.25).load(), Digits(kind="digits", test_share=0.25, flat=True).load()
+    data, flat = (
+        Digits(kind="digits", test_share=0.25).load(),
+        Digits(kind="digits", test_share=0.25, flat=True).load(),
+    )
     assert data.train.inputs.shape == (1348, 1, 8, 8)
     assert data.test.inputs.shape == (449, 1, 8, 8)
     assert np.array_equal(flat.train.inputs, data.train.inputs.reshape(-1, 64))
 
 
 def test_label_noise_leaves_test_labels_and_all_images_alone():
-    for clean in (Digits(kind="digits"), procedural(), Classification(kind="classification", num_samples=1000)):
+    for clean in (
+        Digits(kind="digits"),
+        procedural(),
+        Classification(kind="classification", num_samples=1000),
+    ):
         one, two = clean.load(), clean.model_copy(update={"label_noise": 0.3}).load()
         assert np.array_equal(one.train.inputs, two.train.inputs)
         assert np.array_equal(one.test.targets, two.test.targets)
@@ -116,22 +147,33 @@ def test_label_noise_leaves_test_labels_and_all_images_alone():
 
 
 def test_procedural_images_are_the_same_bytes_as_ever():
-    """Of integers and single correctly rounded operations: the bytes must be the same on every machine (numpy's streams are stable)."""
-    data = procedural(num_samples=64, test_samples=32, noise=0.0, channels=2, image_size=6, prototypes=2).load()
+    """Of integers and single correctly rounded operations: the bytes must be the same on every
+    machine (numpy's streams are stable)."""
+    data = procedural(
+        num_samples=64, test_samples=32, noise=0.0, channels=2, image_size=6, prototypes=2
+    ).load()
     assert hashlib.sha256(data.train.inputs.tobytes()).hexdigest()[:16] == "5c05bde608d250a1"
 
 
 def test_procedural_samples_are_shifted_templates_with_contrast():
-    data = procedural(noise=0.0, contrast=0.0, shift=0, prototypes=1, channels=2, image_size=7).load()
+    data = procedural(
+        noise=0.0, contrast=0.0, shift=0, prototypes=1, channels=2, image_size=7
+    ).load()
     images = {int(label): data.train.inputs[data.train.targets == label] for label in range(16)}
     for own in images.values():
         assert (own == own[0]).all()
         assert own[0].mean() == pytest.approx(0, abs=1e-6)
         assert own[0].std() == pytest.approx(1, abs=1e-6)
-    shifted = procedural(noise=0.0, contrast=0.0, shift=1, prototypes=1, channels=2, image_size=7).load()
+    shifted = procedural(
+        noise=0.0, contrast=0.0, shift=1, prototypes=1, channels=2, image_size=7
+    ).load()
     for label, template in images.items():
-        allowed = {np.roll(template[0], (a, b), (1, 2)).tobytes() for a in (-1, 0, 1) for b in (-1, 0, 1)}
-        assert {image.tobytes() for image in shifted.train.inputs[shifted.train.targets == label]} == allowed
+        allowed = {
+            np.roll(template[0], (a, b), (1, 2)).tobytes() for a in (-1, 0, 1) for b in (-1, 0, 1)
+        }
+        assert {
+            image.tobytes() for image in shifted.train.inputs[shifted.train.targets == label]
+        } == allowed
 
 
 def test_procedural_test_part_and_templates_stay_when_the_training_part_grows():
@@ -167,7 +209,11 @@ def test_procedural_difficulty_holds_for_another_classifier():
 
 def test_classification_gets_harder_as_clusters_come_closer():
     def accuracy(separation):
-        return centroid_accuracy(Classification(kind="classification", separation=separation, num_samples=2000, classes=4))
+        return centroid_accuracy(
+            Classification(
+                kind="classification", separation=separation, num_samples=2000, classes=4
+            )
+        )
 
     assert accuracy(2.0) > accuracy(1.0) + 3 > accuracy(0.3) + 6
 
@@ -176,7 +222,10 @@ def test_classification_gets_harder_as_clusters_come_closer():
     ("keys", "says"),
     [
         ({"kind": "procedural", "detail": 9, "image_size": 8}, "detail must not exceed image_size"),
-        ({"kind": "classification", "informative": 3, "classes": 16}, "2 to the power of informative"),
+        (
+            {"kind": "classification", "informative": 3, "classes": 16},
+            "2 to the power of informative",
+        ),
         ({"kind": "classification", "features": 10}, "at least informative"),
         ({"kind": "digits", "test_share": 1.0}, "less than or equal to 0.9"),
         ({"kind": "imagenet"}, "imagenet"),
@@ -188,13 +237,18 @@ def test_records_that_cannot_be_are_refused(keys, says):
 
 
 def test_a_procedural_set_that_would_fill_the_memory_is_refused_at_once():
-    with pytest.raises(InputError, match=r"num_samples: the samples must fit into 8 GB of memory; got 275 GB\. Lower num_samples"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"num_samples: the samples must fit into 8 GB of memory; got 275 GB\. Lower num_samples"
+        ),
+    ):
         procedural(num_samples=2**30).load()
     with pytest.raises(InputError, match="Lower classes or prototypes"):
         procedural(num_samples=16, classes=100_000, prototypes=1000).load()
 
 
-# ------------------------------------------------------------------------------------------------------------------------- CIFAR
+# -------------------------------------------------------------------------------------------- CIFAR
 
 
 def test_cifar10_is_read_as_published(tmp_path):
@@ -204,7 +258,8 @@ def test_cifar10_is_read_as_published(tmp_path):
     assert data.train.inputs.shape == (100, 3, 32, 32)
     assert data.train.inputs.dtype == np.uint8
     assert np.array_equal(data.train.targets, train[:, 0])
-    assert data.test.inputs[3, 1, 2, 5] == rows["test_batch.bin"][3, 1 + 1024 + 2 * 32 + 5]  # the green plane, row 2, column 5
+    # the green plane, row 2, column 5
+    assert data.test.inputs[3, 1, 2, 5] == rows["test_batch.bin"][3, 1 + 1024 + 2 * 32 + 5]
     assert data.mean == pytest.approx(data.train.inputs.mean((0, 2, 3)) / 255)
     assert data.std == pytest.approx(data.train.inputs.std((0, 2, 3)) / 255)
     assert data.classes == 10
@@ -242,7 +297,9 @@ def test_cifar_files_that_are_not_as_published_are_refused(tmp_path):
     rows = write_cifar10(tmp_path / "set")
     batch = tmp_path / "set" / "data_batch_3.bin"
     batch.write_bytes(batch.read_bytes()[:-100])
-    refused(record, "data_batch_3.bin must be whole rows of 3073 bytes; got 61360 bytes", "truncated")
+    refused(
+        record, "data_batch_3.bin must be whole rows of 3073 bytes; got 61360 bytes", "truncated"
+    )
     rows["data_batch_3.bin"][:-2].tofile(batch)
     refused(record, "data_batch_3.bin must have 20 rows", "got 18 rows")
     batch.write_bytes(b"")
@@ -264,7 +321,7 @@ def test_cifar100_of_another_form_is_refused(tmp_path):
     refused(record, "labels of train.bin must be below 20")
 
 
-# ------------------------------------------------------------------------------------------------------------------ folders of images
+# -------------------------------------------------------------------------------- folders of images
 
 
 def folder(path, **keys):
@@ -280,7 +337,8 @@ def test_an_image_folder_is_read_with_classes_by_name(tmp_path):
     assert data.train.inputs.shape == (10, 3, 6, 6)
     assert data.train.inputs.dtype == np.uint8
     assert np.array_equal(data.train.targets, [0] * 5 + [1] * 5)
-    assert data.train.inputs[7, :, 0, 0].tolist() == [0, 20, 200]  # bee was written first: its red is 0
+    # bee was written first: its red is 0
+    assert data.train.inputs[7, :, 0, 0].tolist() == [0, 20, 200]
     assert data.train.inputs[2, :, 0, 0].tolist() == [50, 20, 200]
     assert np.array_equal(data.test.targets, [0] * 3)
     assert data.mean[2] == pytest.approx(200 / 255)
@@ -293,7 +351,9 @@ def test_an_image_folder_without_parts_is_split(tmp_path):
     assert np.bincount(data.test.targets).tolist() == [3, 3]
     again = folder(tmp_path, test_share=0.3, channels=1).load()
     assert np.array_equal(again.test.inputs, data.test.inputs)
-    assert not np.array_equal(folder(tmp_path, test_share=0.3, channels=1, seed=1).load().test.inputs, data.test.inputs)
+    assert not np.array_equal(
+        folder(tmp_path, test_share=0.3, channels=1, seed=1).load().test.inputs, data.test.inputs
+    )
 
 
 def test_images_of_every_mode_become_rgb(tmp_path):
@@ -338,4 +398,8 @@ def test_trees_that_are_no_image_folder_are_refused(tmp_path):
 def test_a_folder_too_large_for_memory_is_refused_before_any_image_is_read(tmp_path):
     write_images(tmp_path)
     (tmp_path / "ant" / "0.png").write_bytes(b"broken")
-    refused(folder(tmp_path, memory_limit="1 kB"), "data.memory_limit: the samples must fit into 1e-06 GB", "raise memory_limit")
+    refused(
+        folder(tmp_path, memory_limit="1 kB"),
+        "data.memory_limit: the samples must fit into 1e-06 GB",
+        "raise memory_limit",
+    )

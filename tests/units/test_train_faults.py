@@ -1,4 +1,5 @@
-"""Bad input and faults of trainings: said at once, with what to do; and what a training must never do to the caller's things."""
+"""Bad input and faults of trainings: said at once, with what to do; and what a training must never
+do to the caller's things."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
 from simshuffle.errors import InputError
-from simshuffle.exchange import GlobalShuffle, ImportanceExchange, ImportancePair, LocalShuffle, PartialLocalShuffle
+from simshuffle.exchange import (
+    GlobalShuffle,
+    ImportanceExchange,
+    ImportancePair,
+    LocalShuffle,
+    PartialLocalShuffle,
+)
 from simshuffle.library import by_kind
 from simshuffle.train import Diverged, Emulation, Run, Training, check_run, emulate, train_run
 from simshuffle.train.data import Digits
@@ -40,7 +47,9 @@ def _one_thread() -> Iterator[None]:
 def tensors(count: int = 64, features: int = 6) -> TensorDataset:
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(count, features)).astype(np.float32)
-    return TensorDataset(torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(np.int64)))
+    return TensorDataset(
+        torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(np.int64))
+    )
 
 
 def network(features: int = 6) -> nn.Sequential:
@@ -49,7 +58,10 @@ def network(features: int = 6) -> nn.Sequential:
 
 def training_set(count: int = 64) -> TrainingSet:
     rng = np.random.default_rng(2)
-    some = [Samples(rng.normal(size=(n, 6)).astype(np.float32), rng.integers(0, 3, n)) for n in (count, 20)]
+    some = [
+        Samples(rng.normal(size=(n, 6)).astype(np.float32), rng.integers(0, 3, n))
+        for n in (count, 20)
+    ]
     return TrainingSet("noise", some[0], some[1], 3)
 
 
@@ -76,15 +88,21 @@ def emulated(model: nn.Module | None = None, train: Any = None, **values: Any) -
     )
 
 
-# ------------------------------------------------------------------------------------------------------------------------- the door
+# ----------------------------------------------------------------------------------------- the door
 
 
 def test_three_lines_train_a_model_of_the_caller() -> None:
-    """A linearly separable problem is learnt; the model and its mode, the random state and the data stay as they were."""
+    """A linearly separable problem is learnt; the model and its mode, the random state and the data
+    stay as they were."""
     model = network().eval()
     before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     shares: list[float] = []
-    record = emulated(model, strategy="partial_local_shuffle:exchange_fraction=0.1", epochs=40, progress=shares.append)
+    record = emulated(
+        model,
+        strategy="partial_local_shuffle:exchange_fraction=0.1",
+        epochs=40,
+        progress=shares.append,
+    )
     assert record.status == "done"
     assert record.epochs.own_accuracy.iloc[-1] >= 0.9
     assert record.description["strategy"] == "partial_local_shuffle"
@@ -101,30 +119,57 @@ def test_three_lines_train_a_model_of_the_caller() -> None:
 
 
 def test_a_record_is_as_good_as_its_text() -> None:
-    model, pair = network(), ImportancePair(kind="importance_pair", exchange_fraction=0.2, lagging=True)
-    named = emulated(model, strategy="importance_pair:exchange_fraction=0.2,lagging=true", partition="dirichlet:alpha=0.5")
-    given = emulated(model, strategy=pair, partition=DirichletPartition(kind="dirichlet", alpha=0.5))
+    model, pair = (
+        network(),
+        ImportancePair(kind="importance_pair", exchange_fraction=0.2, lagging=True),
+    )
+    named = emulated(
+        model,
+        strategy="importance_pair:exchange_fraction=0.2,lagging=true",
+        partition="dirichlet:alpha=0.5",
+    )
+    given = emulated(
+        model, strategy=pair, partition=DirichletPartition(kind="dirichlet", alpha=0.5)
+    )
     pd.testing.assert_series_equal(named.epochs.train_loss, given.epochs.train_loss)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"strategy": "partial_shuffle:exchange_fraction=0.1"}, "strategy.kind: must be one of .*partial_local_shuffle"),
+        (
+            {"strategy": "partial_shuffle:exchange_fraction=0.1"},
+            "strategy.kind: must be one of .*partial_local_shuffle",
+        ),
         ({"strategy": "partial_local_shuffle:0.1"}, "strategy: parameters are written name=value"),
-        ({"strategy": "partial_local_shuffle:exchange_fraction=2"}, "exchange_fraction: .*less than or equal to 1"),
+        (
+            {"strategy": "partial_local_shuffle:exchange_fraction=2"},
+            "exchange_fraction: .*less than or equal to 1",
+        ),
         ({"partition": "sorted_by_label"}, "partition.kind: must be one of"),
         ({"epohcs": 3}, "training.epohcs: is not a known key.*Did you mean 'epochs'"),
         ({"learning_rate": -0.1}, "training.learning_rate: .*greater than 0"),
         ({"world_size": 0}, "world_size: .*greater than or equal to 1"),
-        ({"world_size": 65}, "world_size: must not exceed the number of training samples, 64; got 65"),
+        (
+            {"world_size": 65},
+            "world_size: must not exceed the number of training samples, 64; got 65",
+        ),
         ({"device": "tpu3"}, "device: cannot be used"),
         (
             {"world_size": 16, "local_batch_size": 8, "drop_last": True},
             "with drop_last, must not be more than the 4 samples",
         ),
-        ({"local_batch_size": 1}, "batch norm '1' cannot normalise a single sample, which local_batch_size holds"),
-        ({"local_batch_size": 5}, "batch norm '1' cannot normalise a single sample, which the last local batch holds.*drop_last: true"),
+        (
+            {"local_batch_size": 1},
+            "batch norm '1' cannot normalise a single sample, which local_batch_size holds",
+        ),
+        (
+            {"local_batch_size": 5},
+            (
+                "batch norm '1' cannot normalise a single sample, which the last local batch"
+                " holds.*drop_last: true"
+            ),
+        ),
     ],
 )
 def test_bad_arguments_are_named(values: dict[str, Any], message: str) -> None:
@@ -151,7 +196,7 @@ def test_as_many_ranks_as_samples_and_a_single_one() -> None:
     assert alone.epochs.own_accuracy.equals(alone.epochs.pooled_accuracy)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- datasets
+# ----------------------------------------------------------------------------------------- datasets
 
 
 class Listed(Dataset[Any]):
@@ -173,20 +218,50 @@ class Stream(IterableDataset[Any]):
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        (TensorDataset(torch.zeros(8, 6)), r"train: items must be pairs \(input, target\); got 1 values at 0.*needs targets"),
+        (
+            TensorDataset(torch.zeros(8, 6)),
+            r"train: items must be pairs \(input, target\); got 1 values at 0.*needs targets",
+        ),
         (Listed([torch.zeros(6)] * 8), "train: items must be pairs .*; got a Tensor at 0"),
         (Listed([{"image": 1, "label": 0}] * 8), "train: items must be pairs .*; got a dict at 0"),
-        (Listed([(torch.zeros(6), 0)] * 7 + [(torch.zeros(6), None)]), "train: targets must be whole numbers from 0; got None at 7"),
-        (Listed([(torch.zeros(6), -1)] * 8), "train: targets must be whole numbers from 0; got -1 at 0"),
-        (Listed([(torch.zeros(6), 0.5)] * 8), "train: targets must be whole numbers from 0; got 0.5 at 0"),
-        (Listed([(torch.zeros(6), torch.zeros(2, dtype=torch.int64))] * 8), "train: targets must be whole numbers"),
-        (Listed([(object(), 0)] * 8), "train: inputs must be tensors or arrays of one shape.*; got object.*ToTensor"),
-        (Listed([(torch.zeros(6 + i), 0) for i in range(8)]), "train: inputs must be tensors or arrays of one shape"),
-        (Listed([((torch.zeros(6), torch.zeros(6)), 0)] * 8), "train: inputs must be one tensor or array each; got tuple"),
+        (
+            Listed([(torch.zeros(6), 0)] * 7 + [(torch.zeros(6), None)]),
+            "train: targets must be whole numbers from 0; got None at 7",
+        ),
+        (
+            Listed([(torch.zeros(6), -1)] * 8),
+            "train: targets must be whole numbers from 0; got -1 at 0",
+        ),
+        (
+            Listed([(torch.zeros(6), 0.5)] * 8),
+            "train: targets must be whole numbers from 0; got 0.5 at 0",
+        ),
+        (
+            Listed([(torch.zeros(6), torch.zeros(2, dtype=torch.int64))] * 8),
+            "train: targets must be whole numbers",
+        ),
+        (
+            Listed([(object(), 0)] * 8),
+            "train: inputs must be tensors or arrays of one shape.*; got object.*ToTensor",
+        ),
+        (
+            Listed([(torch.zeros(6 + i), 0) for i in range(8)]),
+            "train: inputs must be tensors or arrays of one shape",
+        ),
+        (
+            Listed([((torch.zeros(6), torch.zeros(6)), 0)] * 8),
+            "train: inputs must be one tensor or array each; got tuple",
+        ),
         (Listed([]), "train: must hold samples; got none"),
         (Stream(), "train: must be a map-style dataset.*; got Stream"),
-        (Listed([(torch.zeros(6), 2)] * 8), "model: must give a logit for each label; the largest is 2; got 2 outputs"),
-        (Listed([(torch.zeros(5), 1)] * 8), r"model: cannot take the samples: .*; got inputs \(4, 5\)"),
+        (
+            Listed([(torch.zeros(6), 2)] * 8),
+            "model: must give a logit for each label; the largest is 2; got 2 outputs",
+        ),
+        (
+            Listed([(torch.zeros(5), 1)] * 8),
+            r"model: cannot take the samples: .*; got inputs \(4, 5\)",
+        ),
     ],
 )
 def test_datasets_that_cannot_be_trained_on(dataset: Any, message: str) -> None:
@@ -196,7 +271,10 @@ def test_datasets_that_cannot_be_trained_on(dataset: Any, message: str) -> None:
 
 def test_items_are_read_as_they_come_and_targets_in_many_forms() -> None:
     items = [
-        (np.full(6, i, np.float32), target) for i, target in enumerate([0, np.int32(1), torch.tensor(1), np.array([0]), torch.tensor([1])])
+        (np.full(6, i, np.float32), target)
+        for i, target in enumerate(
+            [0, np.int32(1), torch.tensor(1), np.array([0]), torch.tensor([1])]
+        )
     ]
     source = DatasetSource(Listed(items), dtype=torch.float64)
     assert source.targets.tolist() == [0, 1, 1, 0, 1]
@@ -231,7 +309,7 @@ def test_bytes_become_fractions_normalised_by_channel() -> None:
     np.testing.assert_array_equal(raw, [[[[0, 255]], [[51, 102]]]])
 
 
-# --------------------------------------------------------------------------------------------------------------------------- models
+# ------------------------------------------------------------------------------------------- models
 
 
 class Centred(nn.Module):
@@ -252,7 +330,9 @@ class Pair(nn.Linear):
 
 @pytest.mark.parametrize("mode", ["per_rank", "none"])
 def test_a_model_that_mixes_ranks_is_found_by_trying(mode: str) -> None:
-    with pytest.raises(InputError, match=r"must not depend on those of other ranks; got Centred.*sync"):
+    with pytest.raises(
+        InputError, match=r"must not depend on those of other ranks; got Centred.*sync"
+    ):
         emulated(Centred(), batch_norm=mode)
     assert emulated(Centred(), batch_norm="sync").status == "done"
 
@@ -260,9 +340,15 @@ def test_a_model_that_mixes_ranks_is_found_by_trying(mode: str) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (nn.Sequential(nn.Linear(6, 8), nn.SyncBatchNorm(8), nn.Linear(8, 2)), "1: keeps statistics.*SyncBatchNorm.*batch_norm: sync"),
+        (
+            nn.Sequential(nn.Linear(6, 8), nn.SyncBatchNorm(8), nn.Linear(8, 2)),
+            "1: keeps statistics.*SyncBatchNorm.*batch_norm: sync",
+        ),
         (nn.Sequential(nn.LazyLinear(2)), "0: has no weights yet; got LazyLinear"),
-        (nn.Sequential(nn.Linear(6, 2), nn.Flatten(0)), r"must give one row of logits for each sample, here \(4, classes\); got \(8,\)"),
+        (
+            nn.Sequential(nn.Linear(6, 2), nn.Flatten(0)),
+            r"must give one row of logits for each sample, here \(4, classes\); got \(8,\)",
+        ),
         (Pair(6, 2), "must give one row of logits .*; got a tuple"),
     ],
 )
@@ -279,7 +365,7 @@ def test_dropout_trains_and_draws_the_same_every_time() -> None:
     pd.testing.assert_series_equal(first.epochs.train_loss, second.epochs.train_loss)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ divergence
+# --------------------------------------------------------------------------------------- divergence
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_epoch_rank_and_learning_rate() -> None:
@@ -287,7 +373,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_epoch_rank_and_learning_rat
     poisoned = data.train.inputs.copy()
     poisoned[17] = np.inf
     bad = TrainingSet("bad", Samples(poisoned, data.train.targets), data.test, 3)
-    one = run(exchange=LOCAL, training={"batch_norm": "none", "decay": "none", "learning_rate": 0.25})
+    one = run(
+        exchange=LOCAL, training={"batch_norm": "none", "decay": "none", "learning_rate": 0.25}
+    )
     owner = one.partition.owner(data.train.targets, 4, one.rng("partition"))
     record = train_run(one, data=bad)
     assert record.status == "failed"
@@ -298,8 +386,16 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_epoch_rank_and_learning_rat
 
 
 def test_a_learning_rate_that_is_too_high_leaves_the_epochs_before() -> None:
-    """A step multiplies the weights by about 1 - rate; with a rate that is the epoch, float32 overflows within 30 epochs of two steps."""
-    how = {"learning_rate": 30, "batch_norm": "none", "momentum": 0.0, "weight_decay": 1.0, "epochs": 30, "warmup_epochs": 30}
+    """A step multiplies the weights by about 1 - rate; with a rate that is the epoch, float32
+    overflows within 30 epochs of two steps."""
+    how = {
+        "learning_rate": 30,
+        "batch_norm": "none",
+        "momentum": 0.0,
+        "weight_decay": 1.0,
+        "epochs": 30,
+        "warmup_epochs": 30,
+    }
     record = train_run(run(training=how), data=training_set())
     assert record.status == "failed"
     assert "not finite: epoch" in record.message
@@ -319,15 +415,21 @@ def test_step_by_step_it_is_an_exception_and_weights_are_those_before() -> None:
 
 def emulation(data: TrainingSet, **values: Any) -> Emulation:
     model = Mlp(kind="mlp", width=8).build((6,), 3)
-    return Emulation(model, ArraySource(data.train), **{"strategy": LOCAL, "world_size": 4, "training": Training(), **values})
+    return Emulation(
+        model,
+        ArraySource(data.train),
+        **{"strategy": LOCAL, "world_size": 4, "training": Training(), **values},
+    )
 
 
-# --------------------------------------------------------------------------------------------------------------------------- records
+# ------------------------------------------------------------------------------------------ records
 
 
 def test_the_tables_of_a_run() -> None:
     exchange = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.25)
-    record = train_run(run(exchange=exchange, training={"epochs": 5, "evaluate_every": 2}), data=training_set(70))
+    record = train_run(
+        run(exchange=exchange, training={"epochs": 5, "evaluate_every": 2}), data=training_set(70)
+    )
     assert list(record.epochs.columns) == list(EPOCH_COLUMNS)
     assert list(record.iterations.columns) == list(ITERATION_COLUMNS)
     assert list(record.importance.columns) == list(IMPORTANCE_COLUMNS)
@@ -382,13 +484,30 @@ def test_nothing_exchanged_leaves_no_plans(kind: str) -> None:
         ({"kind": "global_shuffle"}, "global_shuffle"),
         ({"kind": "local_shuffle"}, "local_shuffle"),
         ({"kind": "partial_local_shuffle", "exchange_fraction": 0.1}, "partial_local_shuffle-0.1"),
-        ({"kind": "importance_pair", "exchange_fraction": 0.1, "lagging": True}, "importance_pair-0.1-lagging"),
-        ({"kind": "importance_exchange", "exchange_fraction": 1, "selection": "highest"}, "importance_exchange-1-highest"),
         (
-            {"kind": "partial_local_shuffle", "exchange_fraction": 0.3, "schedule": {"partner_rule": "random_pairs"}},
+            {"kind": "importance_pair", "exchange_fraction": 0.1, "lagging": True},
+            "importance_pair-0.1-lagging",
+        ),
+        (
+            {"kind": "importance_exchange", "exchange_fraction": 1, "selection": "highest"},
+            "importance_exchange-1-highest",
+        ),
+        (
+            {
+                "kind": "partial_local_shuffle",
+                "exchange_fraction": 0.3,
+                "schedule": {"partner_rule": "random_pairs"},
+            },
             "partial_local_shuffle-0.3-random_pairs",
         ),
-        ({"kind": "importance_pair", "exchange_fraction": 0.1, "schedule": {"rank_importance": "mean"}}, "importance_pair-0.1-mean"),
+        (
+            {
+                "kind": "importance_pair",
+                "exchange_fraction": 0.1,
+                "schedule": {"rank_importance": "mean"},
+            },
+            "importance_pair-0.1-mean",
+        ),
     ],
 )
 def test_labels(values: dict[str, Any], label: str) -> None:
@@ -399,7 +518,10 @@ def test_the_same_run_gives_the_same_weights_bit_by_bit() -> None:
     """And evaluations, and another number of them, shift nothing."""
     first, second = train_run(run(), data=training_set()), train_run(run(), data=training_set())
     pd.testing.assert_frame_equal(first.epochs, second.epochs)
-    seldom = train_run(run(training={"evaluate_every": 2, "statistics": ["rank0"], "own_ranks": 1}), data=training_set())
+    seldom = train_run(
+        run(training={"evaluate_every": 2, "statistics": ["rank0"], "own_ranks": 1}),
+        data=training_set(),
+    )
     pd.testing.assert_series_equal(first.epochs.train_loss, seldom.epochs.train_loss)
     assert first.epochs.rank0_loss.iloc[-1] == seldom.epochs.rank0_loss.iloc[-1]
     other = train_run(run(seed=1), data=training_set())
@@ -420,7 +542,9 @@ def test_the_number_of_threads_changes_rounding_at_most() -> None:
 
 def test_a_run_can_be_checked_before_it_is_trained() -> None:
     check_run(run(), training_set())
-    with pytest.raises(InputError, match="world_size: must not exceed the number of training samples, 64"):
+    with pytest.raises(
+        InputError, match="world_size: must not exceed the number of training samples, 64"
+    ):
         check_run(run(world_size=65), training_set())
     with pytest.raises(InputError, match="small_cnn takes images"):
         check_run(run(model=SmallCnn(kind="small_cnn")), training_set())
@@ -434,11 +558,14 @@ def test_a_run_loads_its_data_itself() -> None:
     assert record.description["data"] == Digits(kind="digits").load().name
 
 
-# ----------------------------------------------------------------------------------------------------------- places of the ranks
+# ------------------------------------------------------------------------------ places of the ranks
 
 
 def near(**values: Any) -> Run:
-    exchange = "partial_local_shuffle:exchange_fraction=0.5,schedule.partner_rule=random_pairs,schedule.partner_scope=host"
+    exchange = (
+        "partial_local_shuffle:exchange_fraction=0.5,"
+        "schedule.partner_rule=random_pairs,schedule.partner_scope=host"
+    )
     raw = {
         "data": {"kind": "digits", "flat": True},
         "model": {"kind": "mlp", "width": 8},
@@ -468,7 +595,8 @@ def test_samples_stay_on_the_host_whose_ranks_exchange_them() -> None:
 
 
 def test_label_divergence_of_sorted_shards_falls_as_samples_are_exchanged() -> None:
-    """Sorted by label, 16 ranks of 10 labels are far from the whole set (0.5 and more); with everything exchanged at random, near it."""
+    """Sorted by label, 16 ranks of 10 labels are far from the whole set (0.5 and more); with
+    everything exchanged at random, near it."""
     exchange = by_kind("partial_local_shuffle:exchange_fraction=1")
     epochs = train_run(near(exchange=exchange, partition={"kind": "sorted"})).epochs
     assert epochs["label_divergence"].iloc[0] > 0.8

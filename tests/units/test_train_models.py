@@ -1,4 +1,5 @@
-"""The networks: their sizes against closed forms and published numbers, what they take, and that their heads can be found."""
+"""The networks: their sizes against closed forms and published numbers, what they take, and that
+their heads can be found."""
 
 from __future__ import annotations
 
@@ -30,15 +31,20 @@ def mlp_parameters(inputs: int, width: int, layers: int, classes: int) -> int:
 
 
 def resnet_parameters(depth: int, channels: int, classes: int) -> int:
-    """n blocks of two 3 x 3 convolutions in each stage, of which the first of a stage begins with half the channels."""
+    """n blocks of two 3 x 3 convolutions in each stage, of which the first of a stage begins with
+    half the channels."""
     n = (depth - 2) // 6
     first = 9 * channels * 16 + 2 * 16
-    stages = sum((2 * n - 1) * 9 * c**2 + 9 * c * before + 2 * n * 2 * c for before, c in [(16, 16), (16, 32), (32, 64)])
+    stages = sum(
+        (2 * n - 1) * 9 * c**2 + 9 * c * before + 2 * n * 2 * c
+        for before, c in [(16, 16), (16, 32), (32, 64)]
+    )
     return first + stages + 65 * classes
 
 
 def wide_resnet_parameters(depth: int, k: int, channels: int, classes: int) -> int:
-    """As above, widened; batch norm before each convolution; a 1 x 1 convolution where the channels change; batch norm at the end."""
+    """As above, widened; batch norm before each convolution; a 1 x 1 convolution where the channels
+    change; batch norm at the end."""
     n = (depth - 4) // 6
     total, before = 9 * channels * 16, 16
     for c in (16 * k, 32 * k, 64 * k):
@@ -48,12 +54,17 @@ def wide_resnet_parameters(depth: int, k: int, channels: int, classes: int) -> i
     return total + 2 * before + (before + 1) * classes
 
 
-@pytest.mark.parametrize(("inputs", "width", "layers"), [((64,), 128, 2), ((1, 8, 8), 128, 2), ((5,), 7, 1), ((3, 16, 16), 32, 4)])
+@pytest.mark.parametrize(
+    ("inputs", "width", "layers"),
+    [((64,), 128, 2), ((1, 8, 8), 128, 2), ((5,), 7, 1), ((3, 16, 16), 32, 4)],
+)
 def test_mlp_size(inputs: tuple[int, ...], width: int, layers: int) -> None:
     size = 1
     for side in inputs:
         size *= side
-    assert parameters(Mlp(kind="mlp", width=width, layers=layers).build(inputs, 10)) == mlp_parameters(size, width, layers, 10)
+    assert parameters(
+        Mlp(kind="mlp", width=width, layers=layers).build(inputs, 10)
+    ) == mlp_parameters(size, width, layers, 10)
 
 
 def test_small_cnn_size() -> None:
@@ -62,7 +73,9 @@ def test_small_cnn_size() -> None:
     assert parameters(SmallCnn(kind="small_cnn").build((3, 16, 16), 20)) == expected
 
 
-@pytest.mark.parametrize(("depth", "published"), [(20, 0.27e6), (32, 0.46e6), (44, 0.66e6), (56, 0.85e6), (110, 1.7e6)])
+@pytest.mark.parametrize(
+    ("depth", "published"), [(20, 0.27e6), (32, 0.46e6), (44, 0.66e6), (56, 0.85e6), (110, 1.7e6)]
+)
 def test_resnet_size(depth: int, published: float) -> None:
     """He et al. 2015, table 6: millions of parameters, rounded to two digits."""
     found = parameters(ResNet(kind="resnet", depth=depth).build((3, 32, 32), 10))
@@ -71,18 +84,27 @@ def test_resnet_size(depth: int, published: float) -> None:
 
 
 def test_resnet_20_by_hand() -> None:
-    """464 for the first layer, six convolutions and batch norms in each of three stages, 650 for the head."""
+    """464 for the first layer, six convolutions and batch norms in each of three stages, 650 for
+    the head."""
     stages = 6 * (2304 + 32) + 4608 + 5 * 9216 + 6 * 64 + 18432 + 5 * 36864 + 6 * 128
-    assert parameters(ResNet(kind="resnet", depth=20).build((3, 32, 32), 10)) == 464 + stages + 650 == 269722
+    assert (
+        parameters(ResNet(kind="resnet", depth=20).build((3, 32, 32), 10))
+        == 464 + stages + 650
+        == 269722
+    )
 
 
 @pytest.mark.parametrize(
-    ("depth", "k", "classes", "published"), [(40, 1, 10, 0.6e6), (16, 4, 10, 2.8e6), (28, 10, 10, 36.5e6), (28, 10, 100, 36.5e6)]
+    ("depth", "k", "classes", "published"),
+    [(40, 1, 10, 0.6e6), (16, 4, 10, 2.8e6), (28, 10, 10, 36.5e6), (28, 10, 100, 36.5e6)],
 )
 def test_wide_resnet_size(depth: int, k: int, classes: int, published: float) -> None:
-    """Zagoruyko and Komodakis 2016, table 4: millions of parameters, rounded; counted without drawing weights."""
+    """Zagoruyko and Komodakis 2016, table 4: millions of parameters, rounded; counted without
+    drawing weights."""
     with torch.device("meta"):
-        found = parameters(WideResNet(kind="wide_resnet", depth=depth, widen_factor=k).build((3, 32, 32), classes))
+        found = parameters(
+            WideResNet(kind="wide_resnet", depth=depth, widen_factor=k).build((3, 32, 32), classes)
+        )
     assert found == wide_resnet_parameters(depth, k, 3, classes)
     assert found == pytest.approx(published, rel=0.07 if published < 1e6 else 0.02)
 
@@ -136,7 +158,8 @@ def test_bad_records_are_refused(raw: dict[str, Any], rule: str) -> None:
 
 
 def test_a_basic_block_is_that_of_the_paper() -> None:
-    """Second stage's first block: every second pixel of the input, zeros in the new channels, plus the residual, through ReLU."""
+    """Second stage's first block: every second pixel of the input, zeros in the new channels, plus
+    the residual, through ReLU."""
     block = ResNet(kind="resnet", depth=8).build((3, 8, 8), 5).blocks[1].eval()
     x = torch.rand(2, 16, 8, 8)
     inner = block.norm2(block.conv2(torch.relu(block.norm1(block.conv1(x)))))

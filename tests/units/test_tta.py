@@ -1,4 +1,5 @@
-"""Time to accuracy from end to end: a study's folder made by hand joined with simulations; what is refused; the command line. No torch."""
+"""Time to accuracy from end to end: a study's folder made by hand joined with simulations; what is
+refused; the command line. No torch."""
 
 import json
 import shutil
@@ -10,7 +11,12 @@ import pandas as pd
 import pytest
 
 from simshuffle.accuracy import folder as studies
-from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS, RunRecord
+from simshuffle.accuracy.record import (
+    EPOCH_COLUMNS,
+    IMPORTANCE_COLUMNS,
+    ITERATION_COLUMNS,
+    RunRecord,
+)
 from simshuffle.accuracy.stored import write_run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
@@ -38,7 +44,11 @@ def recorded(strategy: Any, seed: int) -> RecordedPlans:
         rng = np.random.default_rng((seed, epoch))
         shards = strategy.shards(owner, RANKS, rng)
         importance = rng.random(SAMPLES)
-        plans.append(strategy.plan(shards, batch_size=BATCH, iterations=4, epoch=epoch, importance=importance, rng=rng))
+        plans.append(
+            strategy.plan(
+                shards, batch_size=BATCH, iterations=4, epoch=epoch, importance=importance, rng=rng
+            )
+        )
         owner = plans[-1].apply(owner)
     return RecordedPlans(first, plans)
 
@@ -48,13 +58,24 @@ def row(columns: dict[str, str], **values: Any) -> dict[str, Any]:
 
 
 def record(name: str, strategy: Any, seed: int, status: Any = "done") -> RunRecord:
-    """A run of three epochs; seed 1 is 0.03 better than seed 0. A failed one ends after the second."""
+    """A run of three epochs; seed 1 is 0.03 better than seed 0. A failed one ends after the
+    second."""
     ended = EPOCHS if status == "done" else 2
     reached = [accuracy + 0.03 * seed for accuracy in REACHED[name][:ended]]
-    epochs = [row(EPOCH_COLUMNS, epoch=e, samples=SAMPLES, moved=0, importance_s=0.0, own_accuracy=a) for e, a in enumerate(reached, 1)]
-    importance = [row(IMPORTANCE_COLUMNS, epoch=e, source="training", between_ranks=0.1 * e) for e in range(1, ended + 1)]
+    epochs = [
+        row(EPOCH_COLUMNS, epoch=e, samples=SAMPLES, moved=0, importance_s=0.0, own_accuracy=a)
+        for e, a in enumerate(reached, 1)
+    ]
+    importance = [
+        row(IMPORTANCE_COLUMNS, epoch=e, source="training", between_ranks=0.1 * e)
+        for e in range(1, ended + 1)
+    ]
     return RunRecord(
-        description={"num_samples": SAMPLES, "local_batch_size": BATCH, "exchange": strategy.model_dump(mode="json")},
+        description={
+            "num_samples": SAMPLES,
+            "local_batch_size": BATCH,
+            "exchange": strategy.model_dump(mode="json"),
+        },
         status=status,
         message="" if status == "done" else "the loss is not finite",
         epochs=pd.DataFrame(epochs, columns=list(EPOCH_COLUMNS)),
@@ -83,7 +104,11 @@ def described(strategy: str, fraction: float | None, seed: int) -> dict[str, Any
 
 def study(folder: Path, runs: dict[str, RunRecord | None], of: dict[str, dict[str, Any]]) -> Path:
     """The folder that a training of these runs would leave; None is one that is missing."""
-    studies.begin(folder, {"study": "made", "description": "", "fingerprint": "0" * 12, "runs": of}, "name: made\n")
+    studies.begin(
+        folder,
+        {"study": "made", "description": "", "fingerprint": "0" * 12, "runs": of},
+        "name: made\n",
+    )
     for name, found in runs.items():
         if found is not None:
             (folder / "runs" / name).mkdir()
@@ -95,13 +120,28 @@ def study(folder: Path, runs: dict[str, RunRecord | None], of: dict[str, dict[st
 def two_strategies(folder: Path, name: str = "ILag-Pair", strategy: Any = LAGGING) -> Path:
     kinds = {"global": (GLOBAL, None), name: (strategy, strategy.fraction)}
     keys = [(kind, seed) for kind in kinds for seed in (0, 1)]
-    runs: dict[str, RunRecord | None] = {f"{kind}_s{seed}": record(kind, kinds[kind][0], seed) for kind, seed in keys}
-    return study(folder, runs, {f"{kind}_s{seed}": described(kind, kinds[kind][1], seed) for kind, seed in keys})
+    runs: dict[str, RunRecord | None] = {
+        f"{kind}_s{seed}": record(kind, kinds[kind][0], seed) for kind, seed in keys
+    }
+    return study(
+        folder,
+        runs,
+        {f"{kind}_s{seed}": described(kind, kinds[kind][1], seed) for kind, seed in keys},
+    )
 
 
 def of_scale(**values: Any) -> Scenario:
     """A scenario of the scale of the training."""
-    return small(**({"workload__dataset__num_samples": SAMPLES, "workload__local_batch_size": BATCH, "world_size": RANKS} | values))
+    return small(
+        **(
+            {
+                "workload__dataset__num_samples": SAMPLES,
+                "workload__local_batch_size": BATCH,
+                "world_size": RANKS,
+            }
+            | values
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +150,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_end_to_end(made: Path, tmp_path: Path) -> None:
-    """Times are those of the strategy itself; accuracy is that of the folder; the folder is read back to the bit and redrawn."""
+    """Times are those of the strategy itself; accuracy is that of the folder; the folder is read
+    back to the bit and redrawn."""
     found = time_to_accuracy(made, of_scale())
     settings = found.tables.settings.set_index("setting")
     assert list(settings.index) == ["global (PFS)", "ILag-Pair 0.3"]
@@ -119,7 +160,9 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     assert settings["cold_epoch_s"]["global (PFS)"] == pytest.approx(ends[1], rel=1e-12)
     assert settings["epoch_s"]["global (PFS)"] == pytest.approx(ends[2] - ends[1], rel=1e-12)
     for _, each in settings.iterrows():
-        assert each["total_s"] == pytest.approx(each["staging_s"] + each["cold_epoch_s"] + 2 * each["epoch_s"], rel=1e-12)
+        assert each["total_s"] == pytest.approx(
+            each["staging_s"] + each["cold_epoch_s"] + 2 * each["epoch_s"], rel=1e-12
+        )
         labels = each[["io_s", "fw_bw_s", "impt_s", "ge_wu_s", "exchange_s"]].sum()
         assert labels == pytest.approx(each["epoch_s"], rel=1e-9)
     assert settings["storage_nbytes"].tolist() == pytest.approx([0.0, 1.3 * SAMPLES * 100e3 / 8])
@@ -127,17 +170,30 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     assert settings["between_ranks"].tolist() == pytest.approx([0.3, 0.3])
     assert settings["impt_s"]["global (PFS)"] == 0
     assert settings["peer_nbytes"]["ILag-Pair 0.3"] > 0
-    curve = found.tables.curves[(found.tables.curves["setting"] == "ILag-Pair 0.3") & (found.tables.curves["seed"] == 1)]
+    curve = found.tables.curves[
+        (found.tables.curves["setting"] == "ILag-Pair 0.3") & (found.tables.curves["seed"] == 1)
+    ]
     pair = settings.loc["ILag-Pair 0.3"]
     assert curve["accuracy"].tolist() == pytest.approx([0.43, 0.88, 0.91])
     first = pair["staging_s"] + pair["cold_epoch_s"]
-    assert curve["time_s"].tolist() == pytest.approx([first, first + pair["epoch_s"], first + 2 * pair["epoch_s"]])
+    assert curve["time_s"].tolist() == pytest.approx(
+        [first, first + pair["epoch_s"], first + 2 * pair["epoch_s"]]
+    )
     assert found.tables.targets["target"].unique().tolist() == pytest.approx([0.905, 0.885])
-    assert found.meta["rule"] == "8 ranks and 160 samples as trained; sizes of plain and step times of resnet50 on small-fat-tree"
+    assert (
+        found.meta["rule"]
+        == "8 ranks and 160 samples as trained; sizes of plain and step times of resnet50 on"
+        " small-fat-tree"
+    )
     folder = found.save(tmp_path / "out")
     again = read(folder)
     for name in ("curves", "settings", "targets"):
-        pd.testing.assert_frame_equal(getattr(again.tables, name), getattr(found.tables, name), check_dtype=False, check_exact=True)
+        pd.testing.assert_frame_equal(
+            getattr(again.tables, name),
+            getattr(found.tables, name),
+            check_dtype=False,
+            check_exact=True,
+        )
     assert again.report == found.report
     before = {path.name: path.read_bytes() for path in folder.glob("*.p*")}
     assert {"pareto.png", "pareto.pdf", "accuracy_time.png", "accuracy_time.pdf"} <= set(before)
@@ -148,35 +204,60 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
 def test_what_is_simulated_follows_from_the_strategy(made: Path) -> None:
     """The strategy's own schedule and plans, and its inference pass if it makes one."""
     prepared = prepare(made, of_scale(), global_sources=["pfs", "ssd"], replays=2)
-    assert [setting.name for setting in prepared.settings] == ["global (PFS)", "global (SSD)", "ILag-Pair 0.3"]
-    exchanges = [replay.workload.exchange for setting in prepared.settings for replay in setting.replays]
+    assert [setting.name for setting in prepared.settings] == [
+        "global (PFS)",
+        "global (SSD)",
+        "ILag-Pair 0.3",
+    ]
+    exchanges = [
+        replay.workload.exchange for setting in prepared.settings for replay in setting.replays
+    ]
     assert [exchange.source for exchange in exchanges] == ["pfs", "pfs", "ssd", "ssd", "ssd", "ssd"]
-    assert [Path(exchange.path).name for exchange in exchanges[4:]] == ["ILag-Pair_s0.npz", "ILag-Pair_s1.npz"]  # type: ignore[union-attr]
+    assert [Path(exchange.path).name for exchange in exchanges[4:]] == [
+        "ILag-Pair_s0.npz",
+        "ILag-Pair_s1.npz",
+    ]  # type: ignore[union-attr]
     assert exchanges[4].carried_out.model_dump() == LAGGING.schedule.model_dump()  # type: ignore[union-attr]
     assert not exchanges[4].measures_importance
-    assert [replay.seed for replay in prepared.settings[2].replays] == [of_scale().seed, of_scale().seed + 1]
+    assert [replay.seed for replay in prepared.settings[2].replays] == [
+        of_scale().seed,
+        of_scale().seed + 1,
+    ]
 
 
 def test_scaled_up_the_replay_stands_for_more(made: Path) -> None:
     """16 ranks and 700 samples: each rank stands for two, each sample for floor(700 / 320)."""
-    prepared = prepare(made, of_scale(world_size=16, workload__dataset__num_samples=700), scale="ranks")
+    prepared = prepare(
+        made, of_scale(world_size=16, workload__dataset__num_samples=700), scale="ranks"
+    )
     plain, replay = (setting.replays[0] for setting in prepared.settings)
-    assert (plain.world_size, plain.workload.dataset.num_samples) == (replay.world_size, replay.workload.dataset.num_samples) == (16, 700)
+    assert (
+        (plain.world_size, plain.workload.dataset.num_samples)
+        == (replay.world_size, replay.workload.dataset.num_samples)
+        == (16, 700)
+    )
     exchange: Any = replay.workload.exchange
     assert (exchange.kind, exchange.ranks_each, exchange.samples_each) == ("recorded", 2, 2)
 
 
 @pytest.mark.parametrize(("lagging", "measured"), [(False, True), (True, False)])
-def test_importance_is_measured_as_in_the_training(tmp_path: Path, lagging: bool, measured: bool) -> None:
+def test_importance_is_measured_as_in_the_training(
+    tmp_path: Path, lagging: bool, measured: bool
+) -> None:
     strategy = ImportancePair(kind="importance_pair", exchange_fraction=0.3, lagging=lagging)
     folder = two_strategies(tmp_path / "made", strategy=strategy)
-    assert prepare(folder, of_scale()).settings[1].replays[0].workload.exchange.measures_importance is measured
+    assert (
+        prepare(folder, of_scale()).settings[1].replays[0].workload.exchange.measures_importance
+        is measured
+    )
 
 
 def test_the_scenarios_own_global_shuffle_says_where_it_reads(made: Path) -> None:
     of = of_scale(workload__exchange={"kind": "global_shuffle", "source": "ssd"})
     assert prepare(made, of).settings[0].name == "global (SSD)"
-    swept = of_scale().with_values({"sweep": {"workload.exchange": ["local_shuffle", "global_shuffle:source=ssd"]}})
+    swept = of_scale().with_values(
+        {"sweep": {"workload.exchange": ["local_shuffle", "global_shuffle:source=ssd"]}}
+    )
     assert prepare(made, swept).settings[0].name == "global (SSD)"
 
 
@@ -195,7 +276,8 @@ def test_a_setting_that_does_not_fit_is_said_and_the_others_are_simulated(made: 
     assert np.isnan(settings["total_s"]["global (SSD)"])
     assert settings["on_front"].tolist() == [False, True]
     assert "global (SSD) cannot be simulated" in found.report
-    assert found.tables.targets["reached"].tolist() == [1, 1, 2, 1]  # what it reached is known, not when
+    # what it reached is known, not when
+    assert found.tables.targets["reached"].tolist() == [1, 1, 2, 1]
     with pytest.raises(InputError, match="keeps"):
         prepare(made, of_scale(cluster__ssd__capacity="1 MB"), global_sources=["ssd"])
 
@@ -206,7 +288,11 @@ def test_failed_runs_count_as_not_reached_unless_they_had_reached_it(tmp_path: P
         "b": record("global", GLOBAL, 1, "failed"),
         "c": None,
     }
-    folder = study(tmp_path / "made", runs, {name: described("global", None, seed) for seed, name in enumerate(runs)})
+    folder = study(
+        tmp_path / "made",
+        runs,
+        {name: described("global", None, seed) for seed, name in enumerate(runs)},
+    )
     found = time_to_accuracy(folder, of_scale(), targets=[0.89, 0.82])
     targets = found.tables.targets.set_index("target")
     assert targets["n"].tolist() == [2, 2]
@@ -220,26 +306,41 @@ def test_failed_runs_count_as_not_reached_unless_they_had_reached_it(tmp_path: P
 def test_without_global_shuffle_there_are_no_default_targets(tmp_path: Path) -> None:
     local = LocalShuffle(kind="local_shuffle")
     runs: dict[str, RunRecord | None] = {"a": record("local", local, 0)}
-    found = time_to_accuracy(study(tmp_path / "made", runs, {"a": described("local", 0.0, 0)}), of_scale())
+    found = time_to_accuracy(
+        study(tmp_path / "made", runs, {"a": described("local", 0.0, 0)}), of_scale()
+    )
     assert not len(found.tables.targets)
     assert "no global shuffle in this condition" in found.report
     found.save(tmp_path / "out")
     assert not len(read(tmp_path / "out").tables.targets)
-    assert main(["plot", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 0  # one seed: columns without any number
+    # one seed: columns without any number
+    assert main(["plot", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 0
     for name in ("pareto.png", "accuracy_time.png"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
 
 
-# -------------------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"world_size": 16}, "--world-size: must be one that the study has finished runs of: 8; got 16"),
-        ({"batch_norm": "sync"}, "--batch-norm: must be one that the study has finished runs of: per_rank; got sync"),
-        ({"variant": "x=1"}, "--variant: must be one that the study has finished runs of: ''; got x=1"),
-        ({"statistics": "pooled"}, "--statistics: must be one that the study evaluated: own; got 'pooled'"),
+        (
+            {"world_size": 16},
+            "--world-size: must be one that the study has finished runs of: 8; got 16",
+        ),
+        (
+            {"batch_norm": "sync"},
+            "--batch-norm: must be one that the study has finished runs of: per_rank; got sync",
+        ),
+        (
+            {"variant": "x=1"},
+            "--variant: must be one that the study has finished runs of: ''; got x=1",
+        ),
+        (
+            {"statistics": "pooled"},
+            "--statistics: must be one that the study evaluated: own; got 'pooled'",
+        ),
         ({"targets": [90]}, "--target: must be an accuracy above 0 and at most 1; got 90"),
         ({"replays": 0}, "--replayed-seeds: must be at least 1; got 0"),
         ({"global_sources": ["tape"]}, "--global-source: must be pfs or ssd; got 'tape'"),
@@ -267,15 +368,25 @@ def test_folders_that_do_not_fit(made: Path, tmp_path: Path) -> None:
     old = record("ILag-Pair", partial, 0)
     del old.description["exchange"]
     with pytest.raises(InputError, match="does not say in 'exchange'"):
-        prepare(study(tmp_path / "old", {"a": old}, {"a": described("partial", 0.3, 0)}), of_scale())
+        prepare(
+            study(tmp_path / "old", {"a": old}, {"a": described("partial", 0.3, 0)}), of_scale()
+        )
 
 
-# ---------------------------------------------------------------------------------------------------------------- command line
+# ------------------------------------------------------------------------------------- command line
 
 
 def test_the_command_line(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plain.yaml").write_text(of_scale().to_yaml())
-    command = ["tta", str(made), str(tmp_path / "plain.yaml"), "--out", str(tmp_path / "out"), "--processes", "1"]
+    command = [
+        "tta",
+        str(made),
+        str(tmp_path / "plain.yaml"),
+        "--out",
+        str(tmp_path / "out"),
+        "--processes",
+        "1",
+    ]
     assert main([*command, "--target", "0.85"]) == 0
     said = capsys.readouterr()
     assert "2 simulations. 8 ranks and 160 samples as trained" in said.err
@@ -287,7 +398,10 @@ def test_the_command_line(made: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert [each["setting"] for each in found["settings"]] == ["global (PFS)", "ILag-Pair 0.3"]
     assert found["rule"].startswith("8 ranks")
     assert main([*command, "--set", "world_size=16"]) == 2
-    assert "--scale: is needed where the scales differ; got 16 ranks and 160 samples in the scenario" in capsys.readouterr().err
+    assert (
+        "--scale: is needed where the scales differ; got 16 ranks and 160 samples in the scenario"
+        in capsys.readouterr().err
+    )
     assert main([*command, "--set-study", "seeds=1"]) == 2
     assert "has no effect on a training that is done" in capsys.readouterr().err
 
@@ -301,7 +415,15 @@ def test_interrupted_nothing_is_left(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simshuffle.tta.simulated.simulate", stop)
-    command = ["tta", str(made), str(tmp_path / "plain.yaml"), "--out", str(tmp_path / "out"), "--processes", "1"]
+    command = [
+        "tta",
+        str(made),
+        str(tmp_path / "plain.yaml"),
+        "--out",
+        str(tmp_path / "out"),
+        "--processes",
+        "1",
+    ]
     assert main(command) == 130
     assert "nothing was written" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.yaml"]

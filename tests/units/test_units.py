@@ -58,7 +58,9 @@ def test_a_quantity_has_its_hand_computed_si_value(text, dimension, value):
 
 
 @pytest.mark.parametrize("dimension", list(Dimension))
-@pytest.mark.parametrize("value", [100, 1.5, 0, True, False, None, ["1 B"], {"value": "1 B"}, b"1 B"])
+@pytest.mark.parametrize(
+    "value", [100, 1.5, 0, True, False, None, ["1 B"], {"value": "1 B"}, b"1 B"]
+)
 def test_what_is_not_text_is_refused(value, dimension):
     with pytest.raises(UnitError, match="has no unit; expected a quantity in "):
         parse_quantity(value, dimension)
@@ -72,31 +74,83 @@ def test_text_without_a_unit_is_refused(text, dimension):
 
 
 @pytest.mark.parametrize("dimension", list(Dimension))
-@pytest.mark.parametrize("text", ["", "   ", "nan", "inf", "-inf", "nan B", "inf s", "Infinity B/s", "B", "GB 5", "x", "- 5 B", "--5 B"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   ",
+        "nan",
+        "inf",
+        "-inf",
+        "nan B",
+        "inf s",
+        "Infinity B/s",
+        "B",
+        "GB 5",
+        "x",
+        "- 5 B",
+        "--5 B",
+    ],
+)
 def test_what_is_not_a_number_is_refused(text, dimension):
     with pytest.raises(UnitError, match="is not a number with a unit"):
         parse_quantity(text, dimension)
 
 
 SPELLINGS = {
-    B: ["GBps", "Gb", "KB", "mB", "uB", "b", "byte", "Mbits", "B/s", "s", "1/s", "GB/h", "EB", "kiB"],
+    B: [
+        "GBps",
+        "Gb",
+        "KB",
+        "mB",
+        "uB",
+        "b",
+        "byte",
+        "Mbits",
+        "B/s",
+        "s",
+        "1/s",
+        "GB/h",
+        "EB",
+        "kiB",
+    ],
     S: ["GBps", "sec", "min", "h", "ks", "Kis", "B", "S", "Ms", "s/s", "B/s", "k/s"],
-    BW: ["GBps", "Gbps", "Gb/s", "GB", "B", "s", "GB/h", "GB/S", "mB/s", "1/s", "k/s", "/s", "B/s/s"],
+    BW: [
+        "GBps",
+        "Gbps",
+        "Gb/s",
+        "GB",
+        "B",
+        "s",
+        "GB/h",
+        "GB/S",
+        "mB/s",
+        "1/s",
+        "k/s",
+        "/s",
+        "B/s/s",
+    ],
     F: ["Hz", "kHz", "k", "GB/s", "bit/s", "s", "1/h", "K/s", "11/s", "2/s"],
 }
 
 
-@pytest.mark.parametrize(("dimension", "unit"), [(d, unit) for d, units in SPELLINGS.items() for unit in units])
+@pytest.mark.parametrize(
+    ("dimension", "unit"), [(d, unit) for d, units in SPELLINGS.items() for unit in units]
+)
 def test_a_unit_of_another_kind_or_an_unknown_one_is_refused_by_name(dimension, unit):
     with pytest.raises(UnitError) as caught:
         parse_quantity(f"5 {unit}", dimension)
     assert f"'{unit}'" in str(caught.value)
-    assert f"expected a quantity in {dimension.unit} such as {dimension.examples}" in str(caught.value)
+    assert f"expected a quantity in {dimension.unit} such as {dimension.examples}" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "1e999999", "1e99999999999999999999"])
 @pytest.mark.parametrize(("unit", "dimension"), [("GB", B), ("s", S), ("GB/s", BW), ("k/s", F)])
-def test_a_number_too_large_for_a_float_is_refused_and_never_becomes_infinite(number, unit, dimension):
+def test_a_number_too_large_for_a_float_is_refused_and_never_becomes_infinite(
+    number, unit, dimension
+):
     with pytest.raises(UnitError):
         parse_quantity(f"{number} {unit}", dimension)
 
@@ -136,7 +190,9 @@ def test_a_value_is_written_with_the_prefix_that_suits_it(value, dimension, text
 
 
 positive = st.one_of(
-    st.floats(min_value=0.0, exclude_min=True, allow_nan=False, allow_infinity=False, allow_subnormal=True),
+    st.floats(
+        min_value=0.0, exclude_min=True, allow_nan=False, allow_infinity=False, allow_subnormal=True
+    ),
     st.floats(min_value=1e-12, max_value=1e18),
 )
 
@@ -158,7 +214,9 @@ def test_what_is_written_reads_back_to_the_last_bit(dimension, value):
 @pytest.mark.parametrize("dimension", list(Dimension))
 @given(value=st.floats(min_value=1e-9, max_value=1e18), digits=st.integers(1, 12))
 def test_a_value_for_people_is_close_to_the_value(dimension, value, digits):
-    assert parse_quantity(readable(value, dimension, digits), dimension) == pytest.approx(value, rel=0.5000001 * 10.0 ** (1 - digits))
+    assert parse_quantity(readable(value, dimension, digits), dimension) == pytest.approx(
+        value, rel=0.5000001 * 10.0 ** (1 - digits)
+    )
 
 
 @pytest.mark.parametrize("dimension", list(Dimension))

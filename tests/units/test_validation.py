@@ -1,4 +1,5 @@
-"""Predicted against measured: the rows, the table, the texts, the figure and the verb. Nothing here simulates more than a small cluster."""
+"""Predicted against measured: the rows, the table, the texts, the figure and the verb. Nothing here
+simulates more than a small cluster."""
 
 import contextlib
 import csv
@@ -56,7 +57,7 @@ def row(**values: object) -> Row:
     return Row(**{**GOOD, **numbers, **values})
 
 
-# ------------------------------------------------------------------------------------------------------------------------ rows
+# --------------------------------------------------------------------------------------------- rows
 
 
 def test_a_good_file_is_read(tmp_path: Path) -> None:
@@ -77,7 +78,9 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ({"use": "none"}, "mine.csv:2 reason: must not be empty"),
     ],
 )
-def test_what_is_wrong_in_a_row_is_named_with_its_line(tmp_path: Path, change: dict[str, str], text: str) -> None:
+def test_what_is_wrong_in_a_row_is_named_with_its_line(
+    tmp_path: Path, change: dict[str, str], text: str
+) -> None:
     with pytest.raises(InputError, match=text):
         read_rows(write(tmp_path, GOOD | change))
 
@@ -87,7 +90,12 @@ def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("set,case\n1,2\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         read_rows(tmp_path)
-    assert [problem.path.split()[0] for problem in caught.value.problems] == ["mine.csv:2", "mine.csv:3", "mine.csv:3", "other.csv"]
+    assert [problem.path.split()[0] for problem in caught.value.problems] == [
+        "mine.csv:2",
+        "mine.csv:3",
+        "mine.csv:3",
+        "other.csv",
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"set\x00,case\n"])
@@ -113,7 +121,7 @@ def test_the_ends_of_a_spread() -> None:
     assert ends("seed=1..2;a.b=0.5..0.7") == ["seed=1;a.b=0.5", "seed=2;a.b=0.7"]
 
 
-# ----------------------------------------------------------------------------------------------------------------- predictions
+# -------------------------------------------------------------------------------------- predictions
 
 
 def test_a_spread_is_simulated_at_both_ends_and_a_ratio_on_both_sides() -> None:
@@ -128,8 +136,12 @@ def test_a_spread_is_simulated_at_both_ends_and_a_ratio_on_both_sides() -> None:
 def test_rows_of_one_evening_share_their_runs_whatever_the_background_load() -> None:
     evening = "log=abci_dataparallel_2020.csv;from=2020-01-22-19-00-00;to=2020-01-22-19-30-00"
     spread = "cluster.parallel_file_system.background_load=0.2..0.6"
-    tasks = [variants(row(kind="concurrent", values=f"{evening};job={job}", spread=spread)) for job in ("resnet50 4", "resnet50 64")]
-    assert len({task for variant in tasks for side in variant for task in side}) == 3  # its three jobs, alone
+    tasks = [
+        variants(row(kind="concurrent", values=f"{evening};job={job}", spread=spread))
+        for job in ("resnet50 4", "resnet50 64")
+    ]
+    # its three jobs, alone
+    assert len({task for variant in tasks for side in variant for task in side}) == 3
 
 
 def test_quantities_of_a_run() -> None:
@@ -148,7 +160,10 @@ SMALL = "world_size=2;epochs=2;workload.dataset.num_samples=2000;workload.local_
 
 
 def test_the_same_numbers_come_from_one_process_and_from_two(tmp_path: Path) -> None:
-    rows = [GOOD | {"values": SMALL, "spread": "seed=1..2"}, GOOD | {"quantity": "first epoch", "values": SMALL}]
+    rows = [
+        GOOD | {"values": SMALL, "spread": "seed=1..2"},
+        GOOD | {"quantity": "first epoch", "values": SMALL},
+    ]
     write(tmp_path, *rows)
     one, two = (validate(folder=tmp_path, processes=count) for count in (1, 2))
     pd.testing.assert_frame_equal(one, two)
@@ -167,7 +182,10 @@ def test_the_same_numbers_come_from_one_process_and_from_two(tmp_path: Path) -> 
         ({"spread": "seed=1"}, "KEY=FROM..TO"),
         ({"kind": "concurrent"}, "no log, from, to"),
         ({"kind": "concurrent", "values": "log=x.csv;from=a;to=b;job=c"}, "no such file"),
-        ({"kind": "concurrent", "values": "log=abci_dataparallel_2020.csv;from=a;to=b;job=c"}, "Widen it"),
+        (
+            {"kind": "concurrent", "values": "log=abci_dataparallel_2020.csv;from=a;to=b;job=c"},
+            "Widen it",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_simulated_is_an_error_of_the_input(
@@ -180,13 +198,15 @@ def test_a_row_that_cannot_be_simulated_is_an_error_of_the_input(
     assert captured.out == ""
 
 
-def test_an_error_in_another_process_is_told_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_another_process_is_told_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, GOOD | {"values": SMALL + ";nonsense.key=3"}, GOOD | {"values": SMALL})
     assert main(["validate", "--from", str(tmp_path), "--processes", "2"]) == 2
     assert "nonsense" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------------------- table and summary
+# -------------------------------------------------------------------------------- table and summary
 
 
 def results() -> pd.DataFrame:
@@ -194,7 +214,14 @@ def results() -> pd.DataFrame:
         row(case="a", low=1.9, high=2.1),
         row(case="b", measured=4.0),
         row(case="c", use="fit", reason="the rate"),
-        row(case="d", set="other", measured=None, use="none", kind="", reason="a figure without numbers"),
+        row(
+            case="d",
+            set="other",
+            measured=None,
+            use="none",
+            kind="",
+            reason="a figure without numbers",
+        ),
     ]
     return table(rows, [(2.2, 2.05, 2.3), (2.0, 2.0, 2.0), (2.1, 2.1, 2.1), None])
 
@@ -208,7 +235,10 @@ def test_errors_are_relative_to_what_was_measured() -> None:
 
 def test_fitted_rows_are_judged_apart() -> None:
     out = summary(results()).set_index(["set", "use"])
-    assert out.loc[("mine", "predict"), ["rows", "mean_error", "median_error", "worst_error", "worst_case", "inside"]].tolist() == [
+    assert out.loc[
+        ("mine", "predict"),
+        ["rows", "mean_error", "median_error", "worst_error", "worst_case", "inside"],
+    ].tolist() == [
         2,
         pytest.approx(0.3),
         pytest.approx(0.3),
@@ -221,24 +251,41 @@ def test_fitted_rows_are_judged_apart() -> None:
 
 
 def test_numbers_for_a_reader() -> None:
-    assert [value(12.345, "s"), value(6.2e9, "B/s"), value(43000, "1/s"), value(0.345, "1"), value(math.nan, "s")] == [
+    assert [
+        value(12.345, "s"),
+        value(6.2e9, "B/s"),
+        value(43000, "1/s"),
+        value(0.345, "1"),
+        value(math.nan, "s"),
+    ] == [
         "12.3 s",
         "6.2 GB/s",
         "43 k/s",
         "0.345",
         "–",
     ]
-    assert [span(1.0, 2.0, "s"), span(1.0, 1.0, "s"), span(0.5, 2.0, "s"), span(math.nan, 2.0, "s")] == ["1–2 s", "", "500 ms–2 s", ""]
+    assert [
+        span(1.0, 2.0, "s"),
+        span(1.0, 1.0, "s"),
+        span(0.5, 2.0, "s"),
+        span(math.nan, 2.0, "s"),
+    ] == ["1–2 s", "", "500 ms–2 s", ""]
 
 
 def test_texts_hold_every_row() -> None:
     text = markdown(results())
     assert "| a | steady epoch | 2 s | 1.9–2.1 s | 2.2 s | 2.05–2.3 s | +10.0 % |" in text
-    assert text.index("Fitted:") < text.index("| c |") < text.index("Predicted:") < text.index("| b |")
+    assert (
+        text.index("Fitted:") < text.index("| c |") < text.index("Predicted:") < text.index("| b |")
+    )
     assert "| other | d, steady epoch | a figure without numbers |" in text
     assert len(list(parts(results()))) == 5
     parsed = json.loads(as_json(results()))
-    assert [len(parsed["rows"]), len(parsed["summary"]), parsed["rows"][3]["predicted"]] == [4, 3, None]
+    assert [len(parsed["rows"]), len(parsed["summary"]), parsed["rows"][3]["predicted"]] == [
+        4,
+        3,
+        None,
+    ]
 
 
 def test_the_figure_shows_a_mark_for_each_compared_row() -> None:
@@ -266,7 +313,7 @@ def test_a_folder_is_written_whole_and_read_back(tmp_path: Path) -> None:
     save(results(), tmp_path / "out", replace=True)
 
 
-# -------------------------------------------------------------------------------------------------------------------------- verb
+# --------------------------------------------------------------------------------------------- verb
 
 
 def test_the_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,20 +333,28 @@ def test_the_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [(["--only", "mune"], "mine"), (["--json", "--markdown"], "--markdown"), (["--out", "."], "working directory")],
+    [
+        (["--only", "mune"], "mine"),
+        (["--json", "--markdown"], "--markdown"),
+        (["--out", "."], "working directory"),
+    ],
 )
-def test_bad_options_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str) -> None:
+def test_bad_options_are_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
     write(tmp_path, GOOD | {"values": SMALL})
     assert main(["validate", "--from", str(tmp_path), *arguments]) == 2
     assert text in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------------------------ shipped rows
+# ------------------------------------------------------------------------------------- shipped rows
 
 
 def test_the_rows_of_abci_follow_from_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "benchmarks" / "abci_2020_rows.py"), run_name="__main__")
-    assert capsys.readouterr().out == (shipped("validation") / "abci_2020.csv").read_text(encoding="utf-8")
+    assert capsys.readouterr().out == (shipped("validation") / "abci_2020.csv").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_nothing_was_fitted_on_more_than_32_gpus() -> None:

@@ -1,4 +1,5 @@
-"""The measured values of machines, collectives, storage and slides in validation/: complete, and about scenarios that load."""
+"""The measured values of machines, collectives, storage and slides in validation/: complete, and
+about scenarios that load."""
 
 import math
 import re
@@ -14,7 +15,14 @@ from simshuffle.validation.runs import load
 SETS = ("collectives", "cosmoflow", "deepcam", "resnet50", "slides", "storage")
 PSEUDO = {"allreduce": {"nbytes"}, "read": {"clients", "tasks", "file_size"}}
 FITTED = re.compile(r"\b(?:cluster|workload)\.[a-z0-9_.-]*[a-z0-9]")
-UNITS = {"throughput": "1/s", "staging": "s", "time": "s", "bus bandwidth": "B/s", "read bandwidth": "B/s", "file rate": "1/s"}
+UNITS = {
+    "throughput": "1/s",
+    "staging": "s",
+    "time": "s",
+    "bus bandwidth": "B/s",
+    "read bandwidth": "B/s",
+    "file rate": "1/s",
+}
 
 
 ROWS = [row for row in read_rows(shipped("validation")) if row.set in SETS]
@@ -23,7 +31,11 @@ SIMULATED = [row for row in ROWS if row.use != "none"]
 
 def resolved(row, side=""):
     """The scenario of a row, without the keys that are not the scenario's."""
-    values = {key: value for key, value in assignments(side or row.values).items() if key not in PSEUDO.get(row.kind, ())}
+    values = {
+        key: value
+        for key, value in assignments(side or row.values).items()
+        if key not in PSEUDO.get(row.kind, ())
+    }
     return load(row.scenario, values)
 
 
@@ -84,28 +96,46 @@ def test_collectives_and_reads_are_predicted_as_they_were_fitted(row):
         assert value == pytest.approx(row.measured, rel=1e-3)
 
 
-# -------------------------------------------------------------------------------------------------------------------- collectives
+# -------------------------------------------------------------------------------------- collectives
 
-LINKS = {"world_size": "16", "workload.allreduce.intra_host_latency": "1 us", "workload.allreduce.inter_host_latency": "10 us"}
+LINKS = {
+    "world_size": "16",
+    "workload.allreduce.intra_host_latency": "1 us",
+    "workload.allreduce.inter_host_latency": "10 us",
+}
 
 
 def test_an_allreduce_over_two_hosts_takes_its_steps_and_its_bytes_over_the_cables():
-    # 2 hosts of 8: of 30 steps 2 cross the network; 2 * 15/16 * 16 GB over 8 cables of 25 GB/s, each with an eighth of the bytes
-    seconds = collectives.predict("validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "time")
+    # 2 hosts of 8: of 30 steps 2 cross the network; 2 * 15/16 * 16 GB over 8 cables of 25 GB/s,
+    # each with an eighth of the bytes
+    seconds = collectives.predict(
+        "validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "time"
+    )
     assert seconds == pytest.approx(2 * 10e-6 + 28 * 1e-6 + 30e9 / 200e9)
-    bus = collectives.predict("validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "bus bandwidth")
+    bus = collectives.predict(
+        "validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "bus bandwidth"
+    )
     assert bus == pytest.approx(30e9 / seconds)
-    algorithm = collectives.predict("validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "algorithm bandwidth")
+    algorithm = collectives.predict(
+        "validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "algorithm bandwidth"
+    )
     assert algorithm == pytest.approx(16e9 / seconds)
 
 
 def test_the_bus_bandwidth_of_the_library_caps_an_allreduce():
     capped = {**LINKS, "workload.allreduce.inter_host_bus_bandwidth": "10 GB/s", "nbytes": "16 GB"}
-    assert collectives.predict("validation/allreduce-links", capped, "time") == pytest.approx(48e-6 + 3.0)
+    assert collectives.predict("validation/allreduce-links", capped, "time") == pytest.approx(
+        48e-6 + 3.0
+    )
 
 
 def test_one_rank_reduces_nothing():
-    assert collectives.predict("validation/allreduce-links", {"world_size": "1", "nbytes": "1 GB"}, "time") == 0.0
+    assert (
+        collectives.predict(
+            "validation/allreduce-links", {"world_size": "1", "nbytes": "1 GB"}, "time"
+        )
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize("values", [{}, {"nbytes": "16"}, {"nbytes": "0 B"}, {"nbytes": "ten MB"}])
@@ -114,18 +144,22 @@ def test_an_allreduce_needs_a_size_with_a_unit(values):
         collectives.predict("validation/allreduce-links", values, "time")
 
 
-# -------------------------------------------------------------------------------------------------------------------------- reads
+# -------------------------------------------------------------------------------------------- reads
 
 FILE_SYSTEM = {
-    "cluster.parallel_file_system": "{read_bandwidth: 100 GB/s, open_rate: 40 k/s, latency: 1 ms, client_bandwidth: 5 GB/s, "
-    "background_load: 0.5, link_bandwidth: 1 TB/s, link_latency: 26 ns, links_per_switch: 8}"
+    "cluster.parallel_file_system": (
+        "{read_bandwidth: 100 GB/s, open_rate: 40 k/s, latency: 1 ms, client_bandwidth: 5 GB/s, "
+        "background_load: 0.5, link_bandwidth: 1 TB/s, link_latency: 26 ns, links_per_switch: 8}"
+    )
 }
 
 
 @pytest.mark.parametrize(("clients", "expected"), [(1, 5e9), (8, 40e9), (10, 50e9), (1000, 50e9)])
 def test_clients_read_at_their_own_rate_until_the_servers_bind(clients, expected):
     values = {**FILE_SYSTEM, "clients": str(clients)}
-    assert reads.predict("validation/io500-alpine", values, "read bandwidth") == pytest.approx(expected)
+    assert reads.predict("validation/io500-alpine", values, "read bandwidth") == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.parametrize(

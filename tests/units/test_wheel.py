@@ -15,7 +15,13 @@ ROOT = Path(__file__).parents[2]
 def unpacked(tmp_path_factory):
     """The folder into which the wheel is unpacked, and nothing else."""
     built = tmp_path_factory.mktemp("wheel")
-    arguments = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--no-cache-dir"]
+    arguments = [
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--disable-pip-version-check",
+        "--no-cache-dir",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "pip", "wheel", *arguments, str(ROOT), "-w", str(built)],
         cwd=built,
@@ -33,7 +39,8 @@ def unpacked(tmp_path_factory):
 
 
 def python(unpacked, cwd, *arguments):
-    """Python that finds simshuffle in the unpacked wheel: not in the working directory, and there before any checkout."""
+    """Python that finds simshuffle in the unpacked wheel: not in the working directory, and there
+    before any checkout."""
     return subprocess.run(
         [sys.executable, "-P", *arguments],
         cwd=cwd,
@@ -46,14 +53,22 @@ def python(unpacked, cwd, *arguments):
 
 
 def names(folder, *patterns):
-    return {path.relative_to(folder).as_posix() for pattern in patterns for path in folder.rglob(pattern)}
+    return {
+        path.relative_to(folder).as_posix()
+        for pattern in patterns
+        for path in folder.rglob(pattern)
+    }
 
 
 def test_the_wheel_holds_the_package_its_data_and_its_marker_of_types(unpacked):
     package = unpacked / "simshuffle"
     assert (package / "py.typed").is_file()
     assert names(package, "*.py") == names(ROOT / "simshuffle", "*.py")
-    assert names(package / "catalog", "*.yaml") == names(ROOT / "simshuffle" / "catalog", "*.yaml") != set()
+    assert (
+        names(package / "catalog", "*.yaml")
+        == names(ROOT / "simshuffle" / "catalog", "*.yaml")
+        != set()
+    )
     for folder in ("scenarios", "studies", "topologies", "validation"):
         shipped = package / "_shipped" / folder
         assert names(shipped, "*.*") == names(ROOT / folder, "*.*") != set()
@@ -63,17 +78,29 @@ def test_the_wheel_holds_the_package_its_data_and_its_marker_of_types(unpacked):
 
 def test_the_wheel_holds_nothing_else(unpacked):
     assert {path.name.partition("-")[0] for path in unpacked.iterdir()} == {"simshuffle"}
-    assert {path.suffix for path in (unpacked / "simshuffle").rglob("*") if path.is_file()} <= {".py", ".yaml", ".csv", ".typed"}
+    assert {path.suffix for path in (unpacked / "simshuffle").rglob("*") if path.is_file()} <= {
+        ".py",
+        ".yaml",
+        ".csv",
+        ".typed",
+    }
 
 
 def test_the_wheel_names_its_command_its_licence_and_its_version(unpacked):
     (info,) = unpacked.glob("simshuffle-*.dist-info")
-    assert "simshuffle = simshuffle.cli:entry_point" in (info / "entry_points.txt").read_text(encoding="utf-8")
+    assert "simshuffle = simshuffle.cli:entry_point" in (info / "entry_points.txt").read_text(
+        encoding="utf-8"
+    )
     metadata = (info / "METADATA").read_text(encoding="utf-8")
     assert "License-Expression: MIT" in metadata
     assert list(info.rglob("LICENSE"))
     done = subprocess.run(
-        [sys.executable, "-m", "simshuffle", "--version"], cwd=ROOT, capture_output=True, check=True, text=True, timeout=60
+        [sys.executable, "-m", "simshuffle", "--version"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
     )
     version = done.stdout.split()[-1]
     assert f"\nVersion: {version}\n" in metadata
@@ -90,7 +117,9 @@ def test_the_wheel_works_without_a_checkout(unpacked, tmp_path):
     code = "from simshuffle.library import find; print(find('paper/strategies', 'scenarios'))"
     found = python(unpacked, tmp_path, "-c", code)
     assert Path(found.stdout.strip()).is_relative_to(unpacked), found.stdout + found.stderr
-    assert python(unpacked, tmp_path, "-m", "simshuffle", "check", "paper/strategies").returncode == 0
+    assert (
+        python(unpacked, tmp_path, "-m", "simshuffle", "check", "paper/strategies").returncode == 0
+    )
 
 
 def test_the_wheel_simulates_without_a_checkout(unpacked, tmp_path):

@@ -13,7 +13,10 @@ from simshuffle.train.data.digits import Digits
 from simshuffle.train.data.image_folder import ImageFolder
 from simshuffle.train.data.procedural import Procedural
 
-Data = Annotated[Digits | Procedural | Classification | Cifar10 | Cifar100 | ImageFolder, Field(discriminator="kind")]
+Data = Annotated[
+    Digits | Procedural | Classification | Cifar10 | Cifar100 | ImageFolder,
+    Field(discriminator="kind"),
+]
 
 __all__ = [
     "Cifar10",

@@ -14,7 +14,8 @@ class Samples:
     """Samples in memory.
 
     Attributes:
-        inputs: (n, *shape) float32, ready for the network; or uint8, of which the network gets (x / 255 - mean) / std by channel.
+        inputs: (n, *shape) float32, ready for the network; or uint8, of which the network gets (x /
+            255 - mean) / std by channel.
         targets: (n,) int64, labels from 0.
     """
 
@@ -38,7 +39,8 @@ class TrainingSet:
         name: for captions.
         train, test: its samples.
         classes: number of labels.
-        mean, std: by channel, (channels,) float32, of uint8 inputs as fractions of 255; empty where inputs are float32.
+        mean, std: by channel, (channels,) float32, of uint8 inputs as fractions of 255; empty where
+            inputs are float32.
     """
 
     name: str

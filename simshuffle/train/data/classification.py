@@ -1,4 +1,5 @@
-"""Classification: scikit-learn's make_classification, Gaussian clusters on the corners of a hypercube."""
+"""Classification: scikit-learn's make_classification, Gaussian clusters on the corners of a
+hypercube."""
 
 from __future__ import annotations
 
@@ -17,17 +18,20 @@ from simshuffle.train.data.procedural import MOST_NBYTES
 
 
 class Classification(Spec):
-    """Vectors, as `sklearn.datasets.make_classification` makes them (Guyon, 2003); its names in brackets.
+    """Vectors, as `sklearn.datasets.make_classification` makes them (Guyon, 2003); its names in
+    brackets.
 
     Attributes:
         num_samples, test_samples: of the two parts; drawn together, so both share the clusters.
         features: values of a vector (n_features).
         informative: of them, those that the clusters differ in (n_informative).
-        redundant: of them, random combinations of the informative ones (n_redundant); the rest is noise.
+        redundant: of them, random combinations of the informative ones (n_redundant); the rest is
+            noise.
         classes: number of labels (n_classes).
         clusters_per_class: Gaussian clusters that a class consists of (n_clusters_per_class).
         separation: half the side of the hypercube (class_sep). Less of it is harder.
-        label_noise: share of the training labels that are replaced by a wrong one; test labels are always right.
+        label_noise: share of the training labels that are replaced by a wrong one; test labels are
+            always right.
         seed: of everything that is drawn.
     """
 
@@ -46,13 +50,19 @@ class Classification(Spec):
     @model_validator(mode="after")
     def _fits(self) -> Classification:
         if self.informative + self.redundant > self.features:
-            raise PydanticCustomError("features", "features must be at least informative + redundant")
+            raise PydanticCustomError(
+                "features", "features must be at least informative + redundant"
+            )
         if self.classes * self.clusters_per_class > 2**self.informative:
-            raise PydanticCustomError("corners", "classes times clusters_per_class must be at most 2 to the power of informative")
+            raise PydanticCustomError(
+                "corners",
+                "classes times clusters_per_class must be at most 2 to the power of informative",
+            )
         return self
 
     def load(self) -> TrainingSet:
-        """The samples, each feature less its mean and divided by its standard deviation in the training part.
+        """The samples, each feature less its mean and divided by its standard deviation in the
+        training part.
 
         Raises:
             InputError: the samples would fill the memory.
@@ -72,8 +82,15 @@ class Classification(Spec):
             class_sep=self.separation,
             random_state=int(stream(self.seed, "classification").integers(2**32)),
         )
-        train, test = standardised(inputs[: self.num_samples], inputs[self.num_samples :], by_feature=True)
+        train, test = standardised(
+            inputs[: self.num_samples], inputs[self.num_samples :], by_feature=True
+        )
         targets = np.asarray(targets, np.int64)
         rng = stream(self.seed, "classification wrong labels")
         labels = with_wrong_labels(targets[: self.num_samples], self.classes, self.label_noise, rng)
-        return TrainingSet("classification", Samples(train, labels), Samples(test, targets[self.num_samples :]), self.classes)
+        return TrainingSet(
+            "classification",
+            Samples(train, labels),
+            Samples(test, targets[self.num_samples :]),
+            self.classes,
+        )

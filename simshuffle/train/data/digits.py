@@ -17,7 +17,8 @@ TestShare = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0.001, le
 
 
 class Digits(Spec):
-    """The test set of the UCI Optical Recognition of Handwritten Digits Data Set (Alpaydin and Kaynak, 1998).
+    """The test set of the UCI Optical Recognition of Handwritten Digits Data Set (Alpaydin and
+    Kaynak, 1998).
 
     Attributes:
         test_share: part of the samples of each digit that is kept for testing.
@@ -35,9 +36,15 @@ class Digits(Spec):
     def load(self) -> TrainingSet:
         """The samples, less the training pixels' mean and divided by their standard deviation."""
         bunch = load_digits()
-        images = np.asarray(bunch.data, np.float64).reshape((-1, 64) if self.flat else (-1, 1, 8, 8))
+        images = np.asarray(bunch.data, np.float64).reshape(
+            (-1, 64) if self.flat else (-1, 1, 8, 8)
+        )
         targets = np.asarray(bunch.target, np.int64)
         train, test = split(targets, self.test_share, stream(self.seed, "digits split"))
         inputs, test_inputs = standardised(images[train], images[test])
-        labels = with_wrong_labels(targets[train], 10, self.label_noise, stream(self.seed, "digits wrong labels"))
-        return TrainingSet("digits", Samples(inputs, labels), Samples(test_inputs, targets[test]), 10)
+        labels = with_wrong_labels(
+            targets[train], 10, self.label_noise, stream(self.seed, "digits wrong labels")
+        )
+        return TrainingSet(
+            "digits", Samples(inputs, labels), Samples(test_inputs, targets[test]), 10
+        )

@@ -19,23 +19,36 @@ from simshuffle.train.data.base import Samples, TrainingSet
 from simshuffle.train.data.digits import TestShare
 from simshuffle.train.data.preparing import channel_statistics, check_memory, split
 
-ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"})
-UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, EOFError, Image.DecompressionBombError)
+ENDINGS = frozenset(
+    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
+)
+UNREADABLE = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    struct.error,
+    EOFError,
+    Image.DecompressionBombError,
+)
 """What Pillow raises at a file that is no image, or a broken one."""
 Files = list[tuple[Path, str]]
 
 
 class ImageFolder(Spec):
-    """Images in ``path``/train/CLASS/..., and in ``path``/test/CLASS/... or ``path``/val/CLASS/... if there is one.
+    """Images in ``path``/train/CLASS/..., and in ``path``/test/CLASS/... or ``path``/val/CLASS/...
+    if there is one.
 
-    Without a folder ``train`` the classes are the folders in ``path``. Without a folder for testing a share of the images is kept for
-    that. Classes are numbered by name in the order of Unicode code points. Files that do not end as images do are left out.
+    Without a folder ``train`` the classes are the folders in ``path``. Without a folder for testing
+    a share of the images is kept for that. Classes are numbered by name in the order of Unicode
+    code points. Files that do not end as images do are left out.
 
     Attributes:
         path: the tree.
-        image_size: pixels along a side; an image is scaled (bilinear) and cut around its centre to that square.
+        image_size: pixels along a side; an image is scaled (bilinear) and cut around its centre to
+            that square.
         channels: 3 (RGB) or 1 (luminance).
-        test_share: part of the images of each class kept for testing, where there is no folder for it.
+        test_share: part of the images of each class kept for testing, where there is no folder for
+            it.
         memory_limit: bytes that the images may take; more are refused before any is read.
         seed: of the split.
     """
@@ -49,14 +62,18 @@ class ImageFolder(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
 
     def load(self) -> TrainingSet:
-        """The images as bytes, (n, channels, image_size, image_size), with mean and standard deviation of the training images.
+        """The images as bytes, (n, channels, image_size, image_size), with mean and standard
+        deviation of the training images.
 
         Raises:
-            InputError: the tree is not as it should be, an image cannot be read, or the images take more than ``memory_limit``.
+            InputError: the tree is not as it should be, an image cannot be read, or the images take
+                more than ``memory_limit``.
         """
         train, test = self._files()
         nbytes = (len(train) + len(test)) * self.channels * self.image_size**2
-        remedy = "Lower image_size, take fewer images, or raise memory_limit if the memory suffices."
+        remedy = (
+            "Lower image_size, take fewer images, or raise memory_limit if the memory suffices."
+        )
         check_memory(nbytes, self.memory_limit, "data.memory_limit", "data", remedy)
         names = sorted({name for _, name in train})
         self._check_classes(names, train, test)
@@ -67,16 +84,30 @@ class ImageFolder(Spec):
             kept = split(labels, self.test_share, stream(self.seed, "image folder split"))
             if not len(kept[1]):
                 rule = "must leave at least one test image"
-                raise InputError(Problem("data.test_share", rule, f"{len(labels)} images", "Raise it, or add images."), self.path)
+                raise InputError(
+                    Problem(
+                        "data.test_share", rule, f"{len(labels)} images", "Raise it, or add images."
+                    ),
+                    self.path,
+                )
             parts = [Samples(images[part], labels[part]) for part in kept]
         mean, std = channel_statistics(parts[0].inputs)
         return TrainingSet(Path(self.path).name, parts[0], parts[1], len(names), mean, std)
 
     def _files(self) -> tuple[Files, Files]:
-        """The image files with their class: to train on, and to test with (none where there is no folder for it)."""
+        """The image files with their class: to train on, and to test with (none where there is no
+        folder for it)."""
         root = Path(self.path).expanduser()
         if not root.is_dir():
-            raise InputError(Problem("data.path", "must be a folder", str(root), "Give the folder that holds train/CLASS/IMAGE."), "data")
+            raise InputError(
+                Problem(
+                    "data.path",
+                    "must be a folder",
+                    str(root),
+                    "Give the folder that holds train/CLASS/IMAGE.",
+                ),
+                "data",
+            )
         if not (root / "train").is_dir():
             return _tree(root), []
         tested = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
@@ -86,11 +117,21 @@ class ImageFolder(Spec):
         """At least two classes, all of those tested among them."""
         if len(names) < 2:
             rule = "must hold images of at least two classes, as CLASS/IMAGE"
-            raise InputError(Problem("data.path", rule, ", ".join(names) or "no images", "Put each class into a folder."), self.path)
+            raise InputError(
+                Problem(
+                    "data.path",
+                    rule,
+                    ", ".join(names) or "no images",
+                    "Put each class into a folder.",
+                ),
+                self.path,
+            )
         foreign = sorted({name for _, name in test} - set(names))
         if foreign:
             rule = "classes of the test part must be among those of the training part"
-            raise InputError(Problem("data.path", rule, ", ".join(foreign), "Rename or remove them."), self.path)
+            raise InputError(
+                Problem("data.path", rule, ", ".join(foreign), "Rename or remove them."), self.path
+            )
 
     def _images(self, files: Files) -> NDArray[np.uint8]:
         """All images, decoded: (n, channels, image_size, image_size)."""
@@ -104,12 +145,23 @@ class ImageFolder(Spec):
         try:
             with Image.open(path) as image:
                 # by way of RGBA, because a palette with transparency cannot become RGB at once
-                plain = _of_bytes(image).convert("RGBA").convert("RGB" if self.channels == 3 else "L")
+                plain = (
+                    _of_bytes(image).convert("RGBA").convert("RGB" if self.channels == 3 else "L")
+                )
         except UNREADABLE as error:
-            problem = Problem("data.path", "every image must be readable", f"{type(error).__name__}: {error}", "Repair or remove the file.")
+            problem = Problem(
+                "data.path",
+                "every image must be readable",
+                f"{type(error).__name__}: {error}",
+                "Repair or remove the file.",
+            )
             raise InputError(problem, str(path)) from None
         cut = ImageOps.fit(plain, (self.image_size, self.image_size), Image.Resampling.BILINEAR)
-        return np.asarray(cut, np.uint8).reshape(self.image_size, self.image_size, self.channels).transpose(2, 0, 1)
+        return (
+            np.asarray(cut, np.uint8)
+            .reshape(self.image_size, self.image_size, self.channels)
+            .transpose(2, 0, 1)
+        )
 
 
 def _of_bytes(image: Image.Image) -> Image.Image:
@@ -121,21 +173,32 @@ def _of_bytes(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.mode in {"I", "F"}:
-        raise ValueError(f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits a channel")
+        raise ValueError(
+            f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits a channel"
+        )
     return image
 
 
 def _tree(folder: Path) -> Files:
-    """The image files below each folder in ``folder``, sorted, with that folder's name. A class without images is refused."""
-    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    """The image files below each folder in ``folder``, sorted, with that folder's name. A class
+    without images is refused."""
+    classes = sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
     files = [
-        (path, below.name) for below in classes for path in sorted(below.rglob("*")) if path.suffix.lower() in ENDINGS and path.is_file()
+        (path, below.name)
+        for below in classes
+        for path in sorted(below.rglob("*"))
+        if path.suffix.lower() in ENDINGS and path.is_file()
     ]
     count = Counter(name for _, name in files)
     empty = [below.name for below in classes if not count[below.name]]
     if empty:
         rule = f"every class must have images (files ending in {', '.join(sorted(ENDINGS))})"
-        raise InputError(Problem("data.path", rule, ", ".join(empty), "Add images, or remove the folder."), str(folder))
+        raise InputError(
+            Problem("data.path", rule, ", ".join(empty), "Add images, or remove the folder."),
+            str(folder),
+        )
     return files
 
 

@@ -15,7 +15,8 @@ Ints = NDArray[np.int64]
 def split(targets: Ints, test_share: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Sample numbers of the training part and of the test part, both rising.
 
-    Every label has its share of the test part, to within one sample; the test part has the whole part of ``test_share`` n samples.
+    Every label has its share of the test part, to within one sample; the test part has the whole
+    part of ``test_share`` n samples.
     """
     shuffled = rng.permutation(len(targets))
     order = shuffled[np.argsort(targets[shuffled], kind="stable")]
@@ -23,8 +24,11 @@ def split(targets: Ints, test_share: float, rng: np.random.Generator) -> tuple[I
     return np.sort(order[~tested]), np.sort(order[tested])
 
 
-def standardised(train: NDArray[Any], test: NDArray[Any], *, by_feature: bool = False) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Both parts, less the training part's mean and divided by its standard deviation: of all values, or ``by_feature``."""
+def standardised(
+    train: NDArray[Any], test: NDArray[Any], *, by_feature: bool = False
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Both parts, less the training part's mean and divided by its standard deviation: of all
+    values, or ``by_feature``."""
     axis = 0 if by_feature else None
     mean, std = train.mean(axis=axis, dtype=np.float64), train.std(axis=axis, dtype=np.float64)
     scale = np.where(std > 0, std, 1.0)
@@ -32,15 +36,18 @@ def standardised(train: NDArray[Any], test: NDArray[Any], *, by_feature: bool = 
 
 
 def channel_statistics(inputs: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation by channel of (n, channels, height, width) bytes, as fractions of 255.
+    """Mean and standard deviation by channel of (n, channels, height, width) bytes, as fractions of
+    255.
 
-    Counted from the bytes' histogram, so they are the same in any order. A channel of one value gets the standard deviation 1.
+    Counted from the bytes' histogram, so they are the same in any order. A channel of one value
+    gets the standard deviation 1.
     """
     means, stds = [], []
     values = np.arange(256) / 255
     for channel in range(inputs.shape[1]):
         count = np.zeros(256, np.int64)
-        for first in range(0, len(inputs), 4096):  # in pieces, because bincount makes eight bytes of each
+        # in pieces, because bincount makes eight bytes of each
+        for first in range(0, len(inputs), 4096):
             count += np.bincount(inputs[first : first + 4096, channel].ravel(), minlength=256)
         mean = float((count * values).sum() / count.sum())
         std = float(np.sqrt((count * (values - mean) ** 2).sum() / count.sum()))
@@ -50,7 +57,8 @@ def channel_statistics(inputs: NDArray[np.uint8]) -> tuple[tuple[float, ...], tu
 
 
 def with_wrong_labels(targets: Ints, classes: int, share: float, rng: np.random.Generator) -> Ints:
-    """The labels, of which round(``share`` n) chosen at random are replaced by another label, each other one being equally likely."""
+    """The labels, of which round(``share`` n) chosen at random are replaced by another label, each
+    other one being equally likely."""
     wrong = rng.permutation(len(targets))[: round(share * len(targets))]
     out = targets.copy()
     if classes > 1:

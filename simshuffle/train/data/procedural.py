@@ -1,4 +1,5 @@
-"""Procedural: images of many classes made from random numbers. Nothing is downloaded, and the difficulty can be set."""
+"""Procedural: images of many classes made from random numbers. Nothing is downloaded, and the
+difficulty can be set."""
 
 from __future__ import annotations
 
@@ -17,27 +18,35 @@ from simshuffle.train.data.preparing import balanced_labels, check_memory, with_
 MOST_NBYTES = 8e9
 """Bytes of a set that is made in memory; a computer that trains has that much (estimate)."""
 STEPS = 16
-"""Positions between two values that an image is interpolated from; few enough that sums of squares stay exact in 64 bits."""
+"""Positions between two values that an image is interpolated from; few enough that sums of squares
+stay exact in 64 bits."""
 
 
 class Procedural(Spec):
-    """Each class is one or several smooth random images; a sample is one of them, shifted, with another contrast, and with noise.
+    """Each class is one or several smooth random images; a sample is one of them, shifted, with
+    another contrast, and with noise.
 
-    Sizes, templates, shifts and labels are integers, and every further step is one correctly rounded operation. So two machines get
-    the same bytes if they get the same numbers from numpy's generators.
+    Sizes, templates, shifts and labels are integers, and every further step is one correctly
+    rounded operation. So two machines get the same bytes if they get the same numbers from numpy's
+    generators.
 
     Attributes:
         num_samples: of the training part. Classes are equally frequent, to within one sample.
-        test_samples: of the test part, which depends on neither ``num_samples`` nor ``label_noise``.
+        test_samples: of the test part, which depends on neither ``num_samples`` nor
+            ``label_noise``.
         classes: number of labels. More of them are harder.
         image_size: pixels along a side.
         channels: of an image.
-        prototypes: images that each class consists of; with more than one, a class is no longer one cluster.
-        detail: random values along a side, between which an image is interpolated; fewer make smoother images.
+        prototypes: images that each class consists of; with more than one, a class is no longer one
+            cluster.
+        detail: random values along a side, between which an image is interpolated; fewer make
+            smoother images.
         shift: largest shift along each axis in pixels; images wrap around.
         contrast: a sample's contrast is drawn from 1 - contrast to 1 + contrast.
-        noise: standard deviation of a pixel's noise, where images themselves have standard deviation 1. More of it is harder.
-        label_noise: share of the training labels that are replaced by a wrong one; test labels are always right.
+        noise: standard deviation of a pixel's noise, where images themselves have standard
+            deviation 1. More of it is harder.
+        label_noise: share of the training labels that are replaced by a wrong one; test labels are
+            always right.
         flat: vectors; otherwise images of shape (channels, image_size, image_size).
         seed: of everything that is drawn.
     """
@@ -64,57 +73,91 @@ class Procedural(Spec):
         return self
 
     def load(self) -> TrainingSet:
-        """The samples, float32, divided by the standard deviation that signal and noise have together.
+        """The samples, float32, divided by the standard deviation that signal and noise have
+        together.
 
         Raises:
             InputError: the samples would fill the memory.
         """
         pixels = self.channels * self.image_size**2
         remedy = "Lower num_samples, test_samples, channels or image_size."
-        check_memory(4 * pixels * (self.num_samples + self.test_samples), MOST_NBYTES, "num_samples", "data", remedy)
-        check_memory(8 * pixels * self.classes * self.prototypes, MOST_NBYTES, "classes", "data", "Lower classes or prototypes.")
+        check_memory(
+            4 * pixels * (self.num_samples + self.test_samples),
+            MOST_NBYTES,
+            "num_samples",
+            "data",
+            remedy,
+        )
+        check_memory(
+            8 * pixels * self.classes * self.prototypes,
+            MOST_NBYTES,
+            "classes",
+            "data",
+            "Lower classes or prototypes.",
+        )
         templates = self._templates(stream(self.seed, "procedural templates"))
         train = self._samples(templates, self.num_samples, stream(self.seed, "procedural train"))
         test = self._samples(templates, self.test_samples, stream(self.seed, "procedural test"))
-        labels = with_wrong_labels(train.targets, self.classes, self.label_noise, stream(self.seed, "procedural wrong labels"))
+        labels = with_wrong_labels(
+            train.targets,
+            self.classes,
+            self.label_noise,
+            stream(self.seed, "procedural wrong labels"),
+        )
         return TrainingSet("procedural", Samples(train.inputs, labels), test, self.classes)
 
     def _templates(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Images of mean 0 and standard deviation 1: (classes, prototypes, channels, image_size, image_size)."""
+        """Images of mean 0 and standard deviation 1: (classes, prototypes, channels, image_size,
+        image_size)."""
         shape = (self.classes, self.prototypes, self.channels, self.detail, self.detail)
         coarse = rng.integers(-128, 128, shape)
-        coarse[..., 0, 0] = np.where((coarse == coarse[..., :1, :1]).all((-1, -2)), coarse[..., 0, 0] + 1, coarse[..., 0, 0])
-        fine = _interpolated(_interpolated(coarse, self.image_size).swapaxes(-1, -2), self.image_size).swapaxes(-1, -2)
+        coarse[..., 0, 0] = np.where(
+            (coarse == coarse[..., :1, :1]).all((-1, -2)), coarse[..., 0, 0] + 1, coarse[..., 0, 0]
+        )
+        fine = _interpolated(
+            _interpolated(coarse, self.image_size).swapaxes(-1, -2), self.image_size
+        ).swapaxes(-1, -2)
         axes, count = (-3, -2, -1), self.channels * self.image_size**2
         mean = fine.sum(axes, keepdims=True) / count  # sums of integers are the same in any order
         variance = (fine * fine).sum(axes, keepdims=True) / count - mean * mean
         return np.asarray((fine - mean) / np.sqrt(variance), np.float32)
 
-    def _samples(self, templates: NDArray[np.float32], count: int, rng: np.random.Generator) -> Samples:
+    def _samples(
+        self, templates: NDArray[np.float32], count: int, rng: np.random.Generator
+    ) -> Samples:
         """``count`` samples, in pieces: what is drawn for one takes several times its memory."""
         labels = balanced_labels(count, self.classes, rng)
         inputs = np.empty((count, self.channels, self.image_size, self.image_size), np.float32)
         for first in range(0, count, 4096):
-            inputs[first : first + 4096] = self._images(templates, labels[first : first + 4096], rng)
+            inputs[first : first + 4096] = self._images(
+                templates, labels[first : first + 4096], rng
+            )
         return Samples(inputs.reshape(count, -1) if self.flat else inputs, labels)
 
-    def _images(self, templates: NDArray[np.float32], labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float32]:
+    def _images(
+        self, templates: NDArray[np.float32], labels: NDArray[np.int64], rng: np.random.Generator
+    ) -> NDArray[np.float32]:
         """A piece of the samples: (n, channels, image_size, image_size)."""
         count = len(labels)
         prototype = rng.integers(0, self.prototypes, count)
         shifts = rng.integers(-self.shift, self.shift + 1, (2, count, 1))
         contrast = (1 + self.contrast * (2 * rng.random(count) - 1)).astype(np.float32)
-        noise = rng.standard_normal((count, self.channels, self.image_size, self.image_size), dtype=np.float32)
+        noise = rng.standard_normal(
+            (count, self.channels, self.image_size, self.image_size), dtype=np.float32
+        )
         rows, columns = (np.arange(self.image_size) + shifts) % self.image_size
         drawn = templates[labels, prototype]
         drawn = np.take_along_axis(drawn, rows[:, None, :, None], axis=2)
         drawn = np.take_along_axis(drawn, columns[:, None, None, :], axis=3)
         level = np.float32(np.sqrt(1 + self.noise * self.noise))
-        return np.asarray((drawn * contrast[:, None, None, None] + noise * np.float32(self.noise)) / level)
+        return np.asarray(
+            (drawn * contrast[:, None, None, None] + noise * np.float32(self.noise)) / level
+        )
 
 
 def _interpolated(coarse: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Linear interpolation along the last axis to ``size`` values, which wraps around; in integers, STEPS times too large."""
+    """Linear interpolation along the last axis to ``size`` values, which wraps around; in integers,
+    STEPS times too large."""
     detail = coarse.shape[-1]
     at, rest = np.divmod(np.arange(size) * detail * STEPS // size, STEPS)
     return np.asarray(coarse[..., at] * (STEPS - rest) + coarse[..., (at + 1) % detail] * rest)

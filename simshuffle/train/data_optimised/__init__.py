@@ -1,10 +1,23 @@
-"""Data-optimised large-batch training (Gahlot, Yin and Shankar): leave out what looks like noise in a trained network's features."""
+"""Data-optimised large-batch training (Gahlot, Yin and Shankar): leave out what looks like noise in
+a trained network's features."""
 
 from __future__ import annotations
 
 from simshuffle.accuracy.data_optimised_folder import FilterResult, existing
-from simshuffle.train.data_optimised.pipeline import check_study, count_jobs, run_study, study_fingerprint
-from simshuffle.train.data_optimised.record import Clustering, DataOptimisedStudy, Extractor, Projection, Retraining, load_study
+from simshuffle.train.data_optimised.pipeline import (
+    check_study,
+    count_jobs,
+    run_study,
+    study_fingerprint,
+)
+from simshuffle.train.data_optimised.record import (
+    Clustering,
+    DataOptimisedStudy,
+    Extractor,
+    Projection,
+    Retraining,
+    load_study,
+)
 
 __all__ = [
     "Clustering",

@@ -1,4 +1,5 @@
-"""From a trained network to points in a plane: what goes into its last layer, its principal components, t-SNE."""
+"""From a trained network to points in a plane: what goes into its last layer, its principal
+components, t-SNE."""
 
 from __future__ import annotations
 
@@ -35,12 +36,14 @@ Floats = NDArray[np.floating[Any]]
 ROWS_AT_ONCE = 512
 """Samples that pass the trained network together."""
 TSNE_COST = 200.0
-"""Samples passing a small network that take about as long as t-SNE takes for one sample (estimate, from seconds on the digits)."""
+"""Samples passing a small network that take about as long as t-SNE takes for one sample (estimate,
+from seconds on the digits)."""
 
 
 @dataclass(frozen=True)
 class ExtractionJob:
-    """One extraction as a job of the pool: train the network, or read its weights, and project its features of the training samples.
+    """One extraction as a job of the pool: train the network, or read its weights, and project its
+    features of the training samples.
 
     Attributes:
         data: what it is trained on.
@@ -82,8 +85,16 @@ class ExtractionJob:
                 "right": right,
             }
         )
-        facts |= {"features": features.shape[1], "train_accuracy": float(right.mean()), "test_accuracy": float(tested.mean())}
-        named = {"extractor": self.extractor.name, "seed": self.seed, "parameters": sum(p.numel() for p in model.parameters())}
+        facts |= {
+            "features": features.shape[1],
+            "train_accuracy": float(right.mean()),
+            "test_accuracy": float(tested.mean()),
+        }
+        named = {
+            "extractor": self.extractor.name,
+            "seed": self.seed,
+            "parameters": sum(p.numel() for p in model.parameters()),
+        }
         write_extraction(table, named | facts | {"seconds": perf_counter() - begin}, folder)
 
     def check(self, folder: Path) -> None:
@@ -97,14 +108,25 @@ class ExtractionJob:
 def ordinary_run(data: Data, extractor: Extractor, seed: int) -> Run:
     """The training of an extractor: one rank, so batch norm goes over the whole batch."""
     exchange = GlobalShuffle(kind="global_shuffle")
-    return Run(data=data, model=extractor.model, exchange=exchange, world_size=1, training=extractor.training, seed=seed)
+    return Run(
+        data=data,
+        model=extractor.model,
+        exchange=exchange,
+        world_size=1,
+        training=extractor.training,
+        seed=seed,
+    )
 
 
-def trained(run: Run, data: TrainingSet, weights: str | None, tell: Tell, device: str = "cpu") -> nn.Module:
-    """The network of ``run``, trained on ``data`` or with the ``weights`` of a file; on ``device``, in eval mode.
+def trained(
+    run: Run, data: TrainingSet, weights: str | None, tell: Tell, device: str = "cpu"
+) -> nn.Module:
+    """The network of ``run``, trained on ``data`` or with the ``weights`` of a file; on ``device``,
+    in eval mode.
 
     Raises:
-        InputError: the file does not hold weights of this network, or the network cannot take the samples.
+        InputError: the file does not hold weights of this network, or the network cannot take the
+            samples.
         Diverged: the loss is not finite.
     """
     model, where, dtype = initial_model(run, data), device_named(device), torch_dtype(run.training)
@@ -112,7 +134,13 @@ def trained(run: Run, data: TrainingSet, weights: str | None, tell: Tell, device
         return loaded(model, Path(weights)).to(where, dtype).eval()
     source = ArraySource(data.train, data.mean, data.std, dtype=dtype, device=where)
     emulation = Emulation(
-        model, source, strategy=run.exchange, world_size=run.world_size, training=run.training, seed=run.seed, device=where
+        model,
+        source,
+        strategy=run.exchange,
+        world_size=run.world_size,
+        training=run.training,
+        seed=run.seed,
+        device=where,
     )
     for epoch in range(run.training.epochs):
         tell(epoch / run.training.epochs)
@@ -129,27 +157,48 @@ def loaded(model: nn.Module, path: Path) -> nn.Module:
     remedy = "Give a state_dict of this network, written by torch.save(model.state_dict(), path)."
     try:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError, EOFError, pickle.UnpicklingError) as error:
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        EOFError,
+        pickle.UnpicklingError,
+    ) as error:
         reason = " ".join(str(error).split())[:200]
-        raise InputError(Problem("extractors.weights", "must be weights of the network", f"{path}: {reason}", remedy), str(path)) from None
+        raise InputError(
+            Problem(
+                "extractors.weights", "must be weights of the network", f"{path}: {reason}", remedy
+            ),
+            str(path),
+        ) from None
     return model
 
 
-def outputs(model: nn.Module, data: TrainingSet, samples: Samples, device: str = "cpu") -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """What goes into the layer ``head`` (n, features), the losses (n,) in nats, and whether the right label is found (n,).
+def outputs(
+    model: nn.Module, data: TrainingSet, samples: Samples, device: str = "cpu"
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """What goes into the layer ``head`` (n, features), the losses (n,) in nats, and whether the
+    right label is found (n,).
 
     ``model`` is in eval mode.
     """
     head = model.get_submodule("head")
     seen: list[torch.Tensor] = []
-    hook = head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach().flatten(1).float().cpu()))
+    hook = head.register_forward_pre_hook(
+        lambda module, inputs: seen.append(inputs[0].detach().flatten(1).float().cpu())
+    )
     dtype = next(model.parameters()).dtype
     source = ArraySource(samples, data.mean, data.std, dtype=dtype, device=device_named(device))
     losses, right = [], []
     try:
         with torch.no_grad():
             for first in range(0, len(samples), ROWS_AT_ONCE):
-                inputs, targets = source.batch(np.arange(first, min(first + ROWS_AT_ONCE, len(samples))))
+                inputs, targets = source.batch(
+                    np.arange(first, min(first + ROWS_AT_ONCE, len(samples)))
+                )
                 logits = model(inputs)
                 losses.append(nn.functional.cross_entropy(logits, targets, reduction="none").cpu())
                 right.append((logits.argmax(1) == targets).cpu())
@@ -161,20 +210,28 @@ def outputs(model: nn.Module, data: TrainingSet, samples: Samples, device: str =
 def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats, dict[str, float]]:
     """Features (n, f) as points in a plane (n, 2), without unit.
 
-    Returns also 'components', 'explained_variance' (share of the features' variance that they hold) and 'kl_divergence' (of t-SNE, nats).
+    Returns also 'components', 'explained_variance' (share of the features' variance that they hold)
+    and 'kl_divergence' (of t-SNE, nats).
 
     Raises:
         SimulationError: all features are the same, or not finite.
         InputError: the perplexity is not below the number of samples.
     """
     if not np.isfinite(features).all() or not (features.std(axis=0) > 0).any():
-        raise SimulationError("The features are all the same or not finite: the network has learnt nothing. Use a lower learning rate.")
+        raise SimulationError(
+            "The features are all the same or not finite: the network has learnt nothing. Use a"
+            " lower learning rate."
+        )
     if projection.perplexity >= len(features):
         rule = f"must be below the number of samples, {len(features)}"
-        raise InputError(Problem("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it."), "study")
+        raise InputError(
+            Problem("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it."),
+            "study",
+        )
     state = int(stream(seed, "t-SNE").integers(2**32))
     count = min(projection.pca_components, *features.shape)
-    with threadpool_limits(1):  # one core for each job; and sums are always added up in the same order
+    # one core for each job; and sums are always added up in the same order
+    with threadpool_limits(1):
         pca = PCA(count, random_state=state)
         components = pca.fit_transform(features.astype(np.float64))
         tsne = TSNE(2, perplexity=projection.perplexity, random_state=state, n_jobs=1)
@@ -182,4 +239,8 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
     explained = min(float(pca.explained_variance_ratio_.sum()), 1.0)
     if not math.isfinite(float(tsne.kl_divergence_)):
         raise SimulationError("t-SNE did not converge to finite points.")
-    return points, {"components": count, "explained_variance": explained, "kl_divergence": float(tsne.kl_divergence_)}
+    return points, {
+        "components": count,
+        "explained_variance": explained,
+        "kl_divergence": float(tsne.kl_divergence_),
+    }

@@ -15,11 +15,13 @@ from simshuffle.train.data_optimised.record import Clustering
 Bools = NDArray[np.bool_]
 
 
-def noise(points: NDArray[np.floating[Any]], labels: NDArray[np.int64], eps: float, min_samples: int) -> Bools:
+def noise(
+    points: NDArray[np.floating[Any]], labels: NDArray[np.int64], eps: float, min_samples: int
+) -> Bools:
     """Which of the points (n, 2) DBSCAN puts into no cluster, each class by itself: (n,).
 
-    A point is noise if fewer than ``min_samples`` points of its class, itself included, lie within ``eps`` of it, and it does not lie
-    within ``eps`` of one that has so many.
+    A point is noise if fewer than ``min_samples`` points of its class, itself included, lie within
+    ``eps`` of it, and it does not lie within ``eps`` of one that has so many.
     """
     out = np.zeros(len(points), np.bool_)
     for label in np.unique(labels):
@@ -29,7 +31,8 @@ def noise(points: NDArray[np.floating[Any]], labels: NDArray[np.int64], eps: flo
 
 
 def noise_of(table: pd.DataFrame, clustering: Clustering, eps: float | None = None) -> Bools:
-    """`noise` of an extraction's table; with another ``eps`` than that of ``clustering`` if given."""
+    """`noise` of an extraction's table; with another ``eps`` than that of ``clustering`` if
+    given."""
     points, labels = table[["x", "y"]].to_numpy(np.float64), table["label"].to_numpy(np.int64)
     return noise(points, labels, clustering.eps if eps is None else eps, clustering.min_samples)
 

@@ -38,7 +38,8 @@ from simshuffle.version import __version__
 
 
 def study_fingerprint(study: DataOptimisedStudy, device: str = "cpu") -> str:
-    """Twelve hexadecimal digits that stand for the study, the code that trains, torch, and the kind of device."""
+    """Twelve hexadecimal digits that stand for the study, the code that trains, torch, and the kind
+    of device."""
     return fingerprint(study.model_dump(mode="json"), device.partition(":")[0])
 
 
@@ -51,7 +52,8 @@ def run_study(
     device: str = "cpu",
     force: bool = False,
 ) -> folders.FilterResult:
-    """Carry out ``study`` in ``folder``; what is there of it already is not repeated. A finished one is read.
+    """Carry out ``study`` in ``folder``; what is there of it already is not repeated. A finished
+    one is read.
 
     Args:
         study: what to do.
@@ -65,7 +67,8 @@ def run_study(
         The result; ``meta["lost"]`` says why runs have none.
 
     Raises:
-        InputError: the study cannot be carried out, or the folder holds something else, or what it holds is damaged.
+        InputError: the study cannot be carried out, or the folder holds something else, or what it
+            holds is damaged.
         SimulationError: the networks that filter could not be trained.
         KeyboardInterrupt: stopped; the next call goes on.
     """
@@ -75,22 +78,35 @@ def run_study(
         return found
     data = study.data.load()
     check_study(study, data)
-    versions = {"simshuffle": __version__} | {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
-    meta = {"study": study.name, "description": study.description, "fingerprint": mark, "device": device, "versions": versions}
+    versions = {"simshuffle": __version__} | {
+        name: version(name) for name in ("torch", "numpy", "scikit-learn")
+    }
+    meta = {
+        "study": study.name,
+        "description": study.description,
+        "fingerprint": mark,
+        "device": device,
+        "versions": versions,
+    }
     folders.begin(folder, meta, study.to_yaml(), force=force)
     stage = _Stages(study, len(data.train), progress)
     extractions = extraction_jobs(study, len(data.train), device)
-    outcome = run_jobs(extractions, folder / folders.EXTRACTIONS, processes=processes, progress=stage.first)
+    outcome = run_jobs(
+        extractions, folder / folders.EXTRACTIONS, processes=processes, progress=stage.first
+    )
     filters = _filters(study, extractions, outcome, folder / folders.EXTRACTIONS)
     folders.store_filters(folder, filters.tables)
     jobs = retraining_jobs(study, filters.noise, device)
     retrained = run_jobs(jobs, folder / folders.RUNS, processes=processes, progress=stage.second)
-    runs = run_table({name: job.description for name, job in jobs.items()}, folder / folders.RUNS, retrained.lost)
+    runs = run_table(
+        {name: job.description for name, job in jobs.items()}, folder / folders.RUNS, retrained.lost
+    )
     return folders.finish(folder, replace(filters.tables, runs=runs), outcome.lost | retrained.lost)
 
 
 def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
-    """See, before anything is trained, that every network takes the data, that weights can be read, and that batches are not too large.
+    """See, before anything is trained, that every network takes the data, that weights can be read,
+    and that batches are not too large.
 
     Raises:
         InputError: something will not work; all of it is named.
@@ -104,17 +120,35 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
                 loaded(initial_model(run, data), Path(extractor.weights))
         except InputError as error:
             problems += [
-                Problem(f"extractors.{number}.{p.path.removeprefix('extractors.')}", p.rule, p.value, p.remedy) for p in error.problems
+                Problem(
+                    f"extractors.{number}.{p.path.removeprefix('extractors.')}",
+                    p.rule,
+                    p.value,
+                    p.remedy,
+                )
+                for p in error.problems
             ]
     sizes = [size for size in study.retrain.batch_sizes if isinstance(size, int)]
     too_large = [size for size in sizes if size > len(data.train)]
     for size in too_large:
         rule = f"must not exceed the number of training samples, {len(data.train)}"
-        problems.append(Problem("retrain.batch_sizes", rule, str(size), "Lower it, or write 'largest'."))
+        problems.append(
+            Problem("retrain.batch_sizes", rule, str(size), "Lower it, or write 'largest'.")
+        )
     try:
-        check_run(retraining_run(study, min([*set(sizes) - set(too_large), len(data.train)]), study.retrain.learning_rates[0], 0), data)
+        check_run(
+            retraining_run(
+                study,
+                min([*set(sizes) - set(too_large), len(data.train)]),
+                study.retrain.learning_rates[0],
+                0,
+            ),
+            data,
+        )
     except InputError as error:
-        problems += [Problem(f"retrain.{p.path}", p.rule, p.value, p.remedy) for p in error.problems]
+        problems += [
+            Problem(f"retrain.{p.path}", p.rule, p.value, p.remedy) for p in error.problems
+        ]
     if problems:
         raise InputError(problems, study.name)
 
@@ -122,40 +156,66 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
 def count_jobs(study: DataOptimisedStudy) -> int:
     """Extractions and runs of ``study``."""
     batches = len(study.retrain.batch_sizes) * len(study.retrain.learning_rates)
-    return len(study.extractors) * len(study.filter_seeds) + batches * len(study.seeds) * len(SUBSETS)
+    return len(study.extractors) * len(study.filter_seeds) + batches * len(study.seeds) * len(
+        SUBSETS
+    )
 
 
-def extraction_jobs(study: DataOptimisedStudy, num_samples: int, device: str = "cpu") -> dict[str, ExtractionJob]:
-    """Extractions by name: the extractor's, the seed, and a fingerprint of what decides the points."""
+def extraction_jobs(
+    study: DataOptimisedStudy, num_samples: int, device: str = "cpu"
+) -> dict[str, ExtractionJob]:
+    """Extractions by name: the extractor's, the seed, and a fingerprint of what decides the
+    points."""
     jobs = {}
     for extractor in study.extractors:
         for seed in study.filter_seeds:
             job = ExtractionJob(study.data, extractor, study.projection, seed, num_samples, device)
-            decides = [part.model_dump(mode="json") for part in (study.data, extractor, study.projection)]
+            decides = [
+                part.model_dump(mode="json") for part in (study.data, extractor, study.projection)
+            ]
             weights = _digest(extractor.weights)
-            jobs[f"{extractor.name}_s{seed}_{fingerprint([decides, seed, weights], device.partition(':')[0])}"] = job
+            mark = fingerprint([decides, seed, weights], device.partition(":")[0])
+            jobs[f"{extractor.name}_s{seed}_{mark}"] = job
     return jobs
 
 
 def _digest(weights: str | None) -> list[int] | None:
-    """What tells a file of weights from another one in its place: size, and time of change in ns."""
+    """What tells a file of weights from another one in its place: size, and time of change in
+    ns."""
     if weights is None:
         return None
     about = Path(weights).stat()
     return [about.st_size, about.st_mtime_ns]
 
 
-def retraining_run(study: DataOptimisedStudy, batch_size: int, learning_rate: float, seed: int) -> Run:
-    """An ordinary training with one rank, so batch norm goes over the whole batch; evaluated after its last epoch."""
+def retraining_run(
+    study: DataOptimisedStudy, batch_size: int, learning_rate: float, seed: int
+) -> Run:
+    """An ordinary training with one rank, so batch norm goes over the whole batch; evaluated after
+    its last epoch."""
     values = {"local_batch_size": batch_size, "learning_rate": learning_rate}
     training = study.retrain.training.model_copy(
-        update=values | {"evaluate_every": study.retrain.training.epochs, "statistics": ["own"], "own_ranks": 1}
+        update=values
+        | {
+            "evaluate_every": study.retrain.training.epochs,
+            "statistics": ["own"],
+            "own_ranks": 1,
+        }
     )
     exchange = GlobalShuffle(kind="global_shuffle")
-    return Run(data=study.data, model=study.retrain.model, exchange=exchange, world_size=1, training=training, seed=seed)
+    return Run(
+        data=study.data,
+        model=study.retrain.model,
+        exchange=exchange,
+        world_size=1,
+        training=training,
+        seed=seed,
+    )
 
 
-def retraining_jobs(study: DataOptimisedStudy, noise: Mapping[int, Bools], device: str = "cpu") -> dict[str, RetrainingJob]:
+def retraining_jobs(
+    study: DataOptimisedStudy, noise: Mapping[int, Bools], device: str = "cpu"
+) -> dict[str, RetrainingJob]:
     """Runs by name: data set, batch size, learning rate, seed and a fingerprint.
 
     Args:
@@ -176,7 +236,8 @@ def retraining_jobs(study: DataOptimisedStudy, noise: Mapping[int, Bools], devic
                     kept = None if subset == "full" else np.flatnonzero(~out)
                     job = _job(run, kept, len(out) if kept is None else len(kept), subset, device)
                     decides = [run.model_dump(mode="json"), None if kept is None else kept.tolist()]
-                    jobs[f"{subset}_b{size}_lr{rate:g}_s{seed}_{fingerprint(decides, device.partition(':')[0])}"] = job
+                    mark = fingerprint(decides, device.partition(":")[0])
+                    jobs[f"{subset}_b{size}_lr{rate:g}_s{seed}_{mark}"] = job
     return jobs
 
 
@@ -186,7 +247,9 @@ def _left_out(noise: Bools, seed: int) -> dict[str, Bools]:
     return dict(zip(SUBSETS, parts, strict=True))
 
 
-def _job(run: Run, kept: NDArray[np.int64] | None, count: int, subset: str, device: str) -> RetrainingJob:
+def _job(
+    run: Run, kept: NDArray[np.int64] | None, count: int, subset: str, device: str
+) -> RetrainingJob:
     about = {
         "subset": subset,
         "batch_size": run.training.local_batch_size,
@@ -199,39 +262,68 @@ def _job(run: Run, kept: NDArray[np.int64] | None, count: int, subset: str, devi
 
 def _batch_sizes(study: DataOptimisedStudy, left: int) -> list[int]:
     """The batch sizes in samples, each once."""
-    remedy = "Raise clustering.eps, so that less is left out; eps.csv in the result folder says how much for each value."
+    remedy = (
+        "Raise clustering.eps, so that less is left out; eps.csv in the result folder says how much"
+        " for each value."
+    )
     if not left:
-        raise InputError(Problem("clustering.eps", "must leave samples", f"{study.clustering.eps:g} leaves none", remedy), study.name)
-    too_large = [size for size in study.retrain.batch_sizes if isinstance(size, int) and size > left]
+        raise InputError(
+            Problem(
+                "clustering.eps",
+                "must leave samples",
+                f"{study.clustering.eps:g} leaves none",
+                remedy,
+            ),
+            study.name,
+        )
+    too_large = [
+        size for size in study.retrain.batch_sizes if isinstance(size, int) and size > left
+    ]
     if too_large:
         rule = f"must not exceed the {left} samples that the filter leaves"
         remedy = f"Lower it, or write 'largest'. {remedy}"
-        raise InputError([Problem("retrain.batch_sizes", rule, str(size), remedy) for size in too_large], study.name)
-    return list(dict.fromkeys(left if size == "largest" else size for size in study.retrain.batch_sizes))
+        raise InputError(
+            [Problem("retrain.batch_sizes", rule, str(size), remedy) for size in too_large],
+            study.name,
+        )
+    return list(
+        dict.fromkeys(left if size == "largest" else size for size in study.retrain.batch_sizes)
+    )
 
 
 @dataclass(frozen=True)
 class _Filters:
-    """All filters of a study: their tables (without runs), and by seed what the used one leaves out."""
+    """All filters of a study: their tables (without runs), and by seed what the used one leaves
+    out."""
 
     tables: FilterTables
     noise: dict[int, Bools]
 
 
-def _filters(study: DataOptimisedStudy, jobs: Mapping[str, ExtractionJob], outcome: Outcome, place: Path) -> _Filters:
+def _filters(
+    study: DataOptimisedStudy, jobs: Mapping[str, ExtractionJob], outcome: Outcome, place: Path
+) -> _Filters:
     rows, eps_rows, points, noise = [], [], [], {}
     for name, job in jobs.items():
         used = job.extractor.name == study.filtering.name
         if name in outcome.lost:
             if used:  # without it there is nothing to train on
-                raise SimulationError(f"The network that filters was lost. {name}: {outcome.lost[name]}")
+                raise SimulationError(
+                    f"The network that filters was lost. {name}: {outcome.lost[name]}"
+                )
             continue
         table, facts = read_extraction(place / name)
         out = noise_of(table, study.clustering)
         rows.append(filter_row(facts, table, out, used=used))
         about = {"extractor": job.extractor.name, "seed": job.seed}
         for eps in sorted({*study.clustering.eps_table, study.clustering.eps}):
-            eps_rows.append(about | {"eps": eps, "reduction": float(noise_of(table, study.clustering, eps).mean())})
+            eps_rows.append(
+                about
+                | {
+                    "eps": eps,
+                    "reduction": float(noise_of(table, study.clustering, eps).mean()),
+                }
+            )
         if used:
             noise[job.seed] = out
             points.append(table.assign(seed=job.seed, noise=out)[list(POINT_COLUMNS)])
@@ -242,13 +334,18 @@ def _filters(study: DataOptimisedStudy, jobs: Mapping[str, ExtractionJob], outco
         pd.DataFrame(),
     )
     first = study.filter_seeds[0]
-    return _Filters(tables, {seed: noise[seed if study.independent_filters else first] for seed in study.seeds})
+    return _Filters(
+        tables, {seed: noise[seed if study.independent_filters else first] for seed in study.seeds}
+    )
 
 
 class _Stages:
-    """Progress of two calls of `run_jobs` as that of one. How many samples a filter leaves is not known before; all of them are assumed."""
+    """Progress of two calls of `run_jobs` as that of one. How many samples a filter leaves is not
+    known before; all of them are assumed."""
 
-    def __init__(self, study: DataOptimisedStudy, num_samples: int, progress: Progress | None) -> None:
+    def __init__(
+        self, study: DataOptimisedStudy, num_samples: int, progress: Progress | None
+    ) -> None:
         extractions = extraction_jobs(study, num_samples)
         nothing = {seed: np.zeros(num_samples, np.bool_) for seed in study.seeds}
         retrainings = retraining_jobs(study, nothing)
@@ -262,7 +359,9 @@ class _Stages:
         self._tell(standing.done, standing.share * self._costs[0])
 
     def _second(self, standing: Standing) -> None:
-        self._tell(self._counts[0] + standing.done, self._costs[0] + standing.share * self._costs[1])
+        self._tell(
+            self._counts[0] + standing.done, self._costs[0] + standing.share * self._costs[1]
+        )
 
     def _tell(self, done: int, worked: float) -> None:
         share = min(worked / sum(self._costs), 1.0)

@@ -41,12 +41,19 @@ class RetrainingJob:
     def cost(self) -> float:
         """Samples that pass the network, roughly; small batches take longer."""
         training = self.training_run.training
-        return self.num_samples * training.epochs * max(1.0, SMALL_BATCH / training.local_batch_size)
+        return (
+            self.num_samples * training.epochs * max(1.0, SMALL_BATCH / training.local_batch_size)
+        )
 
     def run(self, folder: Path, tell: Tell) -> None:
         """Train, and write the record."""
         data = self.training_run.data.load()
-        record = train_run(self.training_run, tell, self.device, data if self.kept is None else part_of(data, self.kept))
+        record = train_run(
+            self.training_run,
+            tell,
+            self.device,
+            data if self.kept is None else part_of(data, self.kept),
+        )
         write_run(replace(record, description=record.description | self.description), folder)
 
     def check(self, folder: Path) -> None:
@@ -55,5 +62,6 @@ class RetrainingJob:
 
 
 def part_of(data: TrainingSet, kept: NDArray[np.int64]) -> TrainingSet:
-    """The set with only those training samples; scaled as the whole set, so that a filter changes nothing but the samples."""
+    """The set with only those training samples; scaled as the whole set, so that a filter changes
+    nothing but the samples."""
     return replace(data, train=Samples(data.train.inputs[kept], data.train.targets[kept]))

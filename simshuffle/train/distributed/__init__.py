@@ -1,4 +1,5 @@
-"""Partial local shuffle and all other strategies for real: ranks of torch.distributed exchange the samples of their local storage."""
+"""Partial local shuffle and all other strategies for real: ranks of torch.distributed exchange the
+samples of their local storage."""
 
 from __future__ import annotations
 
@@ -9,4 +10,12 @@ from simshuffle.train.distributed.network import data_parallel
 from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.training import train_distributed
 
-__all__ = ["ExchangeError", "ImageFolder", "Scheduler", "ShardDataset", "data_parallel", "leave", "train_distributed"]
+__all__ = [
+    "ExchangeError",
+    "ImageFolder",
+    "Scheduler",
+    "ShardDataset",
+    "data_parallel",
+    "leave",
+    "train_distributed",
+]

@@ -1,4 +1,5 @@
-"""torchrun --nproc-per-node M -m simshuffle.train.distributed STUDY: the runs of a study on real ranks, with the usual tables."""
+"""torchrun --nproc-per-node M -m simshuffle.train.distributed STUDY: the runs of a study on real
+ranks, with the usual tables."""
 
 from __future__ import annotations
 
@@ -33,11 +34,27 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(prog="simshuffle.train.distributed", description=__doc__)
     parser.add_argument("study", help="a study file, or a name below studies/")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the study, such as seeds=1")
-    parser.add_argument("--out", type=Path, help="result folder; the default is results/ranks-NAME-FINGERPRINT")
-    parser.add_argument("--storage", type=Path, help="folder on the local storage for the shards; the default is memory")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a key of the study, such as seeds=1",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="result folder; the default is results/ranks-NAME-FINGERPRINT"
+    )
+    parser.add_argument(
+        "--storage",
+        type=Path,
+        help="folder on the local storage for the shards; the default is memory",
+    )
     parser.add_argument("--transport", choices=TRANSPORTS, default="isend")
-    parser.add_argument("--backend", default="gloo", help="of torch.distributed; with nccl every rank trains on a GPU")
+    parser.add_argument(
+        "--backend",
+        default="gloo",
+        help="of torch.distributed; with nccl every rank trains on a GPU",
+    )
     return parser.parse_args(given)
 
 
@@ -46,7 +63,10 @@ def main(given: Sequence[str] | None = None) -> int:
     chosen = arguments(given)
     if "RANK" not in os.environ:
         problem = Problem(
-            "", "must be started by torchrun", "", "torchrun --standalone --nproc-per-node 2 -m simshuffle.train.distributed ..."
+            "",
+            "must be started by torchrun",
+            "",
+            "torchrun --standalone --nproc-per-node 2 -m simshuffle.train.distributed ...",
         )
         return _refused(InputError(problem, "simshuffle.train.distributed"))
     signal.signal(signal.SIGTERM, _stop)  # torchrun ends the others so if one fails
@@ -84,35 +104,59 @@ def _run_study(chosen: argparse.Namespace, device: torch.device) -> None:
     for text in chosen.set:
         key, equals, value = text.partition("=")
         if not equals:
-            raise InputError(Problem("--set", "is written KEY=VALUE", repr(text), "For example --set seeds=1."), "command line")
+            raise InputError(
+                Problem("--set", "is written KEY=VALUE", repr(text), "For example --set seeds=1."),
+                "command line",
+            )
         try:
             values[key] = read_value(value)
         except ValueError:
             raise InputError(
-                Problem(f"--set {key}", "the value must be plain YAML", repr(value), "Write for example 0.1."), "command line"
+                Problem(
+                    f"--set {key}",
+                    "the value must be plain YAML",
+                    repr(value),
+                    "Write for example 0.1.",
+                ),
+                "command line",
             ) from None
     study = load_study(chosen.study, values)
     jobs = jobs_of(study, device.type)
     meta = meta_of(study, jobs, f"{device.type}, {ranks.world_size} processes")
-    alike(ranks, {"study": meta["fingerprint"]}, {"study": "Give every rank the same study file and the same versions."})
-    folder: Path = chosen.out or Path("results") / f"ranks-{study.name.replace('/', '-')}-{meta['fingerprint']}"
+    alike(
+        ranks,
+        {"study": meta["fingerprint"]},
+        {"study": "Give every rank the same study file and the same versions."},
+    )
+    folder: Path = (
+        chosen.out
+        or Path("results") / f"ranks-{study.name.replace('/', '-')}-{meta['fingerprint']}"
+    )
     first = ranks.rank == 0
     collectively(ranks, lambda: folders.begin(folder, meta, study.to_yaml()) if first else None)
     for name, job in jobs.items():
-        there = any(ranks.gather_texts("there" if first and (folder / folders.RUNS / name).exists() else ""))
+        there = any(
+            ranks.gather_texts("there" if first and (folder / folders.RUNS / name).exists() else "")
+        )
         if not there:
             _one(job, folder / folders.RUNS / name, chosen, device)
     if first:
         folders.finish(folder, {})
-        sys.stdout.write(f"{(folder / 'report.txt').read_text(encoding='utf-8')}\nTables: {folder}\n")
+        sys.stdout.write(
+            f"{(folder / 'report.txt').read_text(encoding='utf-8')}\nTables: {folder}\n"
+        )
 
 
 def _one(job: RunJob, place: Path, chosen: argparse.Namespace, device: torch.device) -> None:
     """Train, and write the record, whole or not at all."""
-    record = train_distributed(job.training_run, transport=chosen.transport, storage=chosen.storage, device=device)
+    record = train_distributed(
+        job.training_run, transport=chosen.transport, storage=chosen.storage, device=device
+    )
     if record is None:
         return
-    with TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.part-", ignore_cleanup_errors=True) as room:
+    with TemporaryDirectory(
+        dir=place.parent, prefix=f".{place.name}.part-", ignore_cleanup_errors=True
+    ) as room:
         draft = Path(room) / "run"
         draft.mkdir()
         write_run(replace(record, description=record.description | job.description), draft)

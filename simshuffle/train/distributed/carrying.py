@@ -6,13 +6,23 @@ from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.exchange import ExchangePlan, ExchangeSchedule
 from simshuffle.train.distributed.dataset import Manifest, ShardDataset
 from simshuffle.train.distributed.group import ExchangeError, collectively, reason_of
-from simshuffle.train.distributed.transport import Message, Pair, Request, Transport, messages_of, split, wait
+from simshuffle.train.distributed.transport import (
+    Message,
+    Pair,
+    Request,
+    Transport,
+    messages_of,
+    split,
+    wait,
+)
 
 
 class EpochExchange:
-    """Carries a plan out, iteration by iteration. Nothing is removed before all ranks have said that all has arrived.
+    """Carries a plan out, iteration by iteration. Nothing is removed before all ranks have said
+    that all has arrived.
 
-    What goes wrong with this rank's own storage is noted and told at the end, so that no other rank waits for messages in vain.
+    What goes wrong with this rank's own storage is noted and told at the end, so that no other rank
+    waits for messages in vain.
 
     Args:
         dataset: whose samples travel.
@@ -32,7 +42,13 @@ class EpochExchange:
         transport: Transport,
         iterations: int,
     ) -> None:
-        self.dataset, self.manifest, self.plan, self.schedule, self.transport = dataset, manifest, plan, schedule, transport
+        self.dataset, self.manifest, self.plan, self.schedule, self.transport = (
+            dataset,
+            manifest,
+            plan,
+            schedule,
+            transport,
+        )
         self.ranks = dataset.ranks
         self.iterations, self.next = iterations, 0
         self._under_way: list[tuple[list[Message], Pair]] = []
@@ -57,11 +73,26 @@ class EpochExchange:
             ExchangeError: a peer is gone.
             InputError: these are not requests of the epoch.
         """
-        place = next((at for at, (_, pair) in enumerate(self._under_way) if pair[0] is out and pair[1] is coming), None)
+        place = next(
+            (
+                at
+                for at, (_, pair) in enumerate(self._under_way)
+                if pair[0] is out and pair[1] is coming
+            ),
+            None,
+        )
         if place is None:
             if out or coming:
                 remedy = "Pass what communicate() returned, once."
-                raise InputError(Problem("requests", "are not under way", f"{len(out) + len(coming)} requests", remedy), "scheduler")
+                raise InputError(
+                    Problem(
+                        "requests",
+                        "are not under way",
+                        f"{len(out) + len(coming)} requests",
+                        remedy,
+                    ),
+                    "scheduler",
+                )
             return
         del self._under_way[place]
         wait(coming, self.ranks)
@@ -85,19 +116,26 @@ class EpochExchange:
             self.finish_under_way()
 
     def settle(self) -> None:
-        """After `finish_all`: see that all has arrived everywhere; then remove what was sent. Otherwise remove what was received.
+        """After `finish_all`: see that all has arrived everywhere; then remove what was sent.
+        Otherwise remove what was received.
 
         Raises:
-            ExchangeError: on all ranks, with what went wrong; the shards are those before the epoch. Or a peer is gone: then nothing is
-                removed at all, because the others may have gone on.
+            ExchangeError: on all ranks, with what went wrong; the shards are those before the
+                epoch. Or a peer is gone: then nothing is removed at all, because the others may
+                have gone on.
         """
-        text = "; ".join(self._problems[:3]) + (f" and {len(self._problems) - 3} more" if len(self._problems) > 3 else "")
+        text = "; ".join(self._problems[:3]) + (
+            f" and {len(self._problems) - 3} more" if len(self._problems) > 3 else ""
+        )
         problems = self.ranks.gather_texts(text)
         if any(problems):
             for sample in self._received:
                 self.dataset.store.remove(sample)
             found = "\n".join(f"rank {rank}: {each}" for rank, each in enumerate(problems) if each)
-            rest = "Every rank has its shard as before the epoch; when the cause is removed, the epoch can be scheduled again."
+            rest = (
+                "Every rank has its shard as before the epoch; when the cause is removed, the epoch"
+                " can be scheduled again."
+            )
             raise ExchangeError(f"{found}\n{rest}")
         collectively(self.ranks, self._remove_sent)
 
@@ -107,7 +145,8 @@ class EpochExchange:
             self.dataset.store.remove(int(sample))
 
     def _payload(self, sample: int) -> bytes:
-        """What is sent of a sample; if it cannot be read, as many zeros, which the receiver refuses by their checksum."""
+        """What is sent of a sample; if it cannot be read, as many zeros, which the receiver refuses
+        by their checksum."""
         try:
             content = self.dataset.to_payload(self.dataset.store.get(sample), self.schedule.payload)
             if self.manifest.fits(sample, content):
@@ -122,7 +161,9 @@ class EpochExchange:
             self._problems.append(f"sample {sample} arrived damaged")
             return
         try:
-            self.dataset.store.put(sample, self.dataset.from_payload(content, self.schedule.payload))
+            self.dataset.store.put(
+                sample, self.dataset.from_payload(content, self.schedule.payload)
+            )
             self._received.append(sample)
         except (OSError, SimshuffleError) as error:
             self._problems.append(f"sample {sample} could not be stored: {reason_of(error)}")

@@ -1,4 +1,5 @@
-"""Items of a dataset as bytes: pairs of tensors, arrays, numbers, texts and bytes. Nothing that is read back is executed."""
+"""Items of a dataset as bytes: pairs of tensors, arrays, numbers, texts and bytes. Nothing that is
+read back is executed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _HEAD = 8
 
 
 def encode(item: Any) -> bytes:
-    """``item`` as bytes: bytes stay as they are, with one letter before them; of a tuple or list every part is encoded.
+    """``item`` as bytes: bytes stay as they are, with one letter before them; of a tuple or list
+    every part is encoded.
 
     Raises:
         InputError: a part is of another type.
@@ -51,13 +53,21 @@ def _part(value: Any) -> tuple[list[Any], bytes]:
         return ["tensor", str(value.dtype).removeprefix("torch."), list(value.shape), len(raw)], raw
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
         raw = np.ascontiguousarray(value).tobytes()
-        return ["array" if isinstance(value, np.ndarray) else "scalar", value.dtype.str, list(value.shape), len(raw)], raw
+        return [
+            "array" if isinstance(value, np.ndarray) else "scalar",
+            value.dtype.str,
+            list(value.shape),
+            len(raw),
+        ], raw
     if isinstance(value, bytes | bytearray):
         return ["bytes", len(value)], bytes(value)
     if value is None or isinstance(value, bool | int | float | str):
         return ["plain", value, 0], b""
     rule = "must be bytes, or made of tensors, arrays, numbers, texts and bytes"
-    remedy = "Give the dataset a transform, such as ToTensor(), or pass encode= and decode=, for example pickle.dumps and pickle.loads."
+    remedy = (
+        "Give the dataset a transform, such as ToTensor(), or pass encode= and decode=, for example"
+        " pickle.dumps and pickle.loads."
+    )
     raise InputError(Problem("items", rule, type(value).__name__, remedy), "dataset")
 
 
@@ -68,7 +78,11 @@ def _whole(part: list[Any], raw: bytes) -> Any:
     if kind == "bytes":
         return raw
     if kind == "tensor":
-        flat = torch.frombuffer(bytearray(raw), dtype=getattr(torch, part[1])) if raw else torch.empty(0, dtype=getattr(torch, part[1]))
+        flat = (
+            torch.frombuffer(bytearray(raw), dtype=getattr(torch, part[1]))
+            if raw
+            else torch.empty(0, dtype=getattr(torch, part[1]))
+        )
         return flat.reshape(part[2])
     array = np.frombuffer(raw, np.dtype(part[1])).reshape(part[2]).copy()
     return array if kind == "array" else array[()]

@@ -27,18 +27,24 @@ Payload = Literal["decoded", "encoded"]
 
 
 class ShardDataset(Dataset[Any]):
-    """A map-style dataset, of which every rank copies its own samples to local storage. Samples keep their numbers in the whole set.
+    """A map-style dataset, of which every rank copies its own samples to local storage. Samples
+    keep their numbers in the whole set.
 
-    The process group must be there. A `Scheduler` stages the samples, exchanges them, and says by its sampler which ones this rank
-    trains on; ``dataset[sample]`` gives the item, from local storage if it was staged, else from ``source``.
+    The process group must be there. A `Scheduler` stages the samples, exchanges them, and says by
+    its sampler which ones this rank trains on; ``dataset[sample]`` gives the item, from local
+    storage if it was staged, else from ``source``.
 
     Args:
-        source: the whole dataset, the same on every rank. Its items are bytes, or tuples of tensors, arrays and numbers, such as (input,
-            target). They are read once, when they are staged, so random transforms belong into ``transform``.
-        storage: folder on the node's local storage; every rank makes a folder of its own in it. None keeps the samples in memory.
-        partition: who holds which sample before the first epoch; a record or text, such as ``"dirichlet:alpha=0.3"``.
+        source: the whole dataset, the same on every rank. Its items are bytes, or tuples of
+            tensors, arrays and numbers, such as (input, target). They are read once, when they are
+            staged, so random transforms belong into ``transform``.
+        storage: folder on the node's local storage; every rank makes a folder of its own in it.
+            None keeps the samples in memory.
+        partition: who holds which sample before the first epoch; a record or text, such as
+            ``"dirichlet:alpha=0.3"``.
         seed: of all that is drawn: partition, shuffling, exchange.
-        targets: (N,) labels, which all partitions but the random one need. By default ``source.targets``.
+        targets: (N,) labels, which all partitions but the random one need. By default
+            ``source.targets``.
         transform: makes of a stored item what training gets; applied at every access.
         encode, decode: an item to bytes and back, where it is made of something else.
 
@@ -59,9 +65,15 @@ class ShardDataset(Dataset[Any]):
         decode: Callable[[bytes], Any] = decode,
     ) -> None:
         self.ranks = Ranks.current()
-        if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
+        if (
+            isinstance(source, IterableDataset)
+            or not hasattr(source, "__getitem__")
+            or not hasattr(source, "__len__")
+        ):
             rule = "must be a map-style dataset, with __getitem__ and __len__"
-            raise InputError(Problem("source", rule, type(source).__name__, "Wrap it in one."), "dataset")
+            raise InputError(
+                Problem("source", rule, type(source).__name__, "Wrap it in one."), "dataset"
+            )
         self.source, self.seed, self.transform = source, seed, transform
         self.partition = _partition(partition)
         self._encode, self._decode, self._targets = encode, decode, targets
@@ -96,7 +108,9 @@ class ShardDataset(Dataset[Any]):
 
     def owner(self) -> Ints:
         """The rank of each sample before the first epoch: (N,) int32, the same on all ranks."""
-        targets = self.targets() if self.partition.kind != "random" else np.zeros(len(self), np.int64)
+        targets = (
+            self.targets() if self.partition.kind != "random" else np.zeros(len(self), np.int64)
+        )
         return self.partition.owner(targets, self.ranks.world_size, stream(self.seed, "partition"))
 
     def targets(self) -> NDArray[np.int64]:
@@ -109,7 +123,10 @@ class ShardDataset(Dataset[Any]):
         if known is None or np.shape(known) != (len(self),):
             shown = "none" if known is None else f"shape {np.shape(known)}"
             remedy = "Pass targets=, or use the random partition."
-            rule = f"must be the labels of all {len(self)} samples for the partition '{self.partition.kind}'"
+            rule = (
+                f"must be the labels of all {len(self)} samples for the partition"
+                f" '{self.partition.kind}'"
+            )
             raise InputError(Problem("targets", rule, shown, remedy), "dataset")
         return np.asarray(known, np.int64)
 
@@ -145,9 +162,17 @@ class ShardDataset(Dataset[Any]):
             here = [need for need, name in zip(needs, devices, strict=True) if name == device]
             total, free = sum(int(need[0]) for need in here), min(int(need[1]) for need in here)
             if total > free:
-                rule = f"the shards of {len(here)} ranks must fit on {device}: {total / 1e9:.4g} GB with what is exchanged"
+                rule = (
+                    f"the shards of {len(here)} ranks must fit on {device}: {total / 1e9:.4g} GB"
+                    " with what is exchanged"
+                )
                 problems.append(
-                    Problem("storage", rule, f"{free / 1e9:.4g} GB free", "Use more hosts, a larger disk, or a smaller fraction.")
+                    Problem(
+                        "storage",
+                        rule,
+                        f"{free / 1e9:.4g} GB free",
+                        "Use more hosts, a larger disk, or a smaller fraction.",
+                    )
                 )
         if problems:
             raise InputError(problems, "dataset")
@@ -158,7 +183,7 @@ class ShardDataset(Dataset[Any]):
             self._store.close()
         self._store, self._staged = None, False
 
-    # ------------------------------------------------------------------------------------------- what other kinds of samples do otherwise
+    # ----------------------------------------------------- what other kinds of samples do otherwise
 
     def read(self, sample: int) -> bytes:
         """A sample as it is stored, read from ``source``."""
@@ -169,11 +194,13 @@ class ShardDataset(Dataset[Any]):
         return self._decode(content)
 
     def nbytes(self, samples: Ints) -> list[int]:
-        """Bytes that each of ``samples`` will take; here all as many as the first, which is read for it."""
+        """Bytes that each of ``samples`` will take; here all as many as the first, which is read
+        for it."""
         return [len(self.read(int(samples[0])))] * len(samples) if len(samples) else []
 
     def to_payload(self, content: bytes, payload: Payload) -> bytes:
-        """What is sent of a stored sample: for tensors and arrays the same, 'decoded' or 'encoded'."""
+        """What is sent of a stored sample: for tensors and arrays the same, 'decoded' or
+        'encoded'."""
         return content
 
     def from_payload(self, received: bytes, payload: Payload) -> bytes:
@@ -182,7 +209,8 @@ class ShardDataset(Dataset[Any]):
 
 
 class Manifest:
-    """What every rank knows of every sample that was staged: its size on the way, and a checksum of it.
+    """What every rank knows of every sample that was staged: its size on the way, and a checksum of
+    it.
 
     Attributes:
         sizes: (N,) int64, bytes.
@@ -209,7 +237,9 @@ class Manifest:
 
     def fits(self, sample: int, content: bytes) -> bool:
         """Whether ``content`` is that of the sample."""
-        return len(content) == int(self.sizes[sample]) and zlib.crc32(content) == int(self.checksums[sample])
+        return len(content) == int(self.sizes[sample]) and zlib.crc32(content) == int(
+            self.checksums[sample]
+        )
 
 
 class _Chosen(Spec):
@@ -220,7 +250,9 @@ def _partition(given: str | Partition) -> Partition:
     try:
         raw = by_kind(given) if isinstance(given, str) else given
     except ScenarioError as error:
-        raise InputError([Problem("partition", p.rule, p.value, p.remedy) for p in error.problems], "dataset") from None
+        raise InputError(
+            [Problem("partition", p.rule, p.value, p.remedy) for p in error.problems], "dataset"
+        ) from None
     chosen, problems = validated({"partition": raw}, _Chosen)
     if problems or chosen is None:
         raise InputError(problems, "dataset")

@@ -19,8 +19,12 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     digits = load_digits()
-    source = TensorDataset(torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target))
-    model = data_parallel(nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10)))
+    source = TensorDataset(
+        torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
+    )
+    model = data_parallel(
+        nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     with tempfile.TemporaryDirectory() as ssd:  # a folder on the node's SSD

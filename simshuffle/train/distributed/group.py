@@ -1,4 +1,5 @@
-"""The process group as the scheduler needs it: numbers and texts from all ranks, and errors that all ranks agree on."""
+"""The process group as the scheduler needs it: numbers and texts from all ranks, and errors that
+all ranks agree on."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SHOWN = 10
 
 
 class ExchangeError(SimshuffleError, RuntimeError):
-    """An exchange that could not be carried out, or shards that are not what they should be. No sample has been removed for it."""
+    """An exchange that could not be carried out, or shards that are not what they should be. No
+    sample has been removed for it."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,27 @@ class Ranks:
 
     @classmethod
     def current(cls, device: torch.device | str | None = None) -> Ranks:
-        """Of the default process group. ``device`` is by default the current GPU for nccl, and the CPU for all others.
+        """Of the default process group. ``device`` is by default the current GPU for nccl, and the
+        CPU for all others.
 
         Raises:
             InputError: there is no process group.
         """
         if not (dist.is_available() and dist.is_initialized()):
-            remedy = "Start the script with torchrun, and call torch.distributed.init_process_group('gloo') first."
-            raise InputError(Problem("process group", "must be initialised", "", remedy), "torch.distributed")
+            remedy = (
+                "Start the script with torchrun, and call"
+                " torch.distributed.init_process_group('gloo') first."
+            )
+            raise InputError(
+                Problem("process group", "must be initialised", "", remedy), "torch.distributed"
+            )
         backend = dist.get_backend()
         if device is None:
-            device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
+            device = (
+                torch.device("cuda", torch.cuda.current_device())
+                if backend == "nccl"
+                else torch.device("cpu")
+            )
         return cls(dist.get_rank(), dist.get_world_size(), str(backend), torch.device(device))
 
     def barrier(self) -> None:
@@ -70,11 +82,16 @@ class Ranks:
             padded = np.zeros(max(*sizes, 1), np.uint8)
             padded[: len(raw)] = raw
             found = self._all(torch.from_numpy(padded))
-        return [np.frombuffer(part.numpy()[:n].tobytes(), values.dtype) for part, n in zip(found, sizes, strict=True)]
+        return [
+            np.frombuffer(part.numpy()[:n].tobytes(), values.dtype)
+            for part, n in zip(found, sizes, strict=True)
+        ]
 
     def gather_texts(self, text: str) -> list[str]:
         """The ``text`` of every rank."""
-        return [part.tobytes().decode() for part in self.gather(np.frombuffer(text.encode(), np.uint8))]
+        return [
+            part.tobytes().decode() for part in self.gather(np.frombuffer(text.encode(), np.uint8))
+        ]
 
     def agree(self, problem: str) -> None:
         """Raise on every rank if there is a ``problem`` ('' for none) on any.
@@ -82,7 +99,9 @@ class Ranks:
         Raises:
             ExchangeError: with the problems of all ranks.
         """
-        found = [f"rank {rank}: {text}" for rank, text in enumerate(self.gather_texts(problem)) if text]
+        found = [
+            f"rank {rank}: {text}" for rank, text in enumerate(self.gather_texts(problem)) if text
+        ]
         if found:
             raise ExchangeError("\n".join(found))
 
@@ -104,7 +123,8 @@ class Ranks:
         """
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ExchangeError(
-            f"rank {self.rank}: {what} failed ({self.backend}): {reason}. No sample was removed; a peer has probably ended or is too late."
+            f"rank {self.rank}: {what} failed ({self.backend}): {reason}. No sample was removed; a"
+            " peer has probably ended or is too late."
         ) from error
 
     def _all(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -117,8 +137,9 @@ class Ranks:
 def leave(code: int = 0) -> NoReturn:
     """End the process, after all ranks have come here if ``code`` is 0; closes the process group.
 
-    Python is not taken apart for it. Threads of gloo that still hold tensors of DistributedDataParallel can abort a process while that is
-    done ("terminate called without an active exception", torch 2.13), and torchrun then calls a training failed that has ended well.
+    Python is not taken apart for it. Threads of gloo that still hold tensors of
+    DistributedDataParallel can abort a process while that is done ("terminate called without an
+    active exception", torch 2.13), and torchrun then calls a training failed that has ended well.
     """
     if code == 0 and dist.is_initialized():
         dist.barrier()
@@ -132,7 +153,8 @@ def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> Non
     """See that every rank has the same ``values``, given as text by name.
 
     Raises:
-        InputError: on every rank, naming what differs, with two ranks and their values, and the remedy of that name.
+        InputError: on every rank, naming what differs, with two ranks and their values, and the
+            remedy of that name.
     """
     problems = []
     for name, value in values.items():
@@ -140,7 +162,9 @@ def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> Non
         other = next((rank for rank, text in enumerate(found) if text != found[0]), None)
         if other is not None:
             shown = f"{found[0]} on rank 0, {found[other]} on rank {other}"
-            problems.append(Problem(name, "must be the same on all ranks", shown, remedies.get(name, "")))
+            problems.append(
+                Problem(name, "must be the same on all ranks", shown, remedies.get(name, ""))
+            )
     if problems:
         raise InputError(problems, "torch.distributed")
 

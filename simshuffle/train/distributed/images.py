@@ -1,4 +1,5 @@
-"""ImageFolder: a tree of image files, ROOT/CLASS/*, of which every rank keeps its own files in local storage."""
+"""ImageFolder: a tree of image files, ROOT/CLASS/*, of which every rank keeps its own files in
+local storage."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _HEAD = 8
 
 
 class _Tree(Dataset[bytes]):
-    """The files of a tree as (class, content), numbered class by class in the order of their names."""
+    """The files of a tree as (class, content), numbered class by class in the order of their
+    names."""
 
     def __init__(self, root: Path, classes: list[str], files: list[tuple[int, str]]) -> None:
         self.root, self.classes, self.files = root, classes, files
@@ -44,11 +46,13 @@ class _Tree(Dataset[bytes]):
 
 
 class ImageFolder(ShardDataset):
-    """Images in ``root``/CLASS/..., numbered class by class; classes are numbered by name. Items are (image, class number).
+    """Images in ``root``/CLASS/..., numbered class by class; classes are numbered by name. Items
+    are (image, class number).
 
-    The encoded files themselves are staged and exchanged, with four bytes for the class before them; an image is decoded, to RGB, and
-    transformed when it is read. Rank 0 lists the tree for all. With an exchange whose payload is 'decoded', pixels travel, and the receiver
-    stores them as PNG, which loses nothing.
+    The encoded files themselves are staged and exchanged, with four bytes for the class before
+    them; an image is decoded, to RGB, and transformed when it is read. Rank 0 lists the tree for
+    all. With an exchange whose payload is 'decoded', pixels travel, and the receiver stores them as
+    PNG, which loses nothing.
 
     Args:
         root: the tree, on a file system that every rank sees.
@@ -78,14 +82,20 @@ class ImageFolder(ShardDataset):
         return self._tree.classes
 
     def __getitem__(self, sample: int) -> Any:
-        """(image, class number). Raises InputError if the sample is not staged on this rank, or its file is not an image."""
+        """(image, class number). Raises InputError if the sample is not staged on this rank, or its
+        file is not an image."""
         content = self.store.get(int(sample)) if self.staged else self.read(int(sample))
         try:
             image = _decoded(content[4:])
         except UNREADABLE as error:
             name = str(self._tree.path(int(sample)))
-            raise InputError(Problem(name, "must be an image", str(error), "Remove or repair the file."), "dataset") from None
-        return image if self._of_image is None else self._of_image(image), int.from_bytes(content[:4], "little")
+            raise InputError(
+                Problem(name, "must be an image", str(error), "Remove or repair the file."),
+                "dataset",
+            ) from None
+        return image if self._of_image is None else self._of_image(image), int.from_bytes(
+            content[:4], "little"
+        )
 
     def read(self, sample: int) -> bytes:
         """Class and content of a file."""
@@ -103,9 +113,20 @@ class ImageFolder(ShardDataset):
             image = _decoded(content[4:])
         except UNREADABLE as error:
             raise InputError(
-                Problem("image", "must be readable to be sent decoded", str(error), "Use payload: encoded."), "dataset"
+                Problem(
+                    "image",
+                    "must be readable to be sent decoded",
+                    str(error),
+                    "Use payload: encoded.",
+                ),
+                "dataset",
             ) from None
-        return content[:4] + image.width.to_bytes(4, "little") + image.height.to_bytes(4, "little") + image.tobytes()
+        return (
+            content[:4]
+            + image.width.to_bytes(4, "little")
+            + image.height.to_bytes(4, "little")
+            + image.tobytes()
+        )
 
     def from_payload(self, received: bytes, payload: Payload) -> bytes:
         """The file's bytes; of pixels a PNG."""
@@ -133,7 +154,12 @@ def _listed(root: Path, ranks: Ranks) -> _Tree:
     listing = json.loads(ranks.gather_texts(json.dumps(listing) if ranks.rank == 0 else "")[0])
     if "problem" in listing or not listing["files"]:
         shown = listing.get("problem", f"{root} without any")
-        raise InputError(Problem("root", "must hold images in a folder for each class", shown, "Check the path."), "dataset")
+        raise InputError(
+            Problem(
+                "root", "must hold images in a folder for each class", shown, "Check the path."
+            ),
+            "dataset",
+        )
     return _Tree(root, listing["classes"], [(number, name) for number, name in listing["files"]])
 
 

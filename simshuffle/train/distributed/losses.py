@@ -1,4 +1,5 @@
-"""Importance of samples on real ranks: losses that every rank measures on its own samples, and that all ranks then share."""
+"""Importance of samples on real ranks: losses that every rank measures on its own samples, and that
+all ranks then share."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 class TrainedLosses:
-    """The loss of each sample as it was last trained on. Every rank records its own; `share` makes the table the same on all.
+    """The loss of each sample as it was last trained on. Every rank records its own; `share` makes
+    the table the same on all.
 
     Attributes:
         table: (N,) nats; NaN where a sample was never trained on.
@@ -53,28 +55,38 @@ class TrainedLosses:
         end = self._known + len(losses)
         if end > len(self._mine):
             rule = f"are more than the {len(self._mine)} that this rank trains on in the epoch"
-            raise InputError(Problem("losses", rule, str(end), "Record those of each local batch once."), "scheduler")
+            raise InputError(
+                Problem("losses", rule, str(end), "Record those of each local batch once."),
+                "scheduler",
+            )
         self._mine[self._known : end] = losses
         self._known = end
 
     def share(self, ranks: Ranks) -> bool:
-        """Bring the losses of the epoch into the table, on all ranks; False if a rank has not recorded all of them."""
+        """Bring the losses of the epoch into the table, on all ranks; False if a rank has not
+        recorded all of them."""
         parts = ranks.gather(self._mine[: self._known])
         complete = all(len(part) == len(self._mine) for part in parts)
         for rank, part in enumerate(parts):
-            self.table[self._samples[: len(part), rank]] = part  # of a sample that was repeated, the later loss stays
+            # of a sample that was repeated, the later loss stays
+            self.table[self._samples[: len(part), rank]] = part
         self.begin(self._samples[:0])
         return complete
 
 
-def inference_losses(dataset: ShardDataset, samples: Ints, model: nn.Module, batch_size: int, loss: Loss) -> Floats:
-    """The loss of each of ``samples`` (n,), which are in local storage, in eval mode and with this rank's running statistics: (n,) nats."""
+def inference_losses(
+    dataset: ShardDataset, samples: Ints, model: nn.Module, batch_size: int, loss: Loss
+) -> Floats:
+    """The loss of each of ``samples`` (n,), which are in local storage, in eval mode and with this
+    rank's running statistics: (n,) nats."""
     network = model.module if isinstance(model, DistributedDataParallel) else model
     device, training = default_device(network), network.training
     found = [np.zeros(0)]
     network.eval()
     with torch.no_grad():
         for inputs, targets in DataLoader(dataset, batch_size=batch_size, sampler=samples.tolist()):
-            found.append(loss(network(inputs.to(device)), targets.to(device)).double().cpu().numpy())
+            found.append(
+                loss(network(inputs.to(device)), targets.to(device)).double().cpu().numpy()
+            )
     network.train(training)
     return np.concatenate(found)

@@ -1,4 +1,5 @@
-"""The network on real ranks: DistributedDataParallel with statistics by rank, and batch norm over ranks on any backend."""
+"""The network on real ranks: DistributedDataParallel with statistics by rank, and batch norm over
+ranks on any backend."""
 
 from __future__ import annotations
 
@@ -16,20 +17,25 @@ from simshuffle.train.training import BatchNorm
 
 
 def data_parallel(model: nn.Module, **more: Any) -> DistributedDataParallel:
-    """``model`` in torch's DistributedDataParallel, every rank keeping its own running statistics; ``more`` goes to its constructor.
+    """``model`` in torch's DistributedDataParallel, every rank keeping its own running statistics;
+    ``more`` goes to its constructor.
 
-    By default DistributedDataParallel copies the buffers of rank 0 to all ranks before every forward pass in training
-    (``broadcast_buffers=True``). The weights are the same then, but every rank evaluates with the statistics of rank 0's shard.
+    By default DistributedDataParallel copies the buffers of rank 0 to all ranks before every
+    forward pass in training (``broadcast_buffers=True``). The weights are the same then, but every
+    rank evaluates with the statistics of rank 0's shard.
     """
     known = inspect.signature(DistributedDataParallel.__init__).parameters
-    keep = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # renamed in torch 2.13
+    # renamed in torch 2.13
+    keep = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     return DistributedDataParallel(model, **{keep: False, **more})
 
 
 def with_batch_norm(model: nn.Module, mode: BatchNorm) -> nn.Module:
-    """``model`` with batch norm as ``mode``: itself for 'per_rank', which is what it does on real ranks; changed in place otherwise.
+    """``model`` with batch norm as ``mode``: itself for 'per_rank', which is what it does on real
+    ranks; changed in place otherwise.
 
-    'sync' takes torch's SyncBatchNorm on a GPU; that refuses CPUs, where layers of our own do the same.
+    'sync' takes torch's SyncBatchNorm on a GPU; that refuses CPUs, where layers of our own do the
+    same.
 
     Raises:
         InputError: a layer keeps statistics that cannot be treated so; names it.
@@ -50,7 +56,8 @@ def with_batch_norm(model: nn.Module, mode: BatchNorm) -> nn.Module:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """The sum over all ranks. Its gradient is the sum of the gradients, because each rank's sum enters every rank's loss."""
+    """The sum over all ranks. Its gradient is the sum of the gradients, because each rank's sum
+    enters every rank's loss."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
@@ -66,7 +73,8 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 class _OverRanks(_BatchNorm):
-    """Batch norm over the batches of all ranks, which are equally large; the running variance is unbiased over all of them."""
+    """Batch norm over the batches of all ranks, which are equally large; the running variance is
+    unbiased over all of them."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """``input`` (n, C, ...), normalised."""
@@ -91,7 +99,11 @@ class _OverRanks(_BatchNorm):
         return total
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+        if (
+            self.running_mean is None
+            or self.running_var is None
+            or self.num_batches_tracked is None
+        ):
             return
         self.num_batches_tracked += 1
         factor = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum

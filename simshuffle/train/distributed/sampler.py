@@ -1,4 +1,5 @@
-"""The sampler of a DataLoader: what this rank trains on in the epoch that is scheduled, in order."""
+"""The sampler of a DataLoader: what this rank trains on in the epoch that is scheduled, in
+order."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ from simshuffle.errors import InputError, Problem
 
 
 class ShardSampler(Sampler[int]):
-    """Sample numbers, in the order in which this rank trains on them. The scheduler sets it anew for every epoch.
+    """Sample numbers, in the order in which this rank trains on them. The scheduler sets it anew
+    for every epoch.
 
-    Its length is the same on all ranks and in all epochs: N/M, rounded up, or down with ``drop_last``. A rank with a smaller shard repeats
-    its first samples, as torch's DistributedSampler does.
+    Its length is the same on all ranks and in all epochs: N/M, rounded up, or down with
+    ``drop_last``. A rank with a smaller shard repeats its first samples, as torch's
+    DistributedSampler does.
 
     Attributes:
         order: (n,) of the epoch that is scheduled; empty before the first.
@@ -36,5 +39,10 @@ class ShardSampler(Sampler[int]):
             InputError: no epoch is scheduled.
         """
         if len(self.order) != self._length:
-            raise InputError(Problem("sampler", "has no order yet", "", "Call scheduler.scheduling(epoch) first."), "scheduler")
+            raise InputError(
+                Problem(
+                    "sampler", "has no order yet", "", "Call scheduler.scheduling(epoch) first."
+                ),
+                "scheduler",
+            )
         return iter(self.order.tolist())

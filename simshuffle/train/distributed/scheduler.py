@@ -1,4 +1,5 @@
-"""Scheduler: which samples this rank trains on in every epoch, and the exchange of samples between ranks while it trains."""
+"""Scheduler: which samples this rank trains on in every epoch, and the exchange of samples between
+ranks while it trains."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.exchange import ExchangePlan, ExchangeSchedule, Places, Shards, Strategy, TrainedExchange
+from simshuffle.exchange import (
+    ExchangePlan,
+    ExchangeSchedule,
+    Places,
+    Shards,
+    Strategy,
+    TrainedExchange,
+)
 from simshuffle.form import validated
 from simshuffle.library import by_kind
 from simshuffle.rng import stream
@@ -22,14 +30,21 @@ from simshuffle.train.distributed.dataset import Manifest, ShardDataset
 from simshuffle.train.distributed.group import alike
 from simshuffle.train.distributed.losses import Loss, TrainedLosses, cross_entropy, inference_losses
 from simshuffle.train.distributed.sampler import ShardSampler
-from simshuffle.train.distributed.transport import TRANSPORTS, Pair, Request, TransportName, transport_named
+from simshuffle.train.distributed.transport import (
+    TRANSPORTS,
+    Pair,
+    Request,
+    TransportName,
+    transport_named,
+)
 from simshuffle.train.iterations import epoch_samples, local_batches
 from simshuffle.train.training import Training
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
 DEFAULT_SCHEDULE = {"payload": "encoded", "barriers": "none"}
-"""Of partial local shuffle by its fraction alone: files travel as they are, and ranks need not meet before messages."""
+"""Of partial local shuffle by its fraction alone: files travel as they are, and ranks need not meet
+before messages."""
 _SAME = {
     "samples": "Give every rank the same dataset.",
     "partition": "Give every rank the same partition, seed and targets.",
@@ -38,17 +53,20 @@ _SAME = {
 
 
 class Scheduler:
-    """Shuffles the samples of a `ShardDataset` between ranks. All methods but ``record_losses`` are collective: every rank calls them, in
-    the same order. The samples are staged when it is made.
+    """Shuffles the samples of a `ShardDataset` between ranks. All methods but ``record_losses`` are
+    collective: every rank calls them, in the same order. The samples are staged when it is made.
 
     Args:
         dataset: whose samples.
         batch_size: b, samples of a rank in an iteration; also that of the DataLoader.
         fraction: Q of partial local shuffle, whose files then travel encoded and without barriers.
-        strategy: instead of ``fraction``: any strategy, as a record or text, such as ``"importance_pair:exchange_fraction=0.1"``.
+        strategy: instead of ``fraction``: any strategy, as a record or text, such as
+            ``"importance_pair:exchange_fraction=0.1"``.
         drop_last: also that of the DataLoader; see `simshuffle.train.Training`.
-        transport: 'isend' (every message of the plan by itself) or 'all_to_all' (all messages of an iteration together).
-        places: where the ranks are, for strategies with partners of the same host, leaf switch or rack.
+        transport: 'isend' (every message of the plan by itself) or 'all_to_all' (all messages of an
+            iteration together).
+        places: where the ranks are, for strategies with partners of the same host, leaf switch or
+            rack.
 
     Attributes:
         sampler: of the DataLoader.
@@ -58,7 +76,8 @@ class Scheduler:
         importance: (N,) nats that the plan was made with; None without.
 
     Raises:
-        InputError: an argument is not valid, or not the same on all ranks; the shards do not fit into the local storage.
+        InputError: an argument is not valid, or not the same on all ranks; the shards do not fit
+            into the local storage.
         ExchangeError: a rank could not read or store a sample.
     """
 
@@ -76,14 +95,25 @@ class Scheduler:
         self._places = places
         chosen = _chosen(fraction, strategy, batch_size, drop_last, transport)
         self.dataset, self.ranks, self.strategy = dataset, dataset.ranks, chosen.strategy
-        given = {"samples": len(dataset), "seed": dataset.seed, "partition": repr(dataset.partition), "transport": transport}
-        given |= {"batch_size": batch_size, "strategy": repr(chosen.strategy), "drop_last": drop_last}
+        given = {
+            "samples": len(dataset),
+            "seed": dataset.seed,
+            "partition": repr(dataset.partition),
+            "transport": transport,
+        }
+        given |= {
+            "batch_size": batch_size,
+            "strategy": repr(chosen.strategy),
+            "drop_last": drop_last,
+        }
         alike(self.ranks, {name: str(value) for name, value in given.items()}, _SAME)
         self._training, self._transport_name = chosen.training, transport
         self.batch_sizes = local_batches(len(dataset), self.ranks.world_size, chosen.training)
         self.owner = dataset.owner()
         alike(self.ranks, {"partition": _mark(self.owner)}, _SAME)
-        self.sampler = ShardSampler(sum(self.batch_sizes) if drop_last else -(-len(dataset) // self.ranks.world_size))
+        self.sampler = ShardSampler(
+            sum(self.batch_sizes) if drop_last else -(-len(dataset) // self.ranks.world_size)
+        )
         self.epochs_done = 0
         self.shards: Shards | None = None
         self.plan: ExchangePlan | None = None
@@ -95,18 +125,22 @@ class Scheduler:
         self._stage()
         self._transport = transport_named(transport, self.ranks, self._sizes, self._schedule)
 
-    # ---------------------------------------------------------------------------------------------------------------- an epoch
+    # ------------------------------------------------------------------------------------- an epoch
 
     def scheduling(self, epoch: int) -> None:
-        """Plan the epoch (from 1): what this rank trains on, which ``sampler`` then yields, and what it will send and receive.
+        """Plan the epoch (from 1): what this rank trains on, which ``sampler`` then yields, and
+        what it will send and receive.
 
         Raises:
-            InputError: it is not the epoch after the last one; or the strategy needs an importance that was not measured or recorded.
+            InputError: it is not the epoch after the last one; or the strategy needs an importance
+                that was not measured or recorded.
             ExchangeError: the ranks have planned differently.
         """
         self._check_epoch(epoch)
         self.importance = self._shared_importance(epoch)
-        self.shards = self.strategy.shards(self.owner, self.ranks.world_size, stream(self.dataset.seed, "shuffle", epoch))
+        self.shards = self.strategy.shards(
+            self.owner, self.ranks.world_size, stream(self.dataset.seed, "shuffle", epoch)
+        )
         self.plan = self.strategy.plan(
             self.shards,
             batch_size=self._training.local_batch_size,
@@ -116,17 +150,24 @@ class Scheduler:
             rng=stream(self.dataset.seed, "exchange", epoch),
             places=self._places,
         )
-        alike(self.ranks, {"plan": _mark(self.shards.order, self.plan.sample, self.plan.target)}, _SAME)
+        alike(
+            self.ranks,
+            {"plan": _mark(self.shards.order, self.plan.sample, self.plan.target)},
+            _SAME,
+        )
         samples = epoch_samples(self.shards, drop_last=self._training.drop_last)
         self.sampler.order = samples[: len(self.sampler), self.ranks.rank]
         self.losses.begin(samples)
         if self._manifest is not None:
             iterations = len(self.batch_sizes)
-            self._exchange = EpochExchange(self.dataset, self._manifest, self.plan, self._schedule, self._transport, iterations)
+            self._exchange = EpochExchange(
+                self.dataset, self._manifest, self.plan, self._schedule, self._transport, iterations
+            )
         self._scheduled = True
 
     def communicate(self) -> Pair:
-        """Begin to exchange the samples of the next iteration, without waiting: (requests of sends, requests of receives).
+        """Begin to exchange the samples of the next iteration, without waiting: (requests of sends,
+        requests of receives).
 
         After the last iteration of the epoch nothing is left to begin.
 
@@ -137,12 +178,16 @@ class Scheduler:
         self._need_epoch("communicate")
         return ([], []) if self._exchange is None else self._exchange.begin()
 
-    def synchronize(self, send_req: list[Request] | None = None, recv_req: list[Request] | None = None) -> None:
-        """Wait until what `communicate` began has arrived, and store it beside the samples that are trained on.
+    def synchronize(
+        self, send_req: list[Request] | None = None, recv_req: list[Request] | None = None
+    ) -> None:
+        """Wait until what `communicate` began has arrived, and store it beside the samples that are
+        trained on.
 
         Without arguments, wait for all that is under way, if anything is.
 
-        A sample that cannot be stored is told by `clean_local_storage`, so that no other rank waits in vain.
+        A sample that cannot be stored is told by `clean_local_storage`, so that no other rank waits
+        in vain.
 
         Raises:
             ExchangeError: a peer is gone.
@@ -156,11 +201,13 @@ class Scheduler:
             self._exchange.finish(send_req, recv_req)
 
     def clean_local_storage(self) -> None:
-        """End the epoch: carry out what is left of the plan, wait for it, and, if all has arrived on all ranks, remove what was sent.
+        """End the epoch: carry out what is left of the plan, wait for it, and, if all has arrived
+        on all ranks, remove what was sent.
 
         Raises:
             InputError: no epoch is scheduled.
-            ExchangeError: on all ranks: a sample did not arrive. Nothing that was sent is removed, and the epoch can be scheduled again.
+            ExchangeError: on all ranks: a sample did not arrive. Nothing that was sent is removed,
+                and the epoch can be scheduled again.
         """
         self._need_epoch("clean_local_storage")
         if self._exchange is not None:
@@ -172,10 +219,11 @@ class Scheduler:
         self.owner = self.owner if self.plan is None else self.plan.apply(self.owner)
         self.epochs_done += 1
 
-    # ------------------------------------------------------------------------------------------------------------ importance
+    # ----------------------------------------------------------------------------------- importance
 
     def record_losses(self, losses: torch.Tensor) -> None:
-        """Note the losses (n,) of this rank's next local batch as it was trained on, nats, for a strategy with lagging importance.
+        """Note the losses (n,) of this rank's next local batch as it was trained on, nats, for a
+        strategy with lagging importance.
 
         Raises:
             InputError: there are more than samples in the epoch, or no epoch is scheduled.
@@ -183,13 +231,18 @@ class Scheduler:
         self._need_epoch("record_losses")
         self.losses.record(losses.detach().double().cpu().numpy().ravel())
 
-    def measure_importance(self, model: nn.Module, batch_size: int = 256, loss: Loss = cross_entropy) -> None:
-        """Measure the loss of each of this rank's samples, for a strategy with importance of its own; before `scheduling`. Not collective.
+    def measure_importance(
+        self, model: nn.Module, batch_size: int = 256, loss: Loss = cross_entropy
+    ) -> None:
+        """Measure the loss of each of this rank's samples, for a strategy with importance of its
+        own; before `scheduling`. Not collective.
 
-        The model, or the one in DistributedDataParallel, is used in eval mode, so with this rank's running statistics.
+        The model, or the one in DistributedDataParallel, is used in eval mode, so with this rank's
+        running statistics.
 
         Args:
-            model: takes inputs as the DataLoader of ``dataset`` gives them, on the device of its weights.
+            model: takes inputs as the DataLoader of ``dataset`` gives them, on the device of its
+                weights.
             batch_size: samples at once.
             loss: the loss of each sample; by default cross-entropy.
         """
@@ -202,37 +255,76 @@ class Scheduler:
         if self.strategy.lagging:
             if not self.losses.share(self.ranks):
                 remedy = "Call scheduler.record_losses(losses) for every local batch."
-                raise InputError(Problem("losses", f"of all samples of epoch {epoch - 1} must be recorded", "", remedy), "scheduler")
-            return np.where(np.isnan(self.losses.table), 1.0, self.losses.table)  # in the first epoch all are alike
+                raise InputError(
+                    Problem(
+                        "losses",
+                        f"of all samples of epoch {epoch - 1} must be recorded",
+                        "",
+                        remedy,
+                    ),
+                    "scheduler",
+                )
+            # in the first epoch all are alike
+            return np.where(np.isnan(self.losses.table), 1.0, self.losses.table)
         measured, self._measured = self._measured, None
         parts = self.ranks.gather(np.zeros(0) if measured is None else measured)
         importance = np.zeros(len(self.dataset))
         for rank, part in enumerate(parts):
             of_rank = np.flatnonzero(self.owner == rank)
             if len(part) != len(of_rank):
-                remedy = "Call scheduler.measure_importance(model) on every rank before scheduling(epoch)."
-                raise InputError(Problem("importance", f"must be measured for epoch {epoch}", f"none on rank {rank}", remedy), "scheduler")
+                remedy = (
+                    "Call scheduler.measure_importance(model) on every rank before"
+                    " scheduling(epoch)."
+                )
+                raise InputError(
+                    Problem(
+                        "importance",
+                        f"must be measured for epoch {epoch}",
+                        f"none on rank {rank}",
+                        remedy,
+                    ),
+                    "scheduler",
+                )
             importance[of_rank] = part
         return importance
 
-    # ------------------------------------------------------------------------------------------------- checks and checkpoints
+    # ----------------------------------------------------------------------- checks and checkpoints
 
     def verify(self) -> None:
-        """See that every sample is on just one rank, on the one that the plans say, and as it was when it was staged. Reads all of them.
+        """See that every sample is on just one rank, on the one that the plans say, and as it was
+        when it was staged. Reads all of them.
 
         Raises:
             InputError: an epoch is under way.
-            ExchangeError: on all ranks, with the samples that are missing, twice there, misplaced or damaged, and their ranks.
+            ExchangeError: on all ranks, with the samples that are missing, twice there, misplaced
+                or damaged, and their ranks.
         """
         if self._scheduled:
-            raise InputError(Problem("verify", "must be called between epochs", "", "Call clean_local_storage() first."), "scheduler")
+            raise InputError(
+                Problem(
+                    "verify",
+                    "must be called between epochs",
+                    "",
+                    "Call clean_local_storage() first.",
+                ),
+                "scheduler",
+            )
         if self._manifest is not None:
             check_shards(self.dataset, self.owner, self._manifest, self._schedule.payload)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to go on after the last epoch: the same on all ranks, for torch.save. Not collective."""
+        """What a checkpoint needs to go on after the last epoch: the same on all ranks, for
+        torch.save. Not collective."""
         if self._scheduled:
-            raise InputError(Problem("state_dict", "must be called between epochs", "", "Call clean_local_storage() first."), "scheduler")
+            raise InputError(
+                Problem(
+                    "state_dict",
+                    "must be called between epochs",
+                    "",
+                    "Call clean_local_storage() first.",
+                ),
+                "scheduler",
+            )
         return {
             "epochs_done": self.epochs_done,
             "owner": torch.from_numpy(np.array(self.owner)),
@@ -250,16 +342,24 @@ class Scheduler:
         if owner.shape != self.owner.shape or int(owner.max()) >= self.ranks.world_size:
             shown = f"{len(owner)} samples, {int(owner.max()) + 1} ranks"
             raise InputError(
-                Problem("state", "must be of the same samples and ranks", shown, "Use the checkpoint of this run."), "scheduler"
+                Problem(
+                    "state",
+                    "must be of the same samples and ranks",
+                    shown,
+                    "Use the checkpoint of this run.",
+                ),
+                "scheduler",
             )
         self.owner, self.epochs_done = owner, int(state["epochs_done"])
         self.losses = TrainedLosses(len(owner), self.ranks.world_size)
         self.losses.table[:] = np.asarray(state["losses"])
         self._exchange, self._scheduled = None, False
         self._stage()
-        self._transport = transport_named(self._transport_name, self.ranks, self._sizes, self._schedule)
+        self._transport = transport_named(
+            self._transport_name, self.ranks, self._sizes, self._schedule
+        )
 
-    # ---------------------------------------------------------------------------------------------------------------- inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _stage(self) -> None:
         """Copy to local storage what the strategy keeps there."""
@@ -269,7 +369,9 @@ class Scheduler:
         if self.strategy.fraction is None:  # the whole set on every rank
             self.dataset.stage(np.arange(len(self.dataset)))
             return
-        self.dataset.stage(np.flatnonzero(self.owner == self.ranks.rank), reserve=self.strategy.fraction)
+        self.dataset.stage(
+            np.flatnonzero(self.owner == self.ranks.rank), reserve=self.strategy.fraction
+        )
         self._manifest = Manifest(self.dataset, self.owner, self._schedule.payload)
 
     @property
@@ -283,14 +385,32 @@ class Scheduler:
     def _check_epoch(self, epoch: int) -> None:
         if self._scheduled:
             remedy = "Call clean_local_storage() at the end of every epoch."
-            raise InputError(Problem("epoch", "cannot be scheduled while another one is under way", str(epoch), remedy), "scheduler")
+            raise InputError(
+                Problem(
+                    "epoch",
+                    "cannot be scheduled while another one is under way",
+                    str(epoch),
+                    remedy,
+                ),
+                "scheduler",
+            )
         if epoch != self.epochs_done + 1:
-            rule = f"must be {self.epochs_done + 1}: epochs are numbered from 1, one after the other"
-            raise InputError(Problem("epoch", rule, str(epoch), "Use for epoch in range(1, epochs + 1)."), "scheduler")
+            rule = (
+                f"must be {self.epochs_done + 1}: epochs are numbered from 1, one after the other"
+            )
+            raise InputError(
+                Problem("epoch", rule, str(epoch), "Use for epoch in range(1, epochs + 1)."),
+                "scheduler",
+            )
 
     def _need_epoch(self, what: str) -> None:
         if not self._scheduled:
-            raise InputError(Problem(what, "needs an epoch that is scheduled", "", "Call scheduling(epoch) first."), "scheduler")
+            raise InputError(
+                Problem(
+                    what, "needs an epoch that is scheduled", "", "Call scheduling(epoch) first."
+                ),
+                "scheduler",
+            )
 
 
 class _Chosen(Spec):
@@ -301,21 +421,43 @@ class _Chosen(Spec):
     transport: TransportName
 
 
-def _chosen(fraction: float | None, strategy: Any, batch_size: int, drop_last: bool, transport: str) -> _Chosen:
+def _chosen(
+    fraction: float | None, strategy: Any, batch_size: int, drop_last: bool, transport: str
+) -> _Chosen:
     if (fraction is None) == (strategy is None):
         remedy = "Give fraction=Q for partial local shuffle, or strategy=."
-        raise InputError(Problem("strategy", "either a fraction or a strategy is needed", "", remedy), "scheduler")
+        raise InputError(
+            Problem("strategy", "either a fraction or a strategy is needed", "", remedy),
+            "scheduler",
+        )
     if transport not in TRANSPORTS:
-        raise InputError(Problem("transport", f"must be one of {', '.join(TRANSPORTS)}", repr(transport), "Use 'isend'."), "scheduler")
+        raise InputError(
+            Problem(
+                "transport",
+                f"must be one of {', '.join(TRANSPORTS)}",
+                repr(transport),
+                "Use 'isend'.",
+            ),
+            "scheduler",
+        )
     if strategy is None:
-        raw: Any = {"kind": "partial_local_shuffle", "exchange_fraction": fraction, "schedule": DEFAULT_SCHEDULE}
+        raw: Any = {
+            "kind": "partial_local_shuffle",
+            "exchange_fraction": fraction,
+            "schedule": DEFAULT_SCHEDULE,
+        }
     else:
         try:
             raw = by_kind(strategy) if isinstance(strategy, str) else strategy
         except ScenarioError as error:
-            raise InputError([Problem("strategy", p.rule, p.value, p.remedy) for p in error.problems], "scheduler") from None
+            raise InputError(
+                [Problem("strategy", p.rule, p.value, p.remedy) for p in error.problems],
+                "scheduler",
+            ) from None
     training = {"local_batch_size": batch_size, "drop_last": drop_last}
-    chosen, problems = validated({"strategy": raw, "training": training, "transport": transport}, _Chosen)
+    chosen, problems = validated(
+        {"strategy": raw, "training": training, "transport": transport}, _Chosen
+    )
     if problems or chosen is None:
         raise InputError(problems, "scheduler")
     return chosen

@@ -1,4 +1,5 @@
-"""Evaluation of a run on real ranks: rank 0 evaluates with the running statistics of all, as the emulation does."""
+"""Evaluation of a run on real ranks: rank 0 evaluates with the running statistics of all, as the
+emulation does."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ class Scorer:
         train = ArraySource(data.train, data.mean, data.std, dtype=dtype, device=device)
         test = ArraySource(data.test, data.mean, data.std, dtype=dtype, device=device)
         sizes = local_batches(len(data.train), world_size, run.training)
-        self.network = ranked_network(initial_model(run, data), train, world_size, run.training, device, sizes)
+        self.network = ranked_network(
+            initial_model(run, data), train, world_size, run.training, device, sizes
+        )
         self.evaluation = Evaluation(
             test,
             train,
@@ -41,12 +44,18 @@ class Scorer:
     def scores(self, model: nn.Module) -> dict[Statistics, Score]:
         """The scores on rank 0, nothing on the others. Collective."""
         layers = batch_norm_layers(model)
-        mine = [statistic.double().cpu().numpy().ravel() for layer in layers for statistic in _statistics(layer)]
+        mine = [
+            statistic.double().cpu().numpy().ravel()
+            for layer in layers
+            for statistic in _statistics(layer)
+        ]
         found = self.ranks.gather(np.concatenate([np.zeros(0), *mine]))
         if self.ranks.rank != 0:
             return {}
         with torch.no_grad():
-            for kept, weight in zip(self.network.model.parameters(), model.parameters(), strict=True):
+            for kept, weight in zip(
+                self.network.model.parameters(), model.parameters(), strict=True
+            ):
                 kept.copy_(weight)
             table = torch.from_numpy(np.array([np.asarray(part, np.float64) for part in found]))
             for layer in batch_norm_layers(self.network.model):
@@ -58,4 +67,6 @@ class Scorer:
 
 
 def _statistics(layer: nn.Module) -> list[torch.Tensor]:
-    return [each for each in (layer.running_mean, layer.running_var) if isinstance(each, torch.Tensor)]
+    return [
+        each for each in (layer.running_mean, layer.running_var) if isinstance(each, torch.Tensor)
+    ]

@@ -47,11 +47,13 @@ class Store(Protocol):
         """Remove all samples, and the place that was made for them."""
 
     def room(self) -> tuple[str, int] | None:
-        """Name of the device that is written to, the same for all ranks that share it, and its free bytes; None if nobody knows."""
+        """Name of the device that is written to, the same for all ranks that share it, and its free
+        bytes; None if nobody knows."""
 
 
 class FolderStore:
-    """One file for each sample, named by its number in 12 digits. A file is there whole or not at all, even if the process is killed.
+    """One file for each sample, named by its number in 12 digits. A file is there whole or not at
+    all, even if the process is killed.
 
     Args:
         folder: of this rank alone; made if need be.
@@ -64,13 +66,22 @@ class FolderStore:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            others = [entry.name for entry in os.scandir(folder) if not (_NAME.fullmatch(entry.name) or _PART.fullmatch(entry.name))]
+            others = [
+                entry.name
+                for entry in os.scandir(folder)
+                if not (_NAME.fullmatch(entry.name) or _PART.fullmatch(entry.name))
+            ]
         except OSError as error:
             remedy = "Name a folder on the local storage."
-            raise InputError(Problem("storage", "must be a folder that can be written", str(error), remedy), "dataset") from None
+            raise InputError(
+                Problem("storage", "must be a folder that can be written", str(error), remedy),
+                "dataset",
+            ) from None
         if others:
             rule = f"holds something else than samples: {others[0]}"
-            raise InputError(Problem("storage", rule, str(folder), "Name a folder of its own for it."), "dataset")
+            raise InputError(
+                Problem("storage", rule, str(folder), "Name a folder of its own for it."), "dataset"
+            )
 
     def put(self, sample: int, content: bytes) -> None:
         """As `Store.put`: written beside, then renamed."""
@@ -94,7 +105,12 @@ class FolderStore:
 
     def samples(self) -> NDArray[np.int64]:
         """As `Store.samples`."""
-        return np.array(sorted(int(entry.name) for entry in os.scandir(self.folder) if _NAME.fullmatch(entry.name)), np.int64)
+        return np.array(
+            sorted(
+                int(entry.name) for entry in os.scandir(self.folder) if _NAME.fullmatch(entry.name)
+            ),
+            np.int64,
+        )
 
     def clear(self) -> None:
         """As `Store.clear`; also what a killed process left half-written."""
@@ -155,5 +171,10 @@ class MemoryStore:
 
 
 def _absent(sample: int, where: str) -> InputError:
-    remedy = "Read the samples that the scheduler's sampler names; with storage in memory, do not use persistent_workers."
-    return InputError(Problem(f"sample {sample}", "is not in this rank's local storage", where, remedy), "dataset")
+    remedy = (
+        "Read the samples that the scheduler's sampler names; with storage in memory, do not use"
+        " persistent_workers."
+    )
+    return InputError(
+        Problem(f"sample {sample}", "is not in this rank's local storage", where, remedy), "dataset"
+    )

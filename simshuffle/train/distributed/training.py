@@ -1,4 +1,5 @@
-"""A run of a study on real ranks: DistributedDataParallel, and samples that really travel. Leaves the same tables as an emulated run."""
+"""A run of a study on real ranks: DistributedDataParallel, and samples that really travel. Leaves
+the same tables as an emulated run."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ Watcher = Callable[["RankTraining", int], None]
 """Told after every epoch (from 1), on every rank."""
 _TIMES = ("forward", "backward", "update", "exchange")
 _PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
-"""What an iteration goes through, as the simulator's timeline names it (`simshuffle.timeline.PHASES`)."""
+"""What an iteration goes through, as the simulator's timeline names it
+(`simshuffle.timeline.PHASES`)."""
 _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4, 6)}
 """Which of them make up each time of the iterations table."""
 
@@ -48,8 +50,9 @@ class MeasuredRun(RunRecord):
     """The record of a run on real ranks, and
 
     Attributes:
-        timeline: columns `simshuffle.timeline.PHASE_COLUMNS`, as a simulation has them: what each rank did when, in s since all began.
-            Waiting for the others' gradients is in ``allreduce``, and for their samples in ``exchange``; bytes are 0.
+        timeline: columns `simshuffle.timeline.PHASE_COLUMNS`, as a simulation has them: what each
+            rank did when, in s since all began. Waiting for the others' gradients is in
+            ``allreduce``, and for their samples in ``exchange``; bytes are 0.
     """
 
     timeline: pd.DataFrame
@@ -62,7 +65,8 @@ class Marks:
     Attributes:
         begin: of the epoch.
         measured: importance was measured, if it was.
-        bounds: (iterations, 8) when the first and each following of `_PHASES` began, and when the last ended.
+        bounds: (iterations, 8) when the first and each following of `_PHASES` began, and when the
+            last ended.
         end: of the last exchange.
     """
 
@@ -99,7 +103,15 @@ class RankTraining:
         optimizer: of its weights.
     """
 
-    def __init__(self, run: Run, data: TrainingSet, *, transport: TransportName, storage: str | Path | None, device: torch.device) -> None:
+    def __init__(
+        self,
+        run: Run,
+        data: TrainingSet,
+        *,
+        transport: TransportName,
+        storage: str | Path | None,
+        device: torch.device,
+    ) -> None:
         self.run, self.data, self.device, self.dtype = run, data, device, torch_dtype(run.training)
         dataset = ShardDataset(_Rows(data.train), storage, partition=run.partition, seed=run.seed)
         self.ranks = dataset.ranks
@@ -113,14 +125,22 @@ class RankTraining:
             transport=transport,
             places=run.places(),
         )
-        self.model = with_batch_norm(initial_model(run, data).to(device, self.dtype), training.batch_norm)
+        self.model = with_batch_norm(
+            initial_model(run, data).to(device, self.dtype), training.batch_norm
+        )
         self.network = data_parallel(self.model)
         self.optimizer = sgd(self.network, training)
         self._ready = 0.0
         for weight in self.model.parameters():
             weight.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
         size, drop = training.local_batch_size, training.drop_last
-        self._loader = DataLoader(dataset, batch_size=size, drop_last=drop, sampler=self.scheduler.sampler, collate_fn=_arrays)
+        self._loader = DataLoader(
+            dataset,
+            batch_size=size,
+            drop_last=drop,
+            sampler=self.scheduler.sampler,
+            collate_fn=_arrays,
+        )
 
     def epoch(self, epoch: int) -> tuple[Floats, Marks]:
         """Train for one epoch (from 1).
@@ -147,7 +167,8 @@ class RankTraining:
     def _step(
         self, epoch: int, iteration: int, inputs: NDArray[Any], targets: NDArray[Any], pending: Pair
     ) -> tuple[Floats, Pair, list[float]]:
-        """An iteration, in the order of the authors' training loop: the samples of the last one are waited for after the backward pass.
+        """An iteration, in the order of the authors' training loop: the samples of the last one are
+        waited for after the backward pass.
 
         Returns the losses, what is under way, and when each of `_PHASES` ended.
         """
@@ -177,14 +198,29 @@ class RankTraining:
 
     def learning_rate(self, epoch: int, iteration: int) -> float:
         """That of an iteration (from 0) of an epoch (from 1), the same as on emulated ranks."""
-        return learning_rate(self.run.training, self.ranks.world_size, epoch, iteration, len(self.scheduler.batch_sizes))
+        return learning_rate(
+            self.run.training,
+            self.ranks.world_size,
+            epoch,
+            iteration,
+            len(self.scheduler.batch_sizes),
+        )
 
-    def _prepared(self, inputs: NDArray[Any], targets: NDArray[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        source = ArraySource(Samples(inputs, targets), self.data.mean, self.data.std, dtype=self.dtype, device=self.device)
+    def _prepared(
+        self, inputs: NDArray[Any], targets: NDArray[Any]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        source = ArraySource(
+            Samples(inputs, targets),
+            self.data.mean,
+            self.data.std,
+            dtype=self.dtype,
+            device=self.device,
+        )
         return source.batch(np.arange(len(targets)))
 
     def _note(self, weight: torch.Tensor) -> None:
-        """A gradient is there; what follows the last one in the backward pass is the wait for those of the other ranks."""
+        """A gradient is there; what follows the last one in the backward pass is the wait for those
+        of the other ranks."""
         self._ready = self._now()
 
     def _now(self) -> float:
@@ -196,7 +232,11 @@ class RankTraining:
 class _Prepared(nn.Module):
     """A network that takes samples as they are stored."""
 
-    def __init__(self, network: nn.Module, prepare: Callable[[NDArray[Any], NDArray[Any]], tuple[torch.Tensor, torch.Tensor]]) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        prepare: Callable[[NDArray[Any], NDArray[Any]], tuple[torch.Tensor, torch.Tensor]],
+    ) -> None:
         super().__init__()
         self.network, self._prepare = network, prepare
 
@@ -216,29 +256,34 @@ def train_distributed(
     evaluate: bool = True,
     watcher: Watcher | None = None,
 ) -> MeasuredRun | None:
-    """Train ``run`` on the ranks of the process group, which must be as many as its ``world_size``. Every rank calls it.
+    """Train ``run`` on the ranks of the process group, which must be as many as its ``world_size``.
+    Every rank calls it.
 
-    Weights and shards are those of `simshuffle.train.train_run` to rounding, except where layers such as dropout draw at random. The
-    seconds of the iterations table are means over ranks.
+    Weights and shards are those of `simshuffle.train.train_run` to rounding, except where layers
+    such as dropout draw at random. The seconds of the iterations table are means over ranks.
 
     Args:
         run: what to train.
         data: that of ``run``, if it is loaded already.
         transport: 'isend' or 'all_to_all'; see `Scheduler`.
-        storage: folder on the local storage for the shards, which are removed at the end; None for memory.
+        storage: folder on the local storage for the shards, which are removed at the end; None for
+            memory.
         device: that trains, of this rank.
         evaluate: whether rank 0 evaluates; the columns are NaN otherwise.
         watcher: called after every epoch.
 
     Returns:
-        The record on rank 0, None on the others. Its status is 'failed', with the epochs before, where the loss was no longer finite.
+        The record on rank 0, None on the others. Its status is 'failed', with the epochs before,
+        where the loss was no longer finite.
 
     Raises:
         InputError: the run cannot be trained so.
         ExchangeError: samples could not be exchanged; none is lost.
     """
     data = run.data.load() if data is None else data
-    rank = RankTraining(run, data, transport=transport, storage=storage, device=torch.device(device))
+    rank = RankTraining(
+        run, data, transport=transport, storage=storage, device=torch.device(device)
+    )
     scheduler, training = rank.scheduler, run.training
     recorder = Recorder(run.exchange, scheduler.owner, data.train.targets)
     scorer = Scorer(run, data, scheduler.ranks, torch.device(device)) if evaluate else None
@@ -248,7 +293,9 @@ def train_distributed(
     start = time.perf_counter()  # of this rank's clock; all ranks are here
     for epoch in range(1, training.epochs + 1):
         losses, marks = rank.epoch(epoch)
-        every = np.array([np.asarray(part, np.float64) for part in scheduler.ranks.gather(marks.flat() - start)])
+        every = np.array(
+            [np.asarray(part, np.float64) for part in scheduler.ranks.gather(marks.flat() - start)]
+        )
         try:
             outcome = _outcome(rank, epoch, losses, every)
         except Diverged as error:
@@ -257,7 +304,9 @@ def train_distributed(
             break
         scheduler.losses.share(scheduler.ranks)
         scheduler.clean_local_storage()
-        wanted = scorer is not None and (epoch % training.evaluate_every == 0 or epoch == training.epochs)
+        wanted = scorer is not None and (
+            epoch % training.evaluate_every == 0 or epoch == training.epochs
+        )
         scores = scorer.scores(rank.model) if scorer is not None and wanted else {}
         timeline += _phases(epoch, every)
         recorder.add(outcome, scheduler.losses.table, scores)
@@ -267,10 +316,27 @@ def train_distributed(
     if scheduler.ranks.rank != 0:
         return None
     parameters = sum(p.numel() for p in rank.model.parameters())
-    names: dict[str, Any] = {"data": data.name, "model": run.model.kind, "partition": run.partition.kind, "device": rank.device.type}
-    names |= {"world_size": run.world_size, "seed": run.seed, "num_samples": len(data.train), "parameters": parameters}
-    record = recorder.record(description(run.exchange, training, **names), "done" if status == "done" else "failed", message)
-    return MeasuredRun(**record.__dict__, timeline=phase_table(description(run.exchange, training, **names)["label"], timeline))
+    names: dict[str, Any] = {
+        "data": data.name,
+        "model": run.model.kind,
+        "partition": run.partition.kind,
+        "device": rank.device.type,
+    }
+    names |= {
+        "world_size": run.world_size,
+        "seed": run.seed,
+        "num_samples": len(data.train),
+        "parameters": parameters,
+    }
+    record = recorder.record(
+        description(run.exchange, training, **names),
+        "done" if status == "done" else "failed",
+        message,
+    )
+    return MeasuredRun(
+        **record.__dict__,
+        timeline=phase_table(description(run.exchange, training, **names)["label"], timeline),
+    )
 
 
 def _phases(epoch: int, every: Floats) -> list[dict[str, NDArray[Any]]]:
@@ -278,8 +344,15 @@ def _phases(epoch: int, every: Floats) -> list[dict[str, NDArray[Any]]]:
     ranks, bounds = len(every), _bounds(every).swapaxes(0, 1)
     measured = every[None, :, :2]
     last = np.stack([bounds[-1, :, -1], every[:, 2]], axis=-1)[None]
-    parts = ((["importance"], measured, True), (list(_PHASES), bounds, False), (["exchange"], last, True))
-    return [phase_rows(epoch, names, at, np.zeros((len(at), ranks, len(names))), final=final) for names, at, final in parts]
+    parts = (
+        (["importance"], measured, True),
+        (list(_PHASES), bounds, False),
+        (["exchange"], last, True),
+    )
+    return [
+        phase_rows(epoch, names, at, np.zeros((len(at), ranks, len(names))), final=final)
+        for names, at, final in parts
+    ]
 
 
 def _bounds(every: Floats) -> Floats:
@@ -301,8 +374,13 @@ def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> E
     _check_finite(rank, epoch, everyone)
     took = np.diff(_bounds(every), axis=-1).mean(axis=0)  # (iterations, 7)
     took[-1, -1] += (every[:, 2] - _bounds(every)[:, -1, -1]).mean()
-    rows = [{f"{name}_s": float(row[list(_COLUMNS[name])].sum()) for name in _TIMES} for row in took]
-    importance_s, total_s = float((every[:, 1] - every[:, 0]).mean()), float((every[:, 2] - every[:, 0]).mean())
+    rows = [
+        {f"{name}_s": float(row[list(_COLUMNS[name])].sum()) for name in _TIMES} for row in took
+    ]
+    importance_s, total_s = (
+        float((every[:, 1] - every[:, 0]).mean()),
+        float((every[:, 2] - every[:, 0]).mean()),
+    )
     inference = scheduler.strategy.needs_importance and not scheduler.strategy.lagging
     return EpochOutcome(
         epoch=epoch,
@@ -325,17 +403,35 @@ def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
     if bad.any():
         iteration = int(np.argmax(bad.any(axis=0))) // rank.run.training.local_batch_size
         begin = iteration * rank.run.training.local_batch_size
-        first = int(np.argmax(bad[:, begin : begin + rank.run.training.local_batch_size].any(axis=1)))
+        first = int(
+            np.argmax(bad[:, begin : begin + rank.run.training.local_batch_size].any(axis=1))
+        )
         raise Diverged(epoch, iteration, first, rank.learning_rate(epoch, iteration))
     if not all(bool(torch.isfinite(weight).all()) for weight in rank.model.parameters()):
-        raise Diverged(epoch, last, 0, rank.learning_rate(epoch, last), "a weight, which all ranks share, after the update")
+        raise Diverged(
+            epoch,
+            last,
+            0,
+            rank.learning_rate(epoch, last),
+            "a weight, which all ranks share, after the update",
+        )
 
 
 def _check_world(run: Run, world_size: int) -> None:
     if run.world_size != world_size:
         remedy = f"Use torchrun with {run.world_size} processes, or set world_size to {world_size}."
-        raise InputError(Problem("world_size", f"must be the number of processes, {world_size}", str(run.world_size), remedy), "run")
+        raise InputError(
+            Problem(
+                "world_size",
+                f"must be the number of processes, {world_size}",
+                str(run.world_size),
+                remedy,
+            ),
+            "run",
+        )
 
 
 def _arrays(items: list[tuple[NDArray[Any], int]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    return np.stack([given for given, _ in items]), np.array([target for _, target in items], np.int64)
+    return np.stack([given for given, _ in items]), np.array(
+        [target for _, target in items], np.int64
+    )

@@ -1,4 +1,5 @@
-"""How samples travel between ranks: one message after the other with isend and irecv, or all of an iteration with all_to_all."""
+"""How samples travel between ranks: one message after the other with isend and irecv, or all of an
+iteration with all_to_all."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _FAULTS = (RuntimeError, ValueError, NotImplementedError)
 
 @dataclass(frozen=True)
 class Message:
-    """What one rank sends and receives together. A rank that is its own destination keeps its samples.
+    """What one rank sends and receives together. A rank that is its own destination keeps its
+    samples.
 
     Attributes:
         number: as in the plan.
@@ -76,7 +78,15 @@ def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[Message]:
         targets = plan.target[begin]
         source = int(np.flatnonzero(targets == rank)[0])
         samples = plan.sample[begin:end]
-        out.append(Message(int(plan.message[begin]), int(targets[rank]), source, samples[:, rank], samples[:, source]))
+        out.append(
+            Message(
+                int(plan.message[begin]),
+                int(targets[rank]),
+                source,
+                samples[:, rank],
+                samples[:, source],
+            )
+        )
     return out
 
 
@@ -113,11 +123,19 @@ class Isend:
             self._post(messages, payload_of, out, coming)
         return out, coming
 
-    def _post(self, messages: list[Message], payload_of: Payloads, out: list[Request], coming: list[Request]) -> None:
+    def _post(
+        self,
+        messages: list[Message],
+        payload_of: Payloads,
+        out: list[Request],
+        coming: list[Request],
+    ) -> None:
         rank = self.ranks.rank
         receives = [(m, self._empty(m.received)) for m in messages if m.source != rank]
         sends = [(m, self._filled(m.sent, payload_of)) for m in messages if m.destination != rank]
-        operations: list[Operation] = [(dist.irecv, buffer, m.source, m.number % TAGS) for m, buffer in receives]
+        operations: list[Operation] = [
+            (dist.irecv, buffer, m.source, m.number % TAGS) for m, buffer in receives
+        ]
         operations += [(dist.isend, buffer, m.destination, m.number % TAGS) for m, buffer in sends]
         with self.ranks.communicating("sending samples"):
             works = _started(operations, together=self.ranks.backend == "nccl")
@@ -125,14 +143,17 @@ class Isend:
         out += [Request(m.destination, m.sent, buffer, next(works)) for m, buffer in sends]
 
     def _empty(self, samples: Ints) -> torch.Tensor:
-        return torch.empty(int(self.sizes[samples].sum()), dtype=torch.uint8, device=self.ranks.device)
+        return torch.empty(
+            int(self.sizes[samples].sum()), dtype=torch.uint8, device=self.ranks.device
+        )
 
     def _filled(self, samples: Ints, payload_of: Payloads) -> torch.Tensor:
         return joined([payload_of(int(sample)) for sample in samples]).to(self.ranks.device)
 
 
 class AllToAll:
-    """All messages of an iteration as one all_to_all_single; with barriers, all ranks meet before it.
+    """All messages of an iteration as one all_to_all_single; with barriers, all ranks meet before
+    it.
 
     Args:
         ranks, sizes, barriers: as of `Isend`; 'message' is the same as 'iteration'.
@@ -148,13 +169,23 @@ class AllToAll:
         if self.barriers != "none":
             self.ranks.barrier()
         rank, world_size = self.ranks.rank, self.ranks.world_size
-        sent = [_of([m.sent for m in messages if m.destination == peer != rank]) for peer in range(world_size)]
-        received = [_of([m.received for m in messages if m.source == peer != rank]) for peer in range(world_size)]
-        out = joined([payload_of(int(sample)) for part in sent for sample in part]).to(self.ranks.device)
+        sent = [
+            _of([m.sent for m in messages if m.destination == peer != rank])
+            for peer in range(world_size)
+        ]
+        received = [
+            _of([m.received for m in messages if m.source == peer != rank])
+            for peer in range(world_size)
+        ]
+        out = joined([payload_of(int(sample)) for part in sent for sample in part]).to(
+            self.ranks.device
+        )
         into = [int(self.sizes[part].sum()) for part in received]
         room = torch.empty(sum(into), dtype=torch.uint8, device=self.ranks.device)
         with self.ranks.communicating("sending samples"):
-            work = dist.all_to_all_single(room, out, into, [int(self.sizes[part].sum()) for part in sent], async_op=True)
+            work = dist.all_to_all_single(
+                room, out, into, [int(self.sizes[part].sum()) for part in sent], async_op=True
+            )
         return [Request(-1, _of(sent), out, work)], [Request(-1, _of(received), room, work)]
 
 
@@ -169,8 +200,13 @@ def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: ExchangeSche
         try:
             dist.all_to_all_single(torch.empty_like(nothing), nothing)
         except _FAULTS as error:
-            rule = f"the backend {ranks.backend} has no all_to_all_single: {str(error).splitlines()[0]}"
-            raise InputError(Problem("transport", rule, name, "Use transport='isend'."), "scheduler") from None
+            rule = (
+                f"the backend {ranks.backend} has no all_to_all_single:"
+                f" {str(error).splitlines()[0]}"
+            )
+            raise InputError(
+                Problem("transport", rule, name, "Use transport='isend'."), "scheduler"
+            ) from None
         return AllToAll(ranks, sizes, schedule.barriers)
     return Isend(ranks, sizes, schedule.barriers)
 
@@ -206,7 +242,11 @@ def split(request: Request, sizes: Ints) -> Iterator[tuple[int, bytes]]:
 def joined(parts: list[bytes]) -> torch.Tensor:
     """``parts`` one after the other: (bytes,) uint8."""
     content = bytearray().join(parts)
-    return torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    return (
+        torch.frombuffer(content, dtype=torch.uint8)
+        if content
+        else torch.empty(0, dtype=torch.uint8)
+    )
 
 
 def _of(parts: list[Ints]) -> Ints:
@@ -214,10 +254,13 @@ def _of(parts: list[Ints]) -> Ints:
 
 
 def _started(operations: list[Operation], *, together: bool) -> Iterator[Any]:
-    """The work of each operation. NCCL needs them together: one that is posted alone could wait for its peer's other one."""
+    """The work of each operation. NCCL needs them together: one that is posted alone could wait for
+    its peer's other one."""
     if not operations:
         return iter(())
     if not together:
         return iter([call(tensor, peer, tag=tag) for call, tensor, peer, tag in operations])
-    works = dist.batch_isend_irecv([dist.P2POp(call, tensor, peer, tag=tag) for call, tensor, peer, tag in operations])
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(call, tensor, peer, tag=tag) for call, tensor, peer, tag in operations]
+    )
     return iter(works if len(works) == len(operations) else works * len(operations))

@@ -13,14 +13,16 @@ SMALLEST_SIDE = 8
 
 
 class Network(Protocol):
-    """A record of a study that can be built. Its last layer is linear and named ``head``; what goes into it are the features."""
+    """A record of a study that can be built. Its last layer is linear and named ``head``; what goes
+    into it are the features."""
 
     @property
     def kind(self) -> str:
         """Its name."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network for samples of ``shape`` ((features,) or (channels, height, width)); weights drawn from torch's global generator.
+        """The network for samples of ``shape`` ((features,) or (channels, height, width)); weights
+        drawn from torch's global generator.
 
         Raises:
             InputError: it cannot take samples of that shape.
@@ -34,6 +36,12 @@ def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
         InputError: it is not that of an image of at least 8 x 8 pixels.
     """
     if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
-        rule = f"{kind} takes images (channels, height, width) of at least {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
-        raise InputError(Problem("model", rule, f"samples of shape {shape}", "Use model mlp, or other data."), "training")
+        rule = (
+            f"{kind} takes images (channels, height, width) of at least {SMALLEST_SIDE} x"
+            f" {SMALLEST_SIDE} pixels"
+        )
+        raise InputError(
+            Problem("model", rule, f"samples of shape {shape}", "Use model mlp, or other data."),
+            "training",
+        )
     return shape

@@ -12,14 +12,16 @@ from simshuffle.spec import Few, Spec
 
 
 class Mlp(Spec):
-    """``layers`` times linear, batch norm and ReLU, each ``width`` units wide, and a linear head. Images are flattened."""
+    """``layers`` times linear, batch norm and ReLU, each ``width`` units wide, and a linear head.
+    Images are flattened."""
 
     kind: Literal["mlp"]
     width: Few = 128
     layers: Few = 2
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network for samples of ``shape``, whatever it is; weights drawn from torch's global generator."""
+        """The network for samples of ``shape``, whatever it is; weights drawn from torch's global
+        generator."""
         parts: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
         inputs = math.prod(shape)
         for number in range(1, self.layers + 1):

@@ -1,4 +1,5 @@
-"""Residual networks for small images, as He et al. 2015 (arXiv 1512.03385), section 4.2, trained on CIFAR-10."""
+"""Residual networks for small images, as He et al. 2015 (arXiv 1512.03385), section 4.2, trained on
+CIFAR-10."""
 
 from __future__ import annotations
 
@@ -24,16 +25,19 @@ def _six_n_plus_two(depth: int) -> int:
 
 
 class ResNet(Spec):
-    """6 n + 2 = ``depth`` layers: a convolution, three stages of n basic blocks with 16, 32 and 64 channels, and a linear head.
+    """6 n + 2 = ``depth`` layers: a convolution, three stages of n basic blocks with 16, 32 and 64
+    channels, and a linear head.
 
-    Shortcuts without parameters: where the channels double, every second pixel, with zeros in the new channels (option A).
+    Shortcuts without parameters: where the channels double, every second pixel, with zeros in the
+    new channels (option A).
     """
 
     kind: Literal["resnet"]
     depth: Annotated[int, Field(ge=8, le=1202), AfterValidator(_six_n_plus_two)] = 8
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network for images of ``shape`` (channels, height, width); weights drawn from torch's global generator.
+        """The network for images of ``shape`` (channels, height, width); weights drawn from torch's
+        global generator.
 
         Raises:
             InputError: samples are not images of at least 8 x 8 pixels.
@@ -65,12 +69,15 @@ class _ResNet(nn.Module):
         stages, inputs = [], WIDTHS[0]
         for outputs in WIDTHS:
             for number in range(blocks):
-                stages.append(_Block(inputs, outputs, 2 if outputs > WIDTHS[0] and not number else 1))
+                stages.append(
+                    _Block(inputs, outputs, 2 if outputs > WIDTHS[0] and not number else 1)
+                )
                 inputs = outputs
         self.blocks = nn.Sequential(*stages)
         self.head = nn.Linear(inputs, classes)
         for layer in self.modules():
-            if isinstance(layer, nn.Conv2d):  # He et al. 2015 (arXiv 1502.01852), as section 4.2 says
+            # He et al. 2015 (arXiv 1502.01852), as section 4.2 says
+            if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,8 @@ from simshuffle.train.models.base import image_shape
 
 
 class SmallCnn(Spec):
-    """Two times 3 x 3 convolution, 2 x 2 max-pooling, batch norm and ReLU, ``width`` and twice as many channels; then a linear head.
+    """Two times 3 x 3 convolution, 2 x 2 max-pooling, batch norm and ReLU, ``width`` and twice as
+    many channels; then a linear head.
 
     Pooling comes first because batch norm and ReLU then have a quarter to do.
     """
@@ -21,7 +22,8 @@ class SmallCnn(Spec):
     width: Few = 16
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network for images of ``shape`` (channels, height, width); weights drawn from torch's global generator.
+        """The network for images of ``shape`` (channels, height, width); weights drawn from torch's
+        global generator.
 
         Raises:
             InputError: samples are not images of at least 8 x 8 pixels.

@@ -24,23 +24,28 @@ def _six_n_plus_four(depth: int) -> int:
 
 
 class WideResNet(Spec):
-    """WRN-``depth``-``widen_factor`` without dropout: 6 n + 4 = ``depth`` layers in pre-activation blocks B(3, 3); table 1 there."""
+    """WRN-``depth``-``widen_factor`` without dropout: 6 n + 4 = ``depth`` layers in pre-activation
+    blocks B(3, 3); table 1 there."""
 
     kind: Literal["wide_resnet"]
     depth: Annotated[int, Field(ge=10, le=1000), AfterValidator(_six_n_plus_four)] = 28
     widen_factor: Annotated[int, Field(ge=1, le=64)] = 10
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network for images of ``shape`` (channels, height, width); weights drawn from torch's global generator.
+        """The network for images of ``shape`` (channels, height, width); weights drawn from torch's
+        global generator.
 
         Raises:
             InputError: samples are not images of at least 8 x 8 pixels.
         """
-        return _WideResNet(image_shape(shape, self.kind)[0], (self.depth - 4) // 6, self.widen_factor, classes)
+        return _WideResNet(
+            image_shape(shape, self.kind)[0], (self.depth - 4) // 6, self.widen_factor, classes
+        )
 
 
 class _Block(nn.Module):
-    """Batch norm, ReLU, convolution, twice; the shortcut is a 1 x 1 convolution of the activated input where the channels change."""
+    """Batch norm, ReLU, convolution, twice; the shortcut is a 1 x 1 convolution of the activated
+    input where the channels change."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -48,7 +53,9 @@ class _Block(nn.Module):
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else None
+        self.shortcut = (
+            nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else None
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         active = F.relu(self.norm1(x))
@@ -63,7 +70,11 @@ class _WideResNet(nn.Module):
         groups, inputs = [], WIDTHS[0]
         for narrow in WIDTHS:
             for number in range(blocks):
-                groups.append(_Block(inputs, narrow * widen_factor, 2 if narrow > WIDTHS[0] and not number else 1))
+                groups.append(
+                    _Block(
+                        inputs, narrow * widen_factor, 2 if narrow > WIDTHS[0] and not number else 1
+                    )
+                )
                 inputs = narrow * widen_factor
         self.blocks = nn.Sequential(*groups)
         self.norm = nn.BatchNorm2d(inputs)
