@@ -25,7 +25,7 @@ from simshuffle import load_scenario
 from simshuffle.network import Flows, Links, Packet
 from simshuffle.network import packet_kernel as kernel
 from simshuffle.network.packet import PacketNetwork
-from simshuffle.resources import Resources
+from simshuffle.plan.resources import Resources
 
 RANKS = 2048
 STEPS = 62

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from simshuffle import plots
-from simshuffle.validation import text, validate
-from simshuffle.validation.figure import figure
+from simshuffle.results import style as plots
+from simshuffle.studies.validation import text, validate
+from simshuffle.studies.validation.figure import figure
 
 ROOT = Path(__file__).parent.parent
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from simshuffle.version import __version__
 
 if TYPE_CHECKING:
+    from simshuffle.api import run
     from simshuffle.errors import ScenarioError, SimshuffleError
-    from simshuffle.experiment import run
-    from simshuffle.results import Result
-    from simshuffle.scenario import Scenario, load_scenario
+    from simshuffle.scenario.scenario import Scenario, load_scenario
+    from simshuffle.studies.simulation.result import Result
 
 __all__ = [
     "Result",
@@ -31,12 +31,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Result": "results",
-    "Scenario": "scenario",
+    "Result": "studies.simulation.result",
+    "Scenario": "scenario.scenario",
     "ScenarioError": "errors",
     "SimshuffleError": "errors",
-    "load_scenario": "scenario",
-    "run": "experiment",
+    "load_scenario": "scenario.scenario",
+    "run": "api",
 }
 
 

@@ -26,7 +26,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from simshuffle.network import Flows, Fluid, Links, Packet
-from simshuffle.plots import COLOURS, COLUMN_INCHES, STYLE
+from simshuffle.results.style import COLOURS, COLUMN_INCHES, STYLE
 from simshuffle.topology import FatTree
 from simshuffle.topology.routing import ForwardingTable
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.ring import Ring
 from simshuffle.allreduce.tree import Tree
-from simshuffle.curve import BandwidthBySize
-from simshuffle.spec import Count, Seconds, Sourced
+from simshuffle.spec.interpolation import BandwidthBySize
+from simshuffle.spec.record import Count, Seconds, Sourced
 
 TREE_BANDWIDTH = 0.9
 """Bus bandwidth of trees over that of rings (NCCL v2.7.8, src/graph/tuning.cc; 0.92 in v2.11)."""

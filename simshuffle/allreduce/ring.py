@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.curve import BandwidthBySize
-from simshuffle.spec import Count, Seconds, Sourced
+from simshuffle.spec.interpolation import BandwidthBySize
+from simshuffle.spec.record import Count, Seconds, Sourced
 
 
 class Ring(Sourced):

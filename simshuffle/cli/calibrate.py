@@ -11,7 +11,7 @@ import typer
 from simshuffle.cli.common import say
 
 if TYPE_CHECKING:
-    from simshuffle.calibrate import Calibration
+    from simshuffle.studies.calibrate import Calibration
 
 app = typer.Typer()
 
@@ -82,9 +82,9 @@ def calibrate(
 ) -> None:
     """Fit latencies, bandwidths, rates, compute times and jitter to FILE..., as a fragment that a
     scenario includes."""
-    from simshuffle.calibrate import calibrate as fit
-    from simshuffle.calibrate.result import holds
-    from simshuffle.folders import check_place
+    from simshuffle.results.folders import check_place
+    from simshuffle.studies.calibrate import calibrate as fit
+    from simshuffle.studies.calibrate.result import holds
 
     result = fit(
         files,
@@ -123,7 +123,7 @@ def calibrate(
 def _print(result: Calibration) -> None:
     from rich.console import Console
 
-    from simshuffle.calibrate.text import parts
+    from simshuffle.studies.calibrate.text import parts
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     for part in parts(result):

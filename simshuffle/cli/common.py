@@ -14,7 +14,7 @@ from simshuffle.errors import InputError, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simshuffle.scenario import Scenario
+    from simshuffle.scenario.scenario import Scenario
 
 SetOption = Annotated[
     list[str] | None,
@@ -32,7 +32,7 @@ ScenarioArgument = Annotated[
 
 def load(references: Sequence[str], assignments: Sequence[str] | None) -> list[Scenario]:
     """The scenarios of all files; every problem of every file in one error."""
-    from simshuffle.scenario import load_scenarios
+    from simshuffle.scenario.scenario import load_scenarios
 
     assigned = values(assignments or [])
     scenarios: list[Scenario] = []
@@ -65,7 +65,7 @@ class _Several(InputError):
 
 def values(assignments: Sequence[str]) -> dict[str, Any]:
     """``KEY.PATH=VALUE`` texts as a mapping; values are read as YAML."""
-    from simshuffle.library import read_value
+    from simshuffle.spec.library import read_value
 
     values: dict[str, Any] = {}
     problems = []

@@ -12,7 +12,7 @@ import typer
 from simshuffle.cli.common import say
 
 if TYPE_CHECKING:
-    from simshuffle.accuracy.data_optimised_folder import FilterResult
+    from simshuffle.studies.filtering.folder import FilterResult
     from simshuffle.train.pool import Progress
 
 INTERRUPTED = 130
@@ -20,7 +20,7 @@ INTERRUPTED = 130
 
 def is_data_optimised(reference: str) -> bool:
     """Whether the file of a study says that it is one of data-optimised training."""
-    from simshuffle.library import find
+    from simshuffle.spec.library import find
     from simshuffle.train.study import document
 
     return bool(document(find(reference, "studies")).get("kind") == "data_optimised")
@@ -39,7 +39,7 @@ def train_data_optimised(
 ) -> None:
     """Carry out the study and show its report. Arguments as of the verb; ``bars`` shows the
     progress of so many runs."""
-    from simshuffle.train import data_optimised
+    from simshuffle.train import filtering as data_optimised
 
     study = data_optimised.load_study(reference, values)
     mark = data_optimised.study_fingerprint(study, device)
@@ -61,7 +61,7 @@ def train_data_optimised(
 
 
 def _show(result: FilterResult, folder: Path, *, json: bool) -> None:
-    from simshuffle.accuracy import data_optimised_folder as folders
+    from simshuffle.studies.filtering import folder as folders
 
     if json:
         typer.echo(folders.as_json(result.tables))

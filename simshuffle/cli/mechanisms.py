@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from simshuffle.scenario import Scenario
+    from simshuffle.scenario.scenario import Scenario
 
 app = typer.Typer()
 
@@ -73,7 +73,7 @@ def ablate(
 ) -> None:
     """Take the difference of two exchanges apart: which mechanism costs how much of the epoch of
     SCENARIO."""
-    from simshuffle.mechanisms import ablate as ablation
+    from simshuffle.studies.ablation import ablate as ablation
 
     loaded = _loaded(scenario, set_)
     asked = ablation.request(
@@ -125,7 +125,7 @@ def hiding(
 ) -> None:
     """Find the largest exchange fraction that costs the epoch of SCENARIO nothing, for each number
     of ranks, and what ends it."""
-    from simshuffle.mechanisms import hiding as search
+    from simshuffle.studies.ablation import hiding as search
 
     loaded = _loaded(scenario, set_)
     ways, sized = search.ways(loaded, way or []), search.scenarios(loaded, world_size or [])
@@ -144,7 +144,7 @@ def hiding(
 
 
 def _loaded(reference: str, assignments: Sequence[str] | None) -> Scenario:
-    from simshuffle.scenario import load_scenario
+    from simshuffle.scenario.scenario import load_scenario
 
     return load_scenario(reference, values(assignments or [])).model_copy(update={"sweep": {}})
 
@@ -152,7 +152,7 @@ def _loaded(reference: str, assignments: Sequence[str] | None) -> Scenario:
 def _pairs(option: str, texts: Sequence[str] | None) -> list[tuple[str, Any]]:
     """``KEY=VALUE`` texts as keys and values, which are read as YAML."""
     from simshuffle.errors import InputError, Problem
-    from simshuffle.library import read_value
+    from simshuffle.spec.library import read_value
 
     out, problems = [], []
     for text in texts or []:
@@ -188,9 +188,9 @@ def _show(
     """Find the result or make it, and print it."""
     from rich.console import Console
 
-    from simshuffle.folders import check_place
-    from simshuffle.mechanisms import folder as folders
-    from simshuffle.mechanisms.text import parts
+    from simshuffle.results.folders import check_place
+    from simshuffle.studies.ablation import folder as folders
+    from simshuffle.studies.ablation.text import parts
 
     mark = folders.fingerprint(kind, asked, text)
     verb = folders.VERBS[kind]

@@ -13,7 +13,7 @@ from simshuffle.cli.common import SetOption, progress_bars, say, values
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from simshuffle.congestion.folder import Comparison
+    from simshuffle.studies.congestion.folder import Comparison
 
 app = typer.Typer()
 
@@ -134,10 +134,10 @@ def congestion(
 ) -> None:
     """Compare all-to-all with pairwise exchange on the bytes of SCENARIO: times, what decides, and
     a verdict."""
-    from simshuffle.congestion import folder as folders
-    from simshuffle.congestion import request
-    from simshuffle.congestion.compare import Settings
-    from simshuffle.folders import check_place
+    from simshuffle.results.folders import check_place
+    from simshuffle.studies.congestion import folder as folders
+    from simshuffle.studies.congestion import request
+    from simshuffle.studies.congestion.compare import Settings
 
     settings = request.chosen(
         Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets),
@@ -174,7 +174,7 @@ def congestion(
 def _print_comparison(result: Comparison) -> None:
     from rich.console import Console
 
-    from simshuffle.congestion import text
+    from simshuffle.studies.congestion import text
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     for part in text.parts(result.tables, result.meta["message_latency_s"]):

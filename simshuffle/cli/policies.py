@@ -51,10 +51,10 @@ def policies(
     coverage and storage."""
     from rich.console import Console
 
-    from simshuffle.folders import check_place
-    from simshuffle.policies import folder as folders
-    from simshuffle.policies import text
-    from simshuffle.policies.study import load
+    from simshuffle.results.folders import check_place
+    from simshuffle.studies.policies import folder as folders
+    from simshuffle.studies.policies import text
+    from simshuffle.studies.policies.study import load
 
     loaded = load(study, values(set_ or [])).only(case or [])
     chosen = policy or []

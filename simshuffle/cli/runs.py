@@ -11,7 +11,7 @@ import typer
 from simshuffle.cli.common import ScenarioArgument, SetOption, load, progress_bars, say
 
 if TYPE_CHECKING:
-    from simshuffle.results import Result
+    from simshuffle.studies.simulation.result import Result
 
 app = typer.Typer()
 
@@ -34,10 +34,10 @@ def run(
     ] = False,
 ) -> None:
     """Simulate SCENARIO... and write tables and the breakdown figure into a result folder."""
-    from simshuffle.experiment import resolved_yaml
-    from simshuffle.experiment import run as run_scenarios
-    from simshuffle.folders import check_place
-    from simshuffle.results import epochs_as_json, existing, fingerprint
+    from simshuffle.api import resolved_yaml
+    from simshuffle.api import run as run_scenarios
+    from simshuffle.results.folders import check_place
+    from simshuffle.studies.simulation.result import epochs_as_json, existing, fingerprint
 
     scenarios = load(scenario, set_)
     mark = fingerprint(resolved_yaml(scenarios))
@@ -66,8 +66,8 @@ def run(
 @app.command()
 def check(scenario: ScenarioArgument, set_: SetOption = None) -> None:
     """Print the resolved scenario with its units, and what follows from it. Simulates nothing."""
-    from simshuffle.derived import derived
-    from simshuffle.experiment import all_runs
+    from simshuffle.api import all_runs
+    from simshuffle.plan.summary import derived
     from simshuffle.sim.simulate import check_size
 
     scenarios = load(scenario, set_)
@@ -95,15 +95,16 @@ def plot(
     ] = None,
 ) -> None:
     """Draw the figures of a result folder again, from its tables."""
-    from simshuffle import plots, report
-    from simshuffle.accuracy import data_optimised_folder as data_optimised
-    from simshuffle.accuracy import folder as studies
-    from simshuffle.congestion import folder as comparisons
-    from simshuffle.mechanisms import folder as mechanisms
-    from simshuffle.results import read
-    from simshuffle.tta import folder as joins
-    from simshuffle.validation import figure as validation_figure
-    from simshuffle.validation import folder as validations
+    from simshuffle.results import report
+    from simshuffle.results import style as plots
+    from simshuffle.studies.ablation import folder as mechanisms
+    from simshuffle.studies.congestion import folder as comparisons
+    from simshuffle.studies.filtering import folder as data_optimised
+    from simshuffle.studies.simulation.result import read
+    from simshuffle.studies.time_to_accuracy import folder as joins
+    from simshuffle.studies.training import folder as studies
+    from simshuffle.studies.validation import figure as validation_figure
+    from simshuffle.studies.validation import folder as validations
 
     if validations.holds(folder):
         stem = out if out is not None else folder / "validation"
@@ -145,7 +146,7 @@ def plot(
 
 
 def _plot_study(folder: Path, out: Path | None) -> None:
-    from simshuffle.accuracy import folder as studies
+    from simshuffle.studies.training import folder as studies
 
     result = studies.read(folder)
     if result.meta["state"] != "finished":
@@ -161,7 +162,7 @@ def _plot_study(folder: Path, out: Path | None) -> None:
 @app.command("list")
 def list_() -> None:
     """List the scenarios, studies, topologies, models and data sets that come with simshuffle."""
-    from simshuffle.library import CATALOG, read_yaml, shipped_names
+    from simshuffle.spec.library import CATALOG, read_yaml, shipped_names
 
     for folder in ("scenarios", "studies", "topologies"):
         typer.echo(f"{folder}: {', '.join(shipped_names(folder))}")
@@ -172,7 +173,7 @@ def list_() -> None:
 def _print_result(result: Result) -> None:
     from rich.console import Console
 
-    from simshuffle.summary import notes, tables
+    from simshuffle.studies.simulation.text import notes, tables
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     for table in tables(result):

@@ -12,7 +12,7 @@ import typer
 from simshuffle.cli.common import progress_bars, say
 
 if TYPE_CHECKING:
-    from simshuffle.testbed.folder import Measurement
+    from simshuffle.studies.testbed.folder import Measurement
 
 app = typer.Typer()
 
@@ -80,11 +80,11 @@ def testbed(
 ) -> None:
     """Measure exchange patterns on a network of namespaces on this machine, and simulate the same;
     needs root."""
-    from simshuffle.folders import check_place
     from simshuffle.network.files import check_target
-    from simshuffle.testbed import folder, settings
-    from simshuffle.testbed.bed import Shape
-    from simshuffle.units import Dimension
+    from simshuffle.results.folders import check_place
+    from simshuffle.spec.units import Dimension
+    from simshuffle.studies.testbed import folder, settings
+    from simshuffle.studies.testbed.bed import Shape
 
     patterns, left_out = settings.chosen(pattern or [], quick=quick)
     wanted = settings.Settings(
@@ -126,7 +126,7 @@ def testbed(
 def _print(result: Measurement) -> None:
     from rich.console import Console
 
-    from simshuffle.testbed import text
+    from simshuffle.studies.testbed import text
 
     console = Console(width=None if sys.stdout.isatty() else 110)
     for part in text.parts(result):

@@ -14,7 +14,7 @@ from simshuffle.cli.common import SetOption, say, values
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from simshuffle.accuracy.folder import Result
+    from simshuffle.studies.training.folder import Result
     from simshuffle.train.pool import Progress, Standing
 
 app = typer.Typer()
@@ -114,7 +114,7 @@ def _train_shuffling(
     force: bool,
 ) -> tuple[Result, Path]:
     """A study of shuffling strategies, trained to its end: its result and its folder."""
-    from simshuffle.accuracy import folder as folders
+    from simshuffle.studies.training import folder as folders
     from simshuffle.train import shuffling
     from simshuffle.train.study import load_study
 
@@ -141,7 +141,7 @@ def _train_shuffling(
 
 
 def _show(result: Result, folder: Path, *, json: bool) -> None:
-    from simshuffle.accuracy import folder as folders
+    from simshuffle.studies.training import folder as folders
 
     if json:
         typer.echo(folders.as_json(result.tables))

@@ -11,8 +11,8 @@ from simshuffle.cli.common import SetOption, progress_bars, say, values
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from simshuffle.tta.folder import TimeToAccuracy
-    from simshuffle.tta.join import Prepared
+    from simshuffle.studies.time_to_accuracy.folder import TimeToAccuracy
+    from simshuffle.studies.time_to_accuracy.join import Prepared
 
 app = typer.Typer()
 
@@ -100,8 +100,8 @@ def tta(
 ) -> None:
     """Join accuracy per epoch of STUDY with the simulated time per epoch of SCENARIO: what reaches
     which accuracy when."""
-    from simshuffle.scenario import load_scenario
-    from simshuffle.tta.join import prepare
+    from simshuffle.scenario.scenario import load_scenario
+    from simshuffle.studies.time_to_accuracy.join import prepare
 
     loaded = load_scenario(scenario, values(set_ or []))
     prepared = prepare(
@@ -148,9 +148,9 @@ def _trained(study: str, assigned: list[str], processes: int | None) -> Path:
 
 def _found(prepared: Prepared, folder: Path, processes: int | None, force: bool) -> TimeToAccuracy:
     """Read the result, or make it."""
-    from simshuffle.folders import check_place
-    from simshuffle.tta import folder as folders
-    from simshuffle.tta.join import carry_out
+    from simshuffle.results.folders import check_place
+    from simshuffle.studies.time_to_accuracy import folder as folders
+    from simshuffle.studies.time_to_accuracy.join import carry_out
 
     found = None if force else folders.existing(folder, prepared.meta["fingerprint"])
     if found is not None:

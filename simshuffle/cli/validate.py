@@ -52,9 +52,9 @@ def validate(
 ) -> None:
     """Predict what was measured on real machines, and print the errors: fitted and predicted rows
     apart."""
-    from simshuffle.folders import check_place
-    from simshuffle.validation import folder as folders
-    from simshuffle.validation import text, validate
+    from simshuffle.results.folders import check_place
+    from simshuffle.studies.validation import folder as folders
+    from simshuffle.studies.validation import text, validate
 
     if json and markdown:
         raise InputError(
@@ -83,7 +83,7 @@ def validate(
 def _print(results: pd.DataFrame) -> None:
     from rich.console import Console
 
-    from simshuffle.validation import text
+    from simshuffle.studies.validation import text
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     for table in text.parts(results):

@@ -17,7 +17,7 @@ from simshuffle.exchange.plan import (
     random_order,
 )
 from simshuffle.exchange.schedule import ExchangeSchedule
-from simshuffle.spec import Spec
+from simshuffle.spec.record import Spec
 
 
 class GlobalShuffle(Spec):

@@ -17,7 +17,7 @@ from simshuffle.exchange.plan import (
     shuffled_shards,
 )
 from simshuffle.exchange.schedule import ExchangeSchedule
-from simshuffle.spec import Spec
+from simshuffle.spec.record import Spec
 
 
 class LocalShuffle(Spec):

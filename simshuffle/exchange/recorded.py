@@ -15,8 +15,8 @@ from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan
 from simshuffle.exchange.recording import RecordedPlans, read_plans
 from simshuffle.exchange.schedule import paced_steps
 from simshuffle.exchange.sending import ShardHolding
-from simshuffle.rng import stream
-from simshuffle.spec import Count
+from simshuffle.spec.record import Count
+from simshuffle.spec.rng import stream
 
 Ints = NDArray[np.integer]
 

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from simshuffle.exchange.importance import RankImportance
 from simshuffle.exchange.partners import couples_within, permuted_within, sorted_pairs
 from simshuffle.exchange.plan import Places
-from simshuffle.spec import Count, Fraction, Seconds, Sourced
+from simshuffle.spec.record import Count, Fraction, Seconds, Sourced
 
 Ints = NDArray[np.integer]
 PartnerRule = Literal["random", "random_pairs", "importance_sorted"]
@@ -69,7 +69,7 @@ class ExchangeSchedule(Sourced):
         read: s a sample of the sender's main thread, beside the device's time (open, system calls).
         decode: s for a sample of mean size; None takes the data set's.
         pickle: s for a sample of mean size; None takes what the payload's bytes need (see
-            `simshuffle.host_work`).
+            `simshuffle.plan.host_work`).
         zero_buffer: s to zero the receive buffer of one sample.
         draw: s for each rank of the permutation, to draw it.
         write: s of the receiver's main thread for a sample of mean size, beside the device's time;

@@ -18,7 +18,7 @@ from simshuffle.exchange.plan import (
     shuffled_shards,
 )
 from simshuffle.exchange.schedule import ExchangeSchedule, epoch_quota, paced_steps
-from simshuffle.spec import Fraction, Spec
+from simshuffle.spec.record import Fraction, Spec
 
 
 class ShardHolding(Spec):

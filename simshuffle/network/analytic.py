@@ -10,7 +10,7 @@ import numpy as np
 
 from simshuffle.network.flows import Floats, Flows, Links, Outcome
 from simshuffle.network.order import latest_ends
-from simshuffle.spec import Spec
+from simshuffle.spec.record import Spec
 
 
 class Analytic(Spec):

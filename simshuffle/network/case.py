@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.network.batch import as_floats
 from simshuffle.network.columns import LARGEST, Columns, shown
 from simshuffle.network.files import whole_file
 from simshuffle.network.flows import Floats, Flows, Links
 from simshuffle.network.order import successors
-from simshuffle.traffic import as_floats
 
 _REQUIRED = {"": ("links", "flows"), "links": ("capacity", "latency"), "flows": ("size", "route")}
 _OPTIONAL = {"": ("name",), "links": ("name",), "flows": ("start", "after", "end")}

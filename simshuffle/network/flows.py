@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.traffic import as_floats, pad_routes
+from simshuffle.network.batch import as_floats, pad_routes
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]

@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.errors import SimulationError
 from simshuffle.network import fair, kernel, symmetry
+from simshuffle.network.batch import TransferBatch, as_floats, tasks
 from simshuffle.network.binding import binding
 from simshuffle.network.flows import Flows, Links, Outcome
-from simshuffle.spec import Fraction, Spec
-from simshuffle.traffic import TransferBatch, as_floats, tasks
+from simshuffle.spec.record import Fraction, Spec
 
 PAIR_BUCKETS = 1 << 14
 # Links kept for distinct rate limits of transfers; more are made when they are needed.

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from simshuffle.errors import SimulationError
 from simshuffle.network import fair, kernel
 from simshuffle.network.analytic import Analytic
+from simshuffle.network.batch import NO_PAIR, TransferBatch, tasks
 from simshuffle.network.flows import Ints, Links
 from simshuffle.network.fluid import Fluid, FluidNetwork
 from simshuffle.network.packet import LONGEST, TICK, Packet, PacketNetwork
-from simshuffle.traffic import NO_PAIR, TransferBatch, tasks
 
 BOUNDLESS = 1e300
 """A capacity that never binds, and is finite so that shares of it can be told."""

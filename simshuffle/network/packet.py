@@ -18,11 +18,11 @@ from pydantic import model_validator
 
 from simshuffle.errors import SimulationError
 from simshuffle.network import packet_kernel as kernel
+from simshuffle.network.batch import as_floats
 from simshuffle.network.deadlock import ChannelDependencies
 from simshuffle.network.flows import Floats, Flows, Ints, Links, Outcome
 from simshuffle.network.order import successors
-from simshuffle.spec import PositiveNBytes, Spec
-from simshuffle.traffic import as_floats
+from simshuffle.spec.record import PositiveNBytes, Spec
 
 Longs = NDArray[np.int64]
 

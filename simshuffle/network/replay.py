@@ -12,12 +12,12 @@ import numpy as np
 from pydantic import ValidationError
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.library import nearest
 from simshuffle.network.analytic import Analytic
 from simshuffle.network.case import Case
 from simshuffle.network.flows import Floats, Flows, Links, Outcome
 from simshuffle.network.fluid import Fluid
 from simshuffle.network.packet import Packet
+from simshuffle.spec.library import nearest
 
 Model = Analytic | Fluid | Packet
 

@@ -8,8 +8,8 @@ from math import inf
 
 import simpy
 
+from simshuffle.network.batch import TransferBatch
 from simshuffle.network.fluid import FluidNetwork
-from simshuffle.traffic import TransferBatch
 
 
 class NetworkClock:

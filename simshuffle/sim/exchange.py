@@ -12,13 +12,13 @@ import simpy
 from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangeSchedule
-from simshuffle.host_work import host_work
-from simshuffle.plan import EpochPlan
-from simshuffle.resources import Resources
-from simshuffle.scenario import Scenario
+from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
+from simshuffle.plan.epochs import EpochPlan
+from simshuffle.plan.host_work import host_work
+from simshuffle.plan.resources import Resources
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.barrier import Meeting, succeed_after
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.collectives import Meeting, succeed_after
-from simshuffle.traffic import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from simshuffle.plan import EpochPlan
-from simshuffle.resources import Resources
-from simshuffle.scenario import Scenario
+from simshuffle.plan.epochs import EpochPlan
+from simshuffle.plan.resources import Resources
+from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.loader import Loaders, lognormal_factor
 

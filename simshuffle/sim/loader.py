@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simshuffle.plan import Reads
-from simshuffle.resources import Resources
-from simshuffle.scenario import Scenario
+from simshuffle.network.batch import NONE, TransferBatch, chain, pad_routes, tasks
+from simshuffle.plan.epochs import Reads
+from simshuffle.plan.resources import Resources
+from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.traffic import NONE, TransferBatch, chain, pad_routes, tasks
 
 
 class Loaders:

@@ -17,15 +17,15 @@ from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.network import Links, Packet
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.hybrid import shared_network
-from simshuffle.plan import EpochPlan, cached_share, plan_epochs, sample_nbytes
-from simshuffle.resources import Resources
-from simshuffle.scenario import Scenario
+from simshuffle.plan.epochs import EpochPlan, cached_share, plan_epochs, sample_nbytes
+from simshuffle.plan.resources import Resources
+from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, phase_table
+from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.epoch import Epoch
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.staging import NOTHING, Staged, stage
-from simshuffle.sim.training import Epoch
-from simshuffle.timeline import SOURCE_COLUMNS, Timeline, phase_table
-from simshuffle.units import Dimension, readable
+from simshuffle.spec.units import Dimension, readable
 
 Progress = Callable[[float], None]
 

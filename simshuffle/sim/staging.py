@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.network import Flows, Links
+from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.network.fluid import FluidNetwork
-from simshuffle.resources import Resources
-from simshuffle.scenario import Scenario
-from simshuffle.staging import write_bandwidth
-from simshuffle.traffic import TransferBatch, tasks
+from simshuffle.plan.resources import Resources
+from simshuffle.plan.staging import write_bandwidth
+from simshuffle.scenario.scenario import Scenario
 
 Floats = NDArray[np.float64]
 

@@ -13,11 +13,11 @@ import simpy
 from numpy.typing import ArrayLike
 
 from simshuffle.network import Fluid, Links, Network
+from simshuffle.network.batch import NO_PAIR, TransferBatch, as_floats, pad_routes, tasks
 from simshuffle.network.flows import Floats
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.hybrid import shared_network
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.traffic import NO_PAIR, TransferBatch, as_floats, pad_routes, tasks
 
 AHEAD = 1e-9
 """How far, relative to the time, the network may seem to be ahead of SimPy by rounding alone."""

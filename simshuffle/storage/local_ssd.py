@@ -7,8 +7,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.curve import FrequencyByCount
-from simshuffle.spec import Bandwidth, PositiveNBytes, Seconds, Sourced
+from simshuffle.spec.interpolation import FrequencyByCount
+from simshuffle.spec.record import Bandwidth, PositiveNBytes, Seconds, Sourced
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 

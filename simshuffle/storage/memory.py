@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec import Bandwidth, NBytes, PositiveNBytes, Sourced
+from simshuffle.spec.record import Bandwidth, NBytes, PositiveNBytes, Sourced
 
 
 class Memory(Sourced):

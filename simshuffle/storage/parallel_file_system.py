@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from simshuffle.curve import BandwidthByCount
-from simshuffle.spec import Bandwidth, Few, Frequency, Seconds, Sourced, whole_as_float
+from simshuffle.spec.interpolation import BandwidthByCount
+from simshuffle.spec.record import Bandwidth, Few, Frequency, Seconds, Sourced, whole_as_float
 
 Load = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, lt=1)]
 """A share from 0 to below 1."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec import Bandwidth, Few, Seconds, Sourced
+from simshuffle.spec.record import Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import networkx as nx
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.spec import Spec
+from simshuffle.spec.record import Spec
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.topology.graph import Graph
-from simshuffle.units import Dimension, UnitError, parse_quantity
 
 # the parsers of the two formats raise many types; each means the same to the user
 _UNREADABLE = (

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
+from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simshuffle.spec import MOST_HOSTS, Bandwidth, Few, Seconds, Sourced
+from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from simshuffle.accuracy.record import RunRecord
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange import Strategy, TrainedExchange
-from simshuffle.form import validated
-from simshuffle.library import by_kind
-from simshuffle.rng import stream
-from simshuffle.spec import Count, Spec
+from simshuffle.spec.library import by_kind
+from simshuffle.spec.record import Count, Spec
+from simshuffle.spec.rng import stream
+from simshuffle.spec.validation import validated
+from simshuffle.studies.training.record import RunRecord
 from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation

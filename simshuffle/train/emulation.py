@@ -20,7 +20,7 @@ from torch import nn
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.exchange import ExchangePlan, Places, Shards, Strategy, initial_owner
-from simshuffle.rng import stream
+from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import ordinary
 from simshuffle.train.importance import inference_losses
 from simshuffle.train.iterations import epoch_samples, learning_rate, local_batches

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import initial_owner
-from simshuffle.spec import Count, Spec, whole_as_float
+from simshuffle.spec.record import Count, Spec, whole_as_float
 
 Ints = NDArray[np.integer]
 Concentration = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1e-4, le=1e6)]

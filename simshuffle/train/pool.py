@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError
-from simshuffle.folders import write_folder
+from simshuffle.results.folders import write_folder
 
 MOMENT = 0.25
 """s between two reports of progress, at most that often from one job."""

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
-from simshuffle.accuracy.record import (
+from simshuffle.exchange import ExchangePlan, Strategy
+from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.studies.training.record import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
     RunRecord,
 )
-from simshuffle.exchange import ExchangePlan, Strategy
-from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.train.emulation import EpochOutcome
 from simshuffle.train.evaluate import Score
 from simshuffle.train.importance import Floats, importance_row

@@ -8,14 +8,14 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from simshuffle.cluster import Cluster
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import Places, TrainedExchange
-from simshuffle.form import validated
-from simshuffle.library import find, read_yaml
-from simshuffle.resources import Resources
-from simshuffle.rng import stream
-from simshuffle.spec import Count, Spec
+from simshuffle.plan.resources import Resources
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.spec.library import find, read_yaml
+from simshuffle.spec.record import Count, Spec
+from simshuffle.spec.rng import stream
+from simshuffle.spec.validation import validated
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
 from simshuffle.train.partition import Partition, RandomPartition

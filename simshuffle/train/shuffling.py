@@ -11,11 +11,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from simshuffle.accuracy import folder as folders
-from simshuffle.accuracy.stored import check_run, write_run
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
-from simshuffle.results import versions
+from simshuffle.studies.simulation.result import versions
+from simshuffle.studies.training import folder as folders
+from simshuffle.studies.training.stored import check_run, write_run
 from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulate import check_run as check_training
 from simshuffle.train.emulate import train_run
@@ -40,7 +40,7 @@ class RunJob:
 
     Attributes:
         training_run: what is trained.
-        description: values of `simshuffle.accuracy.tables.DESCRIPTION_COLUMNS`.
+        description: values of `simshuffle.studies.training.tables.DESCRIPTION_COLUMNS`.
         device: that trains.
     """
 
@@ -92,7 +92,8 @@ def jobs_of(study: Study, device: str) -> dict[str, RunJob]:
 
 
 def description(run: Run, variant: str) -> dict[str, Any]:
-    """What tables say of a run: the values of `simshuffle.accuracy.tables.DESCRIPTION_COLUMNS`."""
+    """What tables say of a run: the values of
+    `simshuffle.studies.training.tables.DESCRIPTION_COLUMNS`."""
     return {
         "variant": variant,
         "batch_norm": run.training.batch_norm,
@@ -226,7 +227,7 @@ def carry_out(
 
     Args:
         jobs: of `jobs_of`.
-        folder: that `simshuffle.accuracy.folder.begin` made ready.
+        folder: that `simshuffle.studies.training.folder.begin` made ready.
         processes: as of `run_jobs`.
         progress: as of `run_jobs`.
         earlier: a folder with the run of that name, of another study, if there is one; it is

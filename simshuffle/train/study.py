@@ -19,9 +19,9 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
-from simshuffle.form import validated
-from simshuffle.library import by_kind, find, is_file, nearest, read_yaml
-from simshuffle.spec import Count, Spec
+from simshuffle.spec.library import by_kind, find, is_file, nearest, read_yaml
+from simshuffle.spec.record import Count, Spec
+from simshuffle.spec.validation import validated
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
 from simshuffle.train.partition import Partition, RandomPartition
@@ -186,7 +186,7 @@ def code_digest() -> str:
     root = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for path in (
-        root / "rng.py",
+        root / "spec" / "rng.py",
         *sorted((root / "exchange").rglob("*.py")),
         *sorted((root / "train").rglob("*.py")),
     ):
@@ -196,7 +196,7 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-_NOT_OF_A_RUN = {"study.py", "shuffling.py", "pool.py", "data_optimised", "distributed"}
+_NOT_OF_A_RUN = {"study.py", "shuffling.py", "pool.py", "filtering", "distributed"}
 REFERENCES = ("data", "model", "partition", "exchange")
 """Keys whose records may be named by their kind: ``exchange:
 importance_pair:exchange_fraction=0.1,lagging=true``."""

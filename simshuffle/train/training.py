@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from simshuffle.spec import Count, NonNegative, Spec, whole_as_float
+from simshuffle.spec.record import Count, NonNegative, Spec, whole_as_float
 
 Statistics = Literal["own", "rank0", "pooled", "recalibrated"]
 """Where evaluation gets the batch-norm statistics from:

@@ -31,7 +31,7 @@ from simshuffle.exchange import (
 )
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.exchange.schedule import epoch_quota, paced_steps
-from simshuffle.scenario import load_scenario
+from simshuffle.scenario.scenario import load_scenario
 from tests.strategies import (
     batch_sizes,
     exchanges,

@@ -29,8 +29,8 @@ from simshuffle.exchange import importance as importance_module
 from simshuffle.exchange.importance import Selection, rank_importance, selected
 from simshuffle.exchange.partners import couples, sorted_pairs
 from simshuffle.exchange.plan import shuffled_shards
-from simshuffle.form import validated
-from simshuffle.spec import Spec
+from simshuffle.spec.record import Spec
+from simshuffle.spec.validation import validated
 from tests.strategies import exchanges, importance_strategies
 
 SELECTIONS: tuple[Selection, ...] = ("importance", "sqrt_importance", "highest", "lowest", "random")

@@ -12,8 +12,8 @@ from simshuffle.errors import InputError
 from simshuffle.exchange import ImportancePair, PartialLocalShuffle, Places
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.exchange.schedule import ExchangeSchedule
-from simshuffle.resources import Resources
-from simshuffle.scenario import load_scenario
+from simshuffle.plan.resources import Resources
+from simshuffle.scenario.scenario import load_scenario
 from tests.small import small
 
 RULES = ["random", "random_pairs", "importance_sorted"]
@@ -212,7 +212,7 @@ def test_racks_of_a_fat_tree_are_what_the_topmost_switches_join() -> None:
 
 
 def test_the_simulator_keeps_partners_in_their_scope() -> None:
-    from simshuffle.plan import plan_epochs, sample_nbytes
+    from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 
     scenario = small(
         cluster__host__gpus=4,

@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.derived import exchange_nbytes, exchange_samples
 from simshuffle.exchange import initial_owner
-from simshuffle.plan import EpochPlan, cached_share, plan_epochs, sample_nbytes, staging_seconds
-from simshuffle.scenario import Scenario, load_scenario
+from simshuffle.plan.epochs import (
+    EpochPlan,
+    cached_share,
+    plan_epochs,
+    sample_nbytes,
+    staging_seconds,
+)
+from simshuffle.plan.summary import exchange_nbytes, exchange_samples
+from simshuffle.scenario.scenario import Scenario, load_scenario
 
 STRATEGIES = [
     "global_shuffle:source=pfs",

@@ -12,7 +12,7 @@ from simshuffle.errors import InputError, ScenarioError
 from simshuffle.exchange import ImportancePair, PartialLocalShuffle, Recorded
 from simshuffle.exchange.plan import initial_owner
 from simshuffle.exchange.recording import RecordedPlans, write_plans
-from simshuffle.plan import plan_epochs, sample_nbytes
+from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.sim.simulate import simulate
 from tests.small import small
 
@@ -250,7 +250,7 @@ def test_files_that_are_missing_damaged_or_changed_are_named(tmp_path: Path) -> 
 def test_the_path_of_a_scenario_file_is_taken_from_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simshuffle.scenario import load_scenario
+    from simshuffle.scenario.scenario import load_scenario
 
     replay = stored(tmp_path, record(pair()))
     text = scenario(replay).to_yaml().replace(str(tmp_path / "plans.npz"), "plans.npz")

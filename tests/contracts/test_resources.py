@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.cluster import Cluster
 from simshuffle.errors import TopologyError
-from simshuffle.resources import Resources, network_graph
-from simshuffle.scenario import load_scenario
+from simshuffle.plan.resources import Resources, network_graph
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.scenario import load_scenario
 from tests.strategies import abci, fat_tree, star, trees
 
 ABCI = load_scenario("quickstart").cluster

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.scenario import load_scenario
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.scenario.workload import SampleSize, Workload
 from simshuffle.storage import LocalSsd, Memory
-from simshuffle.workload import SampleSize, Workload
 
 QUICKSTART = load_scenario("quickstart").workload
 

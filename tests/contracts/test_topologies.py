@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from pydantic import ValidationError
 
 from simshuffle.errors import TopologyError
+from simshuffle.spec.units import Dimension, format_quantity
 from simshuffle.topology import Custom, FatTree, Topology
 from simshuffle.topology.graph import (
     Graph,
@@ -30,7 +31,6 @@ from simshuffle.topology.graph import (
     graph_problems,
 )
 from simshuffle.topology.routing import ForwardingTable
-from simshuffle.units import Dimension, format_quantity
 from tests.strategies import abci, abcis, fat_tree, fat_trees, members, star, stars, trees
 
 

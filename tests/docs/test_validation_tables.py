@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from simshuffle.library import shipped
-from simshuffle.validation import validate
-from simshuffle.validation.rows import read_rows
-from simshuffle.validation.text import cells, markdown_summary, reasons
+from simshuffle.spec.library import shipped
+from simshuffle.studies.validation import validate
+from simshuffle.studies.validation.rows import read_rows
+from simshuffle.studies.validation.text import cells, markdown_summary, reasons
 
 ROOT = Path(__file__).parent.parent.parent
 # a few seconds together; the others are simulated by `make validation`

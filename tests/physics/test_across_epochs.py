@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle import report
 from simshuffle.errors import ScenarioError
-from simshuffle.plan import plan_epochs, sample_nbytes
-from simshuffle.scenario import load_scenario
+from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.results import report
+from simshuffle.scenario.scenario import load_scenario
 from simshuffle.sim.simulate import simulate
 from tests.small import small
 

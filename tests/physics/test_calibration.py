@@ -9,18 +9,18 @@ import pytest
 from scipy import stats
 
 from simshuffle.allreduce.ring import Ring
-from simshuffle.calibrate.collectives import all_to_all, allreduce
-from simshuffle.calibrate.fit import (
+from simshuffle.studies.calibrate.collectives import all_to_all, allreduce
+from simshuffle.studies.calibrate.fit import (
     mean_interval,
     median_interval,
     relative_fit,
     saturation,
     variation,
 )
-from simshuffle.calibrate.messages import point_to_point
-from simshuffle.calibrate.storage import opens, transfers
-from simshuffle.calibrate.table import Row, as_table
-from simshuffle.calibrate.training import Network, training, uncontended
+from simshuffle.studies.calibrate.messages import point_to_point
+from simshuffle.studies.calibrate.storage import opens, transfers
+from simshuffle.studies.calibrate.table import Row, as_table
+from simshuffle.studies.calibrate.training import Network, training, uncontended
 
 SIZES = [float(1 << k) for k in range(3, 31, 3)]
 SEEDS = 400

@@ -7,10 +7,10 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simshuffle.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.network.fluid import FluidNetwork, finish_times
+from simshuffle.sim.barrier import Meeting, succeed_after
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.collectives import Meeting, succeed_after
-from simshuffle.traffic import TransferBatch, pad_routes, tasks
 
 
 def send(env, clock, at, route, size, ends, number):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simshuffle.validation.concurrent import FILES, Job, epochs_together
+from simshuffle.studies.validation.concurrent import FILES, Job, epochs_together
 
 
 def job(gpus: int, epochs: int = 1, start: float = 0.0) -> Job:

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.network import Flows, Fluid, Links, kernel
+from simshuffle.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.network.fluid import FluidNetwork, finish_times
-from simshuffle.traffic import TransferBatch, pad_routes, tasks
 from tests import reference
 
 

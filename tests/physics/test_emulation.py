@@ -23,7 +23,7 @@ from simshuffle.exchange import (
     Strategy,
     initial_owner,
 )
-from simshuffle.rng import stream
+from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Samples
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.evaluate import Evaluation, own_pairs, own_score, recalibrate, score

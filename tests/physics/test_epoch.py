@@ -10,9 +10,9 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle import report
+from simshuffle.results import report
+from simshuffle.results.timeline import EXCLUSIVE
 from simshuffle.sim.simulate import simulate
-from simshuffle.timeline import EXCLUSIVE
 from tests.small import seconds, small
 
 # s an iteration: 10 samples at the catalog's V100 times of ResNet-50
@@ -179,7 +179,7 @@ def test_a_tapered_uplink_binds():
     """16 hosts on a tree with 2:1 taper: 4 leaf switches with 2 links up for 4 hosts. All ranks of
     a leaf send to the next leaf."""
     from simshuffle.network.fluid import finish_times
-    from simshuffle.resources import Resources
+    from simshuffle.plan.resources import Resources
 
     tree = {
         "kind": "fat_tree",
@@ -209,7 +209,7 @@ def test_messages_and_gradients_share_an_hca():
     """One mechanism: a message and a ring flow that leave one host together get half of its HCA
     each."""
     from simshuffle.network.fluid import finish_times
-    from simshuffle.resources import Resources
+    from simshuffle.plan.resources import Resources
 
     scenario = small()
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle import report
+from simshuffle.results import report
 from simshuffle.sim.simulate import simulate
 from tests.small import seconds, small
 
@@ -42,7 +42,7 @@ def partial(fraction=0.2, **schedule):
 
 def moving_ranks(scenario):
     """For every step of the first epoch, which ranks send (True) or keep their sample."""
-    from simshuffle.plan import plan_epochs, sample_nbytes
+    from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 
     return next(plan_epochs(scenario, sample_nbytes(scenario))).exchange.moving
 

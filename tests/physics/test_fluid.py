@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import SimulationError
 from simshuffle.network import Flows, Fluid, Links
+from simshuffle.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.network.fluid import FluidNetwork, finish_times
-from simshuffle.traffic import TransferBatch, pad_routes, tasks
 from tests import reference
 
 GB = 1e9

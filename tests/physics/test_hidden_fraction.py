@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 import pytest
 
-from simshuffle.host_work import host_work
-from simshuffle.mechanisms import hiding
-from simshuffle.mechanisms.hiding import (
+from simshuffle.plan.host_work import host_work
+from simshuffle.studies.ablation import hiding
+from simshuffle.studies.ablation.hiding import (
     BARRIERS,
     HOST_WORK,
     READS,

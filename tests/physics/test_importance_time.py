@@ -8,8 +8,8 @@ ImageNet/utils/importance_scheduler.py; the poster's IMPT.
 import numpy as np
 import pytest
 
-from simshuffle import report
-from simshuffle.plan import plan_epochs, sample_nbytes
+from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.results import report
 from simshuffle.sim.simulate import simulate
 from tests.small import seconds, small
 

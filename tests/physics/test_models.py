@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import ScenarioError, TopologyError
 from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
+from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork, shared_network
-from simshuffle.resources import Resources
+from simshuffle.plan.resources import Resources
 from simshuffle.sim import simulate as runs
 from simshuffle.sim.simulate import simulate
 from simshuffle.sim.transfers import SharedNetwork
-from simshuffle.traffic import TransferBatch, chain, pad_routes, tasks
 from tests.small import small
 
 KINDS = ("analytic", "fluid", "packet")

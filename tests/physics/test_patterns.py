@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simshuffle.cluster import Cluster
 from simshuffle.network import Analytic, Fluid
-from simshuffle.patterns import (
+from simshuffle.plan.resources import Resources
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.studies.congestion.patterns import (
     PATTERNS,
     Fabric,
     Variant,
@@ -22,8 +24,6 @@ from simshuffle.patterns import (
     partners,
     variants,
 )
-from simshuffle.resources import Resources
-from simshuffle.scenario import load_scenario
 from tests.strategies import abci, fat_tree, star
 
 ABCI = load_scenario("quickstart").cluster

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.mechanisms.shapley import ALL, contributions, on_the_way, shapley, state, text
+from simshuffle.studies.ablation.shapley import ALL, contributions, on_the_way, shapley, state, text
 
 
 def table(of_state, label="epoch", seed=1):

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle import report
 from simshuffle.network.fluid import finish_times
-from simshuffle.plan import staging_seconds
-from simshuffle.resources import Resources
+from simshuffle.plan.epochs import staging_seconds
+from simshuffle.plan.resources import Resources
+from simshuffle.results import report
 from simshuffle.sim.simulate import simulate
 from tests.small import small
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.network.case import read_case
 from simshuffle.network.flows import Flows, Links
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.symmetry import MOST_ROUNDS, Partition, finish_times, quotient, refine
-from simshuffle.traffic import TransferBatch, tasks
 from tests import reference
 
 CASES = sorted((Path(__file__).parent.parent / "golden" / "simgrid").glob("*.json.gz"))

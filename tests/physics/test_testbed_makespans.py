@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simshuffle import testbed
 from simshuffle.errors import InputError
 from simshuffle.exchange import ExchangePlan
-from simshuffle.testbed import namespaces
-from simshuffle.testbed.bed import Bed, Shape
-from simshuffle.testbed.patterns import GLOO, PATTERNS, QUESTIONS, of_plan, partial_plan
-from simshuffle.testbed.predict import HEADERS, Overhead, finish_times, fitted, makespan
-from simshuffle.testbed.tables import verdict
+from simshuffle.studies import testbed
+from simshuffle.studies.testbed import namespaces
+from simshuffle.studies.testbed.bed import Bed, Shape
+from simshuffle.studies.testbed.patterns import GLOO, PATTERNS, QUESTIONS, of_plan, partial_plan
+from simshuffle.studies.testbed.predict import HEADERS, Overhead, finish_times, fitted, makespan
+from simshuffle.studies.testbed.tables import verdict
 
 BED = Bed(Shape())
 RATE = 5e6  # bytes/s

@@ -428,7 +428,7 @@ def test_what_is_no_network_is_refused(env, arguments, text):
 def test_it_needs_little_of_the_rest():
     code = (
         "import sys, simshuffle.sim.transfers; print({'pandas', 'matplotlib', 'networkx',"
-        " 'simshuffle.scenario', 'simshuffle.sim.simulate'} & set(sys.modules))"
+        " 'simshuffle.scenario.scenario', 'simshuffle.sim.simulate'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=60

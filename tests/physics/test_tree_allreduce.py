@@ -16,7 +16,7 @@ from simshuffle.allreduce import Nccl, Tree
 from simshuffle.allreduce.nccl import TREE_BANDWIDTH
 from simshuffle.allreduce.tree import double_tree
 from simshuffle.sim.simulate import expected_packets, simulate
-from simshuffle.validation.collectives import allreduce_seconds
+from simshuffle.studies.validation.collectives import allreduce_seconds
 from tests.small import seconds, small
 
 INTRA, INTER = 28e-6, 50e-6  # s a hop, NVLink and network, Simple protocol
@@ -181,7 +181,7 @@ def test_nvlink_carries_twice_the_bytes_inside_a_host():
 
 def test_packets_of_trees_are_counted():
     """8 hosts: 2 trees of 7 edges, half of the bytes up and down each; 10 iterations."""
-    from simshuffle.resources import Resources
+    from simshuffle.plan.resources import Resources
 
     scenario = small(**tree_of())
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))

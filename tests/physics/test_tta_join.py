@@ -14,12 +14,19 @@ from scipy import stats
 
 from simshuffle.errors import InputError
 from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
-from simshuffle.tta.claims import AtFraction, needs_less, not_below, paired, same, sentences
-from simshuffle.tta.front import pareto
-from simshuffle.tta.join import joined
-from simshuffle.tta.learned import Learned, Study
-from simshuffle.tta.scale import Scaled, Trained, scaled
-from simshuffle.tta.simulated import (
+from simshuffle.studies.time_to_accuracy.claims import (
+    AtFraction,
+    needs_less,
+    not_below,
+    paired,
+    same,
+    sentences,
+)
+from simshuffle.studies.time_to_accuracy.front import pareto
+from simshuffle.studies.time_to_accuracy.join import joined
+from simshuffle.studies.time_to_accuracy.learned import Learned, Study
+from simshuffle.studies.time_to_accuracy.scale import Scaled, Trained, scaled
+from simshuffle.studies.time_to_accuracy.simulated import (
     Setting,
     busiest_cable,
     end_of_epoch,
@@ -27,9 +34,9 @@ from simshuffle.tta.simulated import (
     mean_of,
     weights,
 )
-from simshuffle.tta.tables import SETTING_COLUMNS, SIMULATED_COLUMNS, Tables
-from simshuffle.tta.targets import clopper_pearson
-from simshuffle.tta.text import slower
+from simshuffle.studies.time_to_accuracy.tables import SETTING_COLUMNS, SIMULATED_COLUMNS, Tables
+from simshuffle.studies.time_to_accuracy.targets import clopper_pearson
+from simshuffle.studies.time_to_accuracy.text import slower
 from tests.small import small
 
 TRAINED = Trained(world_size=8, num_samples=160, local_batch_size=5)

@@ -10,24 +10,24 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from simshuffle.accuracy import folder as folders
-from simshuffle.accuracy.figures import figures
-from simshuffle.accuracy.intervals import estimate, holm
-from simshuffle.accuracy.record import (
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.exchange import ExchangeSchedule, PartialLocalShuffle, empty_plan, initial_owner
+from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
+from simshuffle.studies.training import folder as folders
+from simshuffle.studies.training.figures import figures
+from simshuffle.studies.training.intervals import estimate, holm
+from simshuffle.studies.training.record import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
     STATISTICS,
     RunRecord,
 )
-from simshuffle.accuracy.stored import check_run, read_record, read_run, write_run
-from simshuffle.accuracy.summary import summary
-from simshuffle.accuracy.tables import collect
-from simshuffle.accuracy.text import report
-from simshuffle.cli import main
-from simshuffle.errors import InputError
-from simshuffle.exchange import ExchangeSchedule, PartialLocalShuffle, empty_plan, initial_owner
-from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
+from simshuffle.studies.training.stored import check_run, read_record, read_run, write_run
+from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.tables import collect
+from simshuffle.studies.training.text import report
 
 # --------------------------------------------------------------------------------------- statistics
 

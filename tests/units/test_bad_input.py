@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from simshuffle.cli import main
 from simshuffle.errors import ScenarioError
-from simshuffle.library import shipped
-from simshuffle.scenario import load_scenario
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.spec.library import shipped
 
 REMEDY = re.compile(
     r"Did you mean|Known:|Add|Write|Use|Give|Name|Put|Set|Save|See|Check|Correct|Indent|For"
@@ -722,7 +722,7 @@ def test_a_result_folder_that_holds_something_else_is_refused_before_anything_is
     refused, monkeypatch
 ):
     monkeypatch.setattr(
-        importlib.import_module("simshuffle.experiment"),
+        importlib.import_module("simshuffle.api"),
         "run",
         lambda *_: pytest.fail("it was simulated"),
     )

@@ -11,19 +11,19 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.calibrate import calibrate
-from simshuffle.calibrate.figures import residuals_figure
-from simshuffle.calibrate.parameter import RESIDUAL_COLUMNS
-from simshuffle.calibrate.readers import READERS, read_files, recognise
-from simshuffle.calibrate.table import COLUMNS
-from simshuffle.calibration import read_fragment
+from simshuffle.api import run
 from simshuffle.cli import main
-from simshuffle.derived import extrapolated
 from simshuffle.errors import InputError
-from simshuffle.experiment import run
-from simshuffle.plots import COLUMN_INCHES
-from simshuffle.scenario import load_scenario
-from simshuffle.summary import notes
+from simshuffle.plan.summary import extrapolated
+from simshuffle.results.style import COLUMN_INCHES
+from simshuffle.scenario.calibrated import read_fragment
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.studies.calibrate import calibrate
+from simshuffle.studies.calibrate.figures import residuals_figure
+from simshuffle.studies.calibrate.parameter import RESIDUAL_COLUMNS
+from simshuffle.studies.calibrate.readers import READERS, read_files, recognise
+from simshuffle.studies.calibrate.table import COLUMNS
+from simshuffle.studies.simulation.text import notes
 
 DATA = Path(__file__).parent.parent / "data" / "calibrate"
 KINDS = {
@@ -745,7 +745,7 @@ def test_an_interruption_leaves_the_old_folder(error, here, monkeypatch):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("simshuffle.calibrate.result.residuals_figure", fail)
+    monkeypatch.setattr("simshuffle.studies.calibrate.result.residuals_figure", fail)
     status = main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
     assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
     assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before

@@ -16,9 +16,9 @@ import yaml
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.library import shipped_names
-from simshuffle.scenario import load_scenario
-from simshuffle.units import Dimension, parse_quantity
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.spec.library import shipped_names
+from simshuffle.spec.units import Dimension, parse_quantity
 
 FILES = {
     "scenario.yaml",
@@ -81,7 +81,7 @@ def result(finished, tmp_path, monkeypatch):
 @pytest.fixture
 def simulating_is_a_failure(monkeypatch):
     # by the name of the module: the package has a function of that name
-    module = importlib.import_module("simshuffle.experiment")
+    module = importlib.import_module("simshuffle.api")
     monkeypatch.setattr(module, "run", lambda *_: pytest.fail("it was simulated"))
     monkeypatch.setattr(module, "simulate", lambda *_: pytest.fail("it was simulated"))
 
@@ -317,7 +317,7 @@ def test_a_second_run_reuses_the_result(result, capsys, simulating_is_a_failure)
 
 
 def test_a_result_of_other_code_is_not_reused(result, capsys, monkeypatch, simulating_is_a_failure):
-    monkeypatch.setattr("simshuffle.results.code_digest", lambda: "other code")
+    monkeypatch.setattr("simshuffle.studies.simulation.result.code_digest", lambda: "other code")
     assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
     assert "holds another result" in capsys.readouterr().err
 
@@ -446,9 +446,9 @@ def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_pa
     [
         "simshuffle",
         "simshuffle.cli",
-        "simshuffle.results",
-        "simshuffle.experiment",
-        "simshuffle.plots",
+        "simshuffle.studies.simulation.result",
+        "simshuffle.api",
+        "simshuffle.results.style",
     ],
 )
 def test_the_public_names_are_the_same_whatever_was_imported_first(first, tmp_path):

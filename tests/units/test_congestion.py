@@ -11,15 +11,21 @@ import pytest
 from matplotlib.colors import to_hex
 
 from simshuffle.cli import main
-from simshuffle.congestion import figures, folder, request, text
-from simshuffle.congestion.ablation import CORNERS, SWITCHES, ablation
-from simshuffle.congestion.compare import Settings, compare
-from simshuffle.congestion.samples import samples
-from simshuffle.congestion.tables import COLUMNS, HOTTEST_COLUMNS, hottest, utilisation
-from simshuffle.congestion.verdict import PRACTICE, QUESTIONS, compared, comparisons, verdicts
 from simshuffle.errors import InputError, ScenarioError
-from simshuffle.patterns import PATTERNS, Variant, variants
-from simshuffle.scenario import load_scenario
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.studies.congestion import figures, folder, request, text
+from simshuffle.studies.congestion.ablation import CORNERS, SWITCHES, ablation
+from simshuffle.studies.congestion.compare import Settings, compare
+from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
+from simshuffle.studies.congestion.samples import samples
+from simshuffle.studies.congestion.tables import COLUMNS, HOTTEST_COLUMNS, hottest, utilisation
+from simshuffle.studies.congestion.verdict import (
+    PRACTICE,
+    QUESTIONS,
+    compared,
+    comparisons,
+    verdicts,
+)
 from tests.small import small
 
 VALUES = {
@@ -372,14 +378,14 @@ def test_the_same_arguments_give_the_same_tables_and_another_seed_others():
 
 
 def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
-    module = importlib.import_module("simshuffle.congestion.compare")
+    module = importlib.import_module("simshuffle.studies.congestion.compare")
     made = []
     monkeypatch.setattr(
         module,
         "exchange",
         lambda variant, *rest: (made.append(variant), exchange(variant, *rest))[1],
     )
-    exchange = importlib.import_module("simshuffle.patterns").exchange
+    exchange = importlib.import_module("simshuffle.studies.congestion.patterns").exchange
     # one sample an iteration: batches of one iteration are batches of one sample
     alike = small(workload__exchange=EXCHANGE)
     found = compare(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.curve import BandwidthByCount, BandwidthBySize, Curve, FrequencyByCount
-from simshuffle.scenario import load_scenario
-from simshuffle.spec import Spec
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.spec.interpolation import BandwidthByCount, BandwidthBySize, Curve, FrequencyByCount
+from simshuffle.spec.record import Spec
 
 
 class Record(Spec):

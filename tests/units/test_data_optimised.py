@@ -12,43 +12,43 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from simshuffle.accuracy import data_optimised_folder as folders
-from simshuffle.accuracy.data_optimised_figures import figures
-from simshuffle.accuracy.data_optimised_stored import check_extraction, write_extraction
-from simshuffle.accuracy.data_optimised_tables import (
+from simshuffle.cli import app
+from simshuffle.errors import InputError, SimulationError
+from simshuffle.results.style import save
+from simshuffle.studies.filtering import folder as folders
+from simshuffle.studies.filtering.figures import figures
+from simshuffle.studies.filtering.stored import check_extraction, write_extraction
+from simshuffle.studies.filtering.tables import (
     COLUMNS,
     RUN_COLUMNS,
     SUMMARY_COLUMNS,
     best_rates,
     summary,
 )
-from simshuffle.accuracy.data_optimised_text import report
-from simshuffle.cli import app
-from simshuffle.errors import InputError, SimulationError
-from simshuffle.plots import save
+from simshuffle.studies.filtering.text import report
 from simshuffle.train.data import Digits
-from simshuffle.train.data_optimised import (
+from simshuffle.train.emulate import initial_model
+from simshuffle.train.filtering import (
     DataOptimisedStudy,
     Extractor,
     Projection,
     load_study,
     run_study,
 )
-from simshuffle.train.data_optimised.extraction import (
+from simshuffle.train.filtering.extraction import (
     ExtractionJob,
     ordinary_run,
     outputs,
     project,
     trained,
 )
-from simshuffle.train.data_optimised.filtering import noise, random_filter
-from simshuffle.train.data_optimised.pipeline import (
+from simshuffle.train.filtering.filtering import noise, random_filter
+from simshuffle.train.filtering.pipeline import (
     check_study,
     count_jobs,
     extraction_jobs,
     retraining_jobs,
 )
-from simshuffle.train.emulate import initial_model
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parent.parent.parent

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from simshuffle.scenario import load_scenario
+from simshuffle.scenario.scenario import load_scenario
 
 VALUES = {
     "cluster": "small-fat-tree",

@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 from pyarrow.parquet import ParquetWriter
 
-from simshuffle import plots
 from simshuffle.cli import main
+from simshuffle.results import style as plots
 
 ARGUMENTS = [
     "quickstart",
@@ -98,7 +98,7 @@ def test_ctrl_c_while_simulating_ends_with_130_and_leaves_nothing(out, tmp_path)
 def test_an_interrupt_before_writing_leaves_nothing(where, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        importlib.import_module("simshuffle.experiment"), where, raising(KeyboardInterrupt())
+        importlib.import_module("simshuffle.api"), where, raising(KeyboardInterrupt())
     )
     assert main(["run", *ARGUMENTS, "--out", "mine"]) == 130
     assert "Traceback" not in capsys.readouterr().err

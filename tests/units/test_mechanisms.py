@@ -11,10 +11,10 @@ import pytest
 from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.mechanisms import ablate, folder, hiding, text
-from simshuffle.mechanisms.pool import outcomes
-from simshuffle.mechanisms.shapley import ALL, contributions
-from simshuffle.mechanisms.switches import differences, flat
+from simshuffle.studies.ablation import ablate, folder, hiding, text
+from simshuffle.studies.ablation.pool import outcomes
+from simshuffle.studies.ablation.shapley import ALL, contributions
+from simshuffle.studies.ablation.switches import differences, flat
 from tests.small import small
 
 TINY = {
@@ -307,7 +307,7 @@ def test_an_interrupt_leaves_nothing(module, verb, here, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(
-        importlib.import_module(f"simshuffle.mechanisms.{module}"), "outcomes", interrupted
+        importlib.import_module(f"simshuffle.studies.ablation.{module}"), "outcomes", interrupted
     )
     assert main([verb, "quickstart", *SET]) == 130
     assert "nothing was written" in capsys.readouterr().err

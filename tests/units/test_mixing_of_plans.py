@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simshuffle.accuracy.mixing import effective_samples, mates_kept
 from simshuffle.exchange import ExchangePlan, PartialLocalShuffle, empty_plan, initial_owner
 from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.studies.training.mixing import effective_samples, mates_kept
 
 OWNER = np.array([0, 0, 0, 1, 1, 1])
 

@@ -12,13 +12,13 @@ import yaml
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.policies import POLICIES, Study, compare, load, predicted
-from simshuffle.policies.figures import policies_figure
-from simshuffle.policies.folder import COLUMNS, comparison, existing, fingerprint
-from simshuffle.policies.sources import SOURCES
-from simshuffle.policies.study import names
-from simshuffle.results import code_digest
-from simshuffle.scenario import load_scenario
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.studies.policies import POLICIES, Study, compare, load, predicted
+from simshuffle.studies.policies.figures import policies_figure
+from simshuffle.studies.policies.folder import COLUMNS, comparison, existing, fingerprint
+from simshuffle.studies.policies.sources import SOURCES
+from simshuffle.studies.policies.study import names
+from simshuffle.studies.simulation.result import code_digest
 
 ROOT = Path(__file__).parent.parent.parent
 FAST = [

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from simshuffle.plots import breakdown_figure
+from simshuffle.results.style import breakdown_figure
 
 
 def labels_of(*runs):

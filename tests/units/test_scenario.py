@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simshuffle.api import all_runs
 from simshuffle.errors import InputError, ScenarioError
 from simshuffle.exchange import ExchangeSchedule, GlobalShuffle, LocalShuffle, PartialLocalShuffle
-from simshuffle.experiment import all_runs
-from simshuffle.library import CATALOG, catalog_entry, read_yaml, shipped, shipped_names
-from simshuffle.scenario import load_scenario, load_scenarios
+from simshuffle.scenario.scenario import load_scenario, load_scenarios
+from simshuffle.spec.library import CATALOG, catalog_entry, read_yaml, shipped, shipped_names
 
 SCENARIOS = shipped_names("scenarios")
 TOPOLOGIES = shipped_names("topologies")

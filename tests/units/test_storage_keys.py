@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from simshuffle import run
-from simshuffle.derived import derived
 from simshuffle.errors import InputError
-from simshuffle.report import EPOCH_COLUMNS
-from simshuffle.scenario import Scenario, load_scenario
+from simshuffle.plan.summary import derived
+from simshuffle.results.report import EPOCH_COLUMNS
+from simshuffle.scenario.scenario import Scenario, load_scenario
 from tests.small import small
 
 PFS = "cluster.parallel_file_system"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from simshuffle.accuracy.tables import DESCRIPTION_COLUMNS, STRATEGIES
 from simshuffle.errors import InputError
-from simshuffle.library import shipped_names
+from simshuffle.spec.library import shipped_names
+from simshuffle.studies.training.tables import DESCRIPTION_COLUMNS, STRATEGIES
 from simshuffle.train import shuffling
 from simshuffle.train.study import fingerprint, load_study
 

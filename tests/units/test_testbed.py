@@ -14,15 +14,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle import testbed
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleError
-from simshuffle.testbed import commands, figures, folder, hosts, namespaces, settings, tables, text
-from simshuffle.testbed.bed import Bed, Shape, checked
-from simshuffle.testbed.hosts import Measured
-from simshuffle.testbed.measure import Run, held_up
-from simshuffle.testbed.patterns import FIT, GLOO, PATTERNS, QUESTIONS
-from simshuffle.testbed.predict import Overhead, finish_times
+from simshuffle.studies import testbed
+from simshuffle.studies.testbed import (
+    commands,
+    figures,
+    folder,
+    hosts,
+    namespaces,
+    settings,
+    tables,
+    text,
+)
+from simshuffle.studies.testbed.bed import Bed, Shape, checked
+from simshuffle.studies.testbed.hosts import Measured
+from simshuffle.studies.testbed.measure import Run, held_up
+from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUESTIONS
+from simshuffle.studies.testbed.predict import Overhead, finish_times
 
 BED = Bed(Shape())
 WIDER = Bed(Shape(leaves=4, hosts_per_leaf=4, spines=2))

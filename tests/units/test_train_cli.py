@@ -16,11 +16,11 @@ import psutil
 import pytest
 import yaml
 
-from simshuffle.accuracy import folder as folders
-from simshuffle.accuracy.record import STATISTICS
-from simshuffle.accuracy.stored import check_run
 from simshuffle.cli import main
 from simshuffle.exchange.recording import read_plans
+from simshuffle.studies.training import folder as folders
+from simshuffle.studies.training.record import STATISTICS
+from simshuffle.studies.training.stored import check_run
 from simshuffle.train import shuffling
 from simshuffle.train.pool import Outcome
 

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from simshuffle.accuracy.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
 from simshuffle.errors import InputError
 from simshuffle.exchange import (
     GlobalShuffle,
@@ -23,7 +22,8 @@ from simshuffle.exchange import (
     LocalShuffle,
     PartialLocalShuffle,
 )
-from simshuffle.library import by_kind
+from simshuffle.spec.library import by_kind
+from simshuffle.studies.training.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
 from simshuffle.train import Diverged, Emulation, Run, Training, check_run, emulate, train_run
 from simshuffle.train.data import Digits
 from simshuffle.train.data.base import Samples, TrainingSet

@@ -10,24 +10,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.accuracy import folder as studies
-from simshuffle.accuracy.record import (
-    EPOCH_COLUMNS,
-    IMPORTANCE_COLUMNS,
-    ITERATION_COLUMNS,
-    RunRecord,
-)
-from simshuffle.accuracy.stored import write_run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.exchange import GlobalShuffle, ImportancePair, LocalShuffle, PartialLocalShuffle
 from simshuffle.exchange.plan import initial_owner
 from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.scenario import Scenario
+from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
-from simshuffle.tta import time_to_accuracy
-from simshuffle.tta.folder import read
-from simshuffle.tta.join import prepare
+from simshuffle.studies.time_to_accuracy import time_to_accuracy
+from simshuffle.studies.time_to_accuracy.folder import read
+from simshuffle.studies.time_to_accuracy.join import prepare
+from simshuffle.studies.training import folder as studies
+from simshuffle.studies.training.record import (
+    EPOCH_COLUMNS,
+    IMPORTANCE_COLUMNS,
+    ITERATION_COLUMNS,
+    RunRecord,
+)
+from simshuffle.studies.training.stored import write_run
 from tests.small import small
 
 RANKS, SAMPLES, BATCH, EPOCHS = 8, 160, 5, 3
@@ -414,7 +414,7 @@ def test_interrupted_nothing_is_left(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simshuffle.tta.simulated.simulate", stop)
+    monkeypatch.setattr("simshuffle.studies.time_to_accuracy.simulated.simulate", stop)
     command = [
         "tta",
         str(made),

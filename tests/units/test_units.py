@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from simshuffle.units import Dimension, UnitError, format_quantity, parse_quantity, readable
+from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, readable
 
 B, S, BW, F = Dimension.NBYTES, Dimension.SECONDS, Dimension.BANDWIDTH, Dimension.FREQUENCY
 

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.library import shipped
-from simshuffle.validation import validate
-from simshuffle.validation.figure import figure
-from simshuffle.validation.folder import read, save
-from simshuffle.validation.predict import variants
-from simshuffle.validation.rows import COLUMNS, Row, assignments, ends, read_rows
-from simshuffle.validation.runs import Times
-from simshuffle.validation.table import summary, table
-from simshuffle.validation.text import as_json, markdown, parts, span, value
+from simshuffle.spec.library import shipped
+from simshuffle.studies.validation import validate
+from simshuffle.studies.validation.figure import figure
+from simshuffle.studies.validation.folder import read, save
+from simshuffle.studies.validation.predict import variants
+from simshuffle.studies.validation.rows import COLUMNS, Row, assignments, ends, read_rows
+from simshuffle.studies.validation.runs import Times
+from simshuffle.studies.validation.table import summary, table
+from simshuffle.studies.validation.text import as_json, markdown, parts, span, value
 
 ROOT = Path(__file__).parent.parent.parent
 GOOD = {

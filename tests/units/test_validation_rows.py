@@ -7,10 +7,10 @@ import re
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.library import shipped
-from simshuffle.validation import collectives, reads
-from simshuffle.validation.rows import assignments, ends, read_rows
-from simshuffle.validation.runs import load
+from simshuffle.spec.library import shipped
+from simshuffle.studies.validation import collectives, reads
+from simshuffle.studies.validation.rows import assignments, ends, read_rows
+from simshuffle.studies.validation.runs import load
 
 SETS = ("collectives", "cosmoflow", "deepcam", "resnet50", "slides", "storage")
 PSEUDO = {"allreduce": {"nbytes"}, "read": {"clients", "tasks", "file_size"}}

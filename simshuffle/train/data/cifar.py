@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.rng import stream
-from simshuffle.spec import Count, Spec
+from simshuffle.spec.record import Count, Spec
+from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Samples, TrainingSet
 from simshuffle.train.data.preparing import channel_statistics, split
 

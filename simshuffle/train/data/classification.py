@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from sklearn.datasets import make_classification
 
-from simshuffle.rng import stream
-from simshuffle.spec import Count, Fraction, NonNegative, Spec
+from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
+from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Samples, TrainingSet
 from simshuffle.train.data.preparing import check_memory, standardised, with_wrong_labels
 from simshuffle.train.data.procedural import MOST_NBYTES

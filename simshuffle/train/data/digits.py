@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 from sklearn.datasets import load_digits
 
-from simshuffle.rng import stream
-from simshuffle.spec import Fraction, Spec, whole_as_float
+from simshuffle.spec.record import Fraction, Spec, whole_as_float
+from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Samples, TrainingSet
 from simshuffle.train.data.preparing import split, standardised, with_wrong_labels
 

@@ -13,8 +13,8 @@ from PIL import Image, ImageOps
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.rng import stream
-from simshuffle.spec import PositiveNBytes, Spec
+from simshuffle.spec.record import PositiveNBytes, Spec
+from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Samples, TrainingSet
 from simshuffle.train.data.digits import TestShare
 from simshuffle.train.data.preparing import channel_statistics, check_memory, split

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simshuffle.rng import stream
-from simshuffle.spec import Count, Fraction, NonNegative, Spec
+from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
+from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Samples, TrainingSet
 from simshuffle.train.data.preparing import balanced_labels, check_memory, with_wrong_labels
 

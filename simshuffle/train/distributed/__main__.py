@@ -16,10 +16,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from simshuffle.accuracy import folder as folders
-from simshuffle.accuracy.stored import write_run
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.library import read_value
+from simshuffle.spec.library import read_value
+from simshuffle.studies.training import folder as folders
+from simshuffle.studies.training.stored import write_run
 from simshuffle.train.distributed.group import Ranks, alike, collectively, leave
 from simshuffle.train.distributed.training import train_distributed
 from simshuffle.train.distributed.transport import TRANSPORTS

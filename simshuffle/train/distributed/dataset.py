@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset
 
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.form import validated
-from simshuffle.library import by_kind
-from simshuffle.rng import stream
-from simshuffle.spec import Spec
+from simshuffle.spec.library import by_kind
+from simshuffle.spec.record import Spec
+from simshuffle.spec.rng import stream
+from simshuffle.spec.validation import validated
 from simshuffle.train.distributed.codec import decode, encode
 from simshuffle.train.distributed.group import Ranks, collectively
 from simshuffle.train.distributed.store import FolderStore, MemoryStore, Store

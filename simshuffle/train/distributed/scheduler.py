@@ -20,10 +20,10 @@ from simshuffle.exchange import (
     Strategy,
     TrainedExchange,
 )
-from simshuffle.form import validated
-from simshuffle.library import by_kind
-from simshuffle.rng import stream
-from simshuffle.spec import Spec
+from simshuffle.spec.library import by_kind
+from simshuffle.spec.record import Spec
+from simshuffle.spec.rng import stream
+from simshuffle.spec.validation import validated
 from simshuffle.train.distributed.carrying import EpochExchange
 from simshuffle.train.distributed.checking import check_shards
 from simshuffle.train.distributed.dataset import Manifest, ShardDataset

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from simshuffle.accuracy.record import RunRecord
 from simshuffle.errors import InputError, Problem
-from simshuffle.timeline import phase_rows, phase_table
+from simshuffle.results.timeline import phase_rows, phase_table
+from simshuffle.studies.training.record import RunRecord
 from simshuffle.train.data import Samples, TrainingSet
 from simshuffle.train.distributed.dataset import ShardDataset
 from simshuffle.train.distributed.network import data_parallel, with_batch_norm
@@ -40,7 +40,7 @@ Watcher = Callable[["RankTraining", int], None]
 _TIMES = ("forward", "backward", "update", "exchange")
 _PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
 """What an iteration goes through, as the simulator's timeline names it
-(`simshuffle.timeline.PHASES`)."""
+(`simshuffle.results.timeline.PHASES`)."""
 _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4, 6)}
 """Which of them make up each time of the iterations table."""
 
@@ -50,8 +50,8 @@ class MeasuredRun(RunRecord):
     """The record of a run on real ranks, and
 
     Attributes:
-        timeline: columns `simshuffle.timeline.PHASE_COLUMNS`, as a simulation has them: what each
-            rank did when, in s since all began. Waiting for the others' gradients is in
+        timeline: columns `simshuffle.results.timeline.PHASE_COLUMNS`, as a simulation has them:
+            what each rank did when, in s since all began. Waiting for the others' gradients is in
             ``allreduce``, and for their samples in ``exchange``; bytes are 0.
     """
 

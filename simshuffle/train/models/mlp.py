@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from simshuffle.spec import Few, Spec
+from simshuffle.spec.record import Few, Spec
 
 
 class Mlp(Spec):

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 from torch import nn
 
-from simshuffle.spec import Spec
+from simshuffle.spec.record import Spec
 from simshuffle.train.models.base import image_shape
 
 WIDTHS = (16, 32, 64)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from simshuffle.spec import Few, Spec
+from simshuffle.spec.record import Few, Spec
 from simshuffle.train.models.base import image_shape
 
 

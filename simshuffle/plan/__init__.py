@@ -1,0 +1,1 @@
+"""What every epoch will do, as arrays: no clock, no network."""

@@ -1,0 +1,209 @@
+"""What every epoch will do, before any clock runs: which samples each rank reads and sends, and how
+many bytes that is. Pure numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.exchange import ExchangePlan, Shards, empty_plan
+from simshuffle.plan.page_cache import Batches, Hits, PageCaches, all_hits
+from simshuffle.plan.resources import Resources
+from simshuffle.plan.staging import staging_bound
+from simshuffle.scenario.scenario import Scenario
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """One pass of all ranks over their samples, batch by batch.
+
+    Attributes:
+        samples: (iterations, M) samples of each batch.
+        nbytes: (iterations, M) bytes of each batch in storage.
+        hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache,
+            or staged there.
+    """
+
+    samples: NDArray[np.int64]
+    nbytes: Floats
+    hit_samples: NDArray[np.int64]
+    hit_nbytes: Floats
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The traffic of one epoch.
+
+    Attributes:
+        epoch: from 1.
+        shards: who trains on what.
+        exchange: which samples move.
+        training: what is read to train on.
+        inference: what is read before that to measure importance; None if it is not measured.
+        hit_sent: (steps, M) whether the sample that a rank sends is in memory when it is sent.
+    """
+
+    epoch: int
+    shards: Shards
+    exchange: ExchangePlan
+    training: Reads
+    inference: Reads | None
+    hit_sent: NDArray[np.bool_]
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the epoch."""
+        return len(self.training.samples)
+
+
+def sample_nbytes(scenario: Scenario) -> Floats:
+    """Size of every sample in storage: (N,) bytes, drawn once for all epochs."""
+    dataset = scenario.workload.dataset
+    return dataset.sample_size.draw(scenario.rng("sample_size"), dataset.num_samples)
+
+
+def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
+    """The plans of epochs 1, 2, ... in order; ``nbytes`` is (N,), from `sample_nbytes`."""
+    workload, world_size = scenario.workload, scenario.world_size
+    strategy = workload.exchange
+    owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
+    host_of = np.arange(world_size) // scenario.cluster.host.gpus
+    caches = PageCaches(
+        scenario.cluster.memory.page_cache, nbytes, host_of, strategy.kind == "global_shuffle"
+    )
+    near = strategy.carried_out is not None and strategy.carried_out.partner_scope != "all"
+    places = (
+        Resources(scenario.cluster, world_size, scenario.rng("placement")).places if near else None
+    )
+    for epoch in range(1, scenario.epochs + 1):
+        shards = strategy.shards(owner, world_size, scenario.rng("shuffle", epoch))
+        exchange = strategy.plan(
+            shards,
+            batch_size=workload.local_batch_size,
+            iterations=workload.iterations(world_size, epoch),
+            epoch=epoch,
+            importance=drawn_importance(scenario, epoch) if strategy.needs_importance else None,
+            rng=scenario.rng("exchange", epoch),
+            places=places,
+        )
+        inference = (
+            _inference(scenario, owner, nbytes, caches) if strategy.measures_importance else None
+        )
+        training, sent = _training(scenario, epoch, shards, exchange, nbytes, caches)
+        yield EpochPlan(epoch, shards, exchange, training, inference, sent)
+        owner = exchange.apply(owner)
+
+
+def drawn_importance(scenario: Scenario, epoch: int) -> Floats:
+    """Importance of every sample in place of a real one: (N,), exponentially distributed, anew in
+    each epoch.
+
+    It decides who is paired with whom and which samples go, not how many: times depend on it only
+    through the sizes of the samples.
+    """
+    return scenario.rng("importance", epoch).exponential(size=scenario.workload.dataset.num_samples)
+
+
+def _inference(
+    scenario: Scenario, owner: NDArray[np.integer], nbytes: Floats, caches: PageCaches
+) -> Reads:
+    """A pass over all shards in the order in which samples are numbered."""
+    batch_size, world_size = scenario.workload.local_batch_size, scenario.world_size
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
+    shards = Shards(np.argsort(owner, kind="stable").astype(np.int32), start)
+    samples, sizes = _batches(shards, nbytes, batch_size, -(-int(shards.sizes.max()) // batch_size))
+    batches, nothing = Batches(samples, sizes, batch_size), empty_plan(world_size)
+    hits = (
+        all_hits(batches, nothing)
+        if scenario.workload.source == "memory"
+        else caches.epoch(shards, nothing, batches)
+    )
+    return Reads(samples, sizes, hits.samples, hits.nbytes)
+
+
+def _training(
+    scenario: Scenario,
+    epoch: int,
+    shards: Shards,
+    exchange: ExchangePlan,
+    nbytes: Floats,
+    caches: PageCaches,
+) -> tuple[Reads, NDArray[np.bool_]]:
+    """The reads of training, and which of the samples that are sent are in memory then."""
+    workload, world_size = scenario.workload, scenario.world_size
+    iterations = workload.iterations(world_size, epoch)
+    # then the samples left out are the next epoch's first: they count as read in this one
+    carried = workload.last_batch == "carry"
+    samples, sizes = _batches(
+        shards,
+        nbytes,
+        workload.local_batch_size,
+        workload.iterations(world_size) if carried else iterations,
+    )
+    batches = Batches(samples, sizes, workload.local_batch_size)
+    hits = (
+        all_hits(batches, exchange)
+        if workload.source == "memory"
+        else caches.epoch(shards, exchange, batches)
+    )
+    if carried:
+        samples, sizes, hits = _filled_up(
+            samples[:iterations], sizes[:iterations], hits, workload.local_batch_size
+        )
+    return Reads(samples, sizes, hits.samples, hits.nbytes), hits.sent
+
+
+def _batches(
+    shards: Shards, nbytes: Floats, batch_size: int, iterations: int
+) -> tuple[NDArray[np.int64], Floats]:
+    """Samples and bytes of every batch, (iterations, M) each."""
+    total = np.zeros(len(nbytes) + 1)
+    np.cumsum(nbytes[shards.order], out=total[1:])
+    edges = shards.start[:-1][None, :] + np.arange(iterations + 1)[:, None] * batch_size
+    edges = np.minimum(edges, shards.start[1:][None, :])
+    return np.diff(edges, axis=0), np.diff(total[edges], axis=0)
+
+
+def _filled_up(
+    samples: NDArray[np.int64], nbytes: Floats, hits: Hits, batch_size: int
+) -> tuple[NDArray[np.int64], Floats, Hits]:
+    """The same with a whole last batch: what it takes from the next epoch is like what it has, in
+    size and in memory."""
+    factor = np.where(samples > 0, batch_size / np.maximum(samples, 1), 0.0)
+    iterations = len(samples)
+    hit = np.minimum(np.rint(hits.samples[:iterations] * factor).astype(np.int64), batch_size)
+    return (
+        np.full_like(samples, batch_size),
+        nbytes * factor,
+        Hits(hit, hits.nbytes[:iterations] * factor, hits.sent),
+    )
+
+
+def cached_share(scenario: Scenario, epoch: int) -> float:
+    """Expected share of an epoch's reads that are in memory, for estimates before a run: its plans
+    count sample by sample.
+
+    0 in the first epoch, which is cold. A shard is read again and again (`Memory.repeat_hits`).
+    Under global shuffle a host reads a new random 1/H of the set every epoch
+    (`Memory.redrawn_hits`).
+    """
+    memory, workload = scenario.cluster.memory, scenario.workload
+    if workload.source == "memory":
+        return 1.0
+    if epoch == 1:
+        return 0.0
+    if workload.exchange.kind == "global_shuffle":
+        return memory.redrawn_hits(workload.dataset.nbytes, 1.0 / scenario.hosts, epoch - 1)
+    ranks = min(scenario.world_size, scenario.cluster.host.gpus)
+    return memory.repeat_hits(ranks / scenario.world_size * workload.dataset.nbytes)
+
+
+def staging_seconds(scenario: Scenario) -> float:
+    """Least time (s) of the staging before the first epoch; see
+    `simshuffle.plan.staging.staging_bound`."""
+    return staging_bound(scenario.cluster, scenario.workload, scenario.world_size)

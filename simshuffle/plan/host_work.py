@@ -1,0 +1,61 @@
+"""What an exchange costs the hosts of its sender and receiver, for a sample of mean size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from simshuffle.exchange import ExchangeSchedule
+from simshuffle.scenario.workload import Dataset
+
+# Bytes over seconds of pickling, measured on one core of an AMD EPYC as benchmarks/sample_costs.py
+# does.
+IMAGE = 562_642 / 410e-6
+"""Bytes/s of a decoded Pillow image, which is taken apart first. A bare array of 4 to 64 MB has
+2.3e9."""
+SMALL, LARGE = 11e9, 2.3e9
+"""Bytes/s of a file's bytes, below and from `MAPPED` on: 104 kB took 7 to 9 us, 60 MB 26 to 34 ms,
+1 MiB 50 us to 0.4 ms."""
+MAPPED = 128 * 1024
+"""Bytes from which on an allocation may get fresh pages, which are zeroed at their first use
+(M_MMAP_THRESHOLD of glibc, mallopt(3))."""
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """Seconds of the training loop's thread for a sample of mean size; see `ExchangeSchedule` for
+    each. ``draw`` is for each rank."""
+
+    read: float
+    zero_buffer: float
+    decode: float
+    pickle: float
+    draw: float
+    write: float
+    remove: float
+
+
+def host_work(schedule: ExchangeSchedule, dataset: Dataset) -> HostWork:
+    """What the schedule says, and where it leaves that open what follows from the data set and the
+    payload."""
+    decoded = schedule.payload == "decoded"
+    size = dataset.decoded_size.mean if decoded else dataset.sample_size.mean
+    return HostWork(
+        read=schedule.read,
+        zero_buffer=schedule.zero_buffer,
+        decode=(dataset.decode if schedule.decode is None else schedule.decode) if decoded else 0.0,
+        pickle=pickling_seconds(schedule.payload, size)
+        if schedule.pickle is None
+        else schedule.pickle,
+        draw=schedule.draw,
+        write=(dataset.encode if decoded else 0.0) if schedule.write is None else schedule.write,
+        remove=schedule.remove,
+    )
+
+
+def pickling_seconds(payload: Literal["decoded", "encoded"], nbytes: float) -> float:
+    """Seconds to pickle a sample that is ``nbytes`` long as it is sent: an image, or the bytes of a
+    file."""
+    if payload == "decoded":
+        return nbytes / IMAGE
+    return nbytes / (SMALL if nbytes < MAPPED else LARGE)

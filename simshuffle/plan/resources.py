@@ -1,0 +1,271 @@
+"""Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink,
+memory, SSDs, cores, the PFS.
+
+A link's unit is what flows through it: bytes for cables, slots, memory and the PFS; seconds of
+device time for an SSD (so that reads and writes share it at their own speeds); core-seconds for
+cores; operations for the opening of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.errors import Problem, TopologyError
+from simshuffle.exchange import Places
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.topology.graph import Graph, attach_storage, graph_problems, switch_depths
+from simshuffle.topology.routing import ForwardingTable
+
+Ints = NDArray[np.int32]
+PFS = "pfs"
+
+
+@dataclass(frozen=True)
+class LinkTable:
+    """Names and capacities of all links of a run.
+
+    Attributes:
+        names: (links,) unique names.
+        tiers: (links,) kind of link: 'leaf>fbb', 'ssd', ...
+        units: (links,) 'B', or 's' of device or core time, or 'ops'.
+        capacity: (links,) units/s.
+        latency: (links,) s, of cables; 0 for all others.
+        cable: (links,) whether it is a cable: part of the network, and not a device.
+    """
+
+    names: list[str]
+    tiers: list[str]
+    units: list[str]
+    capacity: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    cable: NDArray[np.bool_]
+
+
+def network_graph(cluster: Cluster) -> Graph:
+    """The cluster's network with its PFS attached.
+
+    Raises:
+        TopologyError: the graph has loose parts, no host, or a link without a positive bandwidth.
+    """
+    graph = cluster.topology.graph()
+    problems = graph_problems(graph, "cluster.topology")
+    if problems:
+        raise TopologyError(problems, f"topology of {cluster.name}")
+    hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
+    short = [h for h in hosts if graph.degree(h) < cluster.host.hcas]
+    if short:
+        few = Problem(
+            "cluster.host.hcas",
+            "every host needs a link to a switch for each HCA",
+            f"{cluster.host.hcas} HCAs, but {short[0]} has {graph.degree(short[0])} links",
+            "Lower cluster.host.hcas or add links.",
+        )
+        raise TopologyError(few, f"topology of {cluster.name}")
+    pfs = cluster.parallel_file_system
+    if not any(kind == "storage" for _, kind in graph.nodes(data="kind")):
+        attach_storage(
+            graph,
+            PFS,
+            bandwidth=pfs.link_bandwidth,
+            latency=pfs.link_latency,
+            links=pfs.links_per_switch,
+        )
+    return graph
+
+
+def racks(graph: Graph) -> dict[str, int]:
+    """For every switch to which hosts are attached the number of what is joined below the topmost
+    switches; all 0 with one level."""
+    depth = {
+        node: level
+        for node, level in switch_depths(graph).items()
+        if graph.nodes[node]["tier"] != "storage"
+    }
+    top = max(depth.values())
+    lower = [node for node, level in depth.items() if level < top] if top else list(depth)
+    hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
+    parts = nx.connected_components(graph.subgraph([*lower, *hosts]))
+    return {
+        node: number for number, part in enumerate(parts) for node in part if depth.get(node) == 0
+    }
+
+
+def _numbered(names: Sequence[Any]) -> Ints:
+    """Numbers from 0 in the order in which the names first occur."""
+    number: dict[Any, int] = {}
+    return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
+
+
+class Resources:
+    """The links of a cluster that ``world_size`` ranks use, and the routes between them.
+
+    Args:
+        cluster: the machine.
+        world_size: M; ranks fill the hosts one after the other.
+        rng: draws the hosts of a scattered placement.
+    """
+
+    def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
+        graph = network_graph(cluster)
+        self.cluster = cluster
+        self.world_size = world_size
+        self.forwarding = ForwardingTable(graph)
+        host = cluster.host
+        names = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
+        if cluster.placement == "scattered":
+            names = [
+                names[i]
+                for i in np.sort(rng.permutation(len(names))[: -(-world_size // host.gpus)])
+            ]
+        self.num_hosts = -(-world_size // host.gpus)
+        self.ranks_per_host = min(world_size, host.gpus)  # of every host but the last
+        self.hosts = names[: self.num_hosts]
+        ranks = np.arange(world_size, dtype=np.int32)
+        self.host_of: Ints = ranks // host.gpus
+        self.gpu_of: Ints = ranks % host.gpus
+        self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus
+        self._endpoint = np.array(
+            [self.forwarding.endpoints(name)[: host.hcas] for name in self.hosts], np.int32
+        )
+        self._pfs_endpoint = np.array(
+            [
+                p
+                for node, kind in graph.nodes(data="kind")
+                if kind == "storage"
+                for p in self.forwarding.endpoints(node)
+            ],
+            np.int32,
+        )
+        self._rack_of_switch = racks(graph)
+        self.links = self._number_links()
+        self.width = self.forwarding.diameter + 2
+
+    @cached_property
+    def places(self) -> Places:
+        """Where the ranks are."""
+        leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
+        return Places(
+            self.host_of,
+            _numbered(leaf),
+            _numbered([self._rack_of_switch[switch] for switch in leaf]),
+        )
+
+    def _number_links(self) -> LinkTable:
+        cluster, host = self.cluster, self.cluster.host
+        cables = self.forwarding.links
+        names, tiers = list(cables.names), list(cables.tiers)
+        units = ["B"] * len(names)
+        capacity = cables.capacity.tolist()
+
+        def add(count: int, tier: str, unit: str, value: float) -> Ints:
+            first = len(names)
+            several = count > 1
+            for name in self.hosts:
+                names.extend(
+                    f"{name}.{tier}{k}" if several else f"{name}.{tier}" for k in range(count)
+                )
+            total = count * self.num_hosts
+            tiers.extend([tier] * total)
+            units.extend([unit] * total)
+            capacity.extend([value] * total)
+            return np.arange(first, first + total, dtype=np.int32).reshape(self.num_hosts, count)
+
+        self.pcie_out = add(host.pcie_slots, "pcie_out", "B", host.pcie_bandwidth)
+        self.pcie_in = add(host.pcie_slots, "pcie_in", "B", host.pcie_bandwidth)
+        self.nvlink = add(host.gpus, "nvlink", "B", host.nvlink_bandwidth)
+        self.memory = add(1, "memory", "B", cluster.memory.bandwidth)[:, 0]
+        self.ssd = add(1, "ssd", "s", 1.0)[:, 0]
+        self.cores = add(1, "cores", "s", float(host.cores))[:, 0]
+        self.pfs_bandwidth = len(names)
+        names += ["pfs.bandwidth", "pfs.open"]
+        tiers += ["pfs.bandwidth", "pfs.open"]
+        units += ["B", "ops"]
+        pfs = cluster.parallel_file_system
+        capacity += [pfs.free_bandwidth, pfs.free_open_rate]
+        self.pfs_open = self.pfs_bandwidth + 1
+        self.pfs_client: Ints | None = None
+        if pfs.client_bandwidth is not None:
+            self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
+        latency = np.zeros(len(names))
+        latency[: len(cables.names)] = cables.latency
+        return LinkTable(
+            names,
+            tiers,
+            units,
+            np.array(capacity),
+            latency,
+            np.arange(len(names)) < len(cables.names),
+        )
+
+    def message(
+        self, src: NDArray[np.integer], dst: NDArray[np.integer]
+    ) -> tuple[Ints, NDArray[np.float64]]:
+        """Routes of messages between the memories of ranks, and the latency of the links on them.
+
+        Args:
+            src, dst: (n,) ranks. Between ranks of one host a message crosses the host's memory
+                only.
+
+        Returns:
+            (n, width) int32 links padded with -1, and (n,) s.
+        """
+        out = np.full((len(src), self.width), -1, np.int32)
+        latency = np.zeros(len(src))
+        inside = self.host_of[src] == self.host_of[dst]
+        out[inside, 0] = self.memory[self.host_of[src[inside]]]
+        far = np.flatnonzero(~inside)
+        a = self._endpoint[self.host_of[src[far]], self.rail_of[src[far]]]
+        b = self._endpoint[self.host_of[dst[far]], self.rail_of[dst[far]]]
+        routes = self.forwarding.routes(a, b)
+        out[far, : routes.shape[1]] = routes
+        latency[far] = self.forwarding.latencies(routes)
+        return out, latency
+
+    def gradient(self, src: Ints, dst: Ints, rail: Ints) -> Ints:
+        """Routes of gradient flows between GPUs: NVLink inside a host; else PCIe slot, HCA
+        ``rail``, network, HCA, PCIe slot.
+
+        Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever GPU is its
+        last (as NCCL orders its rings).
+        """
+        host = self.cluster.host
+        out = np.full((len(src), self.width), -1, np.int32)
+        inside = self.host_of[src] == self.host_of[dst]
+        out[inside, 0] = self.nvlink[self.host_of[src[inside]], self.gpu_of[src[inside]]]
+        far = np.flatnonzero(~inside)
+        slot = rail[far] * host.pcie_slots // host.hcas
+        routes = self.forwarding.routes(
+            self._endpoint[self.host_of[src[far]], rail[far]],
+            self._endpoint[self.host_of[dst[far]], rail[far]],
+        )
+        out[far, 0] = self.pcie_out[self.host_of[src[far]], slot]
+        out[far, 1 : 1 + routes.shape[1]] = routes
+        ends = 1 + (routes >= 0).sum(axis=1)
+        out[far, ends] = self.pcie_in[self.host_of[dst[far]], slot]
+        return out
+
+    def pfs_read(self) -> tuple[Ints, NDArray[np.float64]]:
+        """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
+        links on them, (M,) s."""
+        ranks = np.arange(self.world_size)
+        port = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
+        routes = self.forwarding.routes(port, self._endpoint[self.host_of, self.rail_of])
+        out = np.full((self.world_size, self.width), -1, np.int32)
+        out[:, 0] = self.pfs_bandwidth
+        first = 1
+        if self.pfs_client is not None:
+            out[:, 1] = self.pfs_client[self.host_of]
+            first = 2
+        out[:, first : first + routes.shape[1]] = routes
+        return out, self.forwarding.latencies(routes)
+
+    def slot_of(self, rank: int) -> int:
+        """The PCIe slot of a rank's GPU."""
+        return int(self.gpu_of[rank]) * self.cluster.host.pcie_slots // self.cluster.host.gpus

@@ -1,0 +1,118 @@
+"""What follows from a scenario before anything is simulated: the numbers that ``simshuffle check``
+prints."""
+
+from __future__ import annotations
+
+from simshuffle.plan.epochs import staging_seconds
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.units import Dimension, readable
+
+
+def derived(scenario: Scenario) -> dict[str, str]:
+    """Derived values by name, as text with units; samples and bytes are expected values per
+    rank."""
+    workload, dataset = scenario.workload, scenario.workload.dataset
+    exchange = workload.exchange
+    in_memory = workload.source == "memory"
+    room = scenario.cluster.memory.capacity if in_memory else scenario.cluster.ssd.capacity
+    out = {
+        "hosts": str(scenario.hosts),
+        "iterations per epoch": str(workload.iterations(scenario.world_size)),
+        "global batch size": str(workload.local_batch_size * scenario.world_size),
+        "samples per rank": f"{dataset.num_samples / scenario.world_size:.1f}",
+        "data set": _bytes(dataset.nbytes),
+        "storage per host": (
+            f"{_bytes(scenario.storage_per_host)} of"
+            f" {_bytes(room)}{' of memory' if in_memory else ''}"
+        ),
+        "staging before the first epoch": readable(staging_seconds(scenario), Dimension.SECONDS),
+        "gradients per rank and iteration": _bytes(workload.model.gradient_size),
+    }
+    schedule = exchange.carried_out
+    if schedule is not None and exchange.fraction is not None:
+        count = exchange_samples(scenario)
+        out["samples exchanged per rank and epoch"] = f"{count:.1f}"
+        out["samples exchanged per rank and iteration"] = (
+            f"{exchange.fraction * workload.local_batch_size:.4g}"
+        )
+        out["bytes exchanged per rank and epoch"] = _bytes(exchange_nbytes(scenario))
+    if sentences := extrapolated(scenario):
+        out["extrapolated"] = ". ".join(sentences)
+    return out
+
+
+def extrapolated(scenario: Scenario) -> list[str]:
+    """A sentence for each measured value that the scenario uses outside the range it was measured
+    on (see `simshuffle.scenario.calibrated`)."""
+    return [
+        sentence
+        for record in scenario.calibrated
+        if (sentence := record.beyond(_used(scenario, record.key)))
+    ]
+
+
+def _used(scenario: Scenario, key: str) -> dict[str, float]:
+    """At what the scenario uses the value of ``key``, by the names in
+    `simshuffle.scenario.calibrated.QUANTITIES`; empty if it does not use it."""
+    workload = scenario.workload
+    ranks, hosts = scenario.world_size, scenario.hosts
+    last = key.rsplit(".", 1)[-1]
+    if key.startswith("workload.allreduce."):
+        idle = (
+            ranks == 1
+            or (last.startswith("inter_host") and hosts == 1)
+            or (last == "intra_host_bus_bandwidth" and hosts > 1)
+        )
+        return (
+            {}
+            if idle
+            else {"world_size": ranks, "hosts": hosts, "message_size": workload.model.gradient_size}
+        )
+    if key.startswith("cluster.message_passing."):
+        message = _message_nbytes(scenario)
+        return {"message_size": message} if message else {}
+    files = {"clients": ranks, "file_size": workload.dataset.sample_size.mean}
+    if key.startswith("cluster.parallel_file_system."):
+        return files if last != "latency" else {"file_size": files["file_size"]}
+    if key.startswith("cluster.ssd."):
+        return {"clients": min(ranks, scenario.cluster.host.gpus), "file_size": files["file_size"]}
+    if (
+        key.startswith("workload.model.accelerators.")
+        and f".{scenario.cluster.host.accelerator}." not in key
+    ):
+        return {}
+    return {"world_size": ranks, "hosts": hosts, "local_batch_size": workload.local_batch_size}
+
+
+def _message_nbytes(scenario: Scenario) -> float:
+    """Expected bytes of a message of the exchange; 0 if there is none."""
+    schedule, fraction = scenario.workload.exchange.carried_out, scenario.workload.exchange.fraction
+    if schedule is None or not fraction:
+        return 0.0
+    samples = fraction * scenario.workload.local_batch_size
+    each = (
+        samples
+        if schedule.samples_per_message == "iteration"
+        else min(schedule.samples_per_message, max(samples, 1.0))
+    )
+    return each * exchange_nbytes(scenario) / exchange_samples(scenario)
+
+
+def exchange_samples(scenario: Scenario) -> float:
+    """Samples that a rank sends in an epoch: Q N / M."""
+    fraction = scenario.workload.exchange.fraction or 0.0
+    return fraction * scenario.workload.dataset.num_samples / scenario.world_size
+
+
+def exchange_nbytes(scenario: Scenario) -> float:
+    """Expected bytes that a rank sends in an epoch, in the form in which the schedule sends
+    them."""
+    schedule, dataset = scenario.workload.exchange.carried_out, scenario.workload.dataset
+    if schedule is None:
+        return 0.0
+    each = dataset.decoded_size.mean if schedule.payload == "decoded" else dataset.sample_size.mean
+    return exchange_samples(scenario) * each
+
+
+def _bytes(value: float) -> str:
+    return readable(value, Dimension.NBYTES)

@@ -1,0 +1,1 @@
+"""What a simulation leaves behind: tables, report, folders, the look of figures."""

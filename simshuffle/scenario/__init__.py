@@ -1,0 +1,1 @@
+"""A scenario names a cluster and a workload."""

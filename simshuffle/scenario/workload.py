@@ -1,0 +1,194 @@
+"""Workload: the data set, the model and how it is trained on one rank."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from simshuffle.allreduce import Allreduce
+from simshuffle.exchange import Exchange, Source
+from simshuffle.spec.record import (
+    Count,
+    NBytes,
+    NonNegative,
+    PositiveNBytes,
+    PositiveSeconds,
+    Seconds,
+    Sourced,
+    Spec,
+)
+
+
+class SampleSize(Spec):
+    """Size of a sample in storage: log-normal with this mean and standard deviation (0 B: all
+    alike)."""
+
+    mean: PositiveNBytes
+    std: NBytes
+
+    def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+        """Sizes of ``count`` samples: (count,) bytes. Log-normal: s^2 = ln(1 + (std/mean)^2), mu =
+        ln(mean) - s^2/2."""
+        if self.std == 0:
+            return np.full(count, self.mean)
+        variance = math.log1p((self.std / self.mean) ** 2)
+        return rng.lognormal(math.log(self.mean) - variance / 2, math.sqrt(variance), count)
+
+
+class DecodedSize(Spec):
+    """Mean size of a decoded sample; that of a single one is in proportion to its size in
+    storage."""
+
+    mean: PositiveNBytes
+
+
+class Dataset(Sourced):
+    """A training set. ``decode`` and ``encode`` are seconds of one core for a sample of mean size.
+
+    Small files and large shards (tar, TFRecord, HDF5) differ in two counts: ``samples_per_file``
+    samples share the opening of a file, and ``samples_per_request`` of them are read by one
+    request, which is 1 where they are read in random order.
+    """
+
+    name: str
+    num_samples: Count
+    sample_size: SampleSize
+    decoded_size: DecodedSize
+    decode: Seconds
+    encode: Seconds
+    samples_per_file: Count = 1
+    samples_per_request: Count = 1
+
+    @model_validator(mode="after")
+    def _requests_stay_in_a_file(self) -> Dataset:
+        if self.samples_per_request > self.samples_per_file:
+            raise PydanticCustomError(
+                "request", "samples_per_request must not exceed samples_per_file"
+            )
+        return self
+
+    @property
+    def nbytes(self) -> float:
+        """Expected size of the whole set (bytes)."""
+        return self.num_samples * self.sample_size.mean
+
+
+class StepTimes(Spec):
+    """Seconds on one accelerator: ``forward`` and ``backward`` for one sample, ``update`` for one
+    iteration.
+
+    ``inference`` is for one sample of a pass without training; None takes ``forward``.
+    """
+
+    forward: PositiveSeconds
+    backward: PositiveSeconds
+    update: Seconds
+    inference: PositiveSeconds | None = None
+
+
+class ModelProfile(Sourced):
+    """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
+    times by accelerator."""
+
+    name: str
+    num_parameters: Count
+    gradient_size: PositiveNBytes
+    input_size: PositiveNBytes
+    accelerators: dict[str, StepTimes]
+
+
+class Loader(Spec):
+    """The data loader of a rank: ``workers``, each loading whole batches, ``prefetch`` of them
+    ahead at most.
+
+    The ``threads`` of a worker share the samples of its batch: as many reads are in flight at once,
+    and as many cores decode. The defaults are the authors' 4 workers of one thread and PyTorch's 2
+    batches for each; Chainer's MultithreadIterator is one worker with several threads and one batch
+    ahead. With ``across_epochs`` the batches ahead may be those of the next epoch; without, as in
+    PyTorch, an epoch begins with nothing loaded.
+    """
+
+    workers: Count = 4
+    prefetch: Count = 8
+    threads: Count = 1
+    across_epochs: bool = False
+
+    @property
+    def reads_in_flight(self) -> int:
+        """Reads that a rank has in flight at most."""
+        return min(self.workers, self.prefetch) * self.threads
+
+
+class Staging(Spec):
+    """How the samples come from the PFS to the hosts before the first epoch, under strategies that
+    keep them there.
+
+    As an ``archive``, or as ``files`` that are opened one by one, ``copies`` of them at once on a
+    host. To the ``ssd``, or to ``memory`` (/dev/shm), from which they are then read. Where every
+    host gets the same, each reads it from the PFS, or with ``broadcast`` an equal part of it, and
+    the parts go round a ring of the hosts.
+    """
+
+    format: Literal["archive", "files"] = "archive"
+    target: Literal["ssd", "memory"] = "ssd"
+    copies: Count = 1
+    broadcast: bool = False
+
+
+class Jitter(Spec):
+    """Random variation, as standard deviation over mean of a log-normal factor: of each iteration's
+    compute, of each batch's read."""
+
+    compute: NonNegative = 0.02
+    read: NonNegative = 0.1
+
+
+class Workload(Spec):
+    """What every rank does. ``last_batch`` rules on the remainder of a shard that does not fill a
+    batch.
+
+    'nearest' keeps it as an iteration if it is at least half a batch, 'keep' always (PyTorch's
+    drop_last=False), 'drop' never; 'carry' fills it up with the first samples of the next epoch,
+    which begins with the batch after it (Chainer's repeating iterators).
+    """
+
+    model: ModelProfile
+    dataset: Dataset
+    local_batch_size: Count
+    last_batch: Literal["nearest", "keep", "drop", "carry"] = "nearest"
+    exchange: Exchange
+    allreduce: Allreduce
+    loader: Loader = Loader()
+    staging: Staging = Staging()
+    jitter: Jitter = Jitter()
+    description: Annotated[str, Field(default="")] = ""
+
+    @model_validator(mode="after")
+    def _something_to_train(self) -> Workload:
+        if self.local_batch_size > self.dataset.num_samples:
+            raise PydanticCustomError("batch", "local_batch_size exceeds the number of samples")
+        return self
+
+    @property
+    def source(self) -> Source | Literal["memory"]:
+        """What the samples are read from: the exchange's source, or 'memory' if they are staged
+        there."""
+        held = self.exchange.source
+        return "memory" if held == "ssd" and self.staging.target == "memory" else held
+
+    def iterations(self, world_size: int, epoch: int = 1) -> int:
+        """Iterations of an epoch: N / (M b), made whole by ``last_batch``; at least 1. With
+        'carry', epochs differ by up to 1."""
+        exact = self.dataset.num_samples / (world_size * self.local_batch_size)
+        whole = {
+            "nearest": math.floor(exact + 0.5),
+            "keep": math.ceil(exact),
+            "drop": math.floor(exact),
+            "carry": math.ceil(epoch * exact) - math.ceil((epoch - 1) * exact),
+        }
+        return max(whole[self.last_batch], 1)

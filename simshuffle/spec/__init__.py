@@ -1,0 +1,1 @@
+"""What a scenario file is made of: records, quantities with units, curves, shipped files."""

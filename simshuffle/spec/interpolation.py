@@ -1,0 +1,134 @@
+"""Measured curves: a quantity that depends on another one, given as points or as a constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator, PlainSerializer
+from pydantic_core import PydanticCustomError
+
+from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity
+
+INTERPOLATIONS = ("log", "linear")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A function of one variable through measured points; outside them the value of the nearest
+    point.
+
+    Attributes:
+        x: (n,) places of the points (SI unit, or a plain number), ascending; (0.0,) for a constant.
+        y: (n,) values there (SI unit), greater than 0.
+        interpolation: between neighbouring points: 'log', straight in log y over log x, as for
+            sizes and counts that were measured in powers of two; or 'linear'.
+        constant: the same value everywhere; there is one point, and its x has no meaning.
+    """
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    interpolation: str = "log"
+    constant: bool = False
+
+    def __call__(self, x: float) -> float:
+        """The value at ``x``."""
+        if self.constant:
+            return self.y[0]
+        if self.interpolation == "linear" or x in self.x or not self.covers(x):
+            return float(np.interp(x, self.x, self.y))
+        return math.exp(float(np.interp(math.log(x), np.log(self.x), np.log(self.y))))
+
+    def covers(self, x: float) -> bool:
+        """Whether ``x`` lies within the measured points; always true for a constant."""
+        return self.constant or self.x[0] <= x <= self.x[-1]
+
+
+def _problem(text: str) -> PydanticCustomError:
+    return PydanticCustomError("curve", "{text}", {"text": text})
+
+
+def _number(value: object, dimension: Dimension | None) -> float:
+    if dimension is not None:
+        try:
+            return parse_quantity(value, dimension)
+        except UnitError as error:
+            raise _problem(f"'{value}' {error}") from None
+    try:  # the keys of a mapping become texts where it is written as JSON
+        number = (
+            math.nan
+            if isinstance(value, bool) or not isinstance(value, int | float | str)
+            else float(value)
+        )
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise _problem(f"'{value}' is not a number")
+    return number
+
+
+def _points(
+    points: object, over: Dimension | None, of: Dimension
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if not isinstance(points, Mapping) or not points:
+        raise _problem("points must be a mapping of at least one place to its value")
+    pairs = sorted((_number(x, over), _number(y, of)) for x, y in points.items())
+    x, y = zip(*pairs, strict=True)
+    if len(set(x)) < len(x) or x[0] <= 0 or min(y) <= 0:
+        raise _problem("points must have distinct places, and places and values greater than 0")
+    return x, y
+
+
+def _curve(over: Dimension | None, of: Dimension) -> Any:
+    """The annotations of a field that holds a curve of ``of`` over ``over`` (None: over a plain
+    number)."""
+
+    def read(value: object) -> object:
+        if isinstance(value, Curve):
+            return value
+        if not isinstance(value, Mapping):
+            constant = _number(value, of)
+            if constant <= 0:
+                raise _problem("must be greater than 0")
+            return Curve((0.0,), (constant,), constant=True)
+        unknown = sorted(set(map(str, value)) - {"points", "interpolation"})
+        if unknown or "points" not in value:
+            raise _problem(
+                "a curve has the keys points and interpolation; got"
+                f" {', '.join(map(str, value)) or 'none'}"
+            )
+        interpolation = value.get("interpolation", INTERPOLATIONS[0])
+        if interpolation not in INTERPOLATIONS:
+            raise _problem(
+                f"interpolation must be one of {', '.join(INTERPOLATIONS)}; got {interpolation!r}"
+            )
+        return Curve(*_points(value["points"], over, of), interpolation=interpolation)
+
+    def write(curve: Curve) -> object:
+        if curve.constant:
+            return format_quantity(curve.y[0], of)
+
+        def place(x: float) -> object:
+            return format_quantity(x, over) if over is not None else int(x) if x.is_integer() else x
+
+        points = {place(x): format_quantity(y, of) for x, y in zip(curve.x, curve.y, strict=True)}
+        return {"points": points, "interpolation": curve.interpolation}
+
+    return BeforeValidator(read), PlainSerializer(write)
+
+
+_by_size = _curve(Dimension.NBYTES, Dimension.BANDWIDTH)
+_by_count = _curve(None, Dimension.BANDWIDTH)
+_rate_by_count = _curve(None, Dimension.FREQUENCY)
+
+BandwidthBySize = Annotated[Curve, *_by_size]
+"""Bytes/s over bytes: '6.3 GB/s', or ``{points: {100 MB: 9 GB/s, 700 MB: 6.2 GB/s}}``."""
+BandwidthByCount = Annotated[Curve, *_by_count]
+"""Bytes/s over a number, such as that of clients: '1 GB/s', or ``{points: {1: 512 MB/s, 8: 1
+GB/s}}``."""
+FrequencyByCount = Annotated[Curve, *_rate_by_count]
+"""Operations/s over a number, such as the queue depth: '500 k/s', or ``{points: {1: 12 k/s, 32: 300
+k/s}}``."""

@@ -1,0 +1,73 @@
+"""What every record of a scenario is made of: frozen pydantic models without unknown keys, and
+quantities with units."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticCustomError
+
+from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity
+
+
+class Spec(BaseModel):
+    """A record: immutable, no unknown keys, no silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Sourced(Spec):
+    """A record of numbers that says where each comes from."""
+
+    source: str | dict[str, str] = Field(
+        default="", description="Where the numbers come from: one text, or one for each key."
+    )
+
+
+def _quantity(dimension: Dimension) -> Any:
+    def read(value: object) -> object:
+        try:
+            return parse_quantity(value, dimension)
+        except UnitError as error:
+            raise PydanticCustomError("unit", "{text}", {"text": str(error)}) from None
+
+    return BeforeValidator(read), PlainSerializer(
+        lambda value: format_quantity(value, dimension), return_type=str
+    )
+
+
+def whole_as_float(value: object) -> object:
+    """A whole number as a float; strict models take no int for a float."""
+    if type(value) is not int:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        raise PydanticCustomError("large", "is too large a number") from None
+
+
+_nbytes, _seconds, _bandwidth, _frequency = (_quantity(d) for d in Dimension)
+
+NBytes = Annotated[float, *_nbytes, Field(ge=0)]
+"""Bytes, not negative; written with a unit ('110 kB')."""
+PositiveNBytes = Annotated[float, *_nbytes, Field(gt=0)]
+"""Bytes, greater than 0."""
+Seconds = Annotated[float, *_seconds, Field(ge=0)]
+"""Seconds, not negative; written with a unit ('90 ns')."""
+PositiveSeconds = Annotated[float, *_seconds, Field(gt=0)]
+"""Seconds, greater than 0."""
+Bandwidth = Annotated[float, *_bandwidth, Field(gt=0)]
+"""Bytes per second, greater than 0; written with a unit ('12.5 GB/s', '100 Gbit/s')."""
+Frequency = Annotated[float, *_frequency, Field(gt=0)]
+"""Operations per second, greater than 0; written with a unit ('45 k/s')."""
+Fraction = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, le=1)]
+"""A number from 0 to 1."""
+NonNegative = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0)]
+"""A number without unit, not negative."""
+Count = Annotated[int, Field(ge=1, le=2**53)]
+"""A whole number, at least 1."""
+MOST_HOSTS = 200_000
+"""Hosts of a topology; larger ones would fill the memory before anything is simulated."""
+Few = Annotated[int, Field(ge=1, le=4096)]
+"""A whole number of parts of one thing: links between two switches, switches of a rack, ..."""

@@ -1,0 +1,167 @@
+"""From plain values to a record, with every problem of their form in the words of the user's
+file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from simshuffle.errors import Problem
+from simshuffle.spec.library import nearest
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+def validated(raw: dict[str, Any], record: type[Record]) -> tuple[Record | None, list[Problem]]:
+    """The record that ``raw`` holds, and the problems of its form. With problems, it is returned if
+    leaving the bad keys out makes one."""
+    try:
+        return record.model_validate(raw), []
+    except ValidationError as error:
+        problems = [_problem(detail, record) for detail in error.errors(include_url=False)]
+        repaired = copy.deepcopy(raw)
+        for detail in error.errors(include_url=False):
+            _drop(repaired, detail["loc"])
+        try:
+            return record.model_validate(repaired), problems
+        except ValidationError:
+            return None, problems
+
+
+def _drop(raw: Any, location: Iterable[int | str]) -> None:
+    steps = [
+        step for step in location if not isinstance(step, str) or not step.startswith("function-")
+    ]
+    at = raw
+    for step in steps[:-1]:
+        if isinstance(at, dict) and step in at:
+            at = at[step]
+    if isinstance(at, dict) and steps:
+        at.pop(steps[-1], None)
+
+
+_RULES = {
+    "missing": ("is required", "Add it."),
+    "int_type": ("must be a whole number without quotes", "Write for example 512."),
+    "float_type": ("must be a number without unit", "Write for example 0.1."),
+    "string_type": ("must be text", "Put it in quotes."),
+    "bool_type": ("must be true or false", "Write true or false."),
+    "dict_type": ("must be a mapping of keys", "Indent its keys below it."),
+    "list_type": ("must be a list", "Write [a, b, ...]."),
+    "model_type": ("must be a mapping of keys", "Indent its keys below it, or give a known name."),
+    "model_attributes_type": (
+        "must be a mapping of keys",
+        "Indent its keys below it, or give a known name.",
+    ),
+}
+
+
+def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
+    """One error of pydantic in the words of the user's file."""
+    path = ".".join(str(step) for step in _visible(detail["loc"]))
+    value = _shown(detail["input"])
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return Problem(
+            path,
+            "is not a known key",
+            value,
+            nearest(str(detail["loc"][-1]), _known_keys(detail["loc"], record)),
+        )
+    if kind in {"union_tag_invalid", "union_tag_not_found"}:
+        context = detail.get("ctx", {})
+        known = str(context.get("expected_tags", "")) or "one of the known kinds"
+        return Problem(
+            f"{path}.kind",
+            f"must be one of {known}",
+            repr(context.get("tag", "")),
+            "Name one of them.",
+        )
+    if kind in _RULES:
+        rule, remedy = _RULES[kind]
+        return Problem(path, rule, "" if kind == "missing" else value, remedy)
+    rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    remedy = "" if kind == "unit" else "Give a value that obeys the rule."
+    return Problem(path, rule, value, remedy)
+
+
+def _visible(location: Iterable[int | str]) -> list[int | str]:
+    """A location without the steps that pydantic adds for unions."""
+    tags = {
+        "abci",
+        "fat_tree",
+        "star",
+        "custom",
+        "global_shuffle",
+        "local_shuffle",
+        "partial_local_shuffle",
+        "analytic",
+        "fluid",
+        "packet",
+    }
+    tags |= {"importance_exchange", "importance_pair", "recorded", "ring", "tree", "nccl"}
+    tags |= {
+        "digits",
+        "procedural",
+        "classification",
+        "cifar10",
+        "cifar100",
+        "image_folder",
+        "mlp",
+        "small_cnn",
+        "resnet",
+        "wide_resnet",
+    }
+    tags |= {"random", "dirichlet", "sorted", "shards"}
+    unions = {"topology", "exchange", "network", "allreduce", "data", "model", "partition"}
+    steps = list(location)
+    return [
+        s
+        for i, s in enumerate(steps)
+        if not (i and steps[i - 1] in unions and s in tags)
+        and not (
+            isinstance(s, str)
+            and (
+                s.startswith("function-")
+                or "[" in s
+                or s in {"constrained-int", "literal['iteration']"}
+            )
+        )
+    ]
+
+
+def _shown(value: Any) -> str:
+    text = "a mapping" if isinstance(value, dict) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _known_keys(location: Iterable[int | str], record: type[BaseModel]) -> list[str]:
+    """The keys that were possible where an unknown one was found."""
+    steps = list(location)[:-1]
+    model: Any = record
+    for step in steps:
+        model = _step_into(model, step)
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return sorted(model.model_fields)
+    return []
+
+
+def _step_into(model: Any, step: int | str) -> Any:
+    if isinstance(model, tuple):  # members of a union; the step is the tag
+        return next((m for m in model if m.model_fields["kind"].annotation == Literal[step]), None)
+    if (
+        not (isinstance(model, type) and issubclass(model, BaseModel))
+        or step not in model.model_fields
+    ):
+        return None
+    annotation = model.model_fields[str(step)].annotation
+    members = getattr(annotation, "__args__", ())
+    return (
+        members
+        if len(members) > 1 and all(hasattr(m, "model_fields") for m in members)
+        else annotation
+    )

@@ -1,0 +1,1 @@
+"""The studies: one package for each verb that simulates, trains or measures."""

@@ -1,0 +1,190 @@
+"""What distinguishes two exchanges, as switches; and which combinations of their positions there
+can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange import ImportanceExchange
+from simshuffle.spec.library import nearest
+from simshuffle.spec.validation import validated
+from simshuffle.studies.ablation.shapley import State, on_the_way
+
+Values = dict[str, Any]
+"""An exchange by flat keys: those of its schedule, ``selection`` and ``lagging``; quantities as
+text, what is not set as None."""
+
+OWN = ("selection", "lagging")
+"""Keys of an exchange that are not of its schedule."""
+ORDER = (
+    "selection",
+    "partner_rule",
+    "partner_scope",
+    "partner_lifetime",
+    "partners_per_epoch",
+    "samples_per_message",
+    "barriers",
+    "payload",
+    "overlap",
+    "lagging",
+)
+"""The order of switches in tables and figures; others follow in the order of the schedule."""
+MOST = 10
+"""Switches at most: 1024 combinations."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A key with its value before and after."""
+
+    key: str
+    start: Any
+    end: Any
+
+
+def flat(exchange: Any) -> Values:
+    """The values of a strategy that sends a fraction
+    (`simshuffle.exchange.sending.SendingStrategy`)."""
+    dumped = exchange.model_dump(mode="json")
+    schedule = {key: value for key, value in dumped["schedule"].items() if key != "source"}
+    return {**schedule, "selection": exchange.selected_by, "lagging": exchange.lagging}
+
+
+def made(
+    values: Mapping[str, Any], exchange_fraction: float
+) -> tuple[ImportanceExchange | None, list[Problem]]:
+    """The exchange of these values, and what is wrong with them; None if anything is.
+
+    It is of one class for all: partial local shuffle is importance exchange with random samples,
+    and importance pair the same with another schedule.
+    """
+    schedule = {key: value for key, value in values.items() if key not in OWN and value is not None}
+    raw = {
+        "kind": "importance_exchange",
+        "exchange_fraction": exchange_fraction,
+        "schedule": schedule,
+    }
+    exchange, problems = validated({**raw, **{key: values[key] for key in OWN}}, ImportanceExchange)
+    return (None if problems else exchange), problems
+
+
+def differences(start: Values, end: Values) -> list[Switch]:
+    """The keys in which two exchanges differ, in `ORDER`."""
+    keys = [*ORDER, *(key for key in start if key not in ORDER)]
+    return [Switch(key, start[key], end[key]) for key in keys if start[key] != end[key]]
+
+
+def position(switches: Sequence[Switch], start: Values, state: State) -> Values:
+    """The exchange with those switches on that ``state`` has on."""
+    return {
+        **start,
+        **{switch.key: switch.end for switch, on in zip(switches, state, strict=True) if on},
+    }
+
+
+def corners(
+    switches: Sequence[Switch], start: Values, exchange_fraction: float
+) -> dict[State, ImportanceExchange]:
+    """The exchange of every combination of positions that there can be.
+
+    Raises:
+        InputError: there are more than `MOST` switches, or none; or no order of them leads from the
+            start to the end.
+    """
+    if not switches:
+        problem = Problem(
+            "--end",
+            "must differ from the start in how samples are exchanged",
+            "no difference",
+            "Name another, or use --also.",
+        )
+        raise InputError(problem, "command line")
+    if len(switches) > MOST:
+        named = ", ".join(switch.key for switch in switches)
+        raise InputError(
+            Problem(
+                "--end",
+                f"must differ from the start in {MOST} keys at most",
+                named,
+                "Set some of them alike.",
+            ),
+            "command line",
+        )
+    tried = {
+        state: made(position(switches, start, state), exchange_fraction)
+        for state in product((False, True), repeat=len(switches))
+    }
+    out = {state: exchange for state, (exchange, _) in tried.items() if exchange is not None}
+    whole = (True,) * len(switches)
+    if whole not in out:
+        raise InputError(
+            [Problem(f"--end: {p.path}", p.rule, p.value, p.remedy) for p in tried[whole][1]],
+            "command line",
+        )
+    if not on_the_way(out):
+        problem = Problem(
+            "--end",
+            "must be reached from the start by one switch at a time",
+            "each order meets an exchange that cannot be",
+        )
+        raise InputError(problem, "command line")
+    return out
+
+
+def assigned(option: str, given: Sequence[str], start: Values) -> None:
+    """See that keys given on the command line are those of an exchange.
+
+    Raises:
+        InputError: some are not.
+    """
+    unknown = [
+        Problem(f"{option} {key}", "is not a key of an exchange", key, nearest(key, list(start)))
+        for key in given
+        if key not in start
+    ]
+    if unknown:
+        raise InputError(unknown, "command line")
+
+
+def with_also(
+    switches: list[Switch], also: Sequence[tuple[str, Any]], start: Values
+) -> list[Switch]:
+    """``switches`` and those asked for besides, in `ORDER`.
+
+    Raises:
+        InputError: a key is unknown, is a switch already, or has that value from the start.
+    """
+    assigned("--also", [key for key, _ in also], start)
+    known = [*(switch.key for switch in switches), *(key for key, _ in also)]
+    problems = []
+    for key, value in also:
+        if known.count(key) > 1:
+            problems.append(
+                Problem(
+                    f"--also {key}",
+                    "is a switch already",
+                    str(value),
+                    "Leave it out; --alone takes further values.",
+                )
+            )
+        elif value == start[key]:
+            problems.append(
+                Problem(
+                    f"--also {key}",
+                    "must differ from what start and end have",
+                    str(value),
+                    "Give another value.",
+                )
+            )
+    if problems:
+        raise InputError(problems, "command line")
+    more = [Switch(key, start[key], value) for key, value in also]
+    place = {
+        key: number
+        for number, key in enumerate((*ORDER, *(key for key in start if key not in ORDER)))
+    }
+    return sorted([*switches, *more], key=lambda switch: place[switch.key])

@@ -1,0 +1,84 @@
+"""The YAML fragment that a scenario includes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from simshuffle.scenario.calibrated import QUANTITIES, Calibrated
+from simshuffle.spec.units import format_quantity, readable
+from simshuffle.studies.calibrate.parameter import Parameter
+from simshuffle.version import __version__
+
+
+def as_yaml(parameters: Sequence[Parameter]) -> str:
+    """The fragment: ``values`` by dotted key, and in ``calibrated`` what is known of each. What no
+    scenario has a key for is a comment."""
+    usable = [p for p in parameters if p.usable]
+    document = {
+        "values": {p.key: p.plain(p.value) for p in usable},
+        "calibrated": [
+            record(p).model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+            | {"confidence": 0.95}
+            for p in usable
+        ],
+    }
+    others = [
+        f"#   {p.key}: {shown(p, p.value)}{f' ({p.note})' if p.note else ''}"
+        for p in parameters
+        if not p.usable
+    ]
+    head = [
+        (
+            f"# Written by simshuffle {__version__} calibrate. Include it in a scenario: 'include:"
+            " calibration.yaml' (docs/calibrate.md)."
+        ),
+        *(["# Measured too, but a scenario has no key for it:", *others] if others else []),
+    ]
+    return (
+        "\n".join(head)
+        + "\n"
+        + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
+    )
+
+
+def record(parameter: Parameter) -> Calibrated:
+    """What the scenario keeps of a parameter."""
+    return Calibrated(
+        key=parameter.key,
+        value=parameter.plain(parameter.value),
+        low=parameter.plain(parameter.low),
+        high=parameter.plain(parameter.high),
+        over={name: [_place(name, end) for end in ends] for name, ends in parameter.over.items()},
+        residual=None if math.isnan(parameter.residual) else float(f"{parameter.residual:.3g}"),
+        source=parameter.source,
+        model=parameter.model,
+        note=parameter.note,
+    )
+
+
+def _place(name: str, value: float) -> Any:
+    dimension = QUANTITIES[name]
+    return (
+        format_quantity(value, dimension)
+        if dimension
+        else int(value)
+        if value.is_integer()
+        else value
+    )
+
+
+def shown(parameter: Parameter, value: Any) -> str:
+    """A value for people, with its unit; the points of a curve from the first to the last."""
+    if value is None:
+        return "-"
+    if isinstance(value, tuple):
+        ends = [
+            readable(y, parameter.dimension, 4) if parameter.dimension else f"{y:.4g}"
+            for y in (value[0][1], value[-1][1])
+        ]
+        return " … ".join(ends)
+    return readable(value, parameter.dimension, 4) if parameter.dimension else f"{value:.4g}"

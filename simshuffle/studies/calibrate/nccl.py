@@ -1,0 +1,249 @@
+"""nccl-tests: the table on standard output, and the JSON of ``-J``.
+
+Sizes are bytes, times microseconds, bandwidths 1e9 bytes/s (``src/common.cu`` and ``src/util.cu``
+of github.com/NVIDIA/nccl-tests). The out-of-place and the in-place time of a size are two rows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from simshuffle.studies.calibrate.files import Source
+from simshuffle.studies.calibrate.table import Row
+
+TOOL = "nccl-tests"
+OPERATIONS = {"all_reduce_perf": "all_reduce", "alltoall_perf": "all_to_all"}
+_PREFIX = re.compile(r"^(?:\[[\d,]+\]<std(?:out|err)>:?|\s*\d+:)\s?")
+_DEVICE = re.compile(r"^#\s+Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\b")
+_TEST = re.compile(r"^#\s+Collective test starting:\s*(\S+)")
+_NOISE = re.compile(r"NCCL|INFO|WARN")
+_TIMES = ("time", "cputime")
+
+
+class _Table:
+    """What has been read of one table so far."""
+
+    def __init__(self) -> None:
+        self.test = ""
+        self.hosts: dict[int, str] = {}
+        self.columns: list[str] = []
+        self.open = False
+        self.rows: list[tuple[int, list[str]]] = []
+
+
+def read(source: Source) -> list[Row]:
+    """The rows of all tables in the output of nccl-tests.
+
+    Raises:
+        InputError: with the line.
+    """
+    tables = [_Table()]
+    for number, raw in source.lines():
+        line = _PREFIX.sub("", raw)
+        if line.startswith("#"):
+            _comment(tables, line)
+        elif line.strip() and tables[-1].open and not _NOISE.search(line):
+            tables[-1].rows.append((number, _cells(source, number, line, tables[-1].columns)))
+    out = [row for table in tables for row in _rows(source, table)]
+    if not out:
+        raise source.bad(
+            0,
+            "must hold rows of an nccl-tests table below '#  size  count  type  redop  root  time "
+            " algbw  busbw'",
+        )
+    return out
+
+
+def _comment(tables: list[_Table], line: str) -> None:
+    words = line[1:].split()
+    if (test := _TEST.match(line)) or line.startswith(("# nThread", "# nccl-tests version")):
+        if tables[-1].rows:
+            tables.append(_Table())
+        tables[-1].test = test[1] if test else tables[-1].test
+    elif device := _DEVICE.match(line):
+        tables[-1].hosts[int(device[1][:9])] = device[2]
+    elif words[:2] == ["size", "count"]:
+        if tables[-1].rows:
+            tables.append(_Table())
+        tables[-1].columns, tables[-1].open = words, True
+    elif "bounds" in words:
+        tables[-1].open = False
+
+
+def _cells(source: Source, number: int, line: str, columns: list[str]) -> list[str]:
+    cells = line.split()
+    wanted = len(columns) + (columns[-1] == "timestamp")
+    if len(cells) != wanted:
+        raise source.bad(
+            number,
+            f"must be a row with the {wanted} columns {' '.join(columns)}",
+            line,
+            "Write the file again.",
+        )
+    return cells
+
+
+def _rows(source: Source, table: _Table) -> Iterator[Row]:
+    if not table.rows:
+        return
+    ranks = len(table.hosts) or source.stated_ranks()
+    hosts = len(set(table.hosts.values())) if table.hosts else source.hosts
+    for number, cells, columns, start, end in _halves(table.rows, table.columns):
+        found = dict(zip(columns[start:end], cells[start:end], strict=True))
+        label = next(name for name in _TIMES if name in found)
+        wrong = found.get("#wrong", "0")
+        if wrong not in {"0", "N/A"}:
+            source.number(number, wrong, "#wrong")
+            if float(wrong) > 0:
+                raise source.bad(
+                    number, "must have no wrong values (#wrong)", wrong, "Leave the failed run out."
+                )
+        test = table.test or _guess(source, number, columns, cells, ranks)
+        yield _row(source, number, test, ranks, hosts, cells[0], found[label])
+
+
+def _halves(
+    rows: list[tuple[int, list[str]]], columns: list[str]
+) -> Iterator[tuple[int, list[str], list[str], int, int]]:
+    """Each row twice: the columns of the out-of-place run, then those of the in-place run."""
+    starts = [place for place, name in enumerate(columns) if name in _TIMES]
+    ends = [*starts[1:], len(columns)]
+    for number, cells in rows:
+        for start, end in zip(starts, ends, strict=True):
+            yield number, cells, columns, start, end
+
+
+def _guess(source: Source, number: int, columns: list[str], cells: list[str], ranks: int) -> str:
+    """The collective of a table of an old version, which does not name it; only an allreduce can be
+    told, by its bus bandwidth."""
+    found = dict(zip(reversed(columns), reversed(cells[: len(columns)]), strict=False))
+    size = source.number(number, cells[0], "size")
+    time = next(
+        (source.number(number, found[name], "time") for name in _TIMES if name in found), 0.0
+    )
+    bus = source.number(number, found.get("busbw", "0"), "busbw")
+    ratio = bus * 1e9 * time * 1e-6 / size if size else 0.0
+    expected = 2 * (ranks - 1) / ranks
+    if (
+        found.get("redop") == "none"
+        or found.get("root", "-1") != "-1"
+        or (bus >= 0.5 and abs(ratio / expected - 1) > 0.1)
+    ):
+        raise source.bad(
+            number,
+            "the file does not name its collective, and this row is not of an allreduce",
+            " ".join(cells),
+            "Use a version of nccl-tests that prints '# Collective test starting: NAME', or -J.",
+        )
+    return "all_reduce_perf"
+
+
+def _row(
+    source: Source, number: int, test: str, ranks: int, hosts: int | None, size: str, time: str
+) -> Row:
+    name = test.rsplit("/", 1)[-1]
+    if name not in OPERATIONS:
+        raise source.bad(
+            number, f"must be the output of {' or '.join(OPERATIONS)}", name, "Leave the file out."
+        )
+    nbytes = source.whole(number, size, "size (B)")
+    seconds = source.number(number, time, "time (us)") * 1e-6
+    if seconds <= 0:
+        raise source.bad(
+            number, "time (us) must be greater than 0", time, "Measure again with more iterations."
+        )
+    if ranks < 2:
+        raise source.bad(
+            number, "a collective needs at least 2 ranks", str(ranks), "Leave the file out."
+        )
+    # alltoall_perf counts what a rank sends to all ranks, itself among them
+    each = nbytes / ranks if OPERATIONS[name] == "all_to_all" else float(nbytes)
+    return Row(
+        source.name,
+        number,
+        TOOL,
+        OPERATIONS[name],
+        ranks,
+        float("nan") if hosts is None else hosts,
+        each,
+        seconds,
+    )
+
+
+# --------------------------------------------------------------------------------------------- JSON
+
+
+def read_json(source: Source) -> list[Row]:
+    """The rows of the file that ``-J FILE`` writes; ``line`` is the number of the result.
+
+    Raises:
+        InputError: with the line where it is no JSON, or the number of the result.
+    """
+    try:
+        document = json.loads(source.text)
+    except json.JSONDecodeError as error:
+        raise source.bad(
+            error.lineno,
+            f"must be JSON: {error.msg}",
+            remedy="Was the run cut short? Run it again.",
+        ) from None
+    except (RecursionError, ValueError) as error:
+        raise source.bad(0, "must be JSON", str(error), "Run it again.") from None
+    results = document.get("results") if isinstance(document, dict) else None
+    if not isinstance(results, list) or not results:
+        raise source.bad(
+            0,
+            "must hold a list 'results' as nccl-tests -J writes it",
+            remedy="Name a file that nccl-tests -J wrote.",
+        )
+    config = document.get("config")
+    devices = config.get("devices") if isinstance(config, dict) else None
+    names = (
+        [str(d.get("hostname")) for d in devices if isinstance(d, dict)]
+        if isinstance(devices, list)
+        else []
+    )
+    ranks = len(names) or source.stated_ranks()
+    hosts = len(set(names)) if names else source.hosts
+    arguments = document.get("args")
+    program = str(arguments[0]) if isinstance(arguments, list) and arguments else ""
+    return [
+        row
+        for number, result in enumerate(results, 1)
+        for row in _json_rows(source, number, result, program, ranks, hosts)
+    ]
+
+
+def _json_rows(
+    source: Source, number: int, result: Any, program: str, ranks: int, hosts: int | None
+) -> Iterator[Row]:
+    if not isinstance(result, dict):
+        raise source.bad(
+            number, "each of 'results' must be an object", repr(result), "Run it again."
+        )
+    test = str(result.get("experiment_name") or program)
+    test = test if test.rsplit("/", 1)[-1] in OPERATIONS else program
+    for half in ("out_of_place", "in_place"):
+        body = result.get(half)
+        if body is None:
+            continue
+        time = body.get("time", body.get("cpu_time")) if isinstance(body, dict) else None
+        if time is None:
+            raise source.bad(
+                number,
+                f"result {number}: '{half}' must be an object with 'time'",
+                repr(body),
+                "Run it again.",
+            )
+        wrong = body.get("nwrong")
+        if wrong not in {0, None} if isinstance(wrong, int | float | None) else True:
+            raise source.bad(
+                number,
+                f"result {number}: must have no wrong values (nwrong)",
+                repr(wrong),
+                "Leave the failed run out.",
+            )
+        yield _row(source, number, test, ranks, hosts, str(result.get("size")), str(time))

@@ -1,0 +1,90 @@
+"""The network between the ranks, as the patterns see it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.network import Links
+from simshuffle.plan.resources import Resources
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+
+class Fabric:
+    """The links that messages between the ranks can use, and no others: models are faster without
+    those of idle hosts.
+
+    Args:
+        resources: where routes come from.
+
+    Attributes:
+        resources: as given.
+        links: with their latencies and names, in the order of ``resources.links``.
+        tiers: (links,) kind of each.
+        all_pairs: every rank to every other: (M (M - 1),) senders, receivers, and (M (M - 1), hops)
+            routes, by sender, the next rank first.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        count, table, cables = resources.world_size, resources.links, resources.forwarding.links
+        src = np.repeat(np.arange(count, dtype=np.int32), count - 1)
+        dst = (src + np.tile(np.arange(1, count, dtype=np.int32), count)) % np.int32(count)
+        routes = resources.message(src, dst)[0]
+        used = np.zeros(len(table.names) + 1, bool)
+        for hop in routes.T:
+            used[hop] = True
+        kept = np.flatnonzero(used[:-1])
+        # the last one is for the padding, -1
+        self._number = np.full(len(table.names) + 1, -1, np.int32)
+        self._number[kept] = np.arange(len(kept))
+        latency = np.zeros(len(table.names))
+        latency[: len(cables.latency)] = cables.latency
+        self.links = Links(
+            table.capacity[kept], latency[kept], [table.names[link] for link in kept.tolist()]
+        )
+        self.tiers = [table.tiers[link] for link in kept.tolist()]
+        self.all_pairs = src, dst, self._renumbered(routes)
+        self._first = self._first_links()
+
+    def _renumbered(self, routes: Ints) -> Ints:
+        """Routes over `links`, without columns that only pad."""
+        width = int((routes >= 0).any(axis=0).sum())
+        out = np.empty((len(routes), max(width, 1)), np.int32)
+        for column in range(out.shape[1]):
+            out[:, column] = self._number[routes[:, column]]
+        return out
+
+    def _first_links(self) -> Ints:
+        """(M,) the link of ``resources`` on which each rank's messages to another host begin; -1 if
+        there is no other host."""
+        resources = self.resources
+        if resources.num_hosts == 1:
+            return np.full(self.world_size, -1, np.int32)
+        elsewhere = (resources.host_of + 1) % resources.num_hosts * resources.cluster.host.gpus
+        return resources.message(np.arange(self.world_size), elsewhere)[0][:, 0].copy()
+
+    @property
+    def world_size(self) -> int:
+        """M."""
+        return self.resources.world_size
+
+    def routes(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
+        """Links of messages between ranks: (n, longest) int32, padded with -1."""
+        return self._renumbered(self.resources.message(src, dst)[0])
+
+    @property
+    def ports(self) -> Ints:
+        """(M,) the link on which each rank's messages leave its host; -1 if there is no other
+        host."""
+        return self._number[self._first]
+
+    @property
+    def leaf(self) -> Ints:
+        """(M,) number of the leaf switch that each rank's HCA is attached to; equal numbers, same
+        switch."""
+        target = self.resources.forwarding.links.target
+        names = [target[port] if port >= 0 else "" for port in self._first.tolist()]
+        return np.unique(names, return_inverse=True)[1].astype(np.int32)

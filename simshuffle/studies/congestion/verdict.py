@@ -1,0 +1,163 @@
+"""Which of two ways is faster, by how much, and how far that can be trusted. From the table of
+times alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.studies.congestion.ablation import CORNERS, PARTNERS_ALONE
+from simshuffle.studies.congestion.patterns.variant import Variant
+from simshuffle.studies.congestion.tables import VARIANT, groups
+
+PRACTICE = Variant("random_permutations", "sample", barrier=True)
+QUESTIONS: tuple[tuple[Variant, Variant], ...] = (
+    (Variant("all_to_all"), Variant("pairing_random")),
+    (Variant("all_to_all"), Variant("pairing_random", "iteration", barrier=True)),
+    (Variant("all_to_all"), PRACTICE),
+    (PRACTICE, Variant("linear_shift", "sample", barrier=True)),
+    (PRACTICE, Variant("pairing_random", "iteration", barrier=True)),
+    (PRACTICE, Variant("pairing_random", "iteration")),
+    (Variant("random_permutations", "iteration"), Variant("pairing_random", "iteration")),
+    (
+        Variant("pairing_random", "iteration", barrier=True),
+        Variant("pairing_topology", "iteration", barrier=True),
+    ),
+    (
+        Variant("pairing_random", "iteration", barrier=True),
+        Variant("pairing_importance", "iteration", barrier=True),
+    ),
+)
+"""Pairs of variants, each a way of exchange and what may replace it."""
+EQUAL = 0.01
+"""Times that differ by less than this share are equal."""
+SURE = 0.9
+"""A winner must win in this share of the seeds."""
+JUDGES = ("fluid", "packet")
+"""Models whose times count; the analytic one knows no contention."""
+
+COMPARISON_COLUMNS = {
+    "world_size": "ranks, M",
+    "a": "variant",
+    "b": "variant",
+    "bytes_set": "'full' or 'short' (see sets)",
+    "model": "network model",
+    "seeds": "seeds",
+    "winner": "of the median ratio: 'a', 'b', or 'equal' within 1 %",
+    "ratio_median": "time of a / time of b on the same bytes: above 1, b is faster",
+    "ratio_min": "lowest ratio of the seeds",
+    "ratio_max": "highest ratio of the seeds",
+    "share": "share of the seeds with this winner",
+    "shared": "winner over those seeds alone that every model of this set has run",
+}
+VERDICT_COLUMNS = {
+    "world_size": "ranks, M",
+    "a": "variant",
+    "b": "variant",
+    "winner": "'a', 'b' or 'equal': by the fluid model on all bytes, or by what there is",
+    "verdict": "'stable', 'unstable', or 'unchecked' where only one model was run",
+    "reason": "what speaks against it",
+}
+
+
+def compared(variants: Iterable[Variant]) -> set[Variant]:
+    """Those of ``variants`` that a question or the ablation needs, if all it needs is there."""
+    there = set(variants)
+    groups = [*QUESTIONS, CORNERS, *((CORNERS[0], other) for other in PARTNERS_ALONE)]
+    return {variant for group in groups if there.issuperset(group) for variant in group}
+
+
+def seconds(times: pd.DataFrame, variant: Variant) -> pd.Series:
+    """Times (s) of a variant by seed."""
+    rows = times[np.logical_and.reduce([times[name] == getattr(variant, name) for name in VARIANT])]
+    return rows.set_index("seed")["time_s"]
+
+
+def comparisons(times: pd.DataFrame) -> pd.DataFrame:
+    """Every question for every world size, set of bytes and model: columns `COMPARISON_COLUMNS`."""
+    rows = []
+    judged = times[times["model"].isin(JUDGES)]
+    for (world_size, bytes_set), case in groups(judged, "world_size", "bytes_set"):
+        of_model = {model: rows for (model,), rows in groups(case, "model")}
+        for a, b in QUESTIONS:
+            ratios = {
+                model: (seconds(rows, a) / seconds(rows, b)).dropna()
+                for model, rows in of_model.items()
+            }
+            ratios = {model: ratio for model, ratio in ratios.items() if len(ratio)}
+            common = (
+                set.intersection(*(set(ratio.index) for ratio in ratios.values()))
+                if ratios
+                else set()
+            )
+            for model, ratio in ratios.items():
+                row = {
+                    "world_size": world_size,
+                    "a": str(a),
+                    "b": str(b),
+                    "bytes_set": bytes_set,
+                    "model": model,
+                }
+                rows.append(
+                    {
+                        **row,
+                        **_summary(ratio),
+                        "shared": _winner(float(ratio[sorted(common)].median())),
+                    }
+                )
+    return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
+
+
+def _winner(ratio: float) -> str:
+    return "equal" if abs(ratio - 1.0) < EQUAL else "b" if ratio > 1 else "a"
+
+
+def _summary(ratio: pd.Series) -> dict[str, object]:
+    median = float(ratio.median())
+    winner = _winner(median)
+    share = float(np.mean([_winner(value) == winner for value in ratio]))
+    return {
+        "seeds": len(ratio),
+        "winner": winner,
+        "ratio_median": median,
+        "ratio_min": float(ratio.min()),
+        "ratio_max": float(ratio.max()),
+        "share": share,
+    }
+
+
+def verdicts(table: pd.DataFrame) -> pd.DataFrame:
+    """One judgement for each world size and question of the table of `comparisons`: columns
+    `VERDICT_COLUMNS`."""
+    rows = []
+    for (world_size, a, b), case in groups(table, "world_size", "a", "b"):
+        verdict, reasons = _judge(case)
+        # 'full' before 'short', 'fluid' before 'packet'
+        first = case.sort_values(["bytes_set", "model"], kind="stable").iloc[0]
+        rows.append((world_size, a, b, first["winner"], verdict, "; ".join(reasons)))
+    return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
+
+
+def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
+    """The verdict on the comparisons of one pair, and what speaks against it."""
+    rows = case.to_dict("records")
+    reasons = []
+    if any(
+        len({row["shared"] for row in rows if row["bytes_set"] == bytes_set}) > 1
+        for bytes_set in ("full", "short")
+    ):
+        reasons.append("fluid and packet disagree")
+    if len({row["winner"] for row in rows if row["model"] == "fluid"}) > 1:
+        reasons.append("the shortened bytes give another winner")
+    for row in rows:
+        if row["share"] < SURE:
+            reasons.append(
+                f"holds in {100 * row['share']:.0f} % of the seeds"
+                f" ({row['model']}{', short' * (row['bytes_set'] == 'short')})"
+            )
+    if reasons:
+        return "unstable", reasons
+    missing = [model for model in JUDGES if model not in {row["model"] for row in rows}]
+    return ("unchecked", [f"not compared by the {missing[0]} model"]) if missing else ("stable", [])

@@ -1,0 +1,1 @@
+"""What a training leaves behind whose training set was filtered: tables, report, figures."""

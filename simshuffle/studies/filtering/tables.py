@@ -1,0 +1,282 @@
+"""The tables of a study of data-optimised training: filters, runs, and what is found in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.studies.training.intervals import Estimate, estimate, holm
+from simshuffle.studies.training.stored import read_run
+
+SUBSETS = ("full", "network", "random")
+"""What is trained on: all training samples; those that the network's filter leaves; as many drawn
+at random."""
+FILTER_COLUMNS = {
+    "extractor": "network that the features are of",
+    "seed": "of its weights, of t-SNE",
+    "parameters": "weights of the network",
+    "train_accuracy": "share of the training samples that the network classifies rightly",
+    "test_accuracy": "share of the test samples",
+    "features": "values that go into its last layer",
+    "components": "principal components that t-SNE got",
+    "explained_variance": "share of the features' variance in them",
+    "kl_divergence": "of t-SNE at its end, nats",
+    "num_samples": "training samples",
+    "removed": "of them, noise",
+    "reduction": "share of them that is noise",
+    "smallest_class": "samples that are left of the class of which fewest are",
+    "noise_accuracy": (
+        "share of the noise that the network classifies rightly; empty where there is none"
+    ),
+    "kept_accuracy": "share of the rest",
+    "used": "whether networks were trained on what this filter left",
+    "seconds": "s, for training, features and t-SNE",
+}
+"""Columns of filters.csv and their meaning."""
+EPS_COLUMNS = {
+    "extractor": "as in filters.csv",
+    "seed": "as in filters.csv",
+    "eps": "of DBSCAN, in units of t-SNE's plane",
+    "reduction": "share of the training samples that is noise",
+}
+"""Columns of eps.csv and their meaning."""
+POINT_COLUMNS = {
+    "seed": "as in filters.csv; the extractor is the one whose filter is used",
+    "sample": "number of the training sample",
+    "label": "its class",
+    "x": "in t-SNE's plane, without unit",
+    "y": "in t-SNE's plane, without unit",
+    "loss": "of the extractor, nats",
+    "right": "whether the extractor classifies it rightly",
+    "noise": "whether the filter leaves it out",
+}
+"""Columns of points.parquet and their meaning."""
+SETTING_COLUMNS = {
+    "subset": (
+        "full, network (filtered by the network's features), random (as many left out at random)"
+    ),
+    "batch_size": "samples of a batch",
+    "learning_rate": "of the study; with learning_rate_scaling, that at the reference batch size",
+}
+DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
+    "seed": "of weights, order and filter",
+    "num_samples": "trained on in an epoch",
+}
+"""What describes a run; the study says it."""
+RUN_COLUMNS = {
+    "run": "name; its folder is runs/NAME",
+    **DESCRIPTION_COLUMNS,
+    "status": (
+        "'done'; 'failed': the training stopped; 'lost': its process died or raised an error;"
+        " 'missing': not run yet"
+    ),
+    "message": "of what is not done",
+    "seconds": "s that the run took, on one core",
+    "train_loss": "of the last epoch, nats",
+    "accuracy": "share of the test samples after the last epoch",
+    "loss": "mean test loss after the last epoch, nats",
+}
+"""Columns of runs.csv and their meaning."""
+
+
+def _comparison_columns(name: str) -> dict[str, str]:
+    data = {"full": "the full data", "random": "randomly filtered data"}[name]
+    return {
+        f"{name}_pairs": f"seeds that this setting and {data} have in common",
+        f"{name}_difference": (
+            f"mean over these seeds of the accuracy less that on {data}, batch size and learning"
+            " rate being the same"
+        ),
+        f"{name}_low": "lower end of its 95 % interval",
+        f"{name}_high": "upper end",
+        f"{name}_p": "p-value of the paired t-test, two-sided",
+        f"{name}_p_holm": (
+            f"the same after Holm's correction over all comparisons of this subset with {data} that"
+            " are as much 'chosen'"
+        ),
+    }
+
+
+AGAINST = {"network": ("full", "random"), "random": ("full",), "full": ()}
+"""What a subset is compared with, in runs of the same batch size, learning rate and seed."""
+SUMMARY_COLUMNS = {
+    **SETTING_COLUMNS,
+    "chosen": "whether this learning rate is the best one for the full data at this batch size",
+    "seeds": "runs that ended as they should",
+    "accuracy": "mean over seeds, share of the test samples",
+    "low": "lower end of its 95 % interval by Student's t; empty for one seed",
+    "high": "upper end",
+    **_comparison_columns("full"),
+    **_comparison_columns("random"),
+}
+"""Columns of summary.csv and their meaning."""
+COLUMNS = {
+    "filters": FILTER_COLUMNS,
+    "eps": EPS_COLUMNS,
+    "points": POINT_COLUMNS,
+    "runs": RUN_COLUMNS,
+}
+
+
+@dataclass(frozen=True)
+class FilterTables:
+    """What a study measured.
+
+    Attributes:
+        filters, eps, points, runs: columns `COLUMNS`.
+    """
+
+    filters: pd.DataFrame
+    eps: pd.DataFrame
+    points: pd.DataFrame
+    runs: pd.DataFrame
+
+
+def run_table(
+    descriptions: Mapping[str, Mapping[str, Any]], place: Path, lost: Mapping[str, str]
+) -> pd.DataFrame:
+    """A row for each run, columns `RUN_COLUMNS`.
+
+    Args:
+        descriptions: of each run by its name: values of `DESCRIPTION_COLUMNS`.
+        place: the folder of the runs' folders; a run without one is missing.
+        lost: why runs were lost, by name.
+
+    Raises:
+        InputError: a stored run is damaged.
+    """
+    rows = [
+        {"run": name, **about, **_ending(place / name, lost.get(name))}
+        for name, about in descriptions.items()
+    ]
+    return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+
+
+def _ending(folder: Path, why: str | None) -> dict[str, Any]:
+    if not folder.exists():
+        return {"status": "lost" if why else "missing", "message": why or ""}
+    run = read_run(folder)
+    out: dict[str, Any] = {"status": run.status, "message": run.message, "seconds": run.seconds}
+    if run.status == "done":
+        last = run.epochs.iloc[-1]
+        out |= {
+            "train_loss": last["train_loss"],
+            "accuracy": last["own_accuracy"],
+            "loss": last["own_loss"],
+        }
+    return out
+
+
+def summary(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each subset, batch size and learning rate, columns `SUMMARY_COLUMNS`.
+
+    Args:
+        runs: columns `RUN_COLUMNS`; those that are not done are left out.
+    """
+    done = runs[runs["status"] == "done"]
+    by_setting: dict[tuple[str, int, float], dict[int, float]] = {}
+    for row in done.to_dict("records"):
+        key = (str(row["subset"]), int(row["batch_size"]), float(row["learning_rate"]))
+        by_setting.setdefault(key, {})[int(row["seed"])] = float(row["accuracy"])
+    best = best_rates(done)
+    rows = [_row(key, values, by_setting, best) for key, values in by_setting.items()]
+    table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
+    for against in ("full", "random"):
+        for subset in SUBSETS:
+            for chosen in (True, False):
+                family = (table["subset"] == subset) & (table["chosen"] == chosen)
+                table.loc[family, f"{against}_p_holm"] = holm(
+                    table.loc[family, f"{against}_p"].astype(float).tolist()
+                )
+    return table
+
+
+def best_rates(done: pd.DataFrame) -> dict[int, float]:
+    """The learning rate with the highest mean accuracy on the full data, by batch size; the lowest
+    of equals."""
+    full = done[done["subset"] == "full"]
+    out: dict[int, float] = {}
+    for size in sorted(set(full["batch_size"])):
+        rows = full[full["batch_size"] == size]
+        means = {
+            rate: float(part["accuracy"].mean()) for rate, part in rows.groupby("learning_rate")
+        }
+        out[int(size)] = float(max(means, key=lambda rate: means[rate]))
+    return out
+
+
+def _row(
+    key: tuple[str, int, float],
+    values: Mapping[int, float],
+    by_setting: Mapping[tuple[str, int, float], Mapping[int, float]],
+    best: Mapping[int, float],
+) -> dict[str, Any]:
+    subset, size, rate = key
+    mean = estimate(list(values.values()))
+    row: dict[str, Any] = {
+        **dict(zip(SETTING_COLUMNS, key, strict=True)),
+        "chosen": best.get(size) == rate,
+        "seeds": mean.n,
+    }
+    row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
+    for name in ("full", "random"):
+        other = by_setting.get((name, size, rate), {}) if name in AGAINST[subset] else {}
+        row |= _difference(
+            name, estimate([values[seed] - other[seed] for seed in values if seed in other])
+        )
+    return row
+
+
+def _difference(name: str, found: Estimate) -> dict[str, Any]:
+    return dict(
+        zip(
+            _comparison_columns(name),
+            (found.n, found.mean, found.low, found.high, found.p, math.nan),
+            strict=True,
+        )
+    )
+
+
+def reductions(filters: pd.DataFrame) -> dict[str, tuple[Estimate, Estimate]]:
+    """Share of the samples that a filter leaves out, and the extractor's test accuracy: over seeds,
+    by extractor."""
+    out = {}
+    for name in dict.fromkeys(filters["extractor"]):
+        rows = filters[filters["extractor"] == name]
+        out[str(name)] = (
+            estimate(rows["reduction"].tolist()),
+            estimate(rows["test_accuracy"].tolist()),
+        )
+    return out
+
+
+def filter_row(
+    facts: Mapping[str, Any], points: pd.DataFrame, noise: Iterable[bool], *, used: bool
+) -> dict[str, Any]:
+    """A row of filters.csv.
+
+    Args:
+        facts: of the extraction, as it was stored.
+        points: its table.
+        noise: (n,), which samples are noise.
+        used: see `FILTER_COLUMNS`.
+    """
+    out = np.asarray(list(noise), np.bool_)
+    right, left = points["right"].to_numpy(np.bool_), points["label"].to_numpy()[~out]
+    classes = np.unique(points["label"].to_numpy())
+    counted = {
+        "num_samples": len(out),
+        "removed": int(out.sum()),
+        "reduction": float(out.mean()),
+        "smallest_class": int(min((left == label).sum() for label in classes)),
+        "noise_accuracy": float(right[out].mean()) if out.any() else math.nan,
+        "kept_accuracy": float(right[~out].mean()) if not out.all() else math.nan,
+        "used": used,
+    }
+    return {name: (dict(facts) | counted)[name] for name in FILTER_COLUMNS}

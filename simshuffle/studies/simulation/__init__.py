@@ -1,0 +1,1 @@
+"""simshuffle run: every run of a scenario's sweep."""

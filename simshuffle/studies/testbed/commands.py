@@ -1,0 +1,157 @@
+"""The text of all commands that build a bed of network namespaces. Nothing is run here.
+
+A cable is two veth pairs: ``d<cable>`` is shaped and carries data; ``a<cable>`` is not, and carries
+packets without payload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simshuffle.studies.testbed.bed import Bed
+
+PREFIX = "simshuffle"
+MTU = 1500  # bytes of an IP packet; the default of Ethernet
+# bytes that tbf lets pass at once: a timer that comes 5 ms late at 40 Mbit/s costs nothing
+BURST = 24_000
+# packets of one pair of hosts before a link; more than the window below, so nothing is ever dropped
+QUEUE = 400
+SMALL = 128  # bytes: an IP packet below this length is taken for a bare acknowledgement
+CONGESTION_CONTROL = "reno"  # in every kernel; where nothing is dropped they are all alike
+WINDOW = 524_288  # bytes of a receiver's buffer, of which Linux advertises half
+WIDE = "10gbit"  # a rate that no class of htb ever reaches: htb only takes turns here, tbf shapes
+HOST_NET = "10.77.0"
+CABLE_NET = "10.78"
+
+
+def namespace(run: str, node: str) -> str:
+    """The name of a node's namespace in the run called ``run``."""
+    return f"{PREFIX}-{run}-{node}"
+
+
+def address(host: int) -> str:
+    """The IPv4 address of a host, which exists only inside the namespaces."""
+    return f"{HOST_NET}.{host + 1}"
+
+
+def data_device(link: int) -> str:
+    """The device by which data leaves over a link."""
+    return f"d{link // 2}"
+
+
+def _gateway(link: int) -> str:
+    """The address that stands for the far end of a link."""
+    return f"{CABLE_NET}.{link // 2}.{link % 2 + 1}"
+
+
+def _mac(link: int) -> str:
+    """The hardware address of the far end of a link."""
+    return f"02:00:00:{link % 2:02x}:{link // 2 // 256:02x}:{link // 2 % 256:02x}"
+
+
+@dataclass(frozen=True)
+class NodeCommands:
+    """What makes a namespace a host or a router.
+
+    Attributes:
+        settings: kernel settings, by path below /proc/sys.
+        ip: lines for ``ip -batch``.
+        tc: lines for ``tc -batch``.
+    """
+
+    settings: dict[str, str]
+    ip: list[str]
+    tc: list[str]
+
+
+def cables(bed: Bed, run: str) -> list[str]:
+    """Lines for ``ip -batch`` that make all namespaces and lay all cables between them."""
+    lines = [f"netns add {namespace(run, node)}" for node in bed.nodes]
+    for link in range(0, len(bed.links), 2):
+        near, far = (namespace(run, node) for node in bed.ends[link])
+        for kind in "da":
+            name = f"{kind}{link // 2}"
+            lines.append(
+                f"link add {name} netns {near} address {_mac(link + 1)} mtu {MTU} "
+                f"type veth peer name {name} netns {far} address {_mac(link)} mtu {MTU}"
+            )
+    return lines
+
+
+def node(bed: Bed, name: str) -> NodeCommands:
+    """The commands for one node."""
+    leaving = [link for link, (near, _) in enumerate(bed.ends) if near == name]
+    is_host = name in bed.host_names
+    # its address makes the table of local addresses, without which the kernel takes no route
+    ip = ["link set lo up"]
+    for link in leaving:
+        device = data_device(link)
+        ip += [
+            f"link set {device} gso_max_segs 1",  # tbf must see packets as they are on the wire
+            f"link set {device} up",
+            f"link set a{link // 2} up",
+            f"neigh add {_gateway(link)} lladdr {_mac(link)} dev {device} nud permanent",
+        ]
+    if is_host:
+        own = bed.host_names.index(name)
+        ip.append(f"addr add {address(own)}/32 dev {data_device(leaving[0])}")
+    for host, link in sorted(bed.next_links[name].items()):
+        source = f" src {address(bed.host_names.index(name))}" if is_host else ""
+        ip.append(
+            f"route add {address(host)}/32 via {_gateway(link)} dev {data_device(link)}"
+            f" onlink{source}"
+        )
+    return NodeCommands(
+        _settings(is_host), ip, [line for link in leaving for line in shaping(bed, link)]
+    )
+
+
+def _settings(is_host: bool) -> dict[str, str]:
+    common = {
+        # acknowledgements arrive on another device than the way back leads out of
+        "net/ipv4/conf/all/rp_filter": "0",
+        "net/ipv4/conf/default/rp_filter": "0",
+    }
+    if not is_host:
+        return common | {"net/ipv4/ip_forward": "1"}
+    return common | {
+        "net/ipv4/tcp_congestion_control": CONGESTION_CONTROL,
+        "net/ipv4/tcp_slow_start_after_idle": "0",
+        "net/ipv4/tcp_no_metrics_save": "1",
+        "net/ipv4/tcp_rmem": f"4096 {WINDOW} {WINDOW}",
+    }
+
+
+def shaping(bed: Bed, link: int) -> list[str]:
+    """Lines for ``tc -batch`` at the near end of a link: acknowledgements around the shaper, pairs
+    of hosts in turn, then tbf."""
+    device, pairs = data_device(link), bed.crossing[link]
+    lines = [
+        (
+            f"qdisc add dev {device} root handle 1: tbf rate {round(bed.shape.rate * 8)}bit burst"
+            f" {BURST}b limit {QUEUE * MTU}b"
+        ),
+        f"qdisc add dev {device} parent 1:1 handle 10: htb default 1",
+        f"class add dev {device} parent 10: classid 10:1 htb rate {WIDE} quantum {MTU + 14}",
+    ]
+    for number, (src, dst) in enumerate(pairs, start=2):
+        lines += [
+            (
+                f"class add dev {device} parent 10: classid 10:{number:x} htb rate {WIDE} quantum"
+                f" {MTU + 14}"
+            ),
+            f"qdisc add dev {device} parent 10:{number:x} pfifo limit {QUEUE}",
+            (
+                f"filter add dev {device} parent 10: protocol ip prio 1 u32 match ip src"
+                f" {address(src)}/32 match ip dst {address(dst)}/32 flowid 10:{number:x}"
+            ),
+        ]
+    mask = 0x10000 - SMALL
+    return [
+        *lines,
+        f"qdisc add dev {device} clsact",
+        (
+            f"filter add dev {device} egress protocol ip prio 1 u32 match u16 0 {mask:#06x} at 2 "
+            f"action mirred egress redirect dev a{link // 2}"
+        ),
+    ]

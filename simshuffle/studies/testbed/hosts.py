@@ -1,0 +1,339 @@
+"""The processes on the hosts of a bed, and one measured run of a pattern by them."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from simshuffle.errors import SimshuffleError
+from simshuffle.exchange import ExchangePlan
+from simshuffle.studies.testbed import commands
+from simshuffle.studies.testbed.bed import Bed
+from simshuffle.studies.testbed.namespaces import in_namespace, uninterrupted
+from simshuffle.studies.testbed.patterns import Pattern
+
+TICK = 0.005  # s between looks at how late this process is woken
+LEAD = 0.1  # s from the order to the common start: enough for the order to reach everyone
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of a pattern.
+
+    Attributes:
+        finish: (flows,) s from the common start to the last byte of each flow.
+        waited: the longest time (s) that the process of a host stood in the queue for a processor,
+            in all.
+        late: the longest time (s) by which a process here got a processor too late after a short
+            sleep.
+        busy, steal: shares of the time of all processors in which they worked, for anyone, or
+            belonged to another machine.
+    """
+
+    finish: list[float]
+    waited: float
+    late: float
+    busy: float
+    steal: float
+
+    @property
+    def makespan(self) -> float:
+        """When the last flow ended (s)."""
+        return max(self.finish)
+
+
+@dataclass(frozen=True)
+class Processors:
+    """Ticks of all processors together, since the machine was started."""
+
+    idle: int
+    steal: int
+    total: int
+
+    @classmethod
+    def now(cls) -> Processors:
+        """As the kernel counts them at this moment."""
+        user, nice, system, idle, iowait, irq, softirq, steal = map(
+            int, Path("/proc/stat").read_text().split()[1:9]
+        )
+        return cls(
+            idle + iowait, steal, user + nice + system + idle + iowait + irq + softirq + steal
+        )
+
+    def shares(self, later: Processors) -> tuple[float, float]:
+        """Shares of the time until ``later`` in which they worked, and in which they were taken
+        away."""
+        total = max(later.total - self.total, 1)
+        steal = (later.steal - self.steal) / total
+        return 1.0 - (later.idle - self.idle) / total - steal, steal
+
+
+class Crew:
+    """A process on every host, spoken to by lines of JSON over pipes.
+
+    Args:
+        processes: one for each host, in their order.
+
+    Attributes:
+        late: the longest time (s) by which this process was woken too late since it was last set to
+            0.
+    """
+
+    def __init__(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        self.late = 0.0
+        self._processes = processes
+        self._selector = selectors.DefaultSelector()
+        self._rest = [b""] * len(processes)
+        for host, process in enumerate(processes):
+            self._selector.register(_pipe(process.stdout), selectors.EVENT_READ, host)
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def tell(self, host: int, **message: Any) -> None:
+        """Send a message to one host."""
+        pipe = _pipe(self._processes[host].stdin)
+        try:
+            pipe.write(json.dumps(message).encode() + b"\n")
+            pipe.flush()
+        except OSError:
+            raise SimshuffleError(self._dead(host)) from None
+
+    def hear(self, deadline: float) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Messages from all hosts as (host, message), for as long as they are asked for.
+
+        Raises:
+            SimshuffleError: a host died, or nothing more came before the monotonic time
+                ``deadline``.
+        """
+        while True:
+            begun = time.monotonic()
+            ready = self._selector.select(TICK)
+            if not ready:
+                self.late = max(self.late, time.monotonic() - begun - TICK)
+                if begun < deadline:
+                    continue
+                raise SimshuffleError(
+                    "the hosts of the testbed did not finish in time; give fewer bytes or a higher"
+                    " rate"
+                )
+            for key, _ in ready:
+                host: int = key.data
+                piece = _pipe(self._processes[host].stdout).read1()  # type: ignore[attr-defined]
+                if not piece:
+                    raise SimshuffleError(self._dead(host))
+                *lines, self._rest[host] = (self._rest[host] + piece).split(b"\n")
+                for line in lines:
+                    yield host, json.loads(line)
+
+    def gather(self, key: str, deadline: float) -> None:
+        """Wait until every host has sent a message with ``key``."""
+        missing = set(range(len(self)))
+        for host, message in self.hear(deadline):
+            if key in message:
+                missing.discard(host)
+            if not missing:
+                return
+
+    def _dead(self, host: int) -> str:
+        process = self._processes[host]
+        process.kill()
+        process.wait()
+        said = _pipe(process.stderr).read().decode(errors="replace").strip().splitlines()
+        return (
+            f"host {host} of the testbed ended with status {process.returncode}:"
+            f" {said[-1] if said else 'it said nothing'}"
+        )
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise AssertionError("a pipe is missing")
+    return pipe
+
+
+@contextmanager
+def started(
+    bed: Bed,
+    run: str,
+    command: Callable[[int], list[str]],
+    environment: Callable[[int], dict[str, str]],
+) -> Iterator[Crew]:
+    """A process on every host; ended in the end, whatever happens.
+
+    Args:
+        bed: the bed.
+        run: its name.
+        command: the command of each host.
+        environment: its environment variables.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for host, name in enumerate(bed.host_names):
+            full = in_namespace(commands.namespace(run, name), *command(host))
+            pipe = subprocess.PIPE
+            # a session of its own: Ctrl-C on the terminal reaches the one who cleans up, and not
+            # the hosts
+            processes.append(
+                subprocess.Popen(  # noqa: S603
+                    full,
+                    stdin=pipe,
+                    stdout=pipe,
+                    stderr=pipe,
+                    env=environment(host),
+                    start_new_session=True,
+                )
+            )
+        yield Crew(processes)
+    finally:
+        with uninterrupted():
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.wait()
+                for pipe_ in (process.stdin, process.stdout, process.stderr):
+                    _close(pipe_)
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    if pipe is not None:
+        try:
+            pipe.close()
+        except OSError:  # what was not yet written can no longer be
+            return
+
+
+@contextmanager
+def gloo_hosts(bed: Bed, run: str, limit: float, meeting: Path) -> Iterator[Crew]:
+    """Hosts with torch.distributed, one rank each; they meet at the file ``meeting`` and end by
+    themselves after ``limit`` s."""
+    script = str(Path(__file__).parent / "gloo_worker.py")
+
+    def command(host: int) -> list[str]:
+        return [
+            sys.executable,
+            script,
+            str(host),
+            str(len(bed.host_names)),
+            str(meeting),
+            str(int(limit) + 10),
+        ]
+
+    def environment(host: int) -> dict[str, str]:
+        link = next(link for link, (near, _) in enumerate(bed.ends) if near == bed.host_names[host])
+        return os.environ | {
+            "GLOO_SOCKET_IFNAME": commands.data_device(link),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    with started(bed, run, command, environment) as crew:
+        # eight processes import torch on perhaps two processors
+        crew.gather("ready", time.monotonic() + 120.0)
+        yield crew
+
+
+def gloo_order(pattern: Pattern, plan: ExchangePlan, host: int) -> dict[str, Any]:
+    """What a host of `gloo_hosts` has to do for the ``pattern`` of a ``plan``: a message out and
+    one in for each step, or none."""
+    number = {
+        (step, src): flow
+        for flow, (step, src) in enumerate(zip(pattern.step, pattern.src, strict=True))
+    }
+    messages = []
+    for step, (target, sample) in enumerate(
+        zip(plan.target.tolist(), plan.sample.tolist(), strict=True)
+    ):
+        source = target.index(host)
+        out = [number[step, host], target[host], sample[host]] if target[host] != host else []
+        into = [number[step, source], source, sample[source]] if source != host else []
+        messages.append([out, into])
+    return {"barrier": pattern.barrier, "nbytes": pattern.nbytes[0], "messages": messages}
+
+
+@contextmanager
+def tcp_hosts(bed: Bed, run: str, limit: float) -> Iterator[Crew]:
+    """Hosts with a TCP connection from each to each other; they end by themselves after ``limit``
+    s."""
+    script = str(Path(__file__).parent / "worker.py")
+
+    def command(host: int) -> list[str]:
+        return [
+            sys.executable,
+            "-I",
+            "-S",
+            script,
+            str(host),
+            commands.address(host),
+            str(int(limit) + 10),
+        ]
+
+    with started(bed, run, command, lambda _: {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}) as crew:
+        deadline = time.monotonic() + 30.0
+        crew.gather("ready", deadline)
+        for host in range(len(crew)):
+            crew.tell(
+                host,
+                connect=[
+                    [peer, commands.address(peer)] for peer in range(len(crew)) if peer != host
+                ],
+            )
+        wanted = len(crew) * (len(crew) - 1)
+        for _, message in crew.hear(deadline):
+            wanted -= "accepted" in message
+            if not wanted:
+                break
+        yield crew
+
+
+def tcp_order(pattern: Pattern, host: int) -> dict[str, Any]:
+    """What a host of `tcp_hosts` has to do for ``pattern``."""
+    flows = range(len(pattern))
+    send = [
+        [f, pattern.dst[f], pattern.nbytes[f], pattern.step[f], pattern.after[f]]
+        for f in flows
+        if pattern.src[f] == host
+    ]
+    receive = [[f, pattern.src[f], pattern.nbytes[f]] for f in flows if pattern.dst[f] == host]
+    return {"barrier": pattern.barrier, "send": send, "receive": receive}
+
+
+def measure(
+    crew: Crew, pattern: Pattern, limit: float, order: Callable[[int], dict[str, Any]]
+) -> Measured:
+    """Run ``pattern`` once on the hosts of ``crew``, each of which gets its ``order``.
+
+    Raises:
+        SimshuffleError: it took longer than ``limit`` s, or a host died.
+    """
+    orders = [order(host) for host in range(len(crew))]
+    before, at = Processors.now(), time.monotonic() + LEAD
+    for host, what in enumerate(orders):
+        crew.tell(host, run={"at": at, **what})
+    finish = [0.0] * len(pattern)
+    left = [pattern.step.count(step) for step in range(max(pattern.step) + 1)]
+    crew.late, waited, missing = 0.0, 0.0, len(crew)
+    for _, message in crew.hear(at + limit):
+        if "got" in message:
+            step = pattern.step[message["got"]]
+            left[step] -= 1
+            if not left[step] and step + 1 < len(left):
+                for host in range(len(crew)):
+                    crew.tell(host, go=step + 1)
+        if "done" in message:
+            for flow, when in message["done"]:
+                finish[flow] = when - at
+            waited = max(waited, message["waited"])
+            missing -= 1
+            if not missing:
+                break
+    busy, steal = before.shares(Processors.now())
+    return Measured(finish, waited, crew.late, busy, steal)

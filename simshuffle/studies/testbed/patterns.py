@@ -1,0 +1,267 @@
+"""The exchange patterns that are both measured and simulated: who sends how much to whom, and what
+each flow waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from simshuffle.exchange import ExchangePlan, PartialLocalShuffle, initial_owner
+from simshuffle.studies.testbed.bed import Bed
+
+Pair = tuple[int, int]
+MESSAGES = 8
+"""Samples that every host sends by torch.distributed."""
+EXCHANGE_FRACTION = 0.1
+"""Q of that exchange."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Flows in steps.
+
+    Attributes:
+        src, dst: (flows,) hosts.
+        nbytes: (flows,) whole bytes.
+        step: (flows,) int, not decreasing.
+        after: (flows,) the flows that must have ended before it starts; its sender or receiver
+            knows all of them.
+        barrier: whether no flow of a step starts before all of the step before have arrived.
+    """
+
+    src: list[int]
+    dst: list[int]
+    nbytes: list[int]
+    step: list[int]
+    after: list[list[int]]
+    barrier: bool = False
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+def of_steps(steps: list[list[Pair]], nbytes: int, *, barrier: bool = True) -> Pattern:
+    """Flows of ``nbytes`` each; with ``barrier`` a step waits for all of the one before."""
+    flat = [(src, dst, number) for number, pairs in enumerate(steps) for src, dst in pairs]
+    src, dst, step = ([entry[k] for entry in flat] for k in range(3))
+    return Pattern(src, dst, [nbytes] * len(flat), step, [[] for _ in flat], barrier)
+
+
+def _both_ways(pairs: list[Pair]) -> list[Pair]:
+    return [way for a, b in pairs for way in ((a, b), (b, a))]
+
+
+def _single(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    return of_steps([[(0, bed.shape.hosts_per_leaf)]], nbytes)
+
+
+def _single_short(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    return _single(bed, nbytes // 4, seed)
+
+
+def _opposite(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    return of_steps([_both_ways([(0, bed.shape.hosts_per_leaf)])], nbytes)
+
+
+def _incast(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    senders = range(1, bed.shape.hosts)
+    return of_steps([[(host, 0) for host in senders]], 2 * nbytes // len(senders))
+
+
+def _incast_victim(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    """The last host also sends to host 1, where nobody else does."""
+    incast = _incast(bed, nbytes, seed)
+    victim = of_steps([[(bed.shape.hosts - 1, 1)]], nbytes)
+    return Pattern(
+        incast.src + victim.src,
+        incast.dst + victim.dst,
+        incast.nbytes + victim.nbytes,
+        incast.step + victim.step,
+        incast.after + victim.after,
+    )
+
+
+def _pairs_inside(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    per_leaf = bed.shape.hosts_per_leaf
+    starts = [
+        leaf * per_leaf + k for leaf in range(bed.shape.leaves) for k in range(0, per_leaf - 1, 2)
+    ]
+    return of_steps([_both_ways([(host, host + 1) for host in starts])], nbytes)
+
+
+def _pairs_across(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    per_leaf = bed.shape.hosts_per_leaf
+    pairs = [
+        (leaf * per_leaf + k, (leaf + 1) * per_leaf + k)
+        for leaf in range(0, bed.shape.leaves - 1, 2)
+        for k in range(per_leaf)
+    ]
+    return of_steps([_both_ways(pairs)], nbytes)
+
+
+def _pairs_random(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    order = np.random.default_rng((seed, 1)).permutation(bed.shape.hosts).tolist()
+    return of_steps([_both_ways(list(zip(order[0::2], order[1::2], strict=False)))], nbytes)
+
+
+def _all_to_all(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    hosts = bed.shape.hosts
+    return of_steps(
+        [[(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]],
+        nbytes // (hosts - 1),
+    )
+
+
+def _random_permutations(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    """As many steps as there are other hosts; in each a random permutation in which none keeps its
+    own."""
+    rng, hosts = np.random.default_rng((seed, 2)), bed.shape.hosts
+    steps: list[list[Pair]] = []
+    while len(steps) < hosts - 1:
+        drawn = rng.permutation(hosts).tolist()
+        if all(src != dst for src, dst in enumerate(drawn)):
+            steps.append(list(enumerate(drawn)))
+    return of_steps(steps, nbytes // (hosts - 1))
+
+
+def ring(order: list[int], nbytes: int) -> Pattern:
+    """Ring allreduce over ``order``: 2 (M - 1) steps in which every host sends to the next what it
+    has got in the step before.
+
+    ``nbytes`` is what each host sends in all (Patarasuk & Yuan, JPDC 2009: 2 (M - 1)/M of the size
+    of the gradient).
+    """
+    hosts = len(order)
+    steps = [
+        [(order[k], order[(k + 1) % hosts]) for k in range(hosts)] for _ in range(2 * (hosts - 1))
+    ]
+    flows = of_steps(steps, nbytes // len(steps), barrier=False)
+    after = [
+        [(k // hosts - 1) * hosts + (k - 1) % hosts] if k >= hosts else []
+        for k in range(len(flows))
+    ]
+    return Pattern(flows.src, flows.dst, flows.nbytes, flows.step, after)
+
+
+def _ring_allreduce(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    return ring(list(range(bed.shape.hosts)), nbytes)
+
+
+def _ring_scattered(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    """A ring that leaves its leaf at every hop."""
+    per_leaf = bed.shape.hosts_per_leaf
+    return ring(
+        [leaf * per_leaf + k for k in range(per_leaf) for leaf in range(bed.shape.leaves)], nbytes
+    )
+
+
+# -------------------------------------------------------------------------------- torch.distributed
+
+
+def partial_plan(bed: Bed, seed: int) -> ExchangePlan:
+    """`MESSAGES` samples a host of a partial local shuffle, a random permutation each."""
+    rng, hosts = np.random.default_rng((seed, 3)), bed.shape.hosts
+    strategy = PartialLocalShuffle(
+        kind="partial_local_shuffle", exchange_fraction=EXCHANGE_FRACTION
+    )
+    owner = initial_owner(round(MESSAGES / EXCHANGE_FRACTION) * hosts, hosts, rng)
+    shards = strategy.shards(owner, hosts, rng)
+    return strategy.plan(
+        shards, batch_size=10, iterations=MESSAGES, epoch=1, importance=None, rng=rng
+    )
+
+
+def pairs_plan(bed: Bed, seed: int) -> ExchangePlan:
+    """The same samples, exchanged with one partner: that of ``pairs_random``."""
+    drawn = partial_plan(bed, seed)
+    partner = np.arange(bed.shape.hosts)
+    pairs = _pairs_random(bed, 1, seed)
+    partner[pairs.src] = pairs.dst
+    return ExchangePlan(
+        drawn.sample, np.broadcast_to(partner, drawn.target.shape), drawn.iteration, drawn.message
+    )
+
+
+def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> Pattern:
+    """The flows of a plan, a message for each sample of ``nbytes``.
+
+    A host goes on when its own message has been sent and the one for it has come; with ``barrier``
+    when all have.
+    """
+    steps: list[list[Pair]] = [
+        [(src, dst) for src, dst in enumerate(row) if src != dst] for row in plan.target.tolist()
+    ]
+    flows = of_steps(steps, nbytes, barrier=barrier)
+    if barrier:
+        return flows
+    last: dict[int, list[int]] = {}
+    for step in range(len(steps)):
+        now = [flow for flow in range(len(flows)) if flows.step[flow] == step]
+        for flow in now:
+            flows.after[flow].extend(
+                dict.fromkeys(last.get(flows.src[flow], []) + last.get(flows.dst[flow], []))
+            )
+        for host in {end for flow in now for end in (flows.src[flow], flows.dst[flow])}:
+            last[host] = [flow for flow in now if host in {flows.src[flow], flows.dst[flow]}]
+    return flows
+
+
+def _gloo_partial(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    return of_plan(partial_plan(bed, seed), nbytes // MESSAGES, barrier=True)
+
+
+def _gloo_pairs(bed: Bed, nbytes: int, seed: int) -> Pattern:
+    return of_plan(pairs_plan(bed, seed), nbytes // MESSAGES, barrier=False)
+
+
+PATTERNS: dict[str, Callable[[Bed, int, int], Pattern]] = {
+    "single_short": _single_short,
+    "single": _single,
+    "opposite": _opposite,
+    "incast": _incast,
+    "incast_victim": _incast_victim,
+    "pairs_inside": _pairs_inside,
+    "pairs_across": _pairs_across,
+    "pairs_random": _pairs_random,
+    "all_to_all": _all_to_all,
+    "random_permutations": _random_permutations,
+    "ring_allreduce": _ring_allreduce,
+    "ring_scattered": _ring_scattered,
+    "gloo_partial": _gloo_partial,
+    "gloo_pairs": _gloo_pairs,
+}
+"""Every pattern: (bed, bytes that a host sends, seed) -> flows."""
+
+FIT = ("single_short", "single")
+"""The patterns that the protocol's overhead is fitted on; all others are predicted."""
+
+GLOO: dict[str, Callable[[Bed, int], ExchangePlan]] = {
+    "gloo_partial": partial_plan,
+    "gloo_pairs": pairs_plan,
+}
+"""Patterns that torch.distributed carries out, with the plan that they follow: (bed, seed) ->
+plan."""
+
+QUICK = (
+    "single_short",
+    "single",
+    "opposite",
+    "incast",
+    "pairs_inside",
+    "pairs_across",
+    "all_to_all",
+)
+"""The patterns of a quick run."""
+
+QUESTIONS = (
+    ("all_to_all", "pairs_random"),
+    ("all_to_all", "random_permutations"),
+    ("all_to_all", "pairs_across"),
+    ("pairs_inside", "pairs_across"),
+    ("pairs_inside", "all_to_all"),
+    ("ring_allreduce", "ring_scattered"),
+    ("gloo_partial", "gloo_pairs"),
+)
+"""Pairs of patterns in which every host sends the same bytes: which of the two is faster?"""

@@ -1,0 +1,303 @@
+"""The figures, from tables alone. Each is one column of a two-column paper wide."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.time_to_accuracy.tables import Tables
+from simshuffle.studies.training.figures import COLOURS, DASHES, MARKERS, OTHERS, strategies
+from simshuffle.studies.training.intervals import estimate
+
+PANEL_INCHES = 1.45
+MUCH_LONGER = 4.0
+"""Axes of time are logarithmic where the longest takes so many times as long as the shortest."""
+HOUR = 3600.0
+
+
+def figures(tables: Tables, meta: Mapping[str, Any]) -> dict[str, Figure]:
+    """Every figure that the tables have something for, by the name of its file.
+
+    Args:
+        tables: what was found.
+        meta: with the ``rule`` of the scaling, which every figure states.
+    """
+    simulated = tables.settings[tables.settings["message"] == ""]
+    if not len(simulated):
+        return {}
+    out = {"pareto": pareto_figure(simulated, meta["rule"])}
+    curves = tables.curves[tables.curves["setting"].isin(simulated["setting"])]
+    if len(curves):
+        out["accuracy_time"] = time_figure(simulated, curves, meta["rule"])
+    return out
+
+
+def _look(strategy: str, known: Sequence[str]) -> dict[str, Any]:
+    others = [name for name in known if name not in COLOURS]
+    colour = COLOURS.get(strategy) or OTHERS[others.index(strategy) % len(OTHERS)]
+    return {"color": colour, "marker": MARKERS.get(strategy, "o")}
+
+
+def _unit(longest: float) -> tuple[float, str]:
+    """Seconds of the unit that times are shown in, and its name."""
+    return (HOUR, "h") if longest >= 2 * HOUR else (60.0, "min") if longest >= 600 else (1.0, "s")
+
+
+def _new(height: float, rule: str) -> Figure:
+    """An empty figure with the rule below what will be drawn."""
+    lines = textwrap.wrap(f"Scale: {rule}.", 84)
+    whole = height + 0.1 * len(lines)
+    room = (0.1 * len(lines) + 0.02) / whole
+    figure = Figure(
+        figsize=(COLUMN_INCHES, whole), layout=ConstrainedLayoutEngine(rect=(0, room, 1, 1 - room))
+    )
+    FigureCanvasAgg(figure)
+    figure.text(0.01, 0.01, "\n".join(lines), fontsize=5.5, color="#555555", va="bottom")
+    return figure
+
+
+# ---------------------------------------------------------------------------- accuracy against time
+
+
+def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, rule: str) -> Figure:
+    """Accuracy against simulated time with 95 % bands, a panel for each Q, with global and local
+    shuffle in each.
+
+    Args:
+        settings: columns `SETTING_COLUMNS`, those that were simulated.
+        curves: columns `CURVE_COLUMNS`, of these settings.
+        rule: of the scaling.
+    """
+    everywhere = settings[settings["strategy"].isin(["global", "local"])]
+    exchanged = settings.drop(everywhere.index)
+    fractions = sorted(set(exchanged["exchange_fraction"]))
+    panels = [
+        (f"Q = {q:g}", pd.concat([everywhere, exchanged[exchanged["exchange_fraction"] == q]]))
+        for q in fractions
+    ]
+    panels = panels or [("", everywhere)]
+    across = 1 if len(panels) == 1 else 2
+    known = strategies(settings)
+    unit, name = _unit(float(settings["total_s"].max()))
+    with matplotlib.rc_context(STYLE):
+        down = -(-len(panels) // across)
+        figure = _new(down * PANEL_INCHES + (1.1 if across == 1 else 0.65), rule)
+        axes = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
+        for ax, (title, rows) in zip(axes, panels, strict=False):
+            _curves(ax, rows, curves, known, unit)
+            ax.set_title(title, fontsize=6.5, pad=3)
+            ax.spines[["top", "right"]].set_visible(False)
+            ax.tick_params(labelsize=6)
+        for ax in axes[len(panels) :]:
+            ax.set_visible(False)
+        for ax in axes[max(len(panels) - across, 0) : len(panels)]:  # the lowest of each column
+            ax.tick_params(labelbottom=True)
+        for ax in axes[across * (down - 1) : len(panels)]:
+            ax.set_xlabel(f"simulated time ({name})")
+        _time_axis(axes[0], settings["total_s"], unit)
+        figure.supylabel("test accuracy (%)", fontsize=7.5)
+        _legend(figure, _lines_of(settings, known))
+        return figure
+
+
+def _curves(
+    ax: Axes, settings: pd.DataFrame, curves: pd.DataFrame, known: Sequence[str], unit: float
+) -> None:
+    for label, row in _lines_of(settings, known).items():
+        rows = curves[curves["setting"] == row["setting"]]
+        groups = list(rows.groupby("epoch"))
+        found = [estimate(group["accuracy"].tolist()) for _, group in groups]
+        mean, low, high = (
+            np.clip([100 * getattr(each, part) for each in found], 0, 100)
+            for part in ("mean", "low", "high")
+        )
+        x = np.array([group["time_s"].iloc[0] for _, group in groups]) / unit
+        ax.plot(x, mean, **row["look"], label=label, markersize=2, linewidth=0.9)
+        ax.fill_between(x, low, high, color=row["look"]["color"], alpha=0.2, linewidth=0)
+
+
+def _lines_of(settings: pd.DataFrame, known: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Name in the legend, setting and look of each line: one for each strategy, and for each source
+    of global shuffle."""
+    out: dict[str, dict[str, Any]] = {}
+    for row in settings.to_dict("records"):
+        strategy = str(row["strategy"])
+        label = str(row["setting"]) if strategy == "global" else strategy
+        number = sum(each["strategy"] == strategy for each in out.values())
+        if label not in out:
+            look = {**_look(strategy, known), "linestyle": DASHES[number % len(DASHES)]}
+            out[label] = {"strategy": strategy, "setting": row["setting"], "look": look}
+    return out
+
+
+def _time_axis(ax: Axes, totals: pd.Series[float], unit: float) -> None:
+    """From 0; or logarithmic where some settings take much longer than others."""
+    if totals.max() > MUCH_LONGER * totals.min():
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(
+            LogLocator(
+                subs=(1, 2, 3, 5, 7) if totals.max() < 10 * ax.get_xlim()[0] * unit else (1, 2, 5)
+            )
+        )
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_xlim(0, 1.03 * totals.max() / unit)
+
+
+def _legend(figure: Figure, lines: Mapping[str, dict[str, Any]]) -> None:
+    handles = [
+        Line2D([], [], label=label, markersize=3, linewidth=0.9, **line["look"])
+        for label, line in lines.items()
+    ]
+    figure.legend(
+        handles=handles,
+        ncols=4,
+        loc="outside upper center",
+        frameon=False,
+        handlelength=1.6,
+        columnspacing=0.9,
+        fontsize=6.5,
+    )
+
+
+# --------------------------------------------------------------------------------- the Pareto front
+
+
+def pareto_figure(settings: pd.DataFrame, rule: str) -> Figure:
+    """Final accuracy against the time of all epochs, with 95 % intervals and Q above it; filled if
+    on the front, larger if more is stored.
+
+    Args:
+        settings: columns `SETTING_COLUMNS`, those that were simulated.
+        rule: of the scaling.
+    """
+    known = strategies(settings)
+    unit, name = _unit(float(settings["total_s"].max()))
+    sizes = _sizes(settings["storage_nbytes"])
+    with matplotlib.rc_context(STYLE):
+        figure = _new(2.75, rule)
+        ax = figure.subplots()
+        for row, size in zip(settings.to_dict("records"), sizes, strict=True):
+            _point(ax, row, _look(str(row["strategy"]), known), size, unit)
+        _time_axis(ax, settings["total_s"], unit)
+        if ax.get_xscale() == "linear":
+            _tight(ax, settings["total_s"] / unit)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.set_xlabel(
+            f"simulated time of {int(settings['epochs'].iloc[0])} epochs, staging included ({name})"
+        )
+        ax.set_ylabel("final test accuracy (%)")
+        _pareto_legend(figure, known, settings["storage_nbytes"])
+        return figure
+
+
+def _tight(ax: Axes, times: pd.Series[float]) -> None:
+    room = 0.08 * (times.max() - times.min()) or 0.1 * times.max()
+    ax.set_xlim(times.min() - room, times.max() + 1.6 * room)
+
+
+def _point(
+    ax: Axes, row: Mapping[Any, Any], look: Mapping[str, Any], size: float, unit: float
+) -> None:
+    x, mean = row["total_s"] / unit, 100 * row["accuracy"]
+    if not np.isnan(row["low"]):
+        bars = [[mean - max(100 * row["low"], 0.0)], [min(100 * row["high"], 100.0) - mean]]
+        ax.errorbar(
+            [x],
+            [mean],
+            bars,
+            color=look["color"],
+            linewidth=0.7,
+            capsize=1.3,
+            linestyle="",
+            zorder=2,
+        )
+    face = look["color"] if row["on_front"] else "white"
+    ax.plot(
+        [x],
+        [mean],
+        linestyle="",
+        markersize=size,
+        markerfacecolor=face,
+        markeredgewidth=0.8,
+        zorder=3,
+        **look,
+    )
+    label = (
+        str(row["setting"]).partition("(")[2].rstrip(")")
+        if row["strategy"] == "global"
+        else f"{row['exchange_fraction']:g}"
+    )
+    if row["strategy"] != "local":
+        top = max(mean, min(100.0, np.nan_to_num(100 * row["high"])))
+        place: dict[str, Any] = {
+            "textcoords": "offset points",
+            "ha": "center",
+            "va": "bottom",
+            "fontsize": 5.5,
+        }
+        halo = [withStroke(linewidth=1.2, foreground="white")]  # legible where a mark lies beneath
+        ax.annotate(
+            label,
+            (x, top),
+            (0, 1 + (size / 2 if top == mean else 0)),
+            **place,
+            color=look["color"],
+            path_effects=halo,
+            zorder=4,
+        )
+
+
+def _sizes(nbytes: pd.Series[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Diameters in points: from 2.6 for no bytes or the fewest to 7 for the most, by their
+    logarithm."""
+    positive = nbytes[nbytes > 0]
+    if not len(positive):
+        return np.full(len(nbytes), 2.6)
+    low, high = float(positive.min()), float(positive.max())
+    share = np.log(np.maximum(nbytes.to_numpy(float), low) / low) / (np.log(high / low) or 1.0)
+    return np.where(nbytes > 0, 3.4 + 3.6 * share, 2.6)
+
+
+def _pareto_legend(figure: Figure, known: Sequence[str], nbytes: pd.Series[float]) -> None:
+    handles = [
+        Line2D([], [], linestyle="", markersize=3.5, label=name, **_look(name, known))
+        for name in known
+    ]
+    grey: dict[str, Any] = {"linestyle": "", "marker": "o", "color": "#777777"}
+    shown = nbytes.drop_duplicates().sort_values()
+    for place in sorted({0, len(shown) - 1}):
+        size = float(_sizes(nbytes)[nbytes.to_numpy() == shown.iloc[place]][0])
+        text = (
+            f"{readable(shown.iloc[place], Dimension.NBYTES, 2)} a host"
+            if shown.iloc[place]
+            else "nothing stored"
+        )
+        handles.append(Line2D([], [], markersize=size, label=text, **grey))
+    handles.append(
+        Line2D([], [], markersize=3.5, markerfacecolor="white", label="not on the front", **grey)
+    )
+    figure.legend(
+        handles=handles,
+        ncols=4,
+        loc="outside upper center",
+        frameon=False,
+        handlelength=1.0,
+        columnspacing=0.9,
+        fontsize=6.5,
+    )

@@ -1,0 +1,323 @@
+"""What a study's result folder says of one condition: accuracy by epoch of each setting, and the
+plans that its exchange followed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import TypeAdapter, ValidationError
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange import TrainedExchange
+from simshuffle.studies.time_to_accuracy.scale import Trained
+from simshuffle.studies.training import folder as folders
+from simshuffle.studies.training.stored import StoredRun, read_run
+from simshuffle.studies.training.tables import CONDITION, NORMS, STRATEGIES, Tables, statistics_of
+from simshuffle.studies.training.text import setting as setting_name
+
+AGAIN = "Train it again with this version: simshuffle train STUDY."
+_EXCHANGE: TypeAdapter[TrainedExchange] = TypeAdapter(TrainedExchange)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One setting.
+
+    Attributes:
+        name: strategy and Q.
+        strategy: as in the tables of the study.
+        fraction: Q; None where there is none.
+        finished: names of the runs that ended as they should, by seed.
+        failed: of those that failed, by seed.
+        exchange: the strategy with its values.
+        plans: files of the recorded plans, of the first finished seeds; empty where nothing is
+            exchanged.
+    """
+
+    name: str
+    strategy: str
+    fraction: float | None
+    finished: dict[int, str]
+    failed: dict[int, str]
+    exchange: TrainedExchange
+    plans: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Study:
+    """One condition of a study.
+
+    Attributes:
+        name: of the study.
+        condition: variant, kind of batch norm and M.
+        statistics: of the evaluation.
+        trained: scale of the training.
+        epochs: of the training.
+        settings: in the order of the study's tables.
+        curves: setting, seed, epoch, accuracy: a row for each evaluation, failed runs included.
+        finals: setting, accuracy, label_divergence, between_ranks: a row for each finished run.
+        missing: runs of the condition that are not there, and those that the study has.
+    """
+
+    name: str
+    condition: tuple[str, str, int]
+    statistics: str
+    trained: Trained
+    epochs: int
+    settings: list[Learned]
+    curves: pd.DataFrame
+    finals: pd.DataFrame
+    missing: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which part of a study: None for the default (see `read_study`)."""
+
+    world_size: int | None = None
+    batch_norm: str | None = None
+    variant: str | None = None
+    statistics: str = "own"
+    replays: int = 1
+
+
+def read_study(folder: Path, wanted: Wanted) -> Study:
+    """One condition of the study in ``folder``.
+
+    Args:
+        folder: of `simshuffle train`.
+        wanted: the default batch norm is the one per rank if the study has it, else its first one;
+            the default variant and M are those with most settings, and of these the first variant
+            and the largest M.
+
+    Raises:
+        InputError: it is no such folder; nothing there is finished or as wanted; a run does not say
+            what is needed, or has lost its plans.
+    """
+    result = folders.read(folder)
+    runs = result.tables.runs
+    done = runs[runs["status"] == "done"]
+    if not len(done):
+        raise InputError(
+            Problem("", "no run of this study has finished", "", folders.REPEAT), str(folder)
+        )
+    if wanted.statistics not in (known := statistics_of(done)):
+        rule = f"must be one that the study evaluated: {', '.join(known)}"
+        raise InputError(
+            Problem("--statistics", rule, repr(wanted.statistics), "Name one of them."), str(folder)
+        )
+    condition = _condition(done, wanted, str(folder))
+    of_condition = runs[_rows(runs, condition)]
+    stored: dict[str, StoredRun] = {}
+    settings = _settings(of_condition, folder, wanted.replays, stored)
+    ended = of_condition[of_condition["status"].isin(["done", "failed"])]
+    return Study(
+        name=str(result.meta.get("study", folder.name)),
+        condition=condition,
+        statistics=wanted.statistics,
+        trained=_trained(condition[2], stored, str(folder)),
+        epochs=int(of_condition["epochs_planned"].max()),
+        settings=settings,
+        curves=_curves(result.tables, settings, wanted.statistics),
+        finals=_finals(result.tables, settings, wanted.statistics),
+        missing=(len(of_condition) - len(ended), len(of_condition)),
+    )
+
+
+# ------------------------------------------------------------------------------------ the condition
+
+
+def _condition(done: pd.DataFrame, wanted: Wanted, source: str) -> tuple[str, str, int]:
+    """Variant, batch norm and M."""
+    norms = [name for name in NORMS if name in set(done["batch_norm"])]
+    norm = norms[0] if wanted.batch_norm is None else wanted.batch_norm
+    rows = _of(done, "batch_norm", norm, "--batch-norm", source)
+    if wanted.variant is not None:
+        rows = _of(rows, "variant", wanted.variant, "--variant", source)
+    if wanted.world_size is not None:
+        rows = _of(rows, "world_size", wanted.world_size, "--world-size", source)
+    places = rows[["variant", "world_size", "strategy", "exchange_fraction"]].drop_duplicates()
+    counts = Counter(
+        (str(row["variant"]), int(row["world_size"])) for row in places.to_dict("records")
+    )
+    most = max(counts.values())
+    first = next(variant for (variant, _), count in counts.items() if count == most)
+    return (
+        first,
+        norm,
+        max(
+            size for (variant, size), count in counts.items() if count == most and variant == first
+        ),
+    )
+
+
+def _of(rows: pd.DataFrame, column: str, value: Any, option: str, source: str) -> pd.DataFrame:
+    found: pd.DataFrame = rows[rows[column] == value]
+    if not len(found):
+        known = ", ".join(
+            str(each) if each != "" else "''" for each in dict.fromkeys(rows[column].tolist())
+        )
+        raise InputError(
+            Problem(
+                option,
+                f"must be one that the study has finished runs of: {known}",
+                str(value),
+                "Name one.",
+            ),
+            source,
+        )
+    return found
+
+
+def _rows(runs: pd.DataFrame, condition: tuple[str, str, int]) -> pd.Series[bool]:
+    return (runs[list(CONDITION)] == list(condition)).all(axis=1)
+
+
+# ------------------------------------------------------------------------------------- the settings
+
+
+def _settings(
+    runs: pd.DataFrame, folder: Path, replays: int, stored: dict[str, StoredRun]
+) -> list[Learned]:
+    """Every setting with a finished run; ``stored`` gets the runs that were looked into."""
+    groups: dict[tuple[str, float | None], list[Mapping[Any, Any]]] = {}
+    for row in runs.sort_values("seed", kind="stable").to_dict("records"):
+        fraction = row["exchange_fraction"]
+        key = (
+            str(row["strategy"]),
+            None if fraction is None or math.isnan(fraction) else float(fraction),
+        )
+        groups.setdefault(key, []).append(row)
+    out = []
+    for strategy, fraction in sorted(groups, key=_place):
+        rows = groups[strategy, fraction]
+        finished = {int(row["seed"]): str(row["run"]) for row in rows if row["status"] == "done"}
+        failed = {int(row["seed"]): str(row["run"]) for row in rows if row["status"] == "failed"}
+        if not finished:
+            continue
+        used = list(finished.values())[:replays]
+        stored |= {run: read_run(folder / folders.RUNS / run) for run in used}
+        exchange = _exchange(stored[used[0]].description, used[0], folder)
+        plans = (
+            tuple(_plans(folder, run, stored[run]) for run in used)
+            if exchange.carried_out is not None
+            else ()
+        )
+        name = setting_name({"strategy": strategy, "exchange_fraction": fraction})
+        out.append(Learned(name, strategy, fraction, finished, failed, exchange, plans))
+    return out
+
+
+def _place(key: tuple[str, float | None]) -> tuple[Any, ...]:
+    strategy, fraction = key
+    return (
+        (STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)),
+        strategy,
+        fraction or 0.0,
+    )
+
+
+def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> TrainedExchange:
+    """The strategy of a run with its values, from what its record says."""
+    try:
+        return _EXCHANGE.validate_python(description["exchange"])
+    except (KeyError, ValidationError):
+        rule = "does not say in 'exchange' which strategy it followed"
+        raise InputError(
+            Problem(f"runs/{run}/run.json", rule, str(description.get("exchange", "")), AGAIN),
+            str(folder),
+        ) from None
+
+
+def _plans(folder: Path, run: str, stored: StoredRun) -> Path:
+    """The file of a run's plans: that below plans/, or in the run's own folder."""
+    for path in (folder / "plans" / f"{run}.npz", stored.plans):
+        if path is not None and path.is_file():
+            return path
+    rule = "is missing: without the plans there is nothing to simulate"
+    raise InputError(
+        Problem(f"plans/{run}.npz", rule, "", f"Remove runs/{run} and train it again."), str(folder)
+    )
+
+
+def _trained(world_size: int, stored: Mapping[str, StoredRun], source: str) -> Trained:
+    """The scale that all runs of the condition have."""
+    found = {}
+    for run, of in stored.items():
+        try:
+            found[run] = Trained(
+                world_size,
+                int(of.description["num_samples"]),
+                int(of.description["local_batch_size"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            rule = "must give num_samples and local_batch_size"
+            raise InputError(Problem(f"runs/{run}/run.json", rule, "", AGAIN), source) from None
+    scales = list(dict.fromkeys(found.values()))
+    if len(scales) > 1:
+        given = " and ".join(
+            f"{of.num_samples} samples with local batch {of.local_batch_size}" for of in scales
+        )
+        raise InputError(
+            Problem(
+                "runs", "must all have the same data and local batch", given, "Choose a --variant."
+            ),
+            source,
+        )
+    return scales[0]
+
+
+# --------------------------------------------------------------------------------------- the tables
+
+
+def _curves(tables: Tables, settings: list[Learned], statistics: str) -> pd.DataFrame:
+    """Every evaluation of the settings' runs, failed ones included: setting, seed, epoch,
+    accuracy."""
+    column = f"{statistics}_accuracy"
+    known = [
+        (run, of.name, seed)
+        for of in settings
+        for seed, run in sorted((of.finished | of.failed).items())
+    ]
+    table = pd.DataFrame(known, columns=["run", "setting", "seed"]).merge(
+        tables.epochs[["run", "epoch", column]], on="run", how="left"
+    )
+    table = table[table[column].notna()].rename(columns={column: "accuracy"})
+    return table.astype({"epoch": int})[["setting", "seed", "epoch", "accuracy"]].reset_index(
+        drop=True
+    )
+
+
+def _finals(tables: Tables, settings: list[Learned], statistics: str) -> pd.DataFrame:
+    """What the finished runs reached: setting, accuracy, label_divergence, between_ranks."""
+    last = tables.epochs.sort_values("epoch").drop_duplicates("run", keep="last").set_index("run")
+    between = (
+        tables.importance[tables.importance["source"] == "training"]
+        .sort_values("epoch")
+        .drop_duplicates("run", keep="last")
+    )
+    of_ranks = between.set_index("run")["between_ranks"]
+    accuracy = tables.runs.set_index("run")[f"{statistics}_accuracy"]
+    rows = []
+    for of in settings:
+        for run in of.finished.values():
+            divergence = (
+                last["label_divergence"].get(run, math.nan)
+                if "label_divergence" in last
+                else math.nan
+            )
+            rows.append(
+                (
+                    of.name,
+                    float(accuracy[run]),
+                    float(divergence),
+                    float(of_ranks.get(run, math.nan)),
+                )
+            )
+    return pd.DataFrame(rows, columns=["setting", "accuracy", "label_divergence", "between_ranks"])

@@ -1,0 +1,359 @@
+"""The report: what is fastest to which accuracy, what no other setting beats, and three claims
+looked at. From tables alone."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.time_to_accuracy.claims import sentences
+from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
+from simshuffle.studies.time_to_accuracy.targets import first_reached
+from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.tables import NORMS
+
+WIDTH = 110
+Row = Mapping[Any, Any]
+
+
+def report(tables: Tables, meta: Mapping[str, Any]) -> str:
+    """The whole report.
+
+    Args:
+        tables: what was found.
+        meta: study, scenario, rule, condition, statistics, epochs, missing_runs, all_runs, targets.
+    """
+    sections = [
+        _head(tables, meta),
+        _troubles(tables, meta),
+        _table(tables),
+        _mixing(tables),
+        *_by_target(tables, meta),
+        _front(tables.settings),
+        _section("Claims about importance exchange", sentences(tables)),
+        _method(tables, meta),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _section(title: str, lines: Sequence[str]) -> str:
+    """A title and indented paragraphs below it; nothing where there are none."""
+    return "\n".join([title, *(_wrapped(line) for line in lines)]) if lines else ""
+
+
+def _wrapped(line: str) -> str:
+    for sign in ("±", "="):
+        line = line.replace(f" {sign} ", f"\u00a0{sign}\u00a0")
+    line = line.replace(" %", "\u00a0%")
+    folded = textwrap.wrap(
+        line,
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return "\n".join(folded).replace("\u00a0", " ")
+
+
+def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
+    of = meta["condition"]
+    variant = f", {of['variant']}" if of["variant"] else ""
+    seeds = sorted(set(tables.settings["seeds"]))
+    trained = (
+        f"Trained: M = {of['world_size']}, {NORMS[of['batch_norm']]}{variant}, {meta['epochs']}"
+        f" epochs, {_counted(seeds)} a setting."
+    )
+    return _section(
+        f"Time to accuracy: study {meta['study']}, scenario {meta['scenario']}",
+        [f"Scale: {meta['rule']}.", NOT_SCALED, trained],
+    )
+
+
+def _counted(seeds: Sequence[int]) -> str:
+    return (
+        f"{seeds[0]} seed{'s' if seeds[0] != 1 else ''}"
+        if len(seeds) == 1
+        else f"{seeds[0]} to {seeds[-1]} seeds"
+    )
+
+
+def _troubles(tables: Tables, meta: Mapping[str, Any]) -> str:
+    """What is not in the numbers, and why."""
+    lines = []
+    if meta["missing_runs"]:
+        lines.append(
+            f"UNFINISHED: {meta['missing_runs']} of the {meta['all_runs']} runs of this condition"
+            " are missing or lost."
+        )
+    settings = tables.settings
+    failed = settings[settings["failed_seeds"] > 0]
+    lines += [
+        f"{row['setting']}: {row['failed_seeds']} trainings failed."
+        for row in failed.to_dict("records")
+    ]
+    lines += [
+        f"{row['setting']} cannot be simulated: {row['message']}."
+        for row in settings[settings["message"] != ""].to_dict("records")
+    ]
+    if not (settings["strategy"] == "global").any():
+        lines.append(
+            "The study has no global shuffle in this condition: there is nothing to take default"
+            " targets from, or to compare with."
+        )
+    return _section("What is missing", lines)
+
+
+def _table(tables: Tables) -> str:
+    """One line for each setting."""
+    width = _width(tables)
+    times_of = (
+        f"{'storage/host':>13}{'staging':>9}{'epoch 1':>9}{'epoch':>9}{'all':>10}"
+        f"{'IMPT':>10}{'EXCHANGE':>10}"
+    )
+    lines = [
+        (
+            "Settings. Times in s, of the simulation; accuracy in %, with its 95 % interval; * on"
+            " the front"
+        ),
+        f"  {'':<{width}}{times_of}{'accuracy':>14}",
+    ]
+    for row in tables.settings.to_dict("records"):
+        if row["message"]:
+            times = f"{'not simulated':>70}"
+        else:
+            storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
+            seconds = (
+                row["staging_s"],
+                row["cold_epoch_s"],
+                row["epoch_s"],
+                row["total_s"],
+                row["impt_s"],
+                row["exchange_s"],
+            )
+            places = (9, 9, 9, 10, 10, 10)
+            times = f"{storage:>13}" + "".join(
+                f"{_seconds(value):>{place}}" for value, place in zip(seconds, places, strict=True)
+            )
+        lines.append(
+            f"  {row['setting']:<{width}}{times}{_accuracy(row):>14}"
+            f"{' *' if row['on_front'] else ''}"
+        )
+    return "\n".join(lines)
+
+
+def _width(tables: Tables) -> int:
+    """Of the column of settings."""
+    return max(19, *(len(name) for name in tables.settings["setting"])) + 1
+
+
+def _mixing(tables: Tables) -> str:
+    """What the exchange costs the network and what it mixes, side by side; nothing where no setting
+    exchanges."""
+    rows = [
+        row
+        for row in tables.settings.to_dict("records")
+        if not row["message"] and row["peer_nbytes"] > 0
+    ]
+    if not rows:
+        return ""
+    width = _width(tables)
+    lines = [
+        (
+            "Mixing and congestion. Of a warm epoch: bytes from peers, all ranks; s of exchange,"
+            " and of it exposed; the busiest cable."
+        ),
+        (
+            "  After the last epoch: label divergence (how far a shard's labels are from those of"
+            " the set, 0 to 1), and the share of the"
+        ),
+        "  losses' variance that is between ranks.",
+        f"  {'':<{width}}{'from peers':>11}{'exchange':>10}{'exposed':>9}  {'busiest cable':<22}"
+        + f"{'labels':>8}{'between':>9}{'accuracy':>14}",
+    ]
+    for row in rows:
+        cable = f"{row['cable_tier']} {row['cable_utilisation']:.1%}" if row["cable_tier"] else ""
+        mixed = "".join(
+            f"{'' if math.isnan(v) else f'{v:.3f}':>{n}}"
+            for v, n in ((row["label_divergence"], 8), (row["between_ranks"], 9))
+        )
+        times = f"{_seconds(row['exchange_total_s']):>10}{_seconds(row['exchange_exposed_s']):>9}"
+        peers = readable(row["peer_nbytes"], Dimension.NBYTES, 3)
+        lines.append(
+            f"  {row['setting']:<{width}}{peers:>11}{times}  {cable:<22}{mixed}{_accuracy(row):>14}"
+        )
+    return "\n".join(lines)
+
+
+def _seconds(value: float) -> str:
+    """Three digits, two below 0.1 s, whole seconds from 100 s on."""
+    if math.isnan(value):
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 0.1 else f"{value:.3g}"
+
+
+def _accuracy(row: Row) -> str:
+    spread = "" if math.isnan(row["low"]) else f" ± {50 * (row['high'] - row['low']):.1f}"
+    return f"{100 * row['accuracy']:.1f}{spread}"
+
+
+# ------------------------------------------------------------------------------------------ targets
+
+
+def _by_target(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
+    """What is fastest to each target, and a table of all settings that reached it."""
+    for target, rows in tables.targets.groupby("target", sort=False):
+        name = rows["name"].iloc[0]
+        title = f"Target {100 * float(str(target)):.1f} %" + (
+            f" ({name})" if name != "as given" else ""
+        )
+        lines = [
+            (
+                f"    {'':<20}{'reached':>9}{'probability, 95 %':>20}{'time (s), 95 %':>30}"
+                f"{'epochs':>8}"
+            ),
+            *(
+                _target_line(row)
+                for row in sorted(rows[rows["reached"] > 0].to_dict("records"), key=_surest)
+            ),
+        ]
+        none = [str(row["setting"]) for row in rows.to_dict("records") if not row["reached"]]
+        rest = [_wrapped(f"Not reached by any seed: {', '.join(none)}.")] if none else []
+        said = _section(title, _fastest(tables, rows))
+        yield "\n".join([said, *(lines if len(none) < len(rows) else []), *rest])
+
+
+def _surest(row: Row) -> tuple[bool, float]:
+    """What every seed reached first, and then by time."""
+    return row["reached"] < row["n"], float(row["time_s"])
+
+
+def _target_line(row: Row) -> str:
+    sure = f"{100 * row['probability_low']:.0f} to {100 * row['probability_high']:.0f} %"
+    spread = (
+        ""
+        if math.isnan(row["time_low_s"])
+        else f" ({_seconds(max(row['time_low_s'], 0.0))} to {_seconds(row['time_high_s'])})"
+    )
+    reached = f"{row['reached']} of {row['n']}"
+    time = _seconds(row["time_s"]) + spread
+    return f"    {row['setting']:<20}{reached:>9}{sure:>20}{time:>30}{row['epochs']:>8.1f}"
+
+
+def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
+    """The setting with the smallest mean time among those that every seed reached the target with;
+    and whether the next is told apart."""
+    timed = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
+    sure = (
+        timed[timed["reached"] == timed["n"]]
+        .sort_values("time_s", kind="stable")
+        .to_dict("records")
+    )
+    if not sure:
+        return (
+            ["No setting that was simulated reached it with every seed."]
+            if len(timed)
+            else ["No setting that was simulated reached it."]
+        )
+    best = sure[0]
+    lines = [
+        f"Fastest of the settings that reached it with every seed: {best['setting']},"
+        f" {_seconds(best['time_s'])} s."
+    ]
+    tied = [
+        str(row["setting"])
+        for row in sure[1:]
+        if not slower(tables, str(row["setting"]), str(best["setting"]), float(best["target"]))
+    ]
+    if tied:
+        lines.append(f"Not told apart from it by the seeds (95 %, paired): {', '.join(tied)}.")
+    chancy = (
+        timed[(timed["reached"] < timed["n"]) & (timed["time_s"] < best["time_s"])]
+        .sort_values("time_s")
+        .to_dict("records")
+    )
+    if chancy:
+        each = [
+            f"{row['setting']} ({_seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
+            for row in chancy
+        ]
+        lines.append(f"Faster where they reached it, but not with every seed: {', '.join(each)}.")
+    reference = next((row for row in sure if row["setting"].startswith("global")), None)
+    if reference is not None and reference is not best:
+        name, times = str(reference["setting"]), reference["time_s"] / best["time_s"]
+        lines.append(
+            f"{name[0].upper()}{name[1:]} takes {_seconds(reference['time_s'])} s, {times:.2f}"
+            " times as long."
+        )
+    return lines
+
+
+def slower(tables: Tables, setting: str, best: str, target: float) -> bool:
+    """Whether the paired 95 % interval of the times to ``target``, over the seeds that reached it
+    with both, lies above 0."""
+    times = [
+        first_reached(tables.curves[tables.curves["setting"] == name], target)["time_s"]
+        for name in (setting, best)
+    ]
+    both = times[0].index.intersection(times[1].index)
+    return estimate((times[0][both] - times[1][both]).tolist()).low > 0
+
+
+def _front(settings: pd.DataFrame) -> str:
+    """Which settings no other one beats."""
+    front = settings[settings["on_front"]].sort_values("total_s").to_dict("records")
+    if not front:
+        return ""
+    lines = [
+        "No other setting is at least as good in storage per host, time of all epochs and mean"
+        " final accuracy, and better in one of them. Means alone decide; neighbours whose intervals"
+        " overlap may change places with other seeds."
+    ]
+    for row in front:
+        storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
+        lines.append(
+            f"{row['setting']}: {storage} a host, {_seconds(row['total_s'])} s, {_accuracy(row)} %."
+        )
+    return _section("Pareto front", lines)
+
+
+def _method(tables: Tables, meta: Mapping[str, Any]) -> str:
+    replays = sorted({int(count) for count in tables.settings["replays"] if count})
+    several = (
+        "one seed"
+        if replays in ([], [1])
+        else f"up to {replays[-1]} seeds, and times are their means"
+    )
+    evaluated = sorted(set(tables.curves["epoch"]))
+    rare = max((b - a for a, b in pairwise(evaluated)), default=1)
+    lines = [
+        (
+            f"Time is simulated: replayed is the exchange that was recorded for {several}; global"
+            " and local shuffle are those of the scenario. Time counts the staging, the cold first"
+            " epoch, and for every other epoch the mean of the warm ones; evaluation takes none."
+            " Seeds differ in accuracy, not in time per epoch."
+        ),
+        "Accuracy is the share of test samples classified rightly, with the batch-norm statistics"
+        f" '{meta['statistics']}'. A target counts as reached at the first evaluation at or above"
+        " it, even if accuracy falls again."
+        + (
+            f" Evaluations are up to {rare} epochs apart, so it may have been reached up to"
+            f" {rare - 1} epochs earlier."
+            if rare > 1
+            else ""
+        ),
+        (
+            "Intervals are of 95 %: of means by Student's t over seeds, of probabilities by Clopper"
+            " and Pearson. They hold for each number alone and are not corrected for there being"
+            " many. A time is the mean over the seeds that reached the target: read it with how"
+            " many did. Its interval has no width where all of them reached it at the same"
+            " evaluation."
+        ),
+    ]
+    return _section("How to read this", lines)

@@ -1,0 +1,350 @@
+"""The report of a study: what was found, in sentences, with what the numbers cannot tell."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.tables import CONDITION, NORMS, Tables, statistics_of
+
+WIDTH = 110
+RISK = 0.05
+"""p-values below it, after Holm's correction, are called a difference."""
+EXPLAINED = {
+    "own": (
+        "own: every rank evaluates with its own running statistics, and the mean over ranks is"
+        " taken"
+    ),
+    "rank0": "rank0: those of rank 0, as a checkpoint of DistributedDataParallel has them",
+    "pooled": "pooled: mean over ranks, and variance within ranks plus variance between them",
+    "recalibrated": "recalibrated: of the whole training set, with the final weights",
+}
+Row = Mapping[Any, Any]
+
+
+def report(tables: Tables, meta: Mapping[str, Any]) -> str:
+    """The whole report.
+
+    Args:
+        tables: of the study.
+        meta: 'study' and 'description' of it.
+    """
+    settings = summary(tables.runs)
+    sections = [_head(tables, meta), *_troubles(tables)]
+    if len(settings):
+        names = statistics_of(tables.finished())
+        main = settings[settings["statistics"] == names[0]]
+        sections += [
+            _findings(main),
+            _table(main),
+            _equal_fraction(main),
+            _by_statistics(settings, names),
+            _method(names, tables),
+        ]
+    sections.append(_times(tables))
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _paragraph(title: str, lines: Sequence[str]) -> str:
+    """A title and indented paragraphs below it; nothing where there are none."""
+    if not lines:
+        return ""
+    return "\n".join([title, *(_wrapped(line) for line in lines)])
+
+
+def _wrapped(line: str) -> str:
+    """An indented paragraph; a number keeps its sign and its unit beside it."""
+    for sign in ("±", "="):
+        line = line.replace(f" {sign} ", f"\u00a0{sign}\u00a0")
+    folded = textwrap.wrap(
+        line,
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return "\n".join(folded).replace("\u00a0", " ")
+
+
+def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
+    counts = tables.runs["status"].value_counts().to_dict()
+    ended = ", ".join(
+        f"{counts[status]} {status}"
+        for status in ("done", "failed", "lost", "missing")
+        if status in counts
+    )
+    seeds = sorted(set(tables.runs["seed"]))
+    what = f"{len(tables.runs)} runs: {ended}. Seeds: {', '.join(str(seed) for seed in seeds)}."
+    of = [
+        f"{', '.join(sorted(set(tables.runs[column].astype(str))))}"
+        for column in ("data", "model", "partition")
+    ]
+    lines = [
+        str(meta.get("description", "")).strip(),
+        what,
+        f"Data: {of[0]}. Model: {of[1]}. Partition: {of[2]}.",
+    ]
+    return _paragraph(
+        f"Study {meta.get('study', '')}", [" ".join(line.split()) for line in lines if line]
+    )
+
+
+def _troubles(tables: Tables) -> Iterator[str]:
+    """What is not in the numbers, and why."""
+    for status, title in (
+        ("failed", "Runs that failed; they are left out of every mean and comparison below"),
+        ("lost", "Runs that were lost; the same command tries them again"),
+    ):
+        rows = tables.runs[tables.runs["status"] == status].to_dict("records")
+        yield _paragraph(f"{title}:", [f"{row['run']}: {row['message']}" for row in rows])
+    missing = int((tables.runs["status"] == "missing").sum())
+    if missing:
+        yield (
+            f"UNFINISHED: {missing} of {len(tables.runs)} runs are missing. The same command goes"
+            " on with them."
+        )
+
+
+def _method(names: Sequence[str], tables: Tables) -> str:
+    seeds = (
+        tables.finished()
+        .groupby([*CONDITION, "strategy", "exchange_fraction"], dropna=False)["seed"]
+        .nunique()
+    )
+    fewest = int(seeds.min())
+    lines = [
+        (
+            "Accuracy is the share of test samples classified rightly after the last epoch, with"
+            f" the statistics '{names[0]}' unless another is named. Differences are in points"
+            " (hundredths of accuracy), between runs of the same seed, which begin with the same"
+            " weights. ± is half the 95 % interval by Student's t; that of an accuracy, which the"
+            " figures show too, contains what seeds differ by, that of a difference does not."
+        ),
+        (
+            "p-values are those of the paired t-test, two-sided, after Holm's correction over all"
+            " comparisons of the study with the same reference. A difference is said to be found"
+            f" where that is below {RISK:g}. What is not found may still be there: the interval"
+            " says how large it could be."
+        ),
+    ]
+    if fewest < 5:
+        lines.append(
+            f"Some settings have only {fewest} seed{'s' if fewest != 1 else ''}; t-intervals of so"
+            " few are wide and rest on normal errors."
+        )
+    return _paragraph("How to read this", lines)
+
+
+def _groups(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
+    """The rows of each condition, in the order of the table."""
+    return [rows.to_dict("records") for _, rows in main.groupby(list(CONDITION), sort=False)]
+
+
+def _table(main: pd.DataFrame) -> str:
+    """Accuracy of every setting, and its difference to global and to local shuffle."""
+    lines = ["Accuracy in %, and differences in points. * a difference is found."]
+    for rows in _groups(main):
+        lines += [
+            "",
+            f"  {condition(rows[0]):<44}{'accuracy':>14}{'- global':>16}{'- local':>16}   seeds",
+        ]
+        for row in rows:
+            parts = "".join(f"{_starred(row, against):>16}" for against in ("global", "local"))
+            lines.append(f"    {setting(row):<42}{_mean(row):>14}{parts}{row['seeds']:>8}")
+    return "\n".join(lines)
+
+
+def condition(row: Row) -> str:
+    """Such as 'Batch norm per rank, M = 1024'."""
+    return f"{_where(row)}, M = {row['world_size']}"
+
+
+def _where(row: Row) -> str:
+    norm = NORMS[row["batch_norm"]]
+    return f"{norm[0].upper()}{norm[1:]}" + (f", {row['variant']}" if row["variant"] else "")
+
+
+def setting(row: Row) -> str:
+    """The strategy, with its Q where it has one: 'IS-Pair 0.1'."""
+    fraction = row["exchange_fraction"]
+    strategy = str(row["strategy"])
+    return (
+        strategy
+        if strategy in {"global", "local"} or pd.isna(fraction)
+        else f"{strategy} {fraction:g}"
+    )
+
+
+def _mean(row: Row) -> str:
+    spread = "" if math.isnan(row["low"]) else f" ± {50 * (row['high'] - row['low']):.1f}"
+    return f"{100 * row['accuracy']:.1f}{spread}"
+
+
+def _starred(row: Row, against: str) -> str:
+    return (
+        f"{_difference(row, against)}{' *' if found(row, against) else '  '}"
+        if row[f"{against}_pairs"]
+        else "  "
+    )
+
+
+def _difference(row: Row, against: str) -> str:
+    low, high = row[f"{against}_low"], row[f"{against}_high"]
+    spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
+    return f"{100 * row[f'{against}_difference']:+.1f}{spread}"
+
+
+def found(row: Row, against: str) -> bool:
+    """Whether a difference is found, after Holm's correction."""
+    return bool(row[f"{against}_p_holm"] < RISK)
+
+
+def _findings(main: pd.DataFrame) -> str:
+    """In words: local shuffle against global by M, what exchange closes of the gap, and strategies
+    at equal Q."""
+    lines: list[str] = []
+    for _, rows in main.groupby(["variant", "batch_norm"], sort=False):
+        lines += _local_gap(rows.to_dict("records"))
+    for condition_rows in _groups(main):
+        lines += _closing(condition_rows)
+    return _paragraph("What was found", lines)
+
+
+def _local_gap(rows: Sequence[Row]) -> Iterator[str]:
+    compared = [
+        row for row in rows if row["strategy"] == "local" and not math.isnan(row["global_p_holm"])
+    ]
+    if not compared:
+        return
+    parts = []
+    for words, those in (
+        (
+            "local shuffle is below global shuffle at",
+            [row for row in compared if found(row, "global") and row["global_difference"] < 0],
+        ),
+        (
+            "local shuffle is above global shuffle at",
+            [row for row in compared if found(row, "global") and row["global_difference"] > 0],
+        ),
+        (
+            "no difference between the two is found at",
+            [row for row in compared if not found(row, "global")],
+        ),
+    ):
+        if those:
+            at = ", ".join(
+                f"M = {row['world_size']} ({_difference(row, 'global')})" for row in those
+            )
+            parts.append(f"{words} {at}")
+    yield f"{_where(rows[0])}: {'; '.join(parts)}."
+
+
+def _closing(rows: Sequence[Row]) -> Iterator[str]:
+    """How the gap to global shuffle shrinks with Q under partial local shuffle."""
+    gap = next((row for row in rows if row["strategy"] == "local" and row["global_pairs"]), None)
+    partial = [row for row in rows if row["strategy"] == "partial" and row["global_pairs"]]
+    if gap is None or not partial:
+        return
+    steps = ", ".join(
+        f"{_difference(row, 'global')} at Q = {row['exchange_fraction']:g}" for row in partial
+    )
+    closed = [
+        row for row in partial if not math.isnan(row["global_p_holm"]) and not found(row, "global")
+    ]
+    smallest = (
+        f" From Q = {closed[0]['exchange_fraction']:g} on no difference to global shuffle is found."
+        if closed
+        else ""
+    )
+    monotone = closed == partial[len(partial) - len(closed) :]
+    yield (
+        f"{condition(rows[0])}: partial local shuffle changes local shuffle's gap of"
+        f" {_difference(gap, 'global')} to {steps}." + (smallest if monotone else "")
+    )
+
+
+def _equal_fraction(main: pd.DataFrame) -> str:
+    """Strategies against partial local shuffle at the same Q, and a verdict over all of them."""
+    compared = [row for row in main.to_dict("records") if row["partial_pairs"]]
+    if not compared:
+        return ""
+    lines = ["", f"  {'':<46}{'difference':>14}{'p':>10}{'p (Holm)':>10}"]
+    for rows in _groups(pd.DataFrame(compared)):
+        lines.append(f"  {condition(rows[0])}")
+        for row in rows:
+            values = (row["partial_p"], row["partial_p_holm"])
+            p = "".join(f"{_p(value):>10}" for value in values)
+            lines.append(f"    {setting(row):<44}{_difference(row, 'partial'):>14}{p}")
+    return "\n".join(
+        [
+            _paragraph("At equal Q: points above partial local shuffle", list(_verdict(compared))),
+            *lines,
+        ]
+    )
+
+
+def _p(value: float) -> str:
+    return "" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _verdict(compared: Sequence[Row]) -> Iterator[str]:
+    tested = [row for row in compared if not math.isnan(row["partial_p_holm"])]
+    if not tested:
+        return
+    differ = [row for row in tested if found(row, "partial")]
+    half = [50 * (row["partial_high"] - row["partial_low"]) for row in tested]
+    kinds = (
+        ("better", [row for row in differ if row["partial_difference"] > 0]),
+        ("worse", [row for row in differ if row["partial_difference"] < 0]),
+    )
+    named = {
+        name: ", ".join(f"{setting(row)} at M = {row['world_size']}" for row in those)
+        for name, those in kinds
+        if those
+    }
+    listed = "; ".join(f"{name}: {those}" for name, those in named.items())
+    yield (
+        f"Of these {len(tested)} comparisons {len(differ)} differ from partial local shuffle after"
+        f" Holm's correction{f' ({listed})' if listed else ''}. What the others may differ by is"
+        f" what their intervals leave open: half widths are {min(half):.1f} to {max(half):.1f}"
+        " points."
+    )
+
+
+def _by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
+    """How much of local shuffle's gap each kind of evaluation sees."""
+    if len(names) < 2:
+        return ""
+    gaps = settings[
+        (settings["strategy"] == "local")
+        & (settings["global_pairs"] > 0)
+        & (settings["batch_norm"] == "per_rank")
+    ]
+    lines = []
+    for rows in _groups(gaps):
+        parts = ", ".join(f"{row['statistics']} {_difference(row, 'global')}" for row in rows)
+        lines.append(f"{condition(rows[0])}: local - global {parts}.")
+    explained = [f"{EXPLAINED[name]}." for name in names]
+    return _paragraph("Where evaluation gets the batch-norm statistics from", explained + lines)
+
+
+def _times(tables: Tables) -> str:
+    runs = tables.runs[tables.runs["seconds"].notna()]
+    if not len(runs):
+        return ""
+    total, samples = float(runs["seconds"].sum()), float(runs["samples"].sum())
+    importance = float(tables.epochs["importance_s"].sum())
+    speed = f"{samples / total:,.0f} samples/s, evaluation included"
+    return _paragraph(
+        "Time",
+        [
+            f"{total:,.0f} s in all runs, each with one thread, {speed}; of it inference for"
+            f" importance {importance:,.0f} s."
+        ],
+    )

@@ -1,0 +1,178 @@
+"""Predictions of jobs that read from one parallel file system at the same time."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.network import Fluid, Links
+from simshuffle.network.flows import Flows
+from simshuffle.spec.library import shipped
+from simshuffle.studies.validation.runs import load
+
+FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
+STAMP = "%Y-%m-%d-%H-%M-%S"
+UNSHARED = {
+    "cluster.parallel_file_system.open_rate": "1 G/s",
+    "cluster.parallel_file_system.background_load": "0",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training job of a log.
+
+    Attributes:
+        model: name of the model.
+        gpus: ranks.
+        batch: local batch size.
+        start: s, after that of the first job.
+        epochs: (epochs,) s measured.
+    """
+
+    model: str
+    gpus: int
+    batch: int
+    start: float
+    epochs: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """Model and ranks, as in 'resnet50 128'."""
+        return f"{self.model} {self.gpus}"
+
+
+def jobs(log: str, begins: str, ends: str) -> list[Job]:
+    """The jobs of an epoch log in ``validation/data/`` that started from ``begins`` to ``ends`` (as
+    in its column job_start).
+
+    Raises:
+        InputError: there is none.
+    """
+    path = shipped("validation") / "data" / log
+    if not path.is_file():
+        raise InputError(
+            Problem("log", "no such file", repr(log), f"Name a file of {path.parent}.")
+        )
+    found: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for record in csv.DictReader(file):
+            if begins <= record["job_start"] <= ends:
+                found.setdefault((record["job_start"], record["model"], record["gpus"]), []).append(
+                    record
+                )
+    if not found:
+        raise InputError(
+            Problem(
+                "values",
+                f"must name a time in which jobs of {log} started",
+                f"{begins} to {ends}",
+                "Widen it.",
+            )
+        )
+    starts = {key: datetime.strptime(key[0], STAMP) for key in found}
+    first = min(starts.values())
+    return [
+        Job(
+            model,
+            int(gpus),
+            int(rows[0]["local_batch_size"]),
+            (starts[key] - first).total_seconds(),
+            tuple(float(r["epoch_s"]) for r in rows),
+        )
+        for key, rows in found.items()
+        for _, model, gpus in [key]
+    ]
+
+
+def alone(values: Mapping[str, str]) -> list[dict[str, str]]:
+    """For each job the values of a run in which it has the file system for itself, for one epoch.
+
+    Args:
+        values: ``log``, ``from``, ``to`` choose the jobs; all others are set in the scenario.
+
+    Raises:
+        InputError: no job was found.
+    """
+    chosen, running = _chosen(values)
+    return [
+        {
+            **{key: value for key, value in chosen.items() if key not in UNSHARED},
+            **UNSHARED,
+            "workload.model": job.model,
+            "workload.local_batch_size": str(job.batch),
+            "world_size": str(job.gpus),
+            "epochs": "1",
+        }
+        for job in running
+    ]
+
+
+def mean_epochs(
+    scenario: str, values: Mapping[str, str], seconds: Sequence[float]
+) -> dict[str, float]:
+    """Mean seconds of an epoch of each job beside the others, by its name.
+
+    Every rank of a job is a flow of files, limited to the rate at which the job reads when it has
+    the file system for itself; all flows share the operations of the servers max-min fairly, and an
+    epoch begins when the one before has ended. The reads of all epochs are taken to come from the
+    file system.
+
+    Args:
+        scenario: one of a single job, by its name below ``scenarios/``.
+        values: as of `alone`.
+        seconds: (jobs,) s of an epoch of each run of `alone`.
+    """
+    chosen, running = _chosen(values)
+    servers = load(scenario, chosen).cluster.parallel_file_system
+    lasted = epochs_together(running, list(seconds), servers.free_open_rate)
+    return {job.name: mean for job, mean in zip(running, lasted, strict=True)}
+
+
+def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
+    missing = [name for name in ("log", "from", "to") if name not in values]
+    if missing:
+        raise InputError(
+            Problem(
+                "values",
+                "must name the log, and from when to when jobs started",
+                f"no {', '.join(missing)}",
+                "Add them.",
+            )
+        )
+    rest = dict(values)
+    return rest, jobs(rest.pop("log"), rest.pop("from"), rest.pop("to"))
+
+
+def epochs_together(running: list[Job], alone: list[float], files_per_second: float) -> list[float]:
+    """Mean seconds of an epoch of each job when all share the file system.
+
+    Args:
+        running: the jobs.
+        alone: (jobs,) s of an epoch without the others.
+        files_per_second: of the servers, for all together.
+    """
+    links, nbytes, start = [files_per_second], list[float](), list[float]()
+    routes, after, last = list[list[int]](), list[list[int]](), list[int]()
+    for job, seconds in zip(running, alone, strict=True):
+        share = FILES / job.gpus
+        for _ in range(job.gpus):
+            links.append(share / seconds)  # a rank's own link: no faster than alone
+            for epoch in range(len(job.epochs)):
+                after.append([len(routes) - 1] if epoch else [])
+                routes.append([0, len(links) - 1])
+                nbytes.append(share)
+                start.append(job.start)
+        last.append(len(routes) - 1)
+    outcome = Fluid().finish_times(
+        Links(np.array(links), np.zeros(len(links))), Flows.of(routes, nbytes, start, after)
+    )
+    return [
+        (float(outcome.finish[i]) - job.start) / len(job.epochs)
+        for i, job in zip(last, running, strict=True)
+    ]

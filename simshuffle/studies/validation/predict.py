@@ -1,0 +1,195 @@
+"""The prediction of every row: what is simulated once serves all rows that need it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.studies import policies, testbed
+from simshuffle.studies.validation import collectives, concurrent, reads, runs
+from simshuffle.studies.validation.rows import Row, assignments, ends
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to simulate.
+
+    Attributes:
+        kind: how.
+        scenario: its name below ``scenarios/``.
+        values: what is set in it, as written in the row.
+        quantity: what is asked for; empty where one simulation answers all quantities.
+    """
+
+    kind: str
+    scenario: str
+    values: str
+    quantity: str = ""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the simulator says of a row, in its unit; low and high over the row's spread, the same
+    as value without one."""
+
+    value: float
+    low: float
+    high: float
+
+
+def predictions(
+    rows: Sequence[Row], processes: int | None = None, progress: Progress | None = None
+) -> list[Prediction | None]:
+    """The predictions of ``rows``, in their order; None for a row that cannot be predicted.
+
+    Args:
+        rows: from `read_rows`.
+        processes: to use at once; None for one on each core.
+        progress: called with the share of the simulations that are done.
+
+    Raises:
+        InputError: a row's scenario, values, quantity or spread is not valid.
+    """
+    wanted = [variants(row) if row.use != "none" else [] for row in rows]
+    tasks = list(dict.fromkeys(task for variant in wanted for tasks in variant for task in tasks))
+    answers = _answers(tasks, processes or os.cpu_count() or 1, progress)
+    return [
+        _prediction(row, variant, answers) if variant else None
+        for row, variant in zip(rows, wanted, strict=True)
+    ]
+
+
+def variants(row: Row) -> list[tuple[Task, ...]]:
+    """What a row needs: for its values, and for both ends of its spread; two tasks each for a
+    ratio."""
+    out = []
+    for more in ["", *ends(row.spread)]:
+        # each job alone: the same runs for all rows of an evening, whatever its background load
+        if row.kind == "concurrent":
+            runs_alone = concurrent.alone(_shared(row.values, more))
+            out.append(
+                tuple(
+                    Task("run", row.scenario, ";".join(f"{k}={v}" for k, v in one.items()))
+                    for one in runs_alone
+                )
+            )
+            continue
+        sides = row.values.split("|") if row.kind == "ratio" else [row.values]
+        if row.kind == "ratio" and len(sides) != 2:
+            raise _of_row(
+                row,
+                Problem(
+                    "values",
+                    "of a ratio are two lists with | between them",
+                    repr(row.values),
+                    "Write A|B.",
+                ),
+            )
+        kind = "run" if row.kind == "ratio" else row.kind
+        quantity = row.quantity if kind in {"allreduce", "read"} else ""
+        out.append(
+            tuple(
+                Task(kind, row.scenario, ";".join(filter(None, (side, more))), quantity)
+                for side in sides
+            )
+        )
+    return out
+
+
+def _shared(values: str, more: str) -> dict[str, str]:
+    """The values of a row of concurrent jobs but the job itself."""
+    return {
+        key: value
+        for key, value in {**assignments(values), **assignments(more)}.items()
+        if key != "job"
+    }
+
+
+def answer(task: Task) -> Any:
+    """The outcome of a task: `runs.Times`, or one number."""
+    values = assignments(task.values)
+    if task.kind == "run":
+        return runs.times(task.scenario, values)
+    if task.kind in {"policies", "testbed"}:
+        return {"policies": policies, "testbed": testbed}[task.kind].predicted(values)
+    return {"allreduce": collectives, "read": reads}[task.kind].predict(
+        task.scenario, values, task.quantity
+    )
+
+
+def _answers(tasks: list[Task], processes: int, progress: Progress | None) -> dict[Task, Any]:
+    done: dict[Task, Any] = {}
+    for task, outcome in _outcomes(tasks, min(processes, len(tasks))):
+        done[task] = outcome
+        if progress:
+            progress(len(done) / len(tasks))
+    return done
+
+
+def _outcomes(tasks: list[Task], processes: int) -> Iterable[tuple[Task, Any]]:
+    if processes <= 1:
+        yield from ((task, answer(task)) for task in tasks)
+        return
+    # a fresh interpreter for each process: the compiled kernels must not be shared through a fork
+    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        futures: dict[Future[Any], Task] = {pool.submit(answer, task): task for task in tasks}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _prediction(row: Row, variant: list[tuple[Task, ...]], answers: dict[Task, Any]) -> Prediction:
+    spreads = ["", *ends(row.spread)]
+    values = [
+        _value(row, more, [answers[task] for task in tasks])
+        for more, tasks in zip(spreads, variant, strict=True)
+    ]
+    return Prediction(values[0], min(values), max(values))
+
+
+def _value(row: Row, more: str, outcomes: list[Any]) -> float:
+    try:
+        if row.kind == "concurrent":
+            seconds = tuple(outcome.quantity("first epoch") for outcome in outcomes)
+            return _together(row.scenario, tuple(_shared(row.values, more).items()), seconds)[
+                assignments(row.values)["job"]
+            ]
+        if row.kind == "ratio":
+            first, second = (
+                outcome.quantity(row.quantity.removesuffix(" ratio")) for outcome in outcomes
+            )
+            return float(first / second)
+        return float(outcomes[0].quantity(row.quantity) if row.kind == "run" else outcomes[0])
+    except KeyError as error:
+        raise _of_row(
+            row,
+            Problem(
+                "values",
+                "must name a job of the log",
+                f"job={error.args[0]}",
+                "See validation/data/.",
+            ),
+        ) from None
+    except InputError as error:
+        raise _of_row(row, *error.problems) from None
+
+
+@cache
+def _together(
+    scenario: str, values: tuple[tuple[str, str], ...], seconds: tuple[float, ...]
+) -> dict[str, float]:
+    return concurrent.mean_epochs(scenario, dict(values), seconds)
+
+
+def _of_row(row: Row, *problems: Problem) -> InputError:
+    return InputError(list(problems), f"validation set {row.set}, {row.case}, {row.quantity}")

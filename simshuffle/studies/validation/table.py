@@ -1,0 +1,91 @@
+"""The table of predicted against measured, and what it comes to: pandas only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.studies.validation.rows import COLUMNS as ROW_COLUMNS
+from simshuffle.studies.validation.rows import Row
+
+COLUMNS = {
+    **{
+        name: ROW_COLUMNS[name]
+        for name in ("set", "case", "quantity", "unit", "use", "measured", "low", "high")
+    },
+    "predicted": "what the simulator says; empty where it cannot",
+    "predicted_low": "the least it says over the inputs that nobody knows (spread)",
+    "predicted_high": "the most it says over them",
+    "error": "predicted / measured - 1",
+    "inside": "whether the measured range and the predicted one overlap",
+    **{
+        name: ROW_COLUMNS[name]
+        for name in ("kind", "scenario", "values", "spread", "reason", "source")
+    },
+}
+SUMMARY_COLUMNS = {
+    "set": "group of rows",
+    "use": (
+        "fit: a parameter was fitted on these rows; predict: none was; none: they cannot be"
+        " predicted"
+    ),
+    "rows": "their number",
+    "mean_error": "mean of |predicted / measured - 1|",
+    "median_error": "median of the same",
+    "worst_error": "largest of the same",
+    "worst_case": "where that is",
+    "inside": "share of the rows whose measured and predicted ranges overlap",
+}
+
+
+def table(
+    rows: Sequence[Row], predicted: Sequence[tuple[float, float, float] | None]
+) -> pd.DataFrame:
+    """One row for each measured number: columns `COLUMNS`.
+
+    Args:
+        rows: from `read_rows`.
+        predicted: for each row value, low and high in its unit; None where there is no prediction.
+    """
+    nothing = (np.nan, np.nan, np.nan)
+    out = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=list(ROW_COLUMNS))
+    for name in ("measured", "low", "high"):
+        out[name] = out[name].astype(float)
+    values = np.array([one or nothing for one in predicted], float).reshape(-1, 3)
+    out["predicted"], out["predicted_low"], out["predicted_high"] = values.T
+    out["error"] = out["predicted"] / out["measured"] - 1
+    lowest = out[["low", "measured"]].min(axis=1)
+    highest = out[["high", "measured"]].max(axis=1)
+    out["inside"] = (out["predicted_low"] <= highest) & (out["predicted_high"] >= lowest)
+    return out[list(COLUMNS)]
+
+
+def summary(results: pd.DataFrame) -> pd.DataFrame:
+    """What each set comes to, fitted and predicted rows apart: columns `SUMMARY_COLUMNS`."""
+    out = []
+    for (name, use), part in results.groupby(["set", "use"], sort=False):
+        errors = part["error"].abs()
+        known = bool(errors.notna().any())
+        out.append(
+            {
+                "set": name,
+                "use": use,
+                "rows": len(part),
+                "mean_error": errors.mean(),
+                "median_error": errors.median(),
+                "worst_error": errors.max(),
+                "worst_case": (
+                    _named(part.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]) if known else ""
+                ),
+                "inside": part["inside"].mean() if known else np.nan,
+            }
+        )
+    return pd.DataFrame(out, columns=list(SUMMARY_COLUMNS))
+
+
+def _named(row: pd.Series[Any]) -> str:
+    return f"{row['case']}, {row['quantity']}"

@@ -1,0 +1,169 @@
+"""The validation on a terminal, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from simshuffle.results.console import new_table
+from simshuffle.results.table_io import json_of
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.validation.table import summary
+
+DIMENSIONS = {
+    "s": Dimension.SECONDS,
+    "B/s": Dimension.BANDWIDTH,
+    "1/s": Dimension.FREQUENCY,
+    "B": Dimension.NBYTES,
+}
+HEADINGS = {
+    "fit": "Fitted: a parameter comes from these rows, so their errors say how well the law fits",
+    "predict": "Predicted: no parameter comes from these rows",
+    "none": "Not validated, and why",
+}
+
+
+def value(number: float, unit: str) -> str:
+    """A number of the table for a reader: three significant digits and its unit; a dash if there is
+    none."""
+    if not math.isfinite(number):
+        return "–"
+    return readable(number, DIMENSIONS[unit], 3) if unit in DIMENSIONS else f"{number:.3g}"
+
+
+def span(low: float, high: float, unit: str) -> str:
+    """A range, or nothing where both ends read the same."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    first, last = value(low, unit), value(high, unit)
+    if first == last:
+        return ""
+    number, _, of_first = first.partition(" ")
+    return f"{number}–{last}" if of_first == last.partition(" ")[2] else f"{first}–{last}"
+
+
+def error(share: float) -> str:
+    """A relative error in percent, with its sign."""
+    return f"{100 * share:+.1f} %" if math.isfinite(share) else ""
+
+
+def cells(row: Mapping[Any, Any]) -> list[str]:
+    """The cells of a row that was compared: case, quantity, measured, its range, predicted, its
+    range, error."""
+    return [
+        row["case"],
+        row["quantity"],
+        value(row["measured"], row["unit"]),
+        span(row["low"], row["high"], row["unit"]),
+        value(row["predicted"], row["unit"]),
+        span(row["predicted_low"], row["predicted_high"], row["unit"]),
+        error(row["error"]),
+    ]
+
+
+CELLS = ["case", "quantity", "measured", "range", "predicted", "range", "error"]
+SUMMARY = ["set", "rows", "mean error", "median", "worst", "where"]
+
+
+def summary_cells(results: pd.DataFrame, use: str) -> list[list[str]]:
+    """The rows of the summary for one use: set, number, mean, median and worst error, and where the
+    worst is."""
+    part = summary(results)
+    part = part[part["use"] == use]
+    return [
+        [
+            row["set"],
+            str(row["rows"]),
+            *(f"{100 * row[name]:.1f} %" for name in ("mean_error", "median_error", "worst_error")),
+            row["worst_case"],
+        ]
+        for row in part.to_dict("records")
+    ]
+
+
+def reasons(results: pd.DataFrame) -> list[list[str]]:
+    """What could not be validated: set, case and quantity, reason."""
+    part = results[results["use"] == "none"]
+    return [
+        [row["set"], f"{row['case']}, {row['quantity']}", row["reason"]]
+        for row in part.to_dict("records")
+    ]
+
+
+def _rich(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]
+) -> Table:
+    table = new_table(title)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number in numbers else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def parts(results: pd.DataFrame) -> Iterator[Table]:
+    """All tables: for each use and set its rows, then the summaries."""
+    for use in ("fit", "predict"):
+        for name, part in results[results["use"] == use].groupby("set", sort=False):
+            yield _rich(
+                f"{name} ({'fitted' if use == 'fit' else 'predicted'})",
+                CELLS,
+                [cells(r) for r in part.to_dict("records")],
+                range(2, 7),
+            )
+    unknown = reasons(results)
+    if unknown:
+        yield _rich(HEADINGS["none"], ["set", "case", "why"], unknown, ())
+    for use in ("fit", "predict"):
+        rows = summary_cells(results, use)
+        if rows:
+            yield _rich(HEADINGS[use], SUMMARY, rows, range(1, 5))
+
+
+def _markdown_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]
+) -> str:
+    rule = ["---:" if number in numbers else "---" for number in range(len(headings))]
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [list(headings), rule, *escaped])
+
+
+def markdown_summary(results: pd.DataFrame) -> str:
+    """The summaries as Markdown tables: predicted rows, then fitted ones."""
+    shown = [(HEADINGS[use], summary_cells(results, use)) for use in ("predict", "fit")]
+    return "\n\n".join(
+        f"{heading}:\n\n{_markdown_table(SUMMARY, rows, range(1, 5))}"
+        for heading, rows in shown
+        if rows
+    )
+
+
+def markdown(results: pd.DataFrame) -> str:
+    """Every row as Markdown, set by set, fitted and predicted rows apart, then what could not be
+    validated."""
+    out = []
+    for name, part in results[results["use"] != "none"].groupby("set", sort=False):
+        out.append(f"### {name}")
+        for use in ("fit", "predict"):
+            rows = [cells(row) for row in part[part["use"] == use].to_dict("records")]
+            if rows:
+                out.append(
+                    ("Fitted:" if use == "fit" else "Predicted:")
+                    + "\n\n"
+                    + _markdown_table(CELLS, rows, range(2, 7))
+                )
+    unknown = reasons(results)
+    if unknown:
+        out.append(
+            f"### {HEADINGS['none']}\n\n{_markdown_table(['set', 'case', 'why'], unknown, ())}"
+        )
+    return "\n\n".join(out)
+
+
+def as_json(results: pd.DataFrame) -> str:
+    """Rows and summary as one JSON object of two lists; what is empty becomes null."""
+    return json_of({"rows": results, "summary": summary(results)})

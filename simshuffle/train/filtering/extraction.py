@@ -1,0 +1,246 @@
+"""From a trained network to points in a plane: what goes into its last layer, its principal
+components, t-SNE."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from torch import nn
+
+from simshuffle.errors import InputError, Problem, SimulationError
+from simshuffle.exchange import GlobalShuffle
+from simshuffle.spec.rng import stream
+from simshuffle.studies.filtering.stored import check_extraction, write_extraction
+from simshuffle.train.data import Data, Samples, TrainingSet
+from simshuffle.train.emulate import device_named, initial_model
+from simshuffle.train.emulation import Emulation
+from simshuffle.train.filtering.record import Extractor, Projection
+from simshuffle.train.network import torch_dtype
+from simshuffle.train.pool import Tell
+from simshuffle.train.run import Run
+from simshuffle.train.source import ArraySource
+
+Floats = NDArray[np.floating[Any]]
+ROWS_AT_ONCE = 512
+"""Samples that pass the trained network together."""
+TSNE_COST = 200.0
+"""Samples passing a small network that take about as long as t-SNE takes for one sample (estimate,
+from seconds on the digits)."""
+
+
+@dataclass(frozen=True)
+class ExtractionJob:
+    """One extraction as a job of the pool: train the network, or read its weights, and project its
+    features of the training samples.
+
+    Attributes:
+        data: what it is trained on.
+        extractor: the network.
+        projection: of its features.
+        seed: of its weights, the order of samples, and t-SNE.
+        num_samples: of the training part of ``data``; for the cost alone.
+        device: that trains.
+    """
+
+    data: Data
+    extractor: Extractor
+    projection: Projection
+    seed: int
+    num_samples: int
+    device: str = "cpu"
+
+    @property
+    def cost(self) -> float:
+        """Samples that pass the network, roughly."""
+        epochs = 0 if self.extractor.weights else self.extractor.training.epochs
+        return self.num_samples * (epochs + TSNE_COST)
+
+    def run(self, folder: Path, tell: Tell) -> None:
+        """Write the table of points and what is known of the network."""
+        begin = perf_counter()
+        data = self.data.load()
+        model = trained(self._run(), data, self.extractor.weights, tell, self.device)
+        features, losses, right = outputs(model, data, data.train, self.device)
+        _, _, tested = outputs(model, data, data.test, self.device)
+        points, facts = project(features, self.projection, self.seed)
+        table = pd.DataFrame(
+            {
+                "sample": np.arange(len(points)),
+                "label": data.train.targets,
+                "x": points[:, 0],
+                "y": points[:, 1],
+                "loss": losses,
+                "right": right,
+            }
+        )
+        facts |= {
+            "features": features.shape[1],
+            "train_accuracy": float(right.mean()),
+            "test_accuracy": float(tested.mean()),
+        }
+        named = {
+            "extractor": self.extractor.name,
+            "seed": self.seed,
+            "parameters": sum(p.numel() for p in model.parameters()),
+        }
+        write_extraction(table, named | facts | {"seconds": perf_counter() - begin}, folder)
+
+    def check(self, folder: Path) -> None:
+        """As `check_extraction`."""
+        check_extraction(folder)
+
+    def _run(self) -> Run:
+        return ordinary_run(self.data, self.extractor, self.seed)
+
+
+def ordinary_run(data: Data, extractor: Extractor, seed: int) -> Run:
+    """The training of an extractor: one rank, so batch norm goes over the whole batch."""
+    exchange = GlobalShuffle(kind="global_shuffle")
+    return Run(
+        data=data,
+        model=extractor.model,
+        exchange=exchange,
+        world_size=1,
+        training=extractor.training,
+        seed=seed,
+    )
+
+
+def trained(
+    run: Run, data: TrainingSet, weights: str | None, tell: Tell, device: str = "cpu"
+) -> nn.Module:
+    """The network of ``run``, trained on ``data`` or with the ``weights`` of a file; on ``device``,
+    in eval mode.
+
+    Raises:
+        InputError: the file does not hold weights of this network, or the network cannot take the
+            samples.
+        Diverged: the loss is not finite.
+    """
+    model, where, dtype = initial_model(run, data), device_named(device), torch_dtype(run.training)
+    if weights is not None:
+        return loaded(model, Path(weights)).to(where, dtype).eval()
+    source = ArraySource(data.train, data.mean, data.std, dtype=dtype, device=where)
+    emulation = Emulation(
+        model,
+        source,
+        strategy=run.exchange,
+        world_size=run.world_size,
+        training=run.training,
+        seed=run.seed,
+        device=where,
+    )
+    for epoch in range(run.training.epochs):
+        tell(epoch / run.training.epochs)
+        emulation.epoch()
+    return emulation.model().to(where, dtype).eval()
+
+
+def loaded(model: nn.Module, path: Path) -> nn.Module:
+    """``model`` with the weights in ``path``.
+
+    Raises:
+        InputError: the file cannot be read as weights of this network.
+    """
+    remedy = "Give a state_dict of this network, written by torch.save(model.state_dict(), path)."
+    try:
+        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        EOFError,
+        pickle.UnpicklingError,
+    ) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            Problem(
+                "extractors.weights", "must be weights of the network", f"{path}: {reason}", remedy
+            ),
+            str(path),
+        ) from None
+    return model
+
+
+def outputs(
+    model: nn.Module, data: TrainingSet, samples: Samples, device: str = "cpu"
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """What goes into the layer ``head`` (n, features), the losses (n,) in nats, and whether the
+    right label is found (n,).
+
+    ``model`` is in eval mode.
+    """
+    head = model.get_submodule("head")
+    seen: list[torch.Tensor] = []
+    hook = head.register_forward_pre_hook(
+        lambda module, inputs: seen.append(inputs[0].detach().flatten(1).float().cpu())
+    )
+    dtype = next(model.parameters()).dtype
+    source = ArraySource(samples, data.mean, data.std, dtype=dtype, device=device_named(device))
+    losses, right = [], []
+    try:
+        with torch.no_grad():
+            for first in range(0, len(samples), ROWS_AT_ONCE):
+                inputs, targets = source.batch(
+                    np.arange(first, min(first + ROWS_AT_ONCE, len(samples)))
+                )
+                logits = model(inputs)
+                losses.append(nn.functional.cross_entropy(logits, targets, reduction="none").cpu())
+                right.append((logits.argmax(1) == targets).cpu())
+    finally:
+        hook.remove()
+    return torch.cat(seen).numpy(), torch.cat(losses).double().numpy(), torch.cat(right).numpy()
+
+
+def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats, dict[str, float]]:
+    """Features (n, f) as points in a plane (n, 2), without unit.
+
+    Returns also 'components', 'explained_variance' (share of the features' variance that they hold)
+    and 'kl_divergence' (of t-SNE, nats).
+
+    Raises:
+        SimulationError: all features are the same, or not finite.
+        InputError: the perplexity is not below the number of samples.
+    """
+    if not np.isfinite(features).all() or not (features.std(axis=0) > 0).any():
+        raise SimulationError(
+            "The features are all the same or not finite: the network has learnt nothing. Use a"
+            " lower learning rate."
+        )
+    if projection.perplexity >= len(features):
+        rule = f"must be below the number of samples, {len(features)}"
+        raise InputError(
+            Problem("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it."),
+            "study",
+        )
+    state = int(stream(seed, "t-SNE").integers(2**32))
+    count = min(projection.pca_components, *features.shape)
+    # one core for each job; and sums are always added up in the same order
+    with threadpool_limits(1):
+        pca = PCA(count, random_state=state)
+        components = pca.fit_transform(features.astype(np.float64))
+        tsne = TSNE(2, perplexity=projection.perplexity, random_state=state, n_jobs=1)
+        points = np.asarray(tsne.fit_transform(components), np.float64)
+    explained = min(float(pca.explained_variance_ratio_.sum()), 1.0)
+    if not math.isfinite(float(tsne.kl_divergence_)):
+        raise SimulationError("t-SNE did not converge to finite points.")
+    return points, {
+        "components": count,
+        "explained_variance": explained,
+        "kl_divergence": float(tsne.kl_divergence_),
+    }

@@ -1,0 +1,237 @@
+"""The study of data-optimised training: its record, and reading it from a file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.spec.library import by_kind, find
+from simshuffle.spec.record import Count, Spec
+from simshuffle.spec.validation import validated
+from simshuffle.train.data import Data
+from simshuffle.train.models import Model
+from simshuffle.train.study import Seeds, document
+from simshuffle.train.training import Positive, Training
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
+
+
+class Extractor(Spec):
+    """A network whose features decide what is filtered out.
+
+    Attributes:
+        name: in tables.
+        model: the network; features are what goes into its last layer, ``head``.
+        training: how it is trained on the full data. Its ``local_batch_size`` is the whole batch.
+        weights: file with the weights in place of training: a state_dict of the network, as
+            ``torch.save`` writes it.
+    """
+
+    name: Name
+    model: Model
+    training: Training = Training(local_batch_size=64)
+    weights: str | None = None
+
+
+class Projection(Spec):
+    """From features to two dimensions: principal components, then t-SNE (van der Maaten and Hinton
+    2008), both of scikit-learn.
+
+    Attributes:
+        pca_components: that t-SNE gets; all of them where there are no more. 50 is what
+            scikit-learn's page on t-SNE recommends.
+        perplexity: of t-SNE, about the number of neighbours that count; scikit-learn's default.
+    """
+
+    pca_components: Count = 50
+    perplexity: Positive = 30.0
+
+
+class Clustering(Spec):
+    """DBSCAN (Ester et al. 1996) on the samples of each class; what belongs to no cluster is noise.
+    Defaults are scikit-learn's.
+
+    Attributes:
+        eps: neighbours are at most that far apart, in units of t-SNE's plane, which spans about
+            100.
+        min_samples: neighbours, itself included, that make a sample the core of a cluster.
+        eps_table: further values of eps, of which only the share of noise is reported.
+    """
+
+    eps: Positive = 0.5
+    min_samples: Count = 5
+    eps_table: list[Positive] = Field(
+        default_factory=lambda: [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+    )
+
+
+class Retraining(Spec):
+    """A smaller network, trained on the full, the network-filtered and the randomly filtered data.
+
+    Attributes:
+        model: the network.
+        training: how; ``local_batch_size`` and ``learning_rate`` are set by the lists below, and
+            only the last epoch is evaluated.
+        batch_sizes: samples; 'largest' is the number of samples that the filter leaves, the
+            smallest one over the seeds.
+        learning_rates: as of `Training`, each with every batch size.
+    """
+
+    model: Model
+    training: Training = Training()
+    batch_sizes: Annotated[list[Count | Literal["largest"]], Field(min_length=1)]
+    learning_rates: Annotated[list[Positive], Field(min_length=1)]
+
+
+class DataOptimisedStudy(Spec):
+    """Data-optimised large-batch training: samples that look like noise in a trained network's
+    features are left out.
+
+    Attributes:
+        name: of the study.
+        description: in words; the report begins with it.
+        data: what is learnt.
+        extractors: networks that filter.
+        filter_with: name of the one whose filtered data are trained on; the first one if left out.
+        projection, clustering: from its features to noise.
+        retrain: what is trained on the data sets.
+        seeds: a list, or how many, which are 0, 1, ...; of weights, orders and filters.
+        independent_filters: extract and filter anew for every seed; otherwise the first seed's
+            filter serves all.
+    """
+
+    kind: Literal["data_optimised"]
+    name: Name
+    description: str = ""
+    data: Data
+    extractors: Annotated[list[Extractor], Field(min_length=1)]
+    filter_with: str | None = None
+    projection: Projection = Projection()
+    clustering: Clustering = Clustering()
+    retrain: Retraining
+    seeds: Seeds = Field(default_factory=lambda: [0])
+    independent_filters: bool = True
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> DataOptimisedStudy:
+        names = [extractor.name for extractor in self.extractors]
+        if len(set(names)) < len(names):
+            raise PydanticCustomError("names", "extractors must have different names")
+        if self.filter_with is not None and self.filter_with not in names:
+            raise PydanticCustomError(
+                "filter",
+                "filter_with must name one of the extractors: {names}",
+                {"names": ", ".join(names)},
+            )
+        return self
+
+    @property
+    def filtering(self) -> Extractor:
+        """The extractor whose filtered data are trained on."""
+        return next(
+            (extractor for extractor in self.extractors if extractor.name == self.filter_with),
+            self.extractors[0],
+        )
+
+    @property
+    def filter_seeds(self) -> list[int]:
+        """Seeds that extractions are made with."""
+        return self.seeds if self.independent_filters else self.seeds[:1]
+
+    def to_yaml(self) -> str:
+        """The study as YAML that `load_study` reads back to an equal one."""
+        return yaml.safe_dump(
+            self.model_dump(mode="json", exclude_none=True),
+            sort_keys=False,
+            allow_unicode=True,
+            width=130,
+        )
+
+
+def load_study(
+    reference: str | Path, values: Mapping[str, Any] | None = None
+) -> DataOptimisedStudy:
+    """The study of a file, or of a shipped one by its name below ``studies/``.
+
+    Args:
+        reference: path or name.
+        values: values to set, by dotted key, such as ``{"seeds": 3, "retrain.training.epochs": 5,
+            "extractors.0.training.epochs": 2}``.
+
+    Raises:
+        InputError: with every problem of the file.
+    """
+    path = find(str(reference), "studies")
+    raw = document(path)
+    problems: list[Problem] = []
+    for key, value in (values or {}).items():
+        _set(raw, key, value, problems)
+    _resolve(raw, path.parent, problems)
+    study, found = validated(raw, DataOptimisedStudy)
+    if problems or found or study is None:
+        raise InputError([*problems, *found], str(path))
+    return study
+
+
+def _set(raw: dict[str, Any], key: str, value: Any, problems: list[Problem]) -> None:
+    """Set a dotted key; steps into lists are numbers."""
+    *parents, last = key.split(".")
+    at: Any = raw
+    for part in parents:
+        if isinstance(at, dict):
+            at = at.setdefault(part, {})
+        else:
+            at = (
+                at[int(part)]
+                if isinstance(at, list) and part.isdigit() and int(part) < len(at)
+                else None
+            )
+    if isinstance(at, dict):
+        at[last] = copy.deepcopy(value)
+    else:
+        problems.append(
+            Problem(
+                key,
+                "cannot be set: there is no such place",
+                repr(value),
+                "Name a key of the study.",
+            )
+        )
+
+
+def _resolve(raw: dict[str, Any], folder: Path, problems: list[Problem]) -> None:
+    """Bring records named by their kind into their form, and make paths absolute: beside the study,
+    else in the working directory."""
+    extractors = (
+        [each for each in raw["extractors"] if isinstance(each, dict)]
+        if isinstance(raw.get("extractors"), list)
+        else []
+    )
+    retrain = raw.get("retrain")
+    holders = [
+        (raw, "data"),
+        *((each, "model") for each in extractors),
+        *([(retrain, "model")] if isinstance(retrain, dict) else []),
+    ]
+    for holder, key in holders:
+        if isinstance(holder.get(key), str):
+            try:
+                holder[key] = by_kind(holder[key])
+            except InputError as error:
+                problems += error.problems
+                holder[key] = {"kind": holder[key].partition(":")[0]}
+    data = raw.get("data")
+    for holder, key in [
+        *([(data, "path")] if isinstance(data, dict) else []),
+        *((each, "weights") for each in extractors),
+    ]:
+        if isinstance(holder.get(key), str):
+            given = Path(holder[key]).expanduser()
+            holder[key] = str((folder / given if (folder / given).exists() else given).absolute())
