@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from simshuffle.version import __version__
 
 if TYPE_CHECKING:
-    from simshuffle.api import run
+    from simshuffle.api import read, run
     from simshuffle.errors import ScenarioError, SimshuffleError
     from simshuffle.scenario.scenario import Scenario, load_scenario
-    from simshuffle.studies.simulation.result import Result
+    from simshuffle.study.study import Result
 
 __all__ = [
     "Result",
@@ -27,15 +27,17 @@ __all__ = [
     "SimshuffleError",
     "__version__",
     "load_scenario",
+    "read",
     "run",
 ]
 
 _HOMES = {
-    "Result": "studies.simulation.result",
+    "Result": "study.study",
     "Scenario": "scenario.scenario",
     "ScenarioError": "errors",
     "SimshuffleError": "errors",
     "load_scenario": "scenario.scenario",
+    "read": "api",
     "run": "api",
 }
 

@@ -208,6 +208,19 @@ def load_scenarios(
     ]
 
 
+def from_dict(document: Mapping[str, Any], source: str) -> Scenario:
+    """The scenario of plain values, as `Scenario.to_dict` gives them.
+
+    Args:
+        document: the values.
+        source: what errors call them.
+
+    Raises:
+        ScenarioError: with every problem.
+    """
+    return _build(dict(document), {}, source=source, folder=None)
+
+
 # -------------------------------------------------------------------- from raw values to a scenario
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
-from simshuffle.studies.simulation.result import versions
+from simshuffle.results.code import versions
 from simshuffle.studies.training import folder as folders
 from simshuffle.studies.training.stored import check_run, write_run
 from simshuffle.train.data import TrainingSet

@@ -23,6 +23,7 @@ from simshuffle.spec.units import Dimension, parse_quantity
 FILES = {
     "scenario.yaml",
     "meta.json",
+    "columns.json",
     "timeline.parquet",
     "links.parquet",
     "sources.csv",
@@ -81,9 +82,8 @@ def result(finished, tmp_path, monkeypatch):
 @pytest.fixture
 def simulating_is_a_failure(monkeypatch):
     # by the name of the module: the package has a function of that name
-    module = importlib.import_module("simshuffle.api")
+    module = importlib.import_module("simshuffle.study.engine")
     monkeypatch.setattr(module, "run", lambda *_: pytest.fail("it was simulated"))
-    monkeypatch.setattr(module, "simulate", lambda *_: pytest.fail("it was simulated"))
 
 
 # -------------------------------------------------------------------------------------------- check
@@ -179,11 +179,16 @@ def test_check_derives_the_published_values(world_size, payload, capsys):
 # ---------------------------------------------------------------------------------------------- run
 
 
+def visible(folder):
+    """What lies in a folder, but for what simshuffle keeps for itself."""
+    return [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+
+
 def test_run_writes_the_documented_files_and_no_others(finished):
     folder, _, _ = finished
     assert {path.name for path in folder.iterdir()} == FILES
     assert all(path.stat().st_size > 0 for path in folder.iterdir())
-    assert [path.name for path in folder.parent.iterdir()] == ["out"]
+    assert visible(folder.parent) == ["out"]
 
 
 def test_a_result_can_be_read_by_others(finished):
@@ -317,7 +322,7 @@ def test_a_second_run_reuses_the_result(result, capsys, simulating_is_a_failure)
 
 
 def test_a_result_of_other_code_is_not_reused(result, capsys, monkeypatch, simulating_is_a_failure):
-    monkeypatch.setattr("simshuffle.studies.simulation.result.code_digest", lambda: "other code")
+    monkeypatch.setattr("simshuffle.study.study.code_digest", lambda *_: "other code")
     assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
     assert "holds another result" in capsys.readouterr().err
 
@@ -354,7 +359,7 @@ def test_force_replaces_a_result_whole(result, tmp_path):
     assert set(after) == FILES
     assert pd.read_csv(result / "epochs.csv")["run"].tolist() == ["local @8"]
     assert after["epochs.csv"] != before["epochs.csv"]
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert visible(tmp_path) == ["out"]
 
 
 def test_an_empty_folder_can_take_a_result(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@ one stays until a new one is there."""
 
 import contextlib
 import errno
-import importlib
 import os
 import pty
 import select
@@ -94,12 +93,10 @@ def test_ctrl_c_while_simulating_ends_with_130_and_leaves_nothing(out, tmp_path)
     assert list(tmp_path.rglob("*")) == []
 
 
-@pytest.mark.parametrize("where", ["simulate", "all_runs"])
+@pytest.mark.parametrize("where", ["cell.simulate", "study.all_runs"])
 def test_an_interrupt_before_writing_leaves_nothing(where, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        importlib.import_module("simshuffle.api"), where, raising(KeyboardInterrupt())
-    )
+    monkeypatch.setattr(f"simshuffle.studies.simulation.{where}", raising(KeyboardInterrupt()))
     assert main(["run", *ARGUMENTS, "--out", "mine"]) == 130
     assert "Traceback" not in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results import code as results
 from simshuffle.results import style as plots
 from simshuffle.results.folders import meta_of, write_folder
 from simshuffle.results.table_io import json_of, read_csv
@@ -18,7 +19,6 @@ from simshuffle.studies.ablation import figures
 from simshuffle.studies.ablation.changes import changes
 from simshuffle.studies.ablation.shapley import contributions
 from simshuffle.studies.ablation.tables import COLUMNS, DERIVED
-from simshuffle.studies.simulation import result as results
 
 Tables = Mapping[str, pd.DataFrame]
 TEXT = ("state", "start", "end", "value", "removed", "bottleneck", "tier")

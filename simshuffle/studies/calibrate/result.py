@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results import code as results
 from simshuffle.results import style as plots
 from simshuffle.results.folders import write_folder
 from simshuffle.studies.calibrate import collectives, messages, storage, training
@@ -18,7 +19,6 @@ from simshuffle.studies.calibrate.fragment import as_yaml, record
 from simshuffle.studies.calibrate.networks import networks
 from simshuffle.studies.calibrate.parameter import RESIDUAL_COLUMNS, Findings, Parameter
 from simshuffle.studies.calibrate.readers import read_files
-from simshuffle.studies.simulation import result as results
 
 KIND = "calibration"
 FRAGMENT = "calibration.yaml"

@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results import code as results
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.library import nearest
 from simshuffle.studies.congestion.compare import MODELS, Progress, Settings, compare
 from simshuffle.studies.congestion.folder import KIND, Comparison
 from simshuffle.studies.congestion.patterns import PATTERNS
-from simshuffle.studies.simulation import result as results
 
 
 def chosen(settings: Settings, patterns: Sequence[str], models: Sequence[str]) -> Settings:

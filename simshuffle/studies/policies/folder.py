@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.csv
 
+from simshuffle.results import code as results
 from simshuffle.results import style as plots
 from simshuffle.results.folders import write_folder
 from simshuffle.results.table_io import json_of
@@ -23,7 +24,6 @@ from simshuffle.studies.policies.tables import (
     epochs_table,
     policies_table,
 )
-from simshuffle.studies.simulation import result as results
 
 KIND = "policies"
 COLUMNS = {"policies.csv": POLICY_COLUMNS, "epochs.csv": EPOCH_COLUMNS}

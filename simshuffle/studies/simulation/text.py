@@ -7,7 +7,7 @@ from rich.table import Table
 from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.simulation.result import Result
+from simshuffle.studies.simulation.result import SimulationResult as Result
 
 
 def tables(result: Result) -> list[Table]:

@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.network.files import whole_file
+from simshuffle.results import code as results
 from simshuffle.results import style as plots
 from simshuffle.results.folders import write_folder
 from simshuffle.results.table_io import json_text, rows
-from simshuffle.studies.simulation import result as results
 from simshuffle.studies.testbed import commands, figures, worker
 from simshuffle.studies.testbed.bed import Bed
 from simshuffle.studies.testbed.measure import Progress, Run, measure_all

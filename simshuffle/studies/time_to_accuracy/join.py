@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results import code as results
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.ablation.pool import Progress
-from simshuffle.studies.simulation import result as results
 from simshuffle.studies.time_to_accuracy.folder import TimeToAccuracy
 from simshuffle.studies.time_to_accuracy.front import on_front
 from simshuffle.studies.time_to_accuracy.learned import Study, Wanted, read_study

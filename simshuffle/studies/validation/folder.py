@@ -10,8 +10,8 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.results import style as plots
+from simshuffle.results.code import versions
 from simshuffle.results.folders import write_folder
-from simshuffle.studies.simulation.result import versions
 from simshuffle.studies.validation.figure import figure
 from simshuffle.studies.validation.table import COLUMNS, SUMMARY_COLUMNS, summary
 

@@ -1,0 +1,85 @@
+"""How far a study is, on standard error: bars on a terminal, and elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from simshuffle.study.standing import Standing
+
+    Progress = Callable[[Standing], None]
+
+A_LINE_EVERY = 30.0
+"""s between two lines where there is no terminal, such as in the log of a batch job."""
+
+
+@contextmanager
+def study_progress(noun: str) -> Iterator[Progress]:
+    """Tells how far the cells of a study are, which are called ``noun``, such as 'run'."""
+    if sys.stderr.isatty():
+        with _bars(noun) as bars:
+            yield bars
+    else:
+        yield _lines(noun)
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: '40 s', '12 min', '3.4 h'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _overall(noun: str, standing: Standing) -> str:
+    number = min(standing.done + len(standing.running), standing.total)
+    left = "" if standing.left_s is None else f", about {duration(standing.left_s)} left"
+    return f"{noun} {number} of {standing.total}{left}"
+
+
+def _lines(noun: str) -> Progress:
+    last = [monotonic()]
+
+    def tell(standing: Standing) -> None:
+        if monotonic() - last[0] >= A_LINE_EVERY:
+            last[0] = monotonic()
+            running = ", ".join(f"{name} {share:.0%}" for name, share in standing.running.items())
+            text = _overall(noun, standing) + (f": {running}" if running else "")
+            typer.echo(text, err=True)
+
+    return tell
+
+
+@contextmanager
+def _bars(noun: str) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(standing: Standing) -> None:
+            if standing.total > 1:
+                if "" not in tasks:
+                    tasks[""] = bars.add_task(noun, total=1.0)
+                text = _overall(noun, standing)
+                bars.update(tasks[""], completed=standing.share, description=text)
+            for label in [label for label in tasks if label and label not in standing.running]:
+                bars.remove_task(tasks.pop(label))
+            for label, share in standing.running.items():
+                if label not in tasks:
+                    tasks[label] = bars.add_task(label, total=1.0)
+                bars.update(tasks[label], completed=share)
+
+        yield tell

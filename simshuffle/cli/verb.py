@@ -1,0 +1,146 @@
+"""The one body of all verbs that make a result: find it or make it, keep it, show it."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simshuffle.cli.common import say
+from simshuffle.cli.progress import study_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simshuffle.study.executors import Executor
+    from simshuffle.study.store import Store
+    from simshuffle.study.study import Request, Result, Study
+
+Out = Annotated[
+    Path | None, typer.Option(help="Result folder; the default is results/VERB-NAME-FINGERPRINT.")
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print the tables as JSON on standard output, and nothing else."),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace the result that is in the result folder.")
+]
+ProcessCount = Annotated[
+    int | None, typer.Option(min=1, help="Processes at once; the default is one on each core.")
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Compute on the workers of this Dask scheduler (extra cluster)."
+    ),
+]
+CELLS = ".cells"
+"""Folder of the outcomes of cells, beside the result folders that rest on them."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every verb is told of where and how.
+
+    Attributes:
+        out: the result folder; None for the default.
+        json: print JSON and nothing else.
+        force: replace a result.
+        processes: at once; None for one on each core.
+        scheduler: address of a Dask scheduler; None for this machine.
+        noun: what a cell is called in the progress.
+    """
+
+    out: Path | None = None
+    json: bool = False
+    force: bool = False
+    processes: int | None = None
+    scheduler: str | None = None
+    noun: str = "run"
+
+
+def carry_out(study: Study[Any], request: Request[Any], options: Options) -> Result:
+    """Find the result of a request or make it, and show it; returns it.
+
+    Raises:
+        SimshuffleError: the folder cannot be used, or the study fails.
+    """
+    from simshuffle.results.folders import check_place
+    from simshuffle.study import engine
+    from simshuffle.study.study import fingerprint
+
+    wanted = fingerprint(study, request)
+    plain = request.name.replace("/", "-")
+    name = f"{plain}-{wanted}" if study.verb == "run" else f"{study.verb}-{plain}-{wanted}"
+    folder = options.out if options.out is not None else Path("results") / name
+    found = None if options.force else engine.existing(study, folder, wanted)
+    if found is not None:
+        say(f"{folder} already holds this result; nothing was simulated.")
+        result = found
+    else:
+        check_place(folder, replace=options.force)  # before a long simulation, not after it
+        with engine.alone(folder), study_progress(options.noun) as progress:
+            executor, store = _executor(options), _store(study, request, folder, options)
+            result = engine.run(study, request, executor, store, progress)
+            result.save(folder, replace=options.force)
+    _show(result, folder, json=options.json)
+    return result
+
+
+def _executor(options: Options) -> Executor:
+    from simshuffle.study.executors import Local
+
+    if options.scheduler is None:
+        return Local(options.processes)
+    from simshuffle.errors import InputError, Problem
+
+    try:
+        from simshuffle.study.cluster import Cluster
+    except ImportError:
+        rule, remedy = "needs the package distributed", "pip install 'simshuffle[cluster]'"
+        raise InputError(
+            Problem("--scheduler", rule, options.scheduler, remedy), "command line"
+        ) from None
+    return Cluster(options.scheduler)
+
+
+def _store(study: Study[Any], request: Request[Any], folder: Path, options: Options) -> Store:
+    """Where outcomes are kept: on disk, but for a study of a single cell, whose result is its only
+    outcome."""
+    from simshuffle.study.cell import digest_of
+    from simshuffle.study.store import Disk, Memory
+
+    disk = Disk((folder.parent / CELLS).absolute())
+    if len(study.stages) != 1 or options.scheduler is not None:
+        return disk
+    cells = list(study.stages[0](request.values, {}).values())
+    single = len(cells) <= 1 and not any(disk.has(digest_of(c), c.parts) for c in cells)
+    return Memory() if single else disk
+
+
+def _show(result: Result, folder: Path, *, json: bool) -> None:
+    if json:
+        text = json_.dumps(
+            result.as_json(), indent=1, allow_nan=False, default=lambda value: value.item()
+        )
+        typer.echo(text)
+        return
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    for part in result.parts():
+        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+    typer.echo(f"Tables: {folder}\n{_figures(sorted(folder.glob('*.png')))}")
+
+
+def _figures(paths: Sequence[Path]) -> str:
+    """Where the figures are."""
+    if len(paths) == 1:
+        return f"Figure: {paths[0]} and {paths[0].with_suffix('.pdf')}"
+    both = "both" if len(paths) == 2 else "all"
+    return f"Figures: {', '.join(map(str, paths))}, and {both} as .pdf"

@@ -1,0 +1,121 @@
+"""One run as a cell: a resolved scenario without sweep, simulated and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from simshuffle.plan.summary import extrapolated
+from simshuffle.results import report
+from simshuffle.results.timeline import Timeline
+from simshuffle.scenario.scenario import Scenario, from_dict
+from simshuffle.sim.simulate import simulate
+from simshuffle.study.cell import SMALL_MEMORY, Outcome, Tell
+from simshuffle.study.store import TABLE
+
+TABLES = ("timeline", "links", "sources")
+NAMELESS = ""
+"""What the run is called in a cell's tables: its name is that of its place in a study."""
+SECONDS_PER_ITERATION = 5e-5
+"""s of one core for an iteration of a rank, roughly (`benchmarks/epoch.py`)."""
+BYTES_PER_ITERATION = 1.2e3
+"""Bytes of memory for an iteration of a rank in its tables, roughly."""
+
+
+@dataclass(frozen=True)
+class RunCell:
+    """A run.
+
+    Attributes:
+        document: the resolved scenario as plain values (see `Scenario.to_dict`), without sweep.
+        label: of the run, for people.
+        with_tables: whether its timeline is kept, beside what is reported of it.
+    """
+
+    document: Mapping[str, Any]
+    label: str
+    with_tables: bool = True
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario.
+
+        Raises:
+            ScenarioError: it is not valid.
+        """
+        return from_dict(self.document, self.label)
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`: all that decides the outcome; a name decides nothing."""
+        return {k: v for k, v in self.document.items() if k not in {"name", "description"}}
+
+    @property
+    def _iterations(self) -> float:
+        """Iterations of all ranks in all epochs."""
+        workload = self.document["workload"]
+        samples = float(workload["dataset"]["num_samples"]) / float(workload["local_batch_size"])
+        return samples * int(self.document["epochs"])
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`."""
+        return 0.1 + SECONDS_PER_ITERATION * self._iterations
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`."""
+        return SMALL_MEMORY + BYTES_PER_ITERATION * self._iterations
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`."""
+        return frozenset(f"{name}{TABLE}" for name in TABLES) if self.with_tables else frozenset()
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
+        timeline, if that is kept."""
+        scenario = self.scenario
+        timeline = simulate(scenario, NAMELESS, tell)
+        epochs = report.epochs(timeline)
+        values = {
+            "label": scenario.label(),
+            "facts": facts(scenario),
+            "epochs": _columns(epochs),
+            "breakdown": _columns(report.breakdown(timeline)),
+        }
+        tables = (timeline.phases, timeline.links, timeline.sources)
+        return Outcome(values, dict(zip(TABLES, tables, strict=True)) if self.with_tables else {})
+
+
+def facts(scenario: Scenario) -> dict[str, Any]:
+    """What ``meta.json`` says of a run before it is simulated."""
+    beyond = extrapolated(scenario)
+    return {
+        **({"extrapolated": beyond} if beyond else {}),
+        "seed": scenario.seed,
+        "hosts": scenario.hosts,
+        "iterations": scenario.workload.iterations(scenario.world_size),
+        "storage_per_host_nbytes": scenario.storage_per_host,
+        "staged_to": scenario.workload.source if scenario.storage_per_host else None,
+    }
+
+
+def named(timeline: Timeline, run: str) -> Timeline:
+    """A cell's tables with the name of the run."""
+
+    def rename(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(run=table["run"].cat.rename_categories([run]))
+
+    return Timeline(rename(timeline.phases), rename(timeline.links), rename(timeline.sources))
+
+
+def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:
+    """The columns as plain values; the run has no name here."""
+    return {
+        str(name): table[name].tolist() for name in table.columns if name not in {"run", "strategy"}
+    } | ({"strategy": table["strategy"].astype(str).tolist()} if "strategy" in table else {})

@@ -1,0 +1,135 @@
+"""The study behind ``simshuffle run``: every run of every scenario's sweep, simulated and
+reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.results import report, style
+from simshuffle.results.table_io import rows
+from simshuffle.results.timeline import Timeline, concatenate
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.simulate import check_size
+from simshuffle.studies.simulation import text
+from simshuffle.studies.simulation.cell import TABLES, RunCell, named
+from simshuffle.studies.simulation.result import SimulationResult
+from simshuffle.studies.simulation.tables import STORED
+from simshuffle.study.cell import Cell
+from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+Runs = Mapping[str, Scenario]
+"""Scenarios without sweep by the name of the run."""
+
+
+def request(scenarios: Sequence[Scenario]) -> Request[Runs]:
+    """All runs of the scenarios.
+
+    Raises:
+        ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
+            too many packets.
+    """
+    runs = all_runs(scenarios)
+    for single in runs.values():
+        check_size(single)
+    return Request(scenarios[0].name, runs, {"scenario.yaml": resolved_yaml(scenarios)})
+
+
+def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
+    """Every run of every scenario by its name; the scenario's name goes in front where it is needed
+    to tell them apart.
+
+    Raises:
+        ScenarioError: two runs have the same name, or a value of a sweep is not valid.
+    """
+    expanded = [(s.name, s.runs()) for s in scenarios]
+    names = [name for _, runs in expanded for name in runs]
+    out: dict[str, Scenario] = {}
+    for scenario_name, runs in expanded:
+        for name, single in runs.items():
+            full = name if names.count(name) == 1 else f"{scenario_name} {name}"
+            if full in out:
+                rule, remedy = (
+                    "two runs must not be the same",
+                    "Give the scenarios different names.",
+                )
+                raise ScenarioError(Problem("name", rule, repr(full), remedy))
+            out[full] = single
+    return out
+
+
+def resolved_yaml(scenarios: Sequence[Scenario]) -> str:
+    """The resolved scenarios, one YAML document each."""
+    return "---\n".join(scenario.to_yaml() for scenario in scenarios)
+
+
+def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
+    return {name: RunCell(single.to_dict(), name) for name, single in runs.items()}
+
+
+def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
+    timeline = concatenate(
+        [
+            named(Timeline(*(outcome.tables[table] for table in TABLES)), name)
+            for name, outcome in outcomes.items()
+        ]
+    )
+    return {
+        "timeline": timeline.phases,
+        "links": timeline.links,
+        "sources": timeline.sources,
+        "epochs": report.epochs(timeline),
+        "breakdown": report.breakdown(timeline),
+    }
+
+
+def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+    of_runs = {}
+    for name, outcome in outcomes.items():
+        epochs = outcome.values["epochs"]
+        measured = {"staging_s": epochs["staging_s"][0], "samples_per_s": epochs["samples_per_s"]}
+        of_runs[name] = {**outcome.values["facts"], **measured}
+    return {"runs": of_runs}
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    of = _simulation(result)
+    waiting = report.waiting(of.timeline)
+    return {"breakdown": style.breakdown_figure(of.breakdown, waiting, of.epochs)}
+
+
+def _parts(result: Result) -> Iterable[str | Table]:
+    of = _simulation(result)
+    return [*text.tables(of), *text.notes(of)]
+
+
+def _epochs(result: Result) -> list[dict[Any, Any]]:
+    """The rows of the epochs table."""
+    return rows(pd.DataFrame(result.tables["epochs"]))
+
+
+def _simulation(result: Result) -> SimulationResult:
+    return SimulationResult(result.study, result.tables, result.meta, result.documents)
+
+
+STUDY: Study[Runs] = Study(
+    kind="simulation",
+    verb="run",
+    stages=(_cells,),
+    collect=_collect,
+    stored=STORED,
+    documents=("scenario.yaml",),
+    figures=_figures,
+    one_figure=True,
+    parts=_parts,
+    as_json=_epochs,
+    facts=_facts,
+    result=SimulationResult,
+)

@@ -1,0 +1,98 @@
+"""Cell: one piece of a study's work, done anywhere and kept by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pandas as pd
+
+from simshuffle.study.digest import code_digest
+
+Tell = Callable[[float], None]
+"""Called with the share of a cell that is done, from 0 to 1."""
+
+SMALL_MEMORY = 200e6
+"""Bytes of a process that has loaded what it computes with, and computes little."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell gives.
+
+    Attributes:
+        values: plain values that JSON can hold, NaN included.
+        tables: data frames by name, which go to Parquet.
+        files: contents of further files by name.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Cell(Protocol):
+    """A piece of work that can be pickled, such as a frozen dataclass, and that needs none of the
+    others of its stage. It prints nothing and writes no files."""
+
+    @property
+    def key(self) -> Any:
+        """Plain values that decide the outcome, beside the code: what JSON can hold."""
+
+    @property
+    def label(self) -> str:
+        """What it is, for people: in the progress, and where it is lost."""
+
+    @property
+    def cost(self) -> float:
+        """Expected s of one core, roughly. Costly cells begin first; the estimate of the time that
+        is left rests on it."""
+
+    @property
+    def memory(self) -> float:
+        """Expected bytes of a process that does it."""
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Names of the tables and files without which a stored outcome does not do."""
+
+    def run(self, tell: Tell) -> Outcome:
+        """Do it, with one thread. The same cell gives the same outcome wherever it is done.
+
+        Raises:
+            SimshuffleError: it cannot be done; nothing is kept then.
+        """
+
+
+class PlainCell:
+    """The properties that most cells leave as they are."""
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`: 1 s."""
+        return 1.0
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`: that of a small process."""
+        return SMALL_MEMORY
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`: none."""
+        return frozenset()
+
+
+def digest_of(cell: Cell) -> str:
+    """32 hexadecimal digits that stand for the cell: its key, its kind, and the code that decides
+    what it gives."""
+    kind = type(cell)
+    text = json.dumps(
+        [kind.__module__, kind.__qualname__, code_digest(kind.__module__), cell.key],
+        sort_keys=True,
+        separators=(",", ":"),
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,93 @@
+"""Cluster: the same cells on the workers of a Dask scheduler that is there already (extra
+``cluster``)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from distributed import Client, as_completed
+from distributed.scheduler import KilledWorker
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.study.cell import Cell
+from simshuffle.study.executors import Lost, attempt
+from simshuffle.study.standing import Watch
+from simshuffle.study.store import Disk, Store
+
+PATIENCE = "10 s"
+"""How long a scheduler has to answer."""
+_ALONE = threading.Lock()
+"""A worker of several threads does one cell at a time, for a cell's memory is that of a process."""
+
+
+@dataclass
+class Cluster:
+    """Workers of a Dask cluster. They write outcomes into the store themselves, so it lies on a
+    file system that all of them share.
+
+    A cell whose worker dies is done again by another one, as often as the scheduler allows
+    (``distributed.scheduler.allowed-failures``); then it is lost and the others go on.
+
+    Attributes:
+        address: of the scheduler, such as 'tcp://10.0.0.1:8786'.
+    """
+
+    address: str
+    lost: dict[str, Lost] = field(default_factory=dict)
+
+    def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
+        """As for `Executor`; ``store`` is on disk.
+
+        Raises:
+            InputError: no scheduler answers, or a worker's outcome is not in the store.
+        """
+        with self._client() as client:
+            ordered = sorted(cells, key=lambda digest: -cells[digest].cost)
+            futures = [
+                client.submit(_attempt, cells[d], d, store, key=f"simshuffle-{d}", pure=False)
+                for d in ordered
+            ]
+            ended = as_completed(futures, with_results=False, raise_errors=False)
+            watch.tell()
+            for future in ended:
+                digest = future.key.removeprefix("simshuffle-")
+                self._note(digest, cells[digest], future, store)
+                watch.end(digest)
+                yield digest
+
+    def _client(self) -> Client:
+        try:
+            return Client(self.address, timeout=PATIENCE, set_as_default=False)
+        except (OSError, ValueError) as error:
+            problem = Problem(
+                "--scheduler",
+                "must be the address of a Dask scheduler that answers",
+                self.address,
+                "Start one with 'dask scheduler', and workers with 'dask worker'.",
+            )
+            raise InputError(problem, "command line") from error
+
+    def _note(self, digest: str, cell: Cell, future: object, store: Store) -> None:
+        error = future.exception()  # type: ignore[attr-defined]
+        if isinstance(error, KilledWorker):
+            self.lost[digest] = Lost("its worker was killed, again and again")
+        elif error is not None:
+            raise error
+        elif failure := future.result():  # type: ignore[attr-defined]
+            self.lost[digest] = failure
+        elif not store.has(digest, cell.parts):
+            root = str(store.root) if isinstance(store, Disk) else ""
+            problem = Problem(
+                "--out",
+                "must lie on a file system that the workers share",
+                root,
+                "Name a folder on it.",
+            )
+            raise InputError(problem, "command line")
+
+
+def _attempt(cell: Cell, digest: str, store: Disk) -> Lost | None:
+    with _ALONE:
+        return attempt(cell, digest, store, lambda share: None)

@@ -1,0 +1,230 @@
+"""The engine: a request's cells are done or found, stage by stage, and collected to a result; a
+result is read back from its folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, TypeVar
+
+from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError
+from simshuffle.results.folders import meta_of
+from simshuffle.study.cell import Cell, Outcome, digest_of
+from simshuffle.study.executors import Executor, Here, Lost
+from simshuffle.study.schema import REMEDY
+from simshuffle.study.standing import Progress, Watch
+from simshuffle.study.store import Memory, Store
+from simshuffle.study.study import Request, Result, Study, fingerprint, versions
+
+V = TypeVar("V")
+
+
+class Interrupted(KeyboardInterrupt):
+    """Stopped by Ctrl-C or SIGTERM; ``done`` of ``total`` cells of a stage are kept."""
+
+    def __init__(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+        super().__init__(f"{done} of {total}")
+
+
+def run(
+    study: Study[V],
+    request: Request[V],
+    executor: Executor | None = None,
+    store: Store | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Do a study.
+
+    Cells whose outcome is in ``store`` are not done again, so a study that was stopped goes on, and
+    one that grew does only what is new.
+
+    Args:
+        study: its kind.
+        request: what is asked.
+        executor: who does the cells; this process if None.
+        store: where their outcomes are kept; in memory if None.
+        progress: told of the progress, if given.
+
+    Raises:
+        SimshuffleError: a cell cannot be done, and the study has no result without it. The outcomes
+            of the others are kept.
+        Interrupted: by Ctrl-C or SIGTERM; what is done is kept.
+    """
+    executor, store = executor or Here(), store or Memory()
+    outcomes: dict[str, Outcome] = {}
+    lost: dict[str, Lost] = {}
+    for stage in study.stages:
+        cells = stage(request.values, outcomes)
+        lost |= _do(cells, executor, store, progress)
+        outcomes |= _gather({name: cells[name] for name in cells if name not in lost}, store)
+        if lost and not study.partial:
+            raise _failure(lost, len(cells))
+    if lost and not outcomes:
+        raise _failure(lost, len(lost))
+    tables = dict(study.collect(request.values, outcomes))
+    meta: dict[str, Any] = {
+        "kind": study.kind,
+        "fingerprint": fingerprint(study, request),
+        "versions": versions(study.versions),
+        **request.asked,
+        **study.facts(request.values, outcomes, tables),
+    }
+    if study.partial:
+        meta["lost"] = {name: reason.why for name, reason in lost.items()}
+    return study.result(study, tables, meta, dict(request.documents))
+
+
+def _do(
+    cells: Mapping[str, Cell], executor: Executor, store: Store, progress: Progress | None
+) -> dict[str, Lost]:
+    """Do the cells that are not in the store; returns those without an outcome, by name."""
+    digests = {name: digest_of(cell) for name, cell in cells.items()}
+    missing = {
+        digest: cells[name]
+        for name, digest in digests.items()
+        if not store.has(digest, cells[name].parts)
+    }
+    kept = len(set(digests.values())) - len(missing)
+    watch = Watch(missing, kept, progress)
+    try:
+        with _terminable():
+            for _ in executor.do(missing, store, watch) if missing else ():
+                pass
+    except KeyboardInterrupt:
+        done = kept + len(watch.ended - set(executor.lost))
+        raise Interrupted(done, kept + len(missing)) from None
+    return {
+        name: executor.lost[digest] for name, digest in digests.items() if digest in executor.lost
+    }
+
+
+def _gather(cells: Mapping[str, Cell], store: Store) -> dict[str, Outcome]:
+    """The outcomes of cells that are done.
+
+    Raises:
+        SimulationError: one is damaged; the same command does it again.
+    """
+    found = {name: store.get(digest_of(cell), cell.parts) for name, cell in cells.items()}
+    damaged = [name for name, outcome in found.items() if outcome is None]
+    for name in damaged:  # has() looked at the entry alone: what it names is not as written
+        store.forget(digest_of(cells[name]))
+    if damaged:
+        raise SimulationError(
+            f"Stored outcomes are damaged: {', '.join(damaged)}. They are removed; give the same"
+            " command again."
+        )
+    return {name: outcome for name, outcome in found.items() if outcome is not None}
+
+
+def _failure(lost: Mapping[str, Lost], total: int) -> SimshuffleError:
+    """The error of a study that has no result without the cells in ``lost``."""
+    errors = [reason.error for reason in lost.values() if reason.error is not None]
+    if len(errors) == len(lost) == 1:
+        return errors[0]
+    lines = [f"  - {name}: {reason.why}" for name, reason in lost.items()]
+    return SimulationError("\n".join([f"{len(lost)} of {total} could not be done:", *lines]))
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does; only the main thread may ask for that."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the result folder ``folder`` for this process: two commands that write to one place at
+    the same time would replace each other's result. What had to be made for it and stays empty is
+    removed at the end.
+
+    Raises:
+        InputError: another process holds it.
+    """
+    made = [place for place in folder.parents if not place.exists()]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f".{folder.name}.lock")
+    try:
+        with path.open("w") as lock:
+            _claim(lock, path, folder)
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+    finally:
+        for place in made:
+            with suppress(OSError):  # it holds something now
+                place.rmdir()
+
+
+def _claim(lock: IO[str], path: Path, folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # whoever held it before may have removed it after it was opened here
+        held = path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except OSError:
+        held = False
+    if not held:
+        rule, remedy = "another process is at work in it", "Wait until it has ended, or stop it."
+        raise InputError(Problem("--out", rule, str(folder), remedy), "result folder")
+
+
+def existing(study: Study[V], folder: Path, wanted: str) -> Result | None:
+    """The result in ``folder`` if it is complete, whole, and has the fingerprint ``wanted``; None
+    otherwise."""
+    meta = meta_of(folder)
+    if (meta.get("kind"), meta.get("fingerprint")) != (study.kind, wanted) or meta.get("lost"):
+        return None
+    if not all((folder / name).is_file() for name in study.files):
+        return None
+    with suppress(InputError):
+        return read(study, folder)
+    return None
+
+
+def read(study: Study[Any], folder: Path) -> Result:
+    """The result of that study in ``folder``.
+
+    Raises:
+        InputError: it is another kind of result, or a file is missing, damaged, or not as its
+            schema wants it.
+    """
+    meta = meta_of(folder)
+    missing = [name for name in study.files if not (folder / name).is_file()]
+    if missing or meta.get("kind") != study.kind:
+        what = f"no {', '.join(missing)}" if missing else f"kind {meta.get('kind')!r}"
+        rule = f"must be the result of 'simshuffle {study.verb or study.kind}'"
+        raise InputError(Problem("", rule, what, REMEDY), str(folder))
+    problems: list[Problem] = []
+    tables = {}
+    for name, schema in study.stored.items():
+        try:
+            tables[name] = schema.read(folder / name)
+        except InputError as error:
+            problems += error.problems
+    documents = {}
+    for name in study.documents:
+        try:
+            documents[name] = (folder / name).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            problems.append(Problem(name, "cannot be read", str(error), REMEDY))
+    if problems:
+        raise InputError(problems, str(folder))
+    return study.result(study, tables, meta, documents)

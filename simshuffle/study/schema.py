@@ -1,0 +1,230 @@
+"""Schema: the columns of a table, each with its kind, range, unit and a sentence; tables are
+written and read back to the last bit through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from simshuffle.errors import InputError, Problem
+
+ROWS_AT_ONCE = 1 << 17
+"""Rows of a Parquet table that are converted at a time, so that no second copy is in memory."""
+Kind = Literal["text", "real", "count", "flag"]
+UNITS = {"_s": "s", "_bytes_per_s": "bytes/s", "_per_s": "1/s", "nbytes": "bytes"}
+"""What the name of a column says of its unit, by its end or, for bytes, its beginning."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds.
+
+    Attributes:
+        meaning: a sentence, with the unit where the name does not say it.
+        kind: 'text', 'real' (a finite number), 'count' (a whole number) or 'flag' (true or false).
+        empty: whether a place may be empty.
+        low, high: the range of numbers, both ends included.
+        choices: the texts that there can be; all if none are given.
+    """
+
+    meaning: str
+    kind: Kind
+    empty: bool = False
+    low: float = -np.inf
+    high: float = np.inf
+    choices: tuple[str, ...] = ()
+
+    def fault(self, values: pd.Series[Any]) -> str:
+        """What is wrong with ``values``, a column as it was read; '' if nothing is."""
+        missing = values.isna()
+        if missing.any() and not self.empty:
+            return f"is empty in row {int(missing.argmax()) + 1}"
+        values = values[~missing]
+        if self.kind == "text":
+            return self._fault_of_texts(values)
+        if self.kind == "flag":
+            right = pd.api.types.is_bool_dtype(values) or values.isin([True, False]).all()
+            return "" if right else "must be true or false"
+        if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+            # a column of Python objects may still hold numbers only
+            values = pd.to_numeric(values, errors="coerce")
+            if values.isna().any():
+                return "must be numbers"
+        numbers = values.to_numpy(np.float64)
+        if not np.isfinite(numbers).all():
+            return "must be finite"
+        if self.kind == "count" and (numbers != np.rint(numbers)).any():
+            return "must be whole numbers"
+        if len(numbers) and not (self.low <= numbers.min() and numbers.max() <= self.high):
+            return f"must be from {self.low:g} to {self.high:g}"
+        return ""
+
+    def _fault_of_texts(self, values: pd.Series[Any]) -> str:
+        if isinstance(values.dtype, pd.CategoricalDtype):
+            values = pd.Series(values.cat.categories)
+        if not all(isinstance(value, str) for value in values.unique()):
+            return "must be texts"
+        other = set(values.unique()) - set(self.choices) if self.choices else set()
+        return f"must be one of {', '.join(self.choices)}" if other else ""
+
+
+def text(meaning: str, *choices: str, empty: bool = False) -> Column:
+    """A column of texts; of ``choices`` alone, if there are any."""
+    return Column(meaning, "text", empty=empty, choices=choices)
+
+
+def real(
+    meaning: str, low: float = -np.inf, high: float = np.inf, *, empty: bool = False
+) -> Column:
+    """A column of finite numbers."""
+    return Column(meaning, "real", empty, low, high)
+
+
+def amount(meaning: str, *, empty: bool = False) -> Column:
+    """A column of finite numbers from 0 on: seconds, bytes, rates."""
+    return Column(meaning, "real", empty, 0.0)
+
+
+def share(meaning: str, *, empty: bool = False) -> Column:
+    """A column of numbers from 0 to 1; a little beyond by rounding."""
+    return Column(meaning, "real", empty, 0.0, 1.0 + 1e-9)
+
+
+def count(meaning: str, low: float = 0, *, empty: bool = False) -> Column:
+    """A column of whole numbers from ``low`` on."""
+    return Column(meaning, "count", empty, low)
+
+
+def flag(meaning: str, *, empty: bool = False) -> Column:
+    """A column of true and false."""
+    return Column(meaning, "flag", empty)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A table.
+
+    Attributes:
+        columns: by name, in their order.
+        suffix: '.csv' or '.parquet'.
+    """
+
+    columns: Mapping[str, Column]
+    suffix: str = ".csv"
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """The sentence of every column, by name."""
+        return {name: column.meaning for name, column in self.columns.items()}
+
+    def check(self, table: pd.DataFrame, source: str) -> None:
+        """See that ``table`` has these columns, and in them what they may hold.
+
+        Raises:
+            InputError: with every column that is wrong.
+        """
+        names = list(self.columns)
+        if list(table.columns) != names:
+            given = ", ".join(map(str, table.columns)) or "none"
+            problem = Problem(source, f"must have the columns {', '.join(names)}", given, REMEDY)
+            raise InputError(problem, source)
+        faults = {name: self.columns[name].fault(table[name]) for name in names}
+        problems = [
+            Problem(f"{source}: {name}", fault, _sample(table[name]), REMEDY)
+            for name, fault in faults.items()
+            if fault
+        ]
+        if problems:
+            raise InputError(problems, source)
+
+    def empty(self) -> pd.DataFrame:
+        """The table without rows."""
+        return pd.DataFrame(columns=list(self.columns))
+
+    def write(self, table: pd.DataFrame, stem: Path) -> Path:
+        """Write ``table`` to ``stem`` with the suffix; returns the path.
+
+        Raises:
+            InputError: as `check`: a study made a table that it did not describe.
+        """
+        path = stem.with_name(stem.name + self.suffix)
+        self.check(table, path.name)
+        if self.suffix == ".csv":
+            table.to_csv(path, index=False)
+        else:
+            write_parquet(table, path)
+        return path
+
+    def read(self, stem: Path) -> pd.DataFrame:
+        """The table at ``stem``, with its numbers to the last bit; an empty text stays one.
+
+        Raises:
+            InputError: it is missing, cannot be read, or is not as `check` wants it.
+        """
+        path = stem.with_name(stem.name + self.suffix)
+        try:
+            table = self._csv(path) if self.suffix == ".csv" else pq.read_table(path).to_pandas()
+        except (OSError, ValueError, pa.ArrowException, KeyError, TypeError) as error:
+            raise InputError(
+                Problem(path.name, "cannot be read", _line(error), REMEDY), str(path.parent)
+            ) from None
+        self.check(table, path.name)
+        return table
+
+    def _csv(self, path: Path) -> pd.DataFrame:
+        kinds = {"text": pa.string(), "real": pa.float64(), "flag": pa.bool_()}
+        whole = {"count": pa.int64()}
+        types = {
+            name: (kinds | whole).get(column.kind if not column.empty else _optional(column.kind))
+            for name, column in self.columns.items()
+        }
+        convert = pc.ConvertOptions(
+            column_types={name: kind for name, kind in types.items() if kind is not None},
+            strings_can_be_null=False,
+        )
+        parse = pc.ParseOptions(newlines_in_values=True)
+        table: pd.DataFrame = pc.read_csv(
+            path, convert_options=convert, parse_options=parse
+        ).to_pandas()
+        return table
+
+
+REMEDY = "Give a folder that simshuffle wrote and nobody changed, or make the result again."
+
+
+def _optional(kind: Kind) -> str:
+    """How a column is read whose places may be empty: whole numbers as floats."""
+    return "real" if kind == "count" else kind
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _sample(values: pd.Series[Any]) -> str:
+    texts = ", ".join(repr(value) for value in values.head(3).tolist())
+    return f"{texts}, ..." if len(values) > 3 else texts or "no rows"
+
+
+def unit_of(name: str) -> str:
+    """The unit that the name of a column tells; '' if it tells none."""
+    if name.startswith("nbytes"):
+        return UNITS["nbytes"]
+    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+
+
+def write_parquet(table: pd.DataFrame, path: Path) -> None:
+    """Write a table in pieces, so that no second copy of a long one is in memory."""
+    schema = pa.Schema.from_pandas(table.head(0), preserve_index=False)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for first in range(0, max(len(table), 1), ROWS_AT_ONCE):
+            piece = table.iloc[first : first + ROWS_AT_ONCE]
+            writer.write_table(pa.Table.from_pandas(piece, schema, preserve_index=False))

@@ -1,0 +1,173 @@
+"""Store: outcomes of cells by their digest, each there whole or not at all, as JSON, Parquet and
+plain files; never as pickles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from simshuffle.study.cell import Outcome
+from simshuffle.study.schema import write_parquet
+
+TABLE = ".parquet"
+
+
+class Store(Protocol):
+    """Where outcomes are kept."""
+
+    def has(self, digest: str, parts: frozenset[str]) -> bool:
+        """Whether there is an outcome with those tables and files."""
+
+    def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
+        """The outcome with those of its tables and files; None if it is not there or damaged."""
+
+    def put(self, digest: str, outcome: Outcome) -> None:
+        """Keep an outcome; a second one of the same digest replaces the first."""
+
+    def forget(self, digest: str) -> None:
+        """Remove an outcome, if it is there."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A store that ends with the process."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def has(self, digest: str, parts: frozenset[str]) -> bool:
+        """As for `Store`."""
+        return digest in self.outcomes
+
+    def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
+        """As for `Store`."""
+        return self.outcomes.get(digest)
+
+    def put(self, digest: str, outcome: Outcome) -> None:
+        """As for `Store`."""
+        self.outcomes[digest] = outcome
+
+    def forget(self, digest: str) -> None:
+        """As for `Store`."""
+        self.outcomes.pop(digest, None)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A folder of outcomes that outlives the process, and that several processes may use at once.
+
+    ``ROOT/ab/abcd....json`` holds the values of an outcome, the SHA-256 of its tables and files,
+    and its own; the tables and files lie in the folder ``ROOT/ab/abcd....`` beside it. The JSON
+    comes last, so what it names is there.
+    """
+
+    root: Path
+
+    def has(self, digest: str, parts: frozenset[str]) -> bool:
+        """As for `Store`."""
+        if not parts:
+            return self._entry(digest).is_file()
+        return (entry := self._read(digest)) is not None and parts <= set(entry["files"])
+
+    def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
+        """As for `Store`."""
+        entry = self._read(digest)
+        if entry is None or not parts <= set(entry["files"]):
+            return None
+        tables: dict[str, pd.DataFrame] = {}
+        files: dict[str, bytes] = {}
+        try:
+            for name in sorted(parts):
+                path = self._folder(digest) / name
+                content = path.read_bytes()
+                if hashlib.sha256(content).hexdigest() != entry["files"][name]:
+                    return None
+                if name.endswith(TABLE):
+                    tables[name.removesuffix(TABLE)] = pq.read_table(
+                        pa.BufferReader(content)
+                    ).to_pandas()
+                else:
+                    files[name] = content
+        except (OSError, ValueError, pa.ArrowException):
+            return None
+        return Outcome(entry["values"], tables, files)
+
+    def put(self, digest: str, outcome: Outcome) -> None:
+        """As for `Store`."""
+        entry, folder = self._entry(digest), self._folder(digest)
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        files: dict[str, str] = {}
+        if outcome.tables or outcome.files:
+            draft = Path(tempfile.mkdtemp(dir=entry.parent, prefix=".part-"))
+            try:
+                for name, table in outcome.tables.items():
+                    write_parquet(table, draft / f"{name}{TABLE}")
+                for name, content in outcome.files.items():
+                    (draft / name).write_bytes(content)
+                files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
+                _replace_folder(draft, folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+        body = {"values": outcome.values, "files": files}
+        text = json.dumps(body, separators=(",", ":"))
+        draft_entry = entry.with_name(f".{entry.name}.part-{os.getpid()}")
+        try:
+            draft_entry.write_text(f"{_digest(text)}\n{text}\n", encoding="utf-8")
+            draft_entry.replace(entry)
+        finally:
+            with suppress(OSError):
+                draft_entry.unlink()
+
+    def forget(self, digest: str) -> None:
+        """As for `Store`."""
+        self._entry(digest).unlink(missing_ok=True)
+        shutil.rmtree(self._folder(digest), ignore_errors=True)
+
+    def digests(self) -> Iterator[str]:
+        """The digests of all outcomes."""
+        for group in sorted(self.root.glob("??")):
+            yield from sorted(path.stem for path in group.glob("[!.]*.json"))
+
+    def _entry(self, digest: str) -> Path:
+        return self.root / digest[:2] / f"{digest}.json"
+
+    def _folder(self, digest: str) -> Path:
+        return self.root / digest[:2] / digest
+
+    def _read(self, digest: str) -> Mapping[str, Any] | None:
+        """Values and files of an outcome; None if it is not there, or not as it was written."""
+        try:
+            first, _, text = self._entry(digest).read_text(encoding="utf-8").partition("\n")
+            text = text.removesuffix("\n")
+            entry: dict[str, Any] | None = json.loads(text) if first == _digest(text) else None
+        except (OSError, ValueError):
+            return None
+        return entry
+
+
+def _replace_folder(draft: Path, folder: Path) -> None:
+    """Rename ``draft`` to ``folder``; what was there is removed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    # another process may have put the same outcome there in the meantime: then that one stays
+    with suppress(OSError):
+        draft.rename(folder)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

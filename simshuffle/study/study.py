@@ -1,0 +1,206 @@
+"""Study: what is done, kept, shown and drawn; Request: what is asked of it; Result: what it leaves
+behind, the same whether it was just made or read from its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pandas as pd
+
+from simshuffle.results.folders import write_folder
+from simshuffle.results.table_io import rows
+from simshuffle.study.cell import Cell, Outcome
+from simshuffle.study.digest import code_digest
+from simshuffle.study.schema import Schema
+from simshuffle.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+V = TypeVar("V")
+Tables = Mapping[str, pd.DataFrame]
+Meta = Mapping[str, Any]
+Outcomes = Mapping[str, Outcome]
+"""Outcomes by the names of their cells."""
+Stage = Callable[[V, Outcomes], Mapping[str, Cell]]
+"""The cells of a stage by name, from what is asked and the outcomes of the stages before it."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A table that follows from those that are stored, and is written beside them for others.
+
+    Attributes:
+        schema: of it.
+        table: makes it.
+    """
+
+    schema: Schema
+    table: Callable[[Result], pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Study(Generic[V]):
+    """A kind of study.
+
+    Attributes:
+        kind: what ``meta.json`` calls it.
+        verb: of the command line, which also begins the names of its folders; '' for none.
+        stages: of cells; none where nothing is cached.
+        collect: the stored tables, from what was asked and the outcomes of all stages.
+        stored: their schemas by name, which is also that of the file.
+        documents: names of further text files, such as 'scenario.yaml'.
+        derived: tables that follow from the stored ones.
+        texts: further text files by name, and what makes them.
+        figures: figures by name.
+        one_figure: whether there is always one.
+        parts: what a terminal shows: texts and tables.
+        as_json: what ``--json`` prints, as plain values; None for all stored tables.
+        facts: what ``meta.json`` says beside kind, fingerprint and versions.
+        decides: modules whose code, with what they import, decides the stored tables beside the
+            code of the cells; the module of ``collect`` if none are named.
+        partial: whether there is a result although cells are lost; ``meta['lost']`` says which.
+        versions: packages whose versions ``meta.json`` names.
+        result: the class of its results.
+    """
+
+    kind: str
+    verb: str
+    stages: tuple[Stage[V], ...]
+    collect: Callable[[V, Outcomes], Tables]
+    stored: Mapping[str, Schema]
+    documents: tuple[str, ...] = ()
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+    texts: Mapping[str, Callable[[Result], str]] = field(default_factory=dict)
+    figures: Callable[[Result], Mapping[str, Figure]] = lambda result: {}
+    one_figure: bool = False
+    parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
+    as_json: Callable[[Result], Any] | None = None
+    facts: Callable[[V, Outcomes, Tables], Meta] = lambda values, outcomes, tables: {}
+    decides: tuple[str, ...] = ()
+    partial: bool = False
+    versions: tuple[str, ...] = ("numpy", "numba", "simpy", "networkx", "pandas")
+    result: type[Result] = field(default_factory=lambda: Result)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files of a folder but the figures."""
+        tables = {**self.stored, **{name: made.schema for name, made in self.derived.items()}}
+        names = (f"{name}{schema.suffix}" for name, schema in tables.items())
+        return ("meta.json", "columns.json", *self.documents, *names, *self.texts)
+
+    def columns(self) -> dict[str, dict[str, str]]:
+        """What every column of every table means, by file."""
+        tables = {**self.stored, **{name: made.schema for name, made in self.derived.items()}}
+        return {f"{name}{schema.suffix}": schema.meanings for name, schema in tables.items()}
+
+
+@dataclass(frozen=True)
+class Request(Generic[V]):
+    """What is asked of a study.
+
+    Attributes:
+        name: of the scenario or study, which names the folder.
+        values: checked; what the stages and ``collect`` are given.
+        documents: texts that are kept in the folder by file name, such as the resolved scenario.
+        asked: further plain values that decide the result; ``meta.json`` has them.
+    """
+
+    name: str
+    values: V
+    documents: Mapping[str, str]
+    asked: Meta = field(default_factory=dict)
+
+
+def fingerprint(study: Study[V], request: Request[V]) -> str:
+    """Twelve hexadecimal digits that stand for what is asked and the code that decides it."""
+    modules = study.decides or (study.collect.__module__,)
+    what = [study.kind, dict(request.documents), dict(request.asked), code_digest(*modules)]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Versions of simshuffle, Python and packages, by name."""
+    known = {"simshuffle": __version__, "python": platform.python_version()}
+    return known | {name: version(name) for name in names}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a study leaves behind.
+
+    Attributes:
+        study: its kind.
+        tables: the stored tables by name.
+        meta: kind, fingerprint, versions, and what the study says of itself.
+        documents: text files by name, such as 'scenario.yaml'.
+    """
+
+    study: Study[Any]
+    tables: Tables
+    meta: Meta
+    documents: Mapping[str, str]
+
+    @cached_property
+    def derived(self) -> Tables:
+        """The tables that follow from the stored ones, by name."""
+        return {name: made.table(self) for name, made in self.study.derived.items()}
+
+    def save(self, folder: str | Path, *, replace: bool = False) -> Path:
+        """Write the result folder; nothing is left half-written, whatever happens. Returns the
+        folder.
+
+        Raises:
+            InputError: the folder holds something, and it is no result or ``replace`` is False.
+        """
+        return write_folder(Path(folder), self._fill, replace=replace)
+
+    def _fill(self, folder: Path) -> None:
+        for name, text in self.documents.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        meta = json.dumps(self.meta, indent=1, sort_keys=True)
+        (folder / "meta.json").write_text(f"{meta}\n", encoding="utf-8")
+        columns = json.dumps(self.study.columns(), indent=1)
+        (folder / "columns.json").write_text(f"{columns}\n", encoding="utf-8")
+        for name, schema in self.study.stored.items():
+            schema.write(self.tables[name], folder / name)
+        for name, made in self.study.derived.items():
+            made.schema.write(self.derived[name], folder / name)
+        for name, text_of in self.study.texts.items():
+            (folder / name).write_text(text_of(self), encoding="utf-8")
+        self.draw(folder)
+
+    def draw(self, folder: str | Path, name: str = "") -> list[Path]:
+        """Draw the figures into ``folder``, which is made if need be; returns their paths.
+
+        Args:
+            folder: of the figures.
+            name: of the figure, where there is only one; that of the study if it is ''.
+        """
+        from simshuffle.results.style import save  # noqa: PLC0415 - matplotlib, where it is drawn
+
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        figures = self.study.figures(self)
+        if name and len(figures) == 1:
+            figures = dict.fromkeys([name], *figures.values())
+        return [path for name, figure in figures.items() for path in save(figure, place / name)]
+
+    def parts(self) -> list[str | Table]:
+        """What a terminal shows: texts and tables."""
+        return list(self.study.parts(self))
+
+    def as_json(self) -> Any:
+        """What ``--json`` prints, as plain values; what is empty is None."""
+        if self.study.as_json is not None:
+            return self.study.as_json(self)
+        return {name: rows(table) for name, table in self.tables.items()}
