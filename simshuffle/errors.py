@@ -4,7 +4,7 @@ remedy."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,10 @@ class Problem:
     rule: str
     value: str = ""
     remedy: str = ""
+
+    def below(self, path: str) -> Problem:
+        """The problem of the same thing where it is part of what stands at ``path``."""
+        return replace(self, path=".".join(filter(None, (path, self.path))))
 
     def __str__(self) -> str:
         got = f"; got {self.value}" if self.value else ""

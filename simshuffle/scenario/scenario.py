@@ -6,8 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ from simshuffle.scenario.calibrated import Calibrated, blame, forget, include, m
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.workload import ModelProfile, Workload
 from simshuffle.spec.library import by_kind, catalog_entry, find, is_file, nearest, read_yaml
+from simshuffle.spec.overrides import combination_name, grid
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.spec.validation import validated
@@ -79,29 +79,30 @@ class Scenario(Spec):
         Raises:
             ScenarioError: a combination is not valid.
         """
+        return self.combinations(self.sweep)
+
+    def combinations(
+        self, axes: Mapping[str, Sequence[Any]], zipped: bool = False
+    ) -> dict[str, Scenario]:
+        """A run without sweep for each combination of the values of dotted keys, by its name.
+
+        Args:
+            axes, zipped: see `simshuffle.spec.overrides.grid`.
+
+        Raises:
+            InputError: the axes make no grid, a combination is not valid, or two have one name.
+        """
         base = self.model_copy(update={"sweep": {}})
-        keys = list(self.sweep)
         out: dict[str, Scenario] = {}
-        for values in itertools.product(*self.sweep.values()):
-            run = base.with_values(dict(zip(keys, values, strict=True))) if keys else base
-            name = run.label()
-            other = [
-                f"{k.rsplit('.', 1)[-1]}={_short(v)}"
-                for k, v in zip(keys, values, strict=True)
-                if k not in _IN_LABEL
-            ]
-            full = " ".join([name, *other])
-            if full in out:
+        for values in grid(axes, zipped):
+            run = base.with_values(values) if values else base
+            name = f"{run.label()} {combination_name(values, _IN_LABEL)}".rstrip()
+            if name in out:
+                rule = "two runs must not have the same name"
                 raise ScenarioError(
-                    Problem(
-                        "sweep",
-                        "two runs must not have the same name",
-                        repr(full),
-                        "Use distinct values.",
-                    ),
-                    self.name,
+                    Problem("sweep", rule, repr(name), "Use distinct values."), self.name
                 )
-            out[full] = run
+            out[name] = run
         return out
 
     def label(self) -> str:
@@ -157,12 +158,6 @@ _SHORT = {
 _LAGGING = {"importance_exchange": "ILag", "importance_pair": "ILag-Pair"}
 _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_fraction"}
 _REFERENCES = {"cluster", "workload.model", "workload.dataset", "workload.exchange"}
-
-
-def _short(value: Any) -> str:
-    return (
-        str(value.get("name", value.get("kind", "..."))) if isinstance(value, dict) else str(value)
-    )
 
 
 def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None) -> Scenario:

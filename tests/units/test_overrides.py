@@ -1,0 +1,144 @@
+"""Dotted keys, names that stand for records, and grids."""
+
+from __future__ import annotations
+
+import pytest
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.spec.overrides import (
+    MOST_COMBINATIONS,
+    combination_name,
+    expand,
+    grid,
+    pin,
+    put,
+    read_axis,
+)
+
+
+def nobody(name):
+    if name == "nobody":
+        raise InputError(Problem("name", "is not known", repr(name), "Name another."))
+    return {"name": name, "size": 1}
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("a", {"a": 7, "list": [{"x": 1}, 2]}),
+        ("b.c.d", {"a": {"z": 0}, "b": {"c": {"d": 7}}, "list": [{"x": 1}, 2]}),
+        ("a.z", {"a": {"z": 7}, "list": [{"x": 1}, 2]}),
+        ("list.0.x", {"a": {"z": 0}, "list": [{"x": 7}, 2]}),
+        ("list.1", {"a": {"z": 0}, "list": [{"x": 1}, 7]}),
+    ],
+)
+def test_a_dotted_key_is_set_in_mappings_and_lists(key, expected):
+    raw, problems = {"a": {"z": 0}, "list": [{"x": 1}, 2]}, []
+    assert put(raw, key, 7, problems)
+    assert (raw, problems) == (expected, [])
+
+
+def test_what_is_set_is_a_copy():
+    raw, value = {}, [1]
+    put(raw, "a", value, [])
+    value.append(2)
+    assert raw == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("plain.x", "'plain' holds a plain value; got 3"),
+        ("list.9.x", "there is no 'list.9'; got 7"),
+        ("list.9", "there is no 'list.9'; got 7"),
+        ("list.-1", "there is no 'list.-1'; got 7"),
+        ("list.x.y", "there is no 'list.x'; got 7"),
+        (f"list.{'9' * 5000}", "there is no 'list.99"),
+    ],
+)
+def test_a_key_that_cannot_be_set_is_a_problem_and_changes_nothing(key, says):
+    raw, problems = {"plain": 3, "list": [{}]}, []
+    assert not put(raw, key, 7, problems)
+    assert raw == {"plain": 3, "list": [{}]}
+    assert [problem.path for problem in problems] == [key]
+    assert says in str(problems[0])
+
+
+def test_missing_mappings_are_made_or_refused():
+    problems = []
+    assert not put({}, "a.b", 1, problems, create=False)
+    assert "there is no 'a'" in str(problems[0])
+
+
+def test_a_name_on_the_way_is_replaced_by_what_it_names():
+    raw, problems = {"w": {"model": "big"}}, []
+    references = {"w.model": nobody}
+    assert put(raw, "w.model.size", 5, problems, references)
+    assert raw == {"w": {"model": {"name": "big", "size": 5}}}
+    raw = {"w": {"model": "nobody"}}
+    assert not put(raw, "w.model.size", 5, problems, references)
+    assert not expand(raw, "w.model", references, problems)
+    assert [problem.path for problem in problems] == ["w.model.name"] * 2
+    assert raw == {"w": {"model": "nobody"}}
+    assert expand({"w": 3}, "w.model", references, problems)  # nothing there to be named
+
+
+def test_a_grid_is_every_combination_or_the_values_side_by_side():
+    assert grid({}) == [{}]
+    axes = {"a": [1, 2], "b": ["x", "y"]}
+    assert grid(axes) == [
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": "y"},
+        {"a": 2, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
+    assert grid(axes, zipped=True) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("axes", "zipped", "says"),
+    [
+        ({"a": [1], "b": []}, False, "b: must list at least one value; got none"),
+        ({"a": [1, 2], "b": [1]}, True, "must be equally many; got a: 2, b: 1"),
+        ({str(key): range(100) for key in range(8)}, False, "at most 100000 combinations"),
+        ({"a": range(MOST_COMBINATIONS + 1)}, True, "at most 100000 combinations; got 100001"),
+    ],
+)
+def test_axes_that_make_no_grid_are_refused(axes, zipped, says):
+    with pytest.raises(InputError, match=says):
+        grid(axes, zipped)
+
+
+def test_a_combination_is_named_by_the_last_step_of_its_keys():
+    values = {"w.rings": 2, "seed": 3, "cluster": {"name": "abci", "x": 1}, "e": {"kind": "ring"}}
+    assert combination_name(values) == "rings=2 seed=3 cluster=abci e=ring"
+    assert combination_name(values, {"seed", "e"}) == "rings=2 cluster=abci"
+
+
+def test_a_key_that_is_set_is_no_longer_an_axis_and_none_is_set_below_an_axis():
+    axes, problems = {"a": [1], "a.b": [2], "ab": [3], 4: [5]}, []
+    pin(axes, "a", 1, "sweep", problems)
+    assert (axes, problems) == ({"ab": [3], 4: [5]}, [])
+    pin(axes, "ab.c", 1, "sweep", problems)
+    assert "has no effect: sweep.ab sets it for each run" in str(problems[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "axis"),
+    [
+        ("world_size=128, 256", ("world_size", [128, 256])),
+        ("a.b=1 us,2 us", ("a.b", ["1 us", "2 us"])),
+        ("x=local,pair:q=0.1,s.t=true,pls:q=1", ("x", ["local", "pair:q=0.1,s.t=true", "pls:q=1"])),
+        ("x={a: 1, b: [2, 3]},{a: 4}", ("x", [{"a": 1, "b": [2, 3]}, {"a": 4}])),
+        ("x=[1, 2]", ("x", [1, 2])),
+        ("x='a, b',\"c\"", ("x", ["a, b", "c"])),
+    ],
+)
+def test_an_axis_of_a_command_line(text, axis):
+    assert read_axis(text) == axis
+
+
+@pytest.mark.parametrize("text", ["x", "=1", "x=", "x=[1", "x=]1", "x='1"])
+def test_an_axis_that_is_none_is_refused(text):
+    with pytest.raises(InputError):
+        read_axis(text)
