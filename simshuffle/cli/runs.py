@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import ScenarioArgument, SetOption, load
+from simshuffle.cli.common import ScenarioArgument, SetOption, load, values
 from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
 
 app = typer.Typer()
@@ -28,6 +28,50 @@ def run(
 
     options = Options(out, json, force, processes, scheduler)
     carry_out(STUDY, request(load(scenario, set_)), options)
+
+
+@app.command()
+def sweep(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A scenario file, or a name below scenarios/.")
+    ],
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=V1,V2,...",
+            help="Values of a key; may be given several times: every value with every one.",
+        ),
+    ] = None,
+    zip_: Annotated[
+        bool,
+        typer.Option(
+            "--zip", help="Take the first values of all keys together, then the second ones, ..."
+        ),
+    ] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds, from that of the scenario on.")] = 1,
+    label: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="Names the runs, with axes in braces: 'Q={exchange_fraction}'."
+        ),
+    ] = "",
+    set_: SetOption = None,
+    out: Out = None,
+    json: AsJson = False,
+    force: Force = False,
+    processes: ProcessCount = None,
+    scheduler: Scheduler = None,
+) -> None:
+    """Simulate SCENARIO over values of its keys and over seeds: one table, means, intervals, and a
+    scaling figure."""
+    from simshuffle.scenario.scenario import load_scenario
+    from simshuffle.spec.overrides import read_axis
+    from simshuffle.studies.simulation.sweep import STUDY, request
+
+    axes = dict(read_axis(text) for text in over or ())
+    base = load_scenario(scenario, values(set_ or []))
+    asked = request(base, axes, zip_, seeds, label)
+    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler))
 
 
 @app.command()

@@ -13,6 +13,7 @@ from simshuffle.study.study import Result, Study
 
 KINDS = {
     "simulation": "simshuffle.studies.simulation.study",
+    "sweep": "simshuffle.studies.simulation.sweep",
 }
 """Every kind of result folder, and the module whose ``STUDY`` it is."""
 

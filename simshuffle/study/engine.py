@@ -62,8 +62,9 @@ def run(
     lost: dict[str, Lost] = {}
     for stage in study.stages:
         cells = stage(request.values, outcomes)
-        lost |= _do(cells, executor, store, progress)
-        outcomes |= _gather({name: cells[name] for name in cells if name not in lost}, store)
+        digests = {name: digest_of(cell) for name, cell in cells.items()}
+        lost |= _do(cells, digests, executor, store, progress)
+        outcomes |= _gather(cells, {n: digests[n] for n in cells if n not in lost}, store)
         if lost and not study.partial:
             raise _failure(lost, len(cells))
     if lost and not outcomes:
@@ -82,10 +83,13 @@ def run(
 
 
 def _do(
-    cells: Mapping[str, Cell], executor: Executor, store: Store, progress: Progress | None
+    cells: Mapping[str, Cell],
+    digests: Mapping[str, str],
+    executor: Executor,
+    store: Store,
+    progress: Progress | None,
 ) -> dict[str, Lost]:
     """Do the cells that are not in the store; returns those without an outcome, by name."""
-    digests = {name: digest_of(cell) for name, cell in cells.items()}
     missing = {
         digest: cells[name]
         for name, digest in digests.items()
@@ -105,16 +109,18 @@ def _do(
     }
 
 
-def _gather(cells: Mapping[str, Cell], store: Store) -> dict[str, Outcome]:
+def _gather(
+    cells: Mapping[str, Cell], digests: Mapping[str, str], store: Store
+) -> dict[str, Outcome]:
     """The outcomes of cells that are done.
 
     Raises:
         SimulationError: one is damaged; the same command does it again.
     """
-    found = {name: store.get(digest_of(cell), cell.parts) for name, cell in cells.items()}
+    found = {name: store.get(digest, cells[name].parts) for name, digest in digests.items()}
     damaged = [name for name, outcome in found.items() if outcome is None]
     for name in damaged:  # has() looked at the entry alone: what it names is not as written
-        store.forget(digest_of(cells[name]))
+        store.forget(digests[name])
     if damaged:
         raise SimulationError(
             f"Stored outcomes are damaged: {', '.join(damaged)}. They are removed; give the same"
@@ -214,9 +220,10 @@ def read(study: Study[Any], folder: Path) -> Result:
         raise InputError(Problem("", rule, what, REMEDY), str(folder))
     problems: list[Problem] = []
     tables = {}
-    for name, schema in study.stored.items():
+    schemas = study.schemas(meta)
+    for name in study.stored:
         try:
-            tables[name] = schema.read(folder / name)
+            tables[name] = schemas[name].read(folder / name)
         except InputError as error:
             problems += error.problems
     documents = {}

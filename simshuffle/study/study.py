@@ -19,7 +19,7 @@ from simshuffle.results.folders import write_folder
 from simshuffle.results.table_io import rows
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.digest import code_digest
-from simshuffle.study.schema import Schema
+from simshuffle.study.schema import Column, Schema
 from simshuffle.version import __version__
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Study(Generic[V]):
         stored: their schemas by name, which is also that of the file.
         documents: names of further text files, such as 'scenario.yaml'.
         derived: tables that follow from the stored ones.
+        leading: columns that depend on what was asked, by what ``meta.json`` says, such as the axes
+            of a sweep; they stand first in every table.
         texts: further text files by name, and what makes them.
         figures: figures by name.
         one_figure: whether there is always one.
@@ -80,6 +82,7 @@ class Study(Generic[V]):
     stored: Mapping[str, Schema]
     documents: tuple[str, ...] = ()
     derived: Mapping[str, Derived] = field(default_factory=dict)
+    leading: Callable[[Meta], Mapping[str, Column]] = lambda meta: {}
     texts: Mapping[str, Callable[[Result], str]] = field(default_factory=dict)
     figures: Callable[[Result], Mapping[str, Figure]] = lambda result: {}
     one_figure: bool = False
@@ -94,14 +97,18 @@ class Study(Generic[V]):
     @property
     def files(self) -> tuple[str, ...]:
         """Names of all files of a folder but the figures."""
-        tables = {**self.stored, **{name: made.schema for name, made in self.derived.items()}}
-        names = (f"{name}{schema.suffix}" for name, schema in tables.items())
+        derived = {name: made.schema for name, made in self.derived.items()}
+        names = (f"{name}{schema.suffix}" for name, schema in {**self.stored, **derived}.items())
         return ("meta.json", "columns.json", *self.documents, *names, *self.texts)
 
-    def columns(self) -> dict[str, dict[str, str]]:
-        """What every column of every table means, by file."""
-        tables = {**self.stored, **{name: made.schema for name, made in self.derived.items()}}
-        return {f"{name}{schema.suffix}": schema.meanings for name, schema in tables.items()}
+    def schemas(self, meta: Meta) -> dict[str, Schema]:
+        """The schema of every table by name, the stored ones first."""
+        derived = {name: made.schema for name, made in self.derived.items()}
+        leading = dict(self.leading(meta))
+        return {
+            name: Schema({**leading, **schema.columns}, schema.suffix)
+            for name, schema in {**self.stored, **derived}.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -169,12 +176,11 @@ class Result:
             (folder / name).write_text(text, encoding="utf-8")
         meta = json.dumps(self.meta, indent=1, sort_keys=True)
         (folder / "meta.json").write_text(f"{meta}\n", encoding="utf-8")
-        columns = json.dumps(self.study.columns(), indent=1)
-        (folder / "columns.json").write_text(f"{columns}\n", encoding="utf-8")
-        for name, schema in self.study.stored.items():
-            schema.write(self.tables[name], folder / name)
-        for name, made in self.study.derived.items():
-            made.schema.write(self.derived[name], folder / name)
+        schemas = self.study.schemas(self.meta)
+        about = {f"{name}{schema.suffix}": schema.meanings for name, schema in schemas.items()}
+        (folder / "columns.json").write_text(f"{json.dumps(about, indent=1)}\n", encoding="utf-8")
+        for name, table in {**self.tables, **self.derived}.items():
+            schemas[name].write(table, folder / name)
         for name, text_of in self.study.texts.items():
             (folder / name).write_text(text_of(self), encoding="utf-8")
         self.draw(folder)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS
 from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, PHASES, SOURCE_COLUMNS
-from simshuffle.study.schema import Column, Schema, amount, count, share, text
+from simshuffle.study.schema import Column, Schema, amount, count, real, share, text
 
 _KINDS: dict[str, Callable[[str], Column]] = {
     "phase": lambda meaning: text(meaning, *PHASES),
@@ -18,6 +19,7 @@ _KINDS: dict[str, Callable[[str], Column]] = {
     "tier": text,
     "unit": text,
     "epoch": count,
+    "seed": count,
     "iteration": count,
     "iterations": count,
     "rank": count,
@@ -49,3 +51,45 @@ STORED = {
     "epochs": _schema(EPOCH_COLUMNS),
     "breakdown": _schema(BREAKDOWN_COLUMNS),
 }
+
+
+# ------------------------------------------------------------------------------------------- sweeps
+
+
+def label_column(label: str) -> str:
+    """The column of a label of the breakdown: 'GE+WU' becomes 'ge_wu_s'."""
+    return f"{label.lower().replace('/', '').replace('+', '_')}_s"
+
+
+def axis_columns(axes: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
+    """The columns that stand first in the tables of a sweep: label, axes, seed.
+
+    Args:
+        axes: for each column its dotted ``key``, and whether it holds ``numbers``.
+    """
+    about = {
+        name: (real if axis["numbers"] else text)(f"value of {axis['key']}")
+        for name, axis in axes.items()
+    }
+    return {"label": text("name of the run, the same for all seeds"), **about}
+
+
+_MEASURES = {
+    **{name: meaning for name, meaning in EPOCH_COLUMNS.items() if name != "run"},
+    **{
+        label_column(label): f"s of the epoch under {label}, mean over ranks; 0 where it has none"
+        for label in LABELS
+    },
+}
+SWEEP = _schema({"seed": "of all that is drawn", **_MEASURES}, ".parquet")
+NOT_MEASURED = ("seed", "strategy", "world_size", "exchange_fraction", "epoch")
+SUMMARY = Schema(
+    {
+        "epoch": count("from 1; the first is cold", low=1),
+        "measure": text("a column of sweep.parquet"),
+        "seeds": count("how many there are", low=1),
+        "mean": real("over the seeds, in the unit of the measure"),
+        "low": real("lower end of the 95 % interval by Student's t; empty of one", empty=True),
+        "high": real("upper end of it; empty of one", empty=True),
+    }
+)

@@ -1,0 +1,301 @@
+"""The study behind ``simshuffle sweep``: a scenario over the values of some of its keys and over
+seeds, as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.results.console import new_table
+from simshuffle.results.report import LABELS
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.simulate import check_size
+from simshuffle.spec.overrides import combination_name, grid, outermost_first
+from simshuffle.studies.simulation.cell import RunCell
+from simshuffle.studies.simulation.figures import sweep_figure
+from simshuffle.studies.simulation.intervals import summary
+from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, axis_columns, label_column
+from simshuffle.study.cell import Cell
+from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+MOST_ROWS = 60
+"""Rows of the table on a terminal; the file has all."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is swept.
+
+    Attributes:
+        base: without sweep of its own.
+        combinations: values by dotted key, the seed among them.
+        axes: names of the axes' columns by key; without the seed.
+        numbers: those of them that hold numbers; the others hold texts.
+        label: names a combination, with columns in braces; '' for the name that runs have.
+    """
+
+    base: Scenario
+    combinations: Sequence[Mapping[str, Any]]
+    axes: Mapping[str, str]
+    numbers: frozenset[str]
+    label: str
+
+
+def request(
+    scenario: Scenario,
+    over: Mapping[str, Sequence[Any]],
+    zipped: bool = False,
+    seeds: int = 1,
+    label: str = "",
+) -> Request[Sweep]:
+    """What is asked.
+
+    Args:
+        scenario: its own sweep is followed too, but for keys that ``over`` names.
+        over: values by dotted key.
+        zipped: take the first values of all keys together, the second ones, and so on, instead of
+            every value with every one.
+        seeds: how many, from that of the scenario on.
+        label: names a combination, such as 'Q={exchange_fraction}', with columns in braces.
+
+    Raises:
+        InputError: the axes make no grid, or a value or a combination is not valid.
+    """
+    axes = {**{key: values for key, values in scenario.sweep.items() if key not in over}, **over}
+    if "seed" in axes and seeds > 1:
+        problem = Problem("--seeds", "is not needed where seed is swept", str(seeds), "Drop one.")
+        raise InputError(problem, "command line")
+    base = scenario.model_copy(update={"sweep": {}})
+    names = _names([key for key in axes if key != "seed"])
+    _check_label(label, {*names.values(), "seed"})
+    combinations = [outermost_first(values) for values in grid(axes, zipped)]
+    if "seed" not in axes:
+        drawn = range(base.seed, base.seed + seeds)
+        combinations = [{**values, "seed": n} for values in combinations for n in drawn]
+    numbers = frozenset(name for key, name in names.items() if all(map(_is_number, axes[key])))
+    sweep = Sweep(base, combinations, names, numbers, label)
+    document = scenario.model_copy(update={"sweep": dict(axes)}).to_yaml()
+    about = {n: {"key": key, "numbers": n in numbers} for key, n in names.items()}
+    asked = {"axes": about, "zip": zipped, "seeds": seeds, "label": label}
+    return Request(scenario.name, sweep, {"scenario.yaml": document}, asked)
+
+
+def _names(keys: Sequence[str]) -> dict[str, str]:
+    """The column of each key: its last part, or all of it where two share that."""
+    last = [key.rsplit(".", 1)[-1] for key in keys]
+    return {
+        key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_label(label: str, known: set[str]) -> None:
+    try:
+        label.format(**dict.fromkeys(known, 0))
+    except (KeyError, ValueError, IndexError, AttributeError):
+        rule = f"may name only {', '.join(sorted(known))} in braces"
+        problem = Problem("--label", rule, repr(label), "For example --label 'M={world_size}'.")
+        raise InputError(problem, "command line") from None
+
+
+# -------------------------------------------------------------------------------- the combinations
+
+
+def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
+    documents = _documents(sweep)
+    return {
+        name: RunCell(document, name, with_tables=False) for name, document in documents.items()
+    }
+
+
+def _documents(sweep: Sweep) -> dict[str, Mapping[str, Any]]:
+    """The resolved scenario of each combination as plain values, by its name.
+
+    Thousands of scenarios take long to check, so each value is checked once, by itself, where all
+    of them are valid by themselves. A combination that is not valid then fails where it is
+    simulated, and the others go on.
+
+    Raises:
+        InputError: a value is not valid; or one is not valid by itself, and neither is a
+            combination.
+    """
+    base = sweep.base.to_dict()
+    values = _resolved(sweep)
+    documents: dict[str, Mapping[str, Any]] = {}
+    for combination in sweep.combinations:
+        name = combination_name(combination)
+        documents[name] = _document(sweep, base, values, combination)
+    return documents
+
+
+def _document(
+    sweep: Sweep,
+    base: dict[str, Any],
+    values: Mapping[tuple[str, str], Any] | None,
+    combination: Mapping[str, Any],
+) -> dict[str, Any]:
+    if values is None:
+        return sweep.base.with_values(combination).to_dict()
+    document = base
+    for key, value in combination.items():
+        document = _with(document, key.split("."), values[key, repr(value)])
+    return document
+
+
+def _resolved(sweep: Sweep) -> dict[tuple[str, str], Any] | None:
+    """Every value of every key as the resolved scenario has it; None if one is not valid by itself,
+    or if what a value changes elsewhere is not known."""
+    if sweep.base.calibrated:
+        return None
+    out: dict[tuple[str, str], Any] = {}
+    for combination in sweep.combinations:
+        for key, value in combination.items():
+            if (key, repr(value)) in out:
+                continue
+            try:
+                alone = sweep.base.with_values({key: value})
+            except InputError:
+                return None
+            check_size(alone)
+            found: Any = alone.to_dict()
+            for part in key.split("."):
+                found = found.get(part) if isinstance(found, dict) else None
+            out[key, repr(value)] = found
+    ends = {repr(c): c for c in (sweep.combinations[0], sweep.combinations[-1])}.values()
+    base = sweep.base.to_dict()
+    whole = all(_document(sweep, base, out, c) == sweep.base.with_values(c).to_dict() for c in ends)
+    return out if whole else None
+
+
+def _with(document: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """A copy with another value; what is not on the way to it is shared."""
+    first, *rest = path
+    return {**document, first: _with(document.get(first) or {}, rest, value) if rest else value}
+
+
+# --------------------------------------------------------------------------------------- the tables
+
+
+def _collect(sweep: Sweep, outcomes: Outcomes) -> Tables:
+    combinations = {combination_name(values): values for values in sweep.combinations}
+    columns: dict[str, list[Any]] = {}
+    for name, outcome in outcomes.items():
+        rows = _rows(sweep, combinations[name], outcome.values)
+        for column, values in rows.items():
+            columns.setdefault(column, []).extend(values)
+    return {"sweep": pd.DataFrame(columns)}
+
+
+def _rows(
+    sweep: Sweep, combination: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, list[Any]]:
+    """The rows of a combination, one for each epoch, column by column."""
+    measured = values["epochs"]
+    count = len(measured["epoch"])
+    axes = {
+        name: combination[key] if name in sweep.numbers else _text(combination[key])
+        for key, name in sweep.axes.items()
+    }
+    seed = combination["seed"]
+    label = sweep.label.format(**axes, seed=seed) or _label(values["label"], axes)
+    constant = {"label": label, **axes, "seed": seed}
+    return {
+        **{column: [value] * count for column, value in constant.items()},
+        **{
+            column: measured[column] for column in SWEEP.columns if column in measured.keys() - axes
+        },
+        **_breakdown(values["breakdown"], measured["epoch"]),
+    }
+
+
+def _label(run: str, axes: Mapping[str, Any]) -> str:
+    """The name of a run, without what it says already."""
+    said = {"world_size", "exchange_fraction", "exchange"}
+    return f"{run} {combination_name(axes, said)}".rstrip()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("name", value.get("kind", value)))
+    return str(value)
+
+
+def _breakdown(table: Mapping[str, list[Any]], epochs: Sequence[int]) -> dict[str, list[float]]:
+    """Seconds under each label, a column each; 0 where an epoch has none."""
+    found = dict(
+        zip(zip(table["epoch"], table["label"], strict=True), table["seconds"], strict=True)
+    )
+    return {label_column(label): [found.get((e, label), 0.0) for e in epochs] for label in LABELS}
+
+
+def _summary(result: Result) -> pd.DataFrame:
+    return summary(result.tables["sweep"], list(result.meta["axes"]))
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    return {"sweep": sweep_figure(result.derived["summary"], result.meta["axes"])}
+
+
+# ------------------------------------------------------------------------------------ on a terminal
+
+
+def _parts(result: Result) -> Iterable[str | Table]:
+    """The last epoch of every combination, mean over seeds."""
+    of = result.derived["summary"]
+    last = of[of["epoch"] == of.groupby("label")["epoch"].transform("max")]
+    wide = last.pivot(index="label", columns="measure", values=["mean", "low", "high", "seeds"])
+    wide = wide.loc[list(dict.fromkeys(last["label"]))]
+    seeds = int(last["seeds"].max())
+    shown = ["epoch_s", "samples_per_s", "exchange_exposed_s"]
+    table = new_table("Last epoch, mean over seeds", ["run"], ["seeds", "epoch (s)", "samples/s"])
+    table.add_column("exchange shown (s)", justify="right")
+    for label, row in wide.head(MOST_ROWS).iterrows():
+        cells = [_spread(row, measure) for measure in shown]
+        table.add_row(str(label), f"{row['seeds', 'epoch_s']:.0f}", *cells)
+    notes = [] if len(wide) <= MOST_ROWS else [f"{len(wide) - MOST_ROWS} more rows in summary.csv."]
+    notes.append(
+        f"± is half the 95 % interval by Student's t over {seeds} seeds."
+        if seeds > 1
+        else "One seed: how far the times vary by chance is not known; --seeds tells."
+    )
+    lost = result.meta["lost"]
+    notes += [f"Not simulated: {name}: {why}" for name, why in lost.items()]
+    return [table, *notes]
+
+
+def _spread(row: pd.Series[Any], measure: str) -> str:
+    mean, half = row["mean", measure], (row["high", measure] - row["low", measure]) / 2
+    digits = 0 if abs(mean) >= 1000 else 3
+    text = f"{mean:,.{digits}f}"
+    return text if pd.isna(half) else f"{text} ± {half:,.{digits}f}"
+
+
+def _leading(meta: Meta) -> dict[str, Any]:
+    return axis_columns(meta["axes"])
+
+
+STUDY: Study[Sweep] = Study(
+    kind="sweep",
+    verb="sweep",
+    stages=(_cells,),
+    collect=_collect,
+    stored={"sweep": SWEEP},
+    documents=("scenario.yaml",),
+    derived={"summary": Derived(SUMMARY, _summary)},
+    leading=_leading,
+    figures=_figures,
+    one_figure=True,
+    parts=_parts,
+    partial=True,
+)
