@@ -13,6 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
 from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError
 from simshuffle.results.folders import meta_of
 from simshuffle.study.cell import Cell, Outcome, digest_of
@@ -20,7 +23,7 @@ from simshuffle.study.executors import Executor, Here, Lost
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Memory, Store
-from simshuffle.study.study import Request, Result, Study, fingerprint, versions
+from simshuffle.study.study import Meta, Request, Result, Study, fingerprint, versions
 
 V = TypeVar("V")
 
@@ -65,10 +68,8 @@ def run(
         digests = {name: digest_of(cell) for name, cell in cells.items()}
         lost |= _do(cells, digests, executor, store, progress)
         outcomes |= _gather(cells, {n: digests[n] for n in cells if n not in lost}, store)
-        if lost and not study.partial:
+        if lost and (not study.partial or lost.keys() >= cells.keys()):
             raise _failure(lost, len(cells))
-    if lost and not outcomes:
-        raise _failure(lost, len(lost))
     tables = dict(study.collect(request.values, outcomes))
     meta: dict[str, Any] = {
         "kind": study.kind,
@@ -218,7 +219,9 @@ def read(study: Study[Any], folder: Path) -> Result:
         what = f"no {', '.join(missing)}" if missing else f"kind {meta.get('kind')!r}"
         rule = f"must be the result of 'simshuffle {study.verb or study.kind}'"
         raise InputError(Problem("", rule, what, REMEDY), str(folder))
-    problems: list[Problem] = []
+    problems = _faults(study, meta)
+    if problems:
+        raise InputError(problems, str(folder))
     tables = {}
     schemas = study.schemas(meta)
     for name in study.stored:
@@ -235,3 +238,25 @@ def read(study: Study[Any], folder: Path) -> Result:
     if problems:
         raise InputError(problems, str(folder))
     return study.result(study, tables, meta, documents)
+
+
+class _Meta(TypedDict):
+    """What every ``meta.json`` holds."""
+
+    kind: str
+    fingerprint: str
+    versions: dict[str, str]
+
+
+def _faults(study: Study[Any], meta: Meta) -> list[Problem]:
+    """What in ``meta.json`` is not as the study wants it."""
+    problems = []
+    for kind in (_Meta, study.says):
+        try:
+            TypeAdapter(kind).validate_python(dict(meta))
+        except ValidationError as error:
+            for found in error.errors(include_url=False):
+                key = ".".join(map(str, found["loc"]))
+                given = repr(found["input"])[:60]
+                problems.append(Problem(f"meta.json: {key}", found["msg"], given, REMEDY))
+    return problems

@@ -40,7 +40,10 @@ class Watch:
     progress: Progress | None
     shares: dict[str, float] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
-    begun: float = field(default_factory=monotonic)
+    begun: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begun = monotonic()
 
     def at(self, digest: str, share: float) -> None:
         """A cell is being done, and that share of it is there."""

@@ -68,6 +68,8 @@ class Study(Generic[V]):
         parts: what a terminal shows: texts and tables.
         as_json: what ``--json`` prints, as plain values; None for all stored tables.
         facts: what ``meta.json`` says beside kind, fingerprint and versions.
+        says: what ``meta.json`` holds for figures and texts, as a TypedDict: other values are
+            refused where a folder is read.
         decides: modules whose code, with what they import, decides the stored tables beside the
             code of the cells; the module of ``collect`` if none are named.
         partial: whether there is a result although cells are lost; ``meta['lost']`` says which.
@@ -89,6 +91,7 @@ class Study(Generic[V]):
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
     as_json: Callable[[Result], Any] | None = None
     facts: Callable[[V, Outcomes, Tables], Meta] = lambda values, outcomes, tables: {}
+    says: Any = dict[str, Any]
     decides: tuple[str, ...] = ()
     partial: bool = False
     versions: tuple[str, ...] = ("numpy", "numba", "simpy", "networkx", "pandas")

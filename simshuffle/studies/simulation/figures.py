@@ -3,7 +3,7 @@ others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -13,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.studies.simulation.tables import Axis
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
 """P. Tol's bright scheme, which colour-blind people can tell apart."""
@@ -23,28 +24,29 @@ WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
-def sweep_figure(summary: pd.DataFrame, axes: Mapping[str, Mapping[str, Any]]) -> Figure:
+def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
     """The time of the last epoch, mean and 95 % interval over seeds, as a figure of one paper
     column.
 
     Args:
         summary: of a sweep: label, its axes, epoch, measure, seeds, mean, low, high.
-        axes: for each axis whether it holds ``numbers``.
+        axes: of the sweep, in their order.
     """
     table = summary[summary["measure"] == "epoch_s"]
     table = table[table["epoch"] == table.groupby("label")["epoch"].transform("max")]
     across = _across(table, axes)
+    by_name = {axis["name"]: axis for axis in axes}
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN_INCHES, 2.6), layout="constrained")
         FigureCanvasAgg(figure)
         ax = figure.subplots()
-        names = [name for name in axes if name != across]
+        names = [axis["name"] for axis in axes if axis["name"] != across]
         groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
         places = table[across].drop_duplicates() if across else pd.Series([""])
         for number, (values, rows) in enumerate(groups[:MOST_LINES]):
-            texts = (_named(name, value) for name, value in zip(names, values, strict=True))
-            _line(ax, rows, across, axes, places, number, ", ".join(texts))
-        _label(ax, across, axes, places, table)
+            label = _common(rows, across) or ", ".join(map(_text, names, values))
+            _line(ax, rows, across, by_name.get(across), places, number, label)
+        _label(ax, by_name.get(across), places, table)
         if names:
             figure.legend(loc="outside upper center", ncols=2, frameon=False, handlelength=1.8)
         if len(groups) > MOST_LINES:
@@ -52,34 +54,43 @@ def sweep_figure(summary: pd.DataFrame, axes: Mapping[str, Mapping[str, Any]]) -
         return figure
 
 
-def _across(table: pd.DataFrame, axes: Mapping[str, Mapping[str, Any]]) -> str:
+def _across(table: pd.DataFrame, axes: Sequence[Axis]) -> str:
     """The axis that is drawn from left to right: ranks, else the one with most numbers, else the
     first one; '' if there is none."""
-    numbers = [name for name, axis in axes.items() if axis["numbers"]]
+    numbers = [axis["name"] for axis in axes if axis["numbers"]]
     if "world_size" in numbers:
         return "world_size"
-    return max(numbers, key=lambda name: table[name].nunique(), default=next(iter(axes), ""))
+    return max(
+        numbers, key=lambda name: table[name].nunique(), default=axes[0]["name"] if axes else ""
+    )
 
 
-def _named(name: str, value: Any) -> str:
-    return f"{name.rsplit('.', 1)[-1].replace('_', ' ')} {value:g}" if _is(value) else str(value)
+def _common(rows: pd.DataFrame, across: str) -> str:
+    """What the labels of a line have in common when the axis from left to right is taken out of
+    them; '' if they differ in more."""
+    texts = set()
+    for label, value in zip(rows["label"], rows[across] if across else rows["label"], strict=True):
+        words = [word for word in label.split() if word not in {f"@{value}", f"{across}={value}"}]
+        texts.add(" ".join(words))
+    return texts.pop() if len(texts) == 1 else ""
 
 
-def _is(value: Any) -> bool:
-    return isinstance(value, int | float | np.number)
+def _text(name: str, value: Any) -> str:
+    number = isinstance(value, int | float | np.number)
+    return f"{name.rsplit('.', 1)[-1].replace('_', ' ')} {value:g}" if number else str(value)
 
 
 def _line(
     ax: Any,
     rows: pd.DataFrame,
     across: str,
-    axes: Mapping[str, Mapping[str, Any]],
+    axis: Axis | None,
     places: pd.Series[Any],
     number: int,
     label: str,
 ) -> None:
     """One combination of the other axes: a line over numbers, points over texts."""
-    if across and axes[across]["numbers"]:
+    if axis and axis["numbers"]:
         rows = rows.sort_values(across)
         x, style = rows[across].to_numpy(float), "-"
     else:
@@ -103,8 +114,7 @@ def _line(
 
 def _label(
     ax: Any,
-    across: str,
-    axes: Mapping[str, Mapping[str, Any]],
+    axis: Axis | None,
     places: pd.Series[Any],
     table: pd.DataFrame,
 ) -> None:
@@ -115,11 +125,11 @@ def _label(
         ax.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
     else:
         ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
-    if not across:
+    if axis is None:
         ax.set_xticks([])
         return
-    ax.set_xlabel({"world_size": "GPUs"}.get(across, axes[across]["key"]))
-    if not axes[across]["numbers"]:
+    ax.set_xlabel({"world_size": "GPUs"}.get(axis["name"], axis["key"]))
+    if not axis["numbers"]:
         ax.set_xticks(range(len(places)), [str(value) for value in places], rotation=20, ha="right")
         return
     values = sorted(float(value) for value in places)

@@ -4,9 +4,10 @@ reported."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired
 
 import pandas as pd
+from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.results import report, style
@@ -119,6 +120,19 @@ def _simulation(result: Result) -> SimulationResult:
     return SimulationResult(result.study, result.tables, result.meta, result.documents)
 
 
+class _Run(TypedDict):
+    storage_per_host_nbytes: float
+    staged_to: str | None
+    staging_s: float
+    extrapolated: NotRequired[list[str]]
+
+
+class _Says(TypedDict):
+    """What ``meta.json`` holds of a simulation."""
+
+    runs: dict[str, _Run]
+
+
 STUDY: Study[Runs] = Study(
     kind="simulation",
     verb="run",
@@ -131,5 +145,6 @@ STUDY: Study[Runs] = Study(
     parts=_parts,
     as_json=_epochs,
     facts=_facts,
+    says=_Says,
     result=SimulationResult,
 )

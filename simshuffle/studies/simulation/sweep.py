@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.results.console import new_table
@@ -18,7 +19,7 @@ from simshuffle.spec.overrides import combination_name, grid, outermost_first
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.figures import sweep_figure
 from simshuffle.studies.simulation.intervals import summary
-from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, axis_columns, label_column
+from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, Axis, axis_columns, label_column
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
@@ -83,7 +84,7 @@ def request(
     numbers = frozenset(name for key, name in names.items() if all(map(_is_number, axes[key])))
     sweep = Sweep(base, combinations, names, numbers, label)
     document = scenario.model_copy(update={"sweep": dict(axes)}).to_yaml()
-    about = {n: {"key": key, "numbers": n in numbers} for key, n in names.items()}
+    about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
     asked = {"axes": about, "zip": zipped, "seeds": seeds, "label": label}
     return Request(scenario.name, sweep, {"scenario.yaml": document}, asked)
 
@@ -240,7 +241,7 @@ def _breakdown(table: Mapping[str, list[Any]], epochs: Sequence[int]) -> dict[st
 
 
 def _summary(result: Result) -> pd.DataFrame:
-    return summary(result.tables["sweep"], list(result.meta["axes"]))
+    return summary(result.tables["sweep"], [axis["name"] for axis in result.meta["axes"]])
 
 
 def _figures(result: Result) -> dict[str, Figure]:
@@ -285,6 +286,13 @@ def _leading(meta: Meta) -> dict[str, Any]:
     return axis_columns(meta["axes"])
 
 
+class _Says(TypedDict):
+    """What ``meta.json`` holds of a sweep."""
+
+    axes: list[Axis]
+    lost: dict[str, str]
+
+
 STUDY: Study[Sweep] = Study(
     kind="sweep",
     verb="sweep",
@@ -297,5 +305,6 @@ STUDY: Study[Sweep] = Study(
     figures=_figures,
     one_figure=True,
     parts=_parts,
+    says=_Says,
     partial=True,
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+
+from typing_extensions import TypedDict
 
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS
 from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, PHASES, SOURCE_COLUMNS
@@ -61,15 +62,19 @@ def label_column(label: str) -> str:
     return f"{label.lower().replace('/', '').replace('+', '_')}_s"
 
 
-def axis_columns(axes: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
-    """The columns that stand first in the tables of a sweep: label, axes, seed.
+class Axis(TypedDict):
+    """An axis of a sweep: its column, its dotted key, and whether its values are numbers."""
 
-    Args:
-        axes: for each column its dotted ``key``, and whether it holds ``numbers``.
-    """
+    name: str
+    key: str
+    numbers: bool
+
+
+def axis_columns(axes: Sequence[Axis]) -> dict[str, Column]:
+    """The columns that stand first in the tables of a sweep: label and axes."""
     about = {
-        name: (real if axis["numbers"] else text)(f"value of {axis['key']}")
-        for name, axis in axes.items()
+        axis["name"]: (real if axis["numbers"] else text)(f"value of {axis['key']}")
+        for axis in axes
     }
     return {"label": text("name of the run, the same for all seeds"), **about}
 

@@ -1,0 +1,219 @@
+"""What every study keeps: what is stored is read back and drawn again without simulating; damage is
+refused politely; every column is described; and a new study is one file."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import simshuffle.studies
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.studies import KINDS, read_folder, study_of
+from simshuffle.study import engine
+from simshuffle.study.executors import Here, Processes
+from simshuffle.study.store import Disk
+from simshuffle.study.study import Request, Result, Study, fingerprint
+from tests.studies_tiny import TINY
+
+NAMES = [*TINY]
+Made = tuple[Study[Any], Request[Any], Result, Path]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toy_is_registered() -> Iterator[None]:
+    """The study of tests/toy.py: one file, and one line here as in `simshuffle.studies`."""
+    simshuffle.studies.KINDS["toy"] = "tests.toy"
+    yield
+    del simshuffle.studies.KINDS["toy"]
+
+
+@pytest.fixture(scope="module")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A tiny study, done in this process, and its folder."""
+    place = tmp_path_factory.mktemp(request.param)
+    study, asked = TINY[request.param](place / "inputs")
+    result = engine.run(study, asked, Here(), Disk(place / "cells"))
+    return study, asked, result, result.save(place / "out")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_every_kind_of_result_has_a_tiny_study() -> None:
+    assert set(TINY) == set(KINDS)
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_what_is_stored_is_read_back(made: Made) -> None:
+    study, asked, result, folder = made
+    found = engine.existing(study, folder, fingerprint(study, asked))
+    assert found is not None
+    assert dict(found.meta) == json.loads(json.dumps(result.meta))
+    assert found.documents == result.documents
+    assert found.as_json() == result.as_json() or text(found) == text(result)
+    for name in study.stored:
+        pd.testing.assert_frame_equal(
+            plain(found.tables[name]), plain(result.tables[name]), check_exact=True
+        )
+
+
+def text(result: Result) -> str:
+    return json.dumps(result.as_json(), default=lambda value: value.item())
+
+
+def plain(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as values: a text may be stored as a category, and what is missing in many ways."""
+    return pd.DataFrame(
+        {
+            name: [
+                None if value is None or value is pd.NA or value == "" or is_nan(value) else value
+                for value in table[name].astype(object)
+            ]
+            for name in table
+        }
+    )
+
+
+def is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_a_result_is_saved_and_drawn_again_without_simulating(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, _, _, folder = made
+    monkeypatch.setattr(engine, "run", lambda *_, **__: pytest.fail("it was simulated"))
+    again = read_folder(folder).save(tmp_path / "again")
+    assert content(again) == content(folder)
+    assert main(["plot", str(folder), "--out", str(tmp_path / "drawn" / "it")]) == 0
+    drawn = {path.suffix for path in (tmp_path / "drawn").rglob("*.p*")}
+    assert drawn == ({".png", ".pdf"} if study.figures(read_folder(folder)) else set())
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_every_column_is_described_with_a_sentence(made: Made) -> None:
+    study, _, result, folder = made
+    described = json.loads((folder / "columns.json").read_text(encoding="utf-8"))
+    for name, schema in study.schemas(result.meta).items():
+        about = described[f"{name}{schema.suffix}"]
+        assert list(about) == list(schema.columns)
+        assert all(sentence.strip() for sentence in about.values())
+    assert {f"{name}" for name in study.files} <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_a_study_that_was_stopped_goes_on_to_the_same_bytes(made: Made, tmp_path: Path) -> None:
+    study, asked, _, folder = made
+    store = Disk(tmp_path / "cells")
+    executor = _Stopping()
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(study, asked, executor, store)
+    kept = set(store.digests())
+    result = engine.run(study, asked, Here(), store)
+    assert kept <= set(store.digests())
+    assert content(result.save(tmp_path / "out")) == content(folder)
+
+
+class _Stopping(Here):
+    """Is interrupted after the first cell."""
+
+    def do(self, cells: Any, store: Any, watch: Any) -> Iterator[str]:
+        yield from super().do(dict([next(iter(cells.items()))]), store, watch)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_several_processes_give_the_same_bytes(made: Made, tmp_path: Path) -> None:
+    study, asked, _, folder = made
+    result = engine.run(study, asked, Processes(3), Disk(tmp_path / "cells"))
+    assert content(result.save(tmp_path / "out")) == content(folder)
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+@pytest.mark.parametrize("damage", ["without a column", "other type", "infinite", "cut", "gone"])
+def test_a_damaged_table_is_refused_politely(damage: str, made: Made, tmp_path: Path) -> None:
+    study, asked, result, folder = made
+    for name, schema in study.schemas(result.meta).items():
+        if name not in study.stored:
+            continue
+        other = copied(folder, tmp_path / name)
+        path = other / f"{name}{schema.suffix}"
+        if not spoil(path, damage):
+            continue
+        with pytest.raises(InputError) as caught:
+            engine.read(study, other)
+        assert path.name in str(caught.value)
+        assert all(problem.remedy for problem in caught.value.problems)
+        assert engine.existing(study, other, fingerprint(study, asked)) is None
+        assert main(["plot", str(other)]) == 2
+
+
+def copied(folder: Path, to: Path) -> Path:
+    for name, written in content(folder).items():
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        (to / name).write_bytes(written)
+    return to
+
+
+def spoil(path: Path, damage: str) -> bool:
+    """Damage a table; False where it has nothing that could be damaged so."""
+    if damage == "gone":
+        path.unlink()
+        return True
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-10] + b'"' * (path.suffix == ".csv"))
+        return True
+    table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    numbers = list(table.select_dtypes("number"))
+    if damage == "without a column":
+        table = table.iloc[:, 1:]
+    elif table.empty or not numbers:
+        return False
+    elif damage == "other type":
+        table[numbers[-1]] = "much"
+    else:
+        table[numbers[-1]] = table[numbers[-1]].astype(float)
+        table.loc[0, numbers[-1]] = math.inf
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path, index=False)
+    return True
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+@pytest.mark.parametrize("value", [None, 3, "text", [], {"a": 1}], ids=repr)
+def test_a_meta_file_with_other_values_is_refused_or_does_without(
+    value: object, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, result, folder = made
+    for key in result.meta:
+        other = copied(folder, tmp_path / key)
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        (other / "meta.json").write_text(json.dumps({**meta, key: value}), encoding="utf-8")
+        status = main(["plot", str(other)])
+        assert status in {0, 2}
+        assert status == 0 or capsys.readouterr().err
+
+
+def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text('{"kind": "neverheard"}')
+    with pytest.raises(InputError, match="result folder"):
+        read_folder(tmp_path)
+
+
+def test_a_study_is_found_by_its_kind() -> None:
+    for kind in KINDS:
+        assert study_of(kind).kind == kind
+    assert "tests.toy" in sys.modules

@@ -1,0 +1,425 @@
+"""The engine of the studies: what is done once, kept, done again, or lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from simshuffle.errors import InputError, SimulationError
+from simshuffle.study import engine
+from simshuffle.study.cell import digest_of
+from simshuffle.study.digest import ROOT, code_digest
+from simshuffle.study.executors import Here, Local, Processes, available_memory
+from simshuffle.study.standing import Standing, Watch
+from simshuffle.study.store import Disk, Memory
+from tests.toy import TOY, Square, asked
+
+PATIENCE = 120.0
+
+
+def attempts(mark: Path) -> list[int]:
+    """The numbers that were tried, once for each attempt, in their order."""
+    names = (path.name.split("-") for path in mark.iterdir() if not path.name.startswith("ended"))
+    return [int(number) for number, _, _ in sorted(names, key=lambda parts: int(parts[1]))]
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "cells")
+
+
+def squares(mark: Path, *numbers: int, **changes: object) -> list[Square]:
+    return [dataclasses.replace(Square(number, mark), **changes) for number in numbers]  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------ done and kept
+
+
+def test_stages_follow_one_another_and_are_collected(mark: Path) -> None:
+    result = engine.run(TOY, asked(*squares(mark, 2, 3)))
+    assert result.tables["squares"]["square"].tolist() == [4, 9]
+    assert result.tables["sums"]["sum"].tolist() == [13]
+    assert result.meta["kind"] == "toy"
+    assert result.meta["count"] == 2
+
+
+def test_what_is_kept_is_not_done_again_and_what_is_new_is(mark: Path, store: Disk) -> None:
+    engine.run(TOY, asked(*squares(mark, 2, 3)), Here(), store)
+    engine.run(TOY, asked(*squares(mark, 2, 3, 5)), Here(), store)
+    assert attempts(mark) == [2, 3, 5]
+
+
+def test_one_process_and_four_give_the_same_bytes(mark: Path, tmp_path: Path) -> None:
+    request = asked(*squares(mark, 1, 2, 3, 4, 5))
+    folders = []
+    for count, executor in ((1, Here()), (4, Processes(4))):
+        store = Disk(tmp_path / f"cells{count}")
+        result = engine.run(TOY, request, executor, store)
+        folders.append(result.save(tmp_path / f"out{count}"))
+    assert content(folders[0]) == content(folders[1])
+    assert len({int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}) > 1
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_costly_cells_begin_first(mark: Path, store: Disk) -> None:
+    engine.run(TOY, asked(*squares(mark, 1, 7, 3)), Processes(1), store)
+    assert attempts(mark) == [7, 3, 1]
+
+
+def test_cells_wait_where_memory_would_not_do_for_two(mark: Path, store: Disk) -> None:
+    cells = squares(mark, 1, 2, 3, seconds=0.2, bytes_needed=6e8)
+    engine.run(TOY, asked(*cells), Processes(3, memory=1e9), store)
+    spans = sorted(tuple(map(float, path.name.split("-")[2:])) for path in mark.glob("ended-*"))
+    assert len(spans) == 3
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+
+
+def test_a_cell_larger_than_the_memory_is_done_alone(mark: Path, store: Disk) -> None:
+    cells = squares(mark, 1, 2, bytes_needed=1e15)
+    result = engine.run(TOY, asked(*cells), Processes(2), store)
+    assert len(result.tables["squares"]) == 2
+
+
+def test_the_available_memory_is_what_the_system_says() -> None:
+    assert 1e7 < available_memory() < 1e14
+
+
+def test_little_work_stays_in_this_process(mark: Path, store: Disk) -> None:
+    class Cheap(Square):
+        @property
+        def cost(self) -> float:
+            return 0.1
+
+    engine.run(TOY, asked(Cheap(1, mark), Cheap(2, mark)), Local(4), store)
+    assert {path.name.split("-")[2] for path in mark.glob("[0-9]*")} == {str(os.getpid())}
+
+
+# ------------------------------------------------------------------------------------- lost, failed
+
+
+@pytest.mark.parametrize("executor", [Here(), Processes(2)], ids=["here", "processes"])
+def test_a_cell_that_fails_is_named_and_the_others_are_kept(
+    executor: Here | Processes, mark: Path, store: Disk
+) -> None:
+    cells = [*squares(mark, 1, 2), *squares(mark, 3, fails=True)]
+    with pytest.raises(SimulationError, match=r"3 cannot be squared"):
+        engine.run(TOY, asked(*cells), executor, store)
+    engine.run(TOY, asked(*squares(mark, 1, 2, 3)), Here(), store)
+    assert sorted(attempts(mark)) == [1, 2, 3, 3]
+
+
+def test_a_partial_study_has_a_result_without_what_is_lost(mark: Path, store: Disk) -> None:
+    study = dataclasses.replace(TOY, partial=True)
+    cells = [*squares(mark, 1, 2), *squares(mark, 3, fails=True)]
+    result = engine.run(study, asked(*cells), Here(), store)
+    assert result.tables["squares"]["name"].tolist() == ["n1", "n2"]
+    assert result.meta["lost"] == {"n3": "3 cannot be squared"}
+
+
+def test_a_cell_that_kills_its_process_twice_is_lost_and_the_others_are_done(
+    mark: Path, store: Disk
+) -> None:
+    study = dataclasses.replace(TOY, partial=True)
+    cells = [*squares(mark, 1, 2, 3, 4), *squares(mark, 9, dies=True)]
+    result = engine.run(study, asked(*cells), Processes(2), store)
+    assert result.tables["squares"]["name"].tolist() == ["n1", "n2", "n3", "n4"]
+    assert list(result.meta["lost"]) == ["n9"]
+    assert "killed twice" in result.meta["lost"]["n9"]
+    assert attempts(mark).count(9) == 2
+
+
+def test_all_cells_lost_is_an_error_with_each_of_them(mark: Path) -> None:
+    study = dataclasses.replace(TOY, partial=True)
+    with pytest.raises(SimulationError, match=r"(?s)2 of 2.*n1: 1 cannot.*n2: 2 cannot"):
+        engine.run(study, asked(*squares(mark, 1, 2, fails=True)))
+
+
+# ------------------------------------------------------------------------------------------- stores
+
+
+def test_an_outcome_is_read_back_as_it_was(store: Disk) -> None:
+    cell = Square(5)
+    outcome = cell.run(lambda share: None)
+    store.put("ab12", outcome)
+    found = store.get("ab12", cell.parts)
+    assert found is not None
+    assert found.values == outcome.values
+    assert found.files == outcome.files
+    pd.testing.assert_frame_equal(found.tables["steps"], outcome.tables["steps"])
+    assert list(store.digests()) == ["ab12"]
+
+
+def test_an_outcome_without_the_parts_that_are_wanted_does_not_do(store: Disk) -> None:
+    store.put("ab12", dataclasses.replace(Square(5).run(lambda share: None), files={}))
+    assert store.has("ab12", frozenset({"steps.parquet"}))
+    assert not store.has("ab12", Square(5).parts)
+    assert store.get("ab12", Square(5).parts) is None
+
+
+@pytest.mark.parametrize("name", ["ab12.json", "ab12/steps.parquet", "ab12/note.bin"])
+@pytest.mark.parametrize("damage", ["change", "cut", "remove"])
+def test_damage_of_any_byte_is_seen(name: str, damage: str, store: Disk) -> None:
+    cell = Square(5)
+    store.put("ab12", cell.run(lambda share: None))
+    path = store.root / "ab" / name
+    written = path.read_bytes()
+    if damage == "remove":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(written[:-2])
+    else:
+        path.write_bytes(bytes([written[0] ^ 1]) + written[1:])
+    assert store.get("ab12", cell.parts) is None
+
+
+def test_a_damaged_outcome_is_named_and_done_again_by_the_same_command(
+    mark: Path, store: Disk
+) -> None:
+    request = asked(*squares(mark, 2, 3))
+    engine.run(TOY, request, Here(), store)
+    digest = digest_of(request.values.cells["n3"])
+    (store.root / digest[:2] / digest / "note.bin").write_bytes(b"?")
+    with pytest.raises(SimulationError, match=r"n3.*same command again"):
+        engine.run(TOY, request, Here(), store)
+    engine.run(TOY, request, Here(), store)
+    assert attempts(mark) == [2, 3, 3]
+
+
+def test_outcomes_in_memory_are_found_and_forgotten() -> None:
+    store = Memory()
+    store.put("ab", Square(2).run(lambda share: None))
+    assert store.has("ab", frozenset()) and store.get("ab", frozenset()) is not None
+    store.forget("ab")
+    assert not store.has("ab", frozenset())
+
+
+def test_a_thousand_cells_cost_under_5_ms_each_beside_their_work(
+    tmp_path: Path, store: Disk
+) -> None:
+    """In processor time: the machine may be busy with other things."""
+    request = asked(*(_Plain(number) for number in range(1000)))
+    study = dataclasses.replace(
+        TOY,
+        stages=TOY.stages[:1],
+        collect=lambda asked, outcomes: {
+            "squares": pd.DataFrame(
+                [(n, o.values["square"], 0.0) for n, o in outcomes.items()],
+                columns=["name", "square", "third"],
+            ),
+            "sums": pd.DataFrame({"sum": [0]}),
+        },
+        decides=("simshuffle.study.engine",),
+    )
+    begun = time.process_time()
+    engine.run(study, request, Here(), store)
+    assert time.process_time() - begun < 5.0
+    begun = time.process_time()
+    engine.run(study, request, Here(), store)  # listed, found and read back
+    assert time.process_time() - begun < 0.5
+
+
+class _Plain(Square):
+    """A square without tables and files."""
+
+    @property
+    def parts(self) -> frozenset[str]:
+        return frozenset()
+
+    def run(self, tell):
+        return dataclasses.replace(super().run(tell), tables={}, files={})
+
+
+# ------------------------------------------------------------------------------- what stands for it
+
+
+def test_a_cell_is_known_by_its_key_its_kind_and_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = digest_of(Square(2))
+    assert first == digest_of(Square(2, fails=True))
+    assert first != digest_of(Square(3))
+    assert first != digest_of(_Plain(2))
+    monkeypatch.setattr("simshuffle.study.cell.code_digest", lambda *_: "other code")
+    assert first != digest_of(Square(2))
+
+
+def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monkeypatch) -> None:
+    root = tmp_path / "simshuffle"
+    sources = {
+        "sim/__init__.py": "",
+        "sim/run.py": "from simshuffle.plan import (\n    epochs,\n)\n",
+        "plan/__init__.py": "",
+        "plan/epochs.py": "import simshuffle.spec.units\n",
+        "plan/catalog/models.yaml": "a: 1\n",
+        "spec/__init__.py": "",
+        "spec/units.py": "",
+        "plots.py": "from simshuffle.sim import run\n",
+    }
+    for name, source in sources.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(source)
+    monkeypatch.setattr("simshuffle.study.digest.ROOT", root)
+
+    def digest() -> str:
+        for function in ("code_digest", "_imported"):
+            getattr(sys.modules["simshuffle.study.digest"], function).cache_clear()
+        return code_digest("simshuffle.sim.run")
+
+    before = digest()
+    (root / "plots.py").write_text("COLOUR = 'red'\n")
+    assert digest() == before
+    for name in ("sim/run.py", "plan/epochs.py", "spec/units.py", "plan/catalog/models.yaml"):
+        (root / name).write_text(sources[name] + "# changed\n")
+        assert digest() != before, name
+        (root / name).write_text(sources[name])
+    assert digest() == before
+    monkeypatch.undo()
+    for function in ("code_digest", "_imported"):
+        getattr(sys.modules["simshuffle.study.digest"], function).cache_clear()
+    assert ROOT.name == "simshuffle"
+
+
+# -------------------------------------------------------------------------------- how far it stands
+
+
+def test_the_standing_counts_what_was_kept_and_estimates_the_rest(monkeypatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
+    told: list[Standing] = []
+    watch = Watch({"a": Square(10), "b": Square(30)}, kept=2, progress=told.append)
+    clock[0] += 10.0
+    watch.at("a", 0.5)  # 10 of 60 in 10 s
+    assert (told[-1].done, told[-1].total, dict(told[-1].running)) == (2, 4, {"number 10": 0.5})
+    assert told[-1].share == pytest.approx(10 / 60)
+    assert told[-1].left_s == pytest.approx(50.0)
+    watch.end("a")
+    watch.end("b")
+    watch.at("b", 0.3)  # a late report of a process says nothing
+    assert (told[-1].done, told[-1].share, told[-1].left_s) == (4, 1.0, 0.0)
+
+
+# ------------------------------------------------------------------------------ stopped, and alone
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    from simshuffle.study import engine
+    from simshuffle.study.executors import Processes
+    from simshuffle.study.store import Disk
+    from tests.toy import TOY, Square, asked
+
+    def main(place):
+        cells = [Square(n, place / "marks", seconds=0.0 if n > 8 else 60.0) for n in (1, 2, 9, 10)]
+        try:
+            engine.run(TOY, asked(*cells), Processes(2), Disk(place / "cells"))
+        except engine.Interrupted as stop:
+            print(f"kept {stop.done} of {stop.total}")
+            sys.exit(130)
+
+    if __name__ == "__main__":
+        main(Path(sys.argv[1]))
+    """
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_is_stopped_keeps_what_is_done_and_leaves_no_process(
+    number: signal.Signals, mark: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "stopped.py"
+    script.write_text(SCRIPT)
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": root},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(lambda: len(list(mark.glob("[0-9]*"))) == 4)  # two are done, two take a minute
+        workers = {int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}
+        process.send_signal(number)
+        printed, _ = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    if number != signal.SIGKILL:
+        assert process.returncode == 130
+        assert printed == "kept 2 of 4\n"
+    wait_for(lambda: not any(is_alive(worker) for worker in workers))
+    store = Disk(tmp_path / "cells")
+    engine.run(TOY, asked(*squares(mark, 1, 2, 9, 10)), Here(), store)
+    assert sorted(attempts(mark)) == [1, 1, 2, 2, 9, 10]
+
+
+def wait_for(holds) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{process}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path) -> None:
+    with engine.alone(tmp_path / "new" / "out"):
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(1) as pool:
+            assert "another process is at work" in pool.apply(held, (tmp_path / "new" / "out",))
+    with engine.alone(tmp_path / "new" / "out"):
+        pass
+    assert list(tmp_path.iterdir()) == []  # what was made for it and stayed empty is gone
+
+
+def held(folder: Path) -> str:
+    try:
+        with engine.alone(folder):
+            return ""
+    except InputError as error:
+        return str(error)
+
+
+def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
+    (tmp_path / ".out.lock").touch()
+    with engine.alone(tmp_path / "out"):
+        pass
+
+
+# ---------------------------------------------------------------------------------------- read back
+
+
+def test_a_result_of_another_kind_is_refused(tmp_path: Path, mark: Path) -> None:
+    folder = engine.run(TOY, asked(*squares(mark, 2))).save(tmp_path / "out")
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"kind": "other"}))
+    with pytest.raises(InputError, match="simshuffle toy"):
+        engine.read(TOY, folder)
