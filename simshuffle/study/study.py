@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
 
+from simshuffle.errors import Problem
 from simshuffle.results.folders import write_folder
 from simshuffle.results.table_io import rows
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.digest import code_digest
-from simshuffle.study.schema import Schema
+from simshuffle.study.schema import Column, Schema
 from simshuffle.version import __version__
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class Study(Generic[V]):
         parts: what a terminal shows: texts and tables.
         as_json: what ``--json`` prints, as plain values; None for all stored tables.
         facts: what ``meta.json`` says beside kind, fingerprint and versions.
+        meta: what texts and figures use of it, by key.
+        faults: what is wrong with a result that was read, whose tables and ``meta`` are each as
+            they should be: where they do not fit together.
         decides: modules whose code, with what they import, decides the stored tables beside the
             code of the cells; the module of ``collect`` if none are named.
         partial: whether there is a result although cells are lost; ``meta['lost']`` says which.
@@ -86,6 +90,8 @@ class Study(Generic[V]):
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
     as_json: Callable[[Result], Any] | None = None
     facts: Callable[[V, Outcomes, Tables], Meta] = lambda values, outcomes, tables: {}
+    meta: Mapping[str, Column] = field(default_factory=dict)
+    faults: Callable[[Result], Iterable[Problem]] = lambda result: ()
     decides: tuple[str, ...] = ()
     partial: bool = False
     versions: tuple[str, ...] = ("numpy", "numba", "simpy", "networkx", "pandas")
