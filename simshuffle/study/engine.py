@@ -235,9 +235,15 @@ def read(study: Study[Any], folder: Path) -> Result:
             documents[name] = (folder / name).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             problems.append(Problem(name, "cannot be read", str(error), REMEDY))
+    for key, column in study.meta.items():
+        if fault := column.fault_of(meta.get(key)):
+            problems.append(Problem(f"meta.json: {key}", fault, repr(meta.get(key))[:60], REMEDY))
+    if not problems:
+        result = study.result(study, tables, meta, documents)
+        problems += study.faults(result)
     if problems:
         raise InputError(problems, str(folder))
-    return study.result(study, tables, meta, documents)
+    return result
 
 
 class _Meta(TypedDict):

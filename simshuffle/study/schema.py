@@ -19,6 +19,10 @@ from simshuffle.errors import InputError, Problem
 ROWS_AT_ONCE = 1 << 17
 """Rows of a Parquet table that are converted at a time, so that no second copy is in memory."""
 Kind = Literal["text", "real", "count", "flag"]
+LARGEST = 1e100
+"""No number is larger, so that what is summed, squared or drawn of them stays finite."""
+MOST = 2**53
+"""No whole number is larger, for floats hold all up to it."""
 UNITS = {"_s": "s", "_bytes_per_s": "bytes/s", "_per_s": "1/s", "nbytes": "bytes"}
 """What the name of a column says of its unit, by its end or, for bytes, its beginning."""
 
@@ -38,8 +42,8 @@ class Column:
     meaning: str
     kind: Kind
     empty: bool = False
-    low: float = -np.inf
-    high: float = np.inf
+    low: float = -LARGEST
+    high: float = LARGEST
     choices: tuple[str, ...] = ()
 
     def fault(self, values: pd.Series[Any]) -> str:
@@ -67,6 +71,13 @@ class Column:
             return f"must be from {self.low:g} to {self.high:g}"
         return ""
 
+    def fault_of(self, value: Any) -> str:
+        """The same of a single value, as JSON can hold it; None is empty."""
+        try:
+            return self.fault(pd.Series([value]))
+        except (TypeError, ValueError, OverflowError):  # a list, a mapping, a number beyond floats
+            return f"must be a {self.kind}"
+
     def _fault_of_texts(self, values: pd.Series[Any]) -> str:
         if isinstance(values.dtype, pd.CategoricalDtype):
             values = pd.Series(values.cat.categories)
@@ -82,7 +93,7 @@ def text(meaning: str, *choices: str, empty: bool = False) -> Column:
 
 
 def real(
-    meaning: str, low: float = -np.inf, high: float = np.inf, *, empty: bool = False
+    meaning: str, low: float = -LARGEST, high: float = LARGEST, *, empty: bool = False
 ) -> Column:
     """A column of finite numbers."""
     return Column(meaning, "real", empty, low, high)
@@ -100,7 +111,7 @@ def share(meaning: str, *, empty: bool = False) -> Column:
 
 def count(meaning: str, low: float = 0, *, empty: bool = False) -> Column:
     """A column of whole numbers from ``low`` on."""
-    return Column(meaning, "count", empty, low)
+    return Column(meaning, "count", empty, low, MOST)
 
 
 def flag(meaning: str, *, empty: bool = False) -> Column:
@@ -115,10 +126,12 @@ class Schema:
     Attributes:
         columns: by name, in their order.
         suffix: '.csv' or '.parquet'.
+        key: columns in which no two rows agree; () where they may.
     """
 
     columns: Mapping[str, Column]
     suffix: str = ".csv"
+    key: tuple[str, ...] = ()
 
     @property
     def meanings(self) -> dict[str, str]:
@@ -142,6 +155,9 @@ class Schema:
             for name, fault in faults.items()
             if fault
         ]
+        if self.key and not problems and (again := table.duplicated(list(self.key))).any():
+            rule = f"must not repeat {', '.join(self.key)}"
+            problems.append(Problem(source, rule, f"row {int(again.argmax()) + 1}", REMEDY))
         if problems:
             raise InputError(problems, source)
 

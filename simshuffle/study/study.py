@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
 
+from simshuffle.errors import Problem
 from simshuffle.results.folders import write_folder
 from simshuffle.results.table_io import rows
 from simshuffle.study.cell import Cell, Outcome
@@ -70,6 +71,9 @@ class Study(Generic[V]):
         facts: what ``meta.json`` says beside kind, fingerprint and versions.
         says: what ``meta.json`` holds for figures and texts, as a TypedDict: other values are
             refused where a folder is read.
+        meta: what texts and figures use of it, by key.
+        faults: what is wrong with a result that was read, whose tables and ``meta`` are each as
+            they should be: where they do not fit together.
         decides: modules whose code, with what they import, decides the stored tables beside the
             code of the cells; the module of ``collect`` if none are named.
         partial: whether there is a result although cells are lost; ``meta['lost']`` says which.
@@ -92,6 +96,8 @@ class Study(Generic[V]):
     as_json: Callable[[Result], Any] | None = None
     facts: Callable[[V, Outcomes, Tables], Meta] = lambda values, outcomes, tables: {}
     says: Any = dict[str, Any]
+    meta: Mapping[str, Column] = field(default_factory=dict)
+    faults: Callable[[Result], Iterable[Problem]] = lambda result: ()
     decides: tuple[str, ...] = ()
     partial: bool = False
     versions: tuple[str, ...] = ("numpy", "numba", "simpy", "networkx", "pandas")
