@@ -104,12 +104,15 @@ def _squares(asked: Numbers, outcomes: Outcomes) -> dict[str, Square]:
 
 
 def _sum(asked: Numbers, outcomes: Outcomes) -> dict[str, Sum]:
-    found = (outcomes[name].values["square"] for name in asked.cells if name in outcomes)
-    return {"sum": Sum(tuple(found))}
+    return {"sum": Sum(tuple(outcomes[name].values["square"] for name in _found(asked, outcomes)))}
+
+
+def _found(asked: Numbers, outcomes: Outcomes) -> list[str]:
+    return [name for name in asked.cells if name in outcomes and not outcomes[name].lost]
 
 
 def _collect(asked: Numbers, outcomes: Outcomes) -> Tables:
-    names = [name for name in asked.cells if name in outcomes]
+    names = _found(asked, outcomes)
     squares = [outcomes[name].values["square"] for name in names]
     first = [float(outcomes[name].tables["steps"]["value"].iloc[1]) for name in names]
     table = pd.DataFrame({"name": names, "square": squares, "third": first})

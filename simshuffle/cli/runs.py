@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import ScenarioArgument, SetOption, load, values
+from simshuffle.cli.common import ScenarioArgument, SetOption, load, say, values
 from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
 
 app = typer.Typer()
@@ -107,6 +107,8 @@ def plot(
     from simshuffle.studies import read_folder
 
     result = read_folder(folder)
+    if result.meta.get("state") == "unfinished":
+        say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
     if out is None:
         paths = result.draw(folder)
     elif result.study.one_figure:

@@ -41,6 +41,9 @@ Scheduler = Annotated[
 ]
 CELLS = ".cells"
 """Folder of the outcomes of cells, beside the result folders that rest on them."""
+INTERRUPTED = 130
+BY_NAME = {"run", "train"}
+"""Verbs whose folders are called by the name of the scenario or study alone."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Options:
         processes: at once; None for one on each core.
         scheduler: address of a Dask scheduler; None for this machine.
         noun: what a cell is called in the progress.
+        done: what was done with it.
     """
 
     out: Path | None = None
@@ -62,6 +66,7 @@ class Options:
     processes: int | None = None
     scheduler: str | None = None
     noun: str = "run"
+    done: str = "simulated"
 
 
 def carry_out(study: Study[Any], request: Request[Any], options: Options) -> Result:
@@ -69,6 +74,22 @@ def carry_out(study: Study[Any], request: Request[Any], options: Options) -> Res
 
     Raises:
         SimshuffleError: the folder cannot be used, or the study fails.
+        Exit: the study was stopped, or some of its cells are lost.
+    """
+    result, folder = make(study, request, options)
+    _show(result, folder, json=options.json)
+    if lost := result.meta.get("lost"):
+        say(f"{len(lost)} {options.noun}s were lost; the same command tries them again.")
+        raise typer.Exit(1)
+    return result
+
+
+def make(study: Study[Any], request: Request[Any], options: Options) -> tuple[Result, Path]:
+    """Find the result of a request or make it; returns it and its folder.
+
+    Raises:
+        SimshuffleError: the folder cannot be used, or the study fails.
+        Exit: the study was stopped.
     """
     from simshuffle.results.folders import check_place
     from simshuffle.study import engine
@@ -76,20 +97,29 @@ def carry_out(study: Study[Any], request: Request[Any], options: Options) -> Res
 
     wanted = fingerprint(study, request)
     plain = request.name.replace("/", "-")
-    name = f"{plain}-{wanted}" if study.verb == "run" else f"{study.verb}-{plain}-{wanted}"
+    name = f"{plain}-{wanted}" if study.verb in BY_NAME else f"{study.verb}-{plain}-{wanted}"
     folder = options.out if options.out is not None else Path("results") / name
     found = None if options.force else engine.existing(study, folder, wanted)
     if found is not None:
-        say(f"{folder} already holds this result; nothing was simulated.")
-        result = found
-    else:
-        check_place(folder, replace=options.force)  # before a long simulation, not after it
-        with engine.alone(folder), study_progress(options.noun) as progress:
-            executor, store = _executor(options), _store(study, request, folder, options)
-            result = engine.run(study, request, executor, store, progress)
-            result.save(folder, replace=options.force)
-    _show(result, folder, json=options.json)
-    return result
+        say(f"{folder} already holds this result; nothing was {options.done}.")
+        return found, folder
+    replace = options.force or engine.goes_on(folder, wanted)
+    check_place(folder, replace=replace)  # before a long simulation, not after it
+    with engine.alone(folder):
+        executor, store = _executor(options), _store(study, request, folder, options)
+        try:
+            with study_progress(options.noun) as progress:
+                result = engine.run(study, request, executor, store, progress)
+                result.save(folder, replace=replace)
+        except engine.Interrupted as stop:
+            if not stop.done:
+                raise
+            if stop.result and (engine.goes_on(folder, wanted) or not folder.exists()):
+                stop.result.save(folder, replace=True, draw=False)  # at once; plot draws it
+            rest = "are kept; the same command goes on with them."
+            say(f"Interrupted. {stop.done} of {stop.total} {options.noun}s {rest}")
+            raise typer.Exit(INTERRUPTED) from None
+    return result, folder
 
 
 def _executor(options: Options) -> Executor:
@@ -116,11 +146,14 @@ def _store(study: Study[Any], request: Request[Any], folder: Path, options: Opti
     from simshuffle.study.store import Disk, Memory
 
     disk = Disk((folder.parent / CELLS).absolute())
-    if len(study.stages) != 1 or options.scheduler is not None:
-        return disk
+    if not study.stages:
+        return Memory()
     cells = list(study.stages[0](request.values, {}).values())
-    single = len(cells) <= 1 and not any(disk.has(digest_of(c), c.parts) for c in cells)
-    return Memory() if single else disk
+    kept = sum(disk.has(digest_of(cell), cell.parts) for cell in cells)
+    if kept:
+        say(f"{kept} of {len(cells)} {options.noun}s are there already.")
+    single = len(study.stages) == 1 and len(cells) <= 1 and not study.partial
+    return Memory() if single and not kept and options.scheduler is None else disk
 
 
 def _show(result: Result, folder: Path, *, json: bool) -> None:
@@ -135,11 +168,14 @@ def _show(result: Result, folder: Path, *, json: bool) -> None:
     console = Console(width=None if sys.stdout.isatty() else 100)
     for part in result.parts():
         console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
-    typer.echo(f"Tables: {folder}\n{_figures(sorted(folder.glob('*.png')))}")
+    figures = _figures(sorted(folder.glob("*.png")))
+    typer.echo(f"Tables: {folder}" + (f"\n{figures}" if figures else ""))
 
 
 def _figures(paths: Sequence[Path]) -> str:
-    """Where the figures are."""
+    """Where the figures are; '' if there are none."""
+    if not paths:
+        return ""
     if len(paths) == 1:
         return f"Figure: {paths[0]} and {paths[0].with_suffix('.pdf')}"
     both = "both" if len(paths) == 2 else "all"

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
@@ -26,12 +27,15 @@ class Outcome:
     Attributes:
         values: plain values that JSON can hold, NaN included.
         tables: data frames by name, which go to Parquet.
-        files: contents of further files by name.
+        files: further files by name: their contents, or where a store has them.
+        lost: why there is nothing; '' if there is. Studies with partial results are given such
+            outcomes of cells that are lost.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes | Path] = field(default_factory=dict)
+    lost: str = ""
 
 
 class Cell(Protocol):

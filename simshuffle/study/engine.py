@@ -29,10 +29,11 @@ V = TypeVar("V")
 
 
 class Interrupted(KeyboardInterrupt):
-    """Stopped by Ctrl-C or SIGTERM; ``done`` of ``total`` cells of a stage are kept."""
+    """Stopped by Ctrl-C or SIGTERM; ``done`` of ``total`` cells are kept, up to the stage that was
+    at work. Of a study with partial results ``result`` is what is there, if it is any."""
 
-    def __init__(self, done: int, total: int) -> None:
-        self.done, self.total = done, total
+    def __init__(self, done: int, total: int, result: Result | None = None) -> None:
+        self.done, self.total, self.result = done, total, result
         super().__init__(f"{done} of {total}")
 
 
@@ -62,15 +63,45 @@ def run(
     """
     executor, store = executor or Here(), store or Memory()
     outcomes: dict[str, Outcome] = {}
-    lost: dict[str, Lost] = {}
     for stage in study.stages:
         cells = stage(request.values, outcomes)
         digests = {name: digest_of(cell) for name, cell in cells.items()}
-        lost |= _do(cells, digests, executor, store, progress)
-        outcomes |= _gather(cells, {n: digests[n] for n in cells if n not in lost}, store)
-        if lost and (not study.partial or lost.keys() >= cells.keys()):
+        try:
+            lost = _do(cells, digests, executor, store, progress)
+        except Interrupted as stop:
+            there = _unfinished(study, request, outcomes, cells, store) if study.partial else None
+            before = len(outcomes)
+            raise Interrupted(before + stop.done, before + stop.total, there) from None
+        if lost and (not study.partial or len(lost) == len(cells)):
             raise _failure(lost, len(cells))
+        outcomes |= _gather(cells, {n: digests[n] for n in cells if n not in lost}, store)
+        outcomes |= {name: Outcome(lost=reason.why) for name, reason in lost.items()}
+    return _result(study, request, outcomes)
+
+
+def _unfinished(
+    study: Study[V],
+    request: Request[V],
+    outcomes: Mapping[str, Outcome],
+    cells: Mapping[str, Cell],
+    store: Store,
+) -> Result | None:
+    """The result as far as it is there, when the stage of ``cells`` was stopped; None if nothing
+    is."""
+    digests = {name: digest_of(cell) for name, cell in cells.items()}
+    kept = {n: digest for n, digest in digests.items() if store.has(digest, cells[n].parts)}
+    if not kept and not outcomes:
+        return None
+    with suppress(SimshuffleError):
+        return _result(study, request, {**outcomes, **_gather(cells, kept, store)}, "unfinished")
+    return None
+
+
+def _result(
+    study: Study[V], request: Request[V], outcomes: Mapping[str, Outcome], state: str = ""
+) -> Result:
     tables = dict(study.collect(request.values, outcomes))
+    files_in = {place: of(request.values, outcomes) for place, of in study.files_in.items()}
     meta: dict[str, Any] = {
         "kind": study.kind,
         "fingerprint": fingerprint(study, request),
@@ -79,8 +110,11 @@ def run(
         **study.facts(request.values, outcomes, tables),
     }
     if study.partial:
-        meta["lost"] = {name: reason.why for name, reason in lost.items()}
-    return study.result(study, tables, meta, dict(request.documents))
+        lost = {name: outcome.lost for name, outcome in outcomes.items() if outcome.lost}
+        meta |= {"lost": lost, "state": state or ("incomplete" if lost else "finished")}
+    if files_in:
+        meta["files"] = {place: len(files) for place, files in files_in.items()}
+    return study.result(study, tables, meta, dict(request.documents), files_in)
 
 
 def _do(
@@ -197,13 +231,27 @@ def existing(study: Study[V], folder: Path, wanted: str) -> Result | None:
     """The result in ``folder`` if it is complete, whole, and has the fingerprint ``wanted``; None
     otherwise."""
     meta = meta_of(folder)
-    if (meta.get("kind"), meta.get("fingerprint")) != (study.kind, wanted) or meta.get("lost"):
+    if (meta.get("kind"), meta.get("fingerprint")) != (study.kind, wanted) or not _whole(meta):
         return None
     if not all((folder / name).is_file() for name in study.files):
         return None
     with suppress(InputError):
-        return read(study, folder)
+        result = read(study, folder)
+        counts = {place: len(files) for place, files in result.files_in.items()}
+        return result if counts == meta.get("files", {}) else None
     return None
+
+
+def _whole(meta: Mapping[str, Any]) -> bool:
+    """Whether nothing of the result is lost or still to be done."""
+    return meta.get("state", "finished") == "finished" and not meta.get("lost")
+
+
+def goes_on(folder: Path, wanted: str) -> bool:
+    """Whether ``folder`` holds a result of fingerprint ``wanted`` of which something is lost or
+    still to be done: it may be replaced by more of the same."""
+    meta = meta_of(folder)
+    return meta.get("fingerprint") == wanted and not _whole(meta)
 
 
 def read(study: Study[Any], folder: Path) -> Result:
@@ -239,7 +287,8 @@ def read(study: Study[Any], folder: Path) -> Result:
         if fault := column.fault_of(meta.get(key)):
             problems.append(Problem(f"meta.json: {key}", fault, repr(meta.get(key))[:60], REMEDY))
     if not problems:
-        result = study.result(study, tables, meta, documents)
+        files_in = {place: _files(folder / place) for place in study.files_in}
+        result = study.result(study, tables, meta, documents, files_in)
         problems += study.faults(result)
     if problems:
         raise InputError(problems, str(folder))
@@ -266,3 +315,9 @@ def _faults(study: Study[Any], meta: Meta) -> list[Problem]:
                 given = repr(found["input"])[:60]
                 problems.append(Problem(f"meta.json: {key}", found["msg"], given, REMEDY))
     return problems
+
+
+def _files(folder: Path) -> dict[str, bytes | Path]:
+    """The files in ``folder``, which may be missing."""
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.name: path for path in found if path.is_file()}

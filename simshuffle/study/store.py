@@ -86,7 +86,7 @@ class Disk:
         if entry is None or not parts <= set(entry["files"]):
             return None
         tables: dict[str, pd.DataFrame] = {}
-        files: dict[str, bytes] = {}
+        files: dict[str, bytes | Path] = {}
         try:
             for name in sorted(parts):
                 path = self._folder(digest) / name
@@ -98,7 +98,7 @@ class Disk:
                         pa.BufferReader(content)
                     ).to_pandas()
                 else:
-                    files[name] = content
+                    files[name] = path
         except (OSError, ValueError, pa.ArrowException):
             return None
         return Outcome(entry["values"], tables, files)
@@ -114,7 +114,7 @@ class Disk:
                 for name, table in outcome.tables.items():
                     write_parquet(table, draft / f"{name}{TABLE}")
                 for name, content in outcome.files.items():
-                    (draft / name).write_bytes(content)
+                    write_file(content, draft / name)
                 files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
                 _replace_folder(draft, folder)
             finally:
@@ -154,6 +154,18 @@ class Disk:
         except (OSError, ValueError):
             return None
         return entry
+
+
+def write_file(content: bytes | Path, path: Path) -> None:
+    """Write ``path``: those bytes, or the same file as another one; a copy of it where the file
+    system has no links."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+        return
+    try:
+        os.link(content, path)
+    except OSError:
+        shutil.copyfile(content, path)
 
 
 def _replace_folder(draft: Path, folder: Path) -> None:

@@ -21,6 +21,7 @@ from simshuffle.results.table_io import rows
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.digest import code_digest
 from simshuffle.study.schema import Column, Schema
+from simshuffle.study.store import write_file
 from simshuffle.version import __version__
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ Outcomes = Mapping[str, Outcome]
 """Outcomes by the names of their cells."""
 Stage = Callable[[V, Outcomes], Mapping[str, Cell]]
 """The cells of a stage by name, from what is asked and the outcomes of the stages before it."""
+Files = Mapping[str, bytes | Path]
+"""Files by name: their contents, or where they are."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Study(Generic[V]):
         leading: columns that depend on what was asked, by what ``meta.json`` says, such as the axes
             of a sweep; they stand first in every table.
         texts: further text files by name, and what makes them.
+        files_in: further files by the folder that they are in, such as 'plans'.
         figures: figures by name.
         one_figure: whether there is always one.
         parts: what a terminal shows: texts and tables.
@@ -76,7 +80,10 @@ class Study(Generic[V]):
             they should be: where they do not fit together.
         decides: modules whose code, with what they import, decides the stored tables beside the
             code of the cells; the module of ``collect`` if none are named.
-        partial: whether there is a result although cells are lost; ``meta['lost']`` says which.
+        partial: whether there is a result although cells are lost (``meta['lost']`` says which and
+            why) or the study was stopped: ``meta['state']`` is 'finished', 'incomplete' (cells are
+            lost) or 'unfinished'. ``collect`` is then given outcomes of lost cells, and none of
+            those that are still to be done; it raises a SimshuffleError if it can do nothing.
         versions: packages whose versions ``meta.json`` names.
         result: the class of its results.
     """
@@ -90,6 +97,7 @@ class Study(Generic[V]):
     derived: Mapping[str, Derived] = field(default_factory=dict)
     leading: Callable[[Meta], Mapping[str, Column]] = lambda meta: {}
     texts: Mapping[str, Callable[[Result], str]] = field(default_factory=dict)
+    files_in: Mapping[str, Callable[[V, Outcomes], Files]] = field(default_factory=dict)
     figures: Callable[[Result], Mapping[str, Figure]] = lambda result: {}
     one_figure: bool = False
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
@@ -159,26 +167,34 @@ class Result:
         tables: the stored tables by name.
         meta: kind, fingerprint, versions, and what the study says of itself.
         documents: text files by name, such as 'scenario.yaml'.
+        files_in: further files by folder.
     """
 
     study: Study[Any]
     tables: Tables
     meta: Meta
     documents: Mapping[str, str]
+    files_in: Mapping[str, Files] = field(default_factory=dict)
 
     @cached_property
     def derived(self) -> Tables:
         """The tables that follow from the stored ones, by name."""
         return {name: made.table(self) for name, made in self.study.derived.items()}
 
-    def save(self, folder: str | Path, *, replace: bool = False) -> Path:
-        """Write the result folder; nothing is left half-written, whatever happens. Returns the
-        folder.
+    def save(self, folder: str | Path, *, replace: bool = False, draw: bool = True) -> Path:
+        """Write the result folder, with its figures if ``draw``; nothing is left half-written,
+        whatever happens. Returns the folder.
 
         Raises:
             InputError: the folder holds something, and it is no result or ``replace`` is False.
         """
-        return write_folder(Path(folder), self._fill, replace=replace)
+
+        def fill(draft: Path) -> None:
+            self._fill(draft)
+            if draw:
+                self.draw(draft)
+
+        return write_folder(Path(folder), fill, replace=replace)
 
     def _fill(self, folder: Path) -> None:
         for name, text in self.documents.items():
@@ -192,7 +208,10 @@ class Result:
             schemas[name].write(table, folder / name)
         for name, text_of in self.study.texts.items():
             (folder / name).write_text(text_of(self), encoding="utf-8")
-        self.draw(folder)
+        for place, files in self.files_in.items():
+            for name, content in files.items():
+                (folder / place).mkdir(exist_ok=True)
+                write_file(content, folder / place / name)
 
     def draw(self, folder: str | Path, name: str = "") -> list[Path]:
         """Draw the figures into ``folder``, which is made if need be; returns their paths.

@@ -192,6 +192,8 @@ def _collect(sweep: Sweep, outcomes: Outcomes) -> Tables:
     combinations = {combination_name(values): values for values in sweep.combinations}
     columns: dict[str, list[Any]] = {}
     for name, outcome in outcomes.items():
+        if outcome.lost:
+            continue
         rows = _rows(sweep, combinations[name], outcome.values)
         for column, values in rows.items():
             columns.setdefault(column, []).extend(values)
