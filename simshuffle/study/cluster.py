@@ -49,7 +49,7 @@ class Cluster:
                 client.submit(_attempt, cells[d], d, store, key=f"simshuffle-{d}", pure=False)
                 for d in ordered
             ]
-            ended = as_completed(futures, with_results=False, raise_errors=False)
+            ended = as_completed(futures, loop=client.loop, raise_errors=False)
             watch.tell()
             for future in ended:
                 digest = future.key.removeprefix("simshuffle-")
