@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.exchange import (
+    EpochContext,
     Exchange,
     ExchangePlan,
     ExchangeSchedule,
@@ -131,12 +132,14 @@ def planned(
     importances are drawn."""
     shards = strategy.shards(owner, world_size, rng(seed, epoch, 1))
     plan = strategy.plan(
-        shards,
-        batch_size=batch,
-        iterations=max(math.ceil(len(owner) / (world_size * batch)), 1),
-        epoch=epoch,
-        importance=rng(seed, epoch, 3).exponential(size=len(owner)) if importance else None,
-        rng=rng(seed, epoch, 2),
+        EpochContext(
+            shards,
+            batch_size=batch,
+            iterations=max(math.ceil(len(owner) / (world_size * batch)), 1),
+            epoch=epoch,
+            importance=rng(seed, epoch, 3).exponential(size=len(owner)) if importance else None,
+            rng=rng(seed, epoch, 2),
+        )
     )
     return shards, plan
 
@@ -174,9 +177,9 @@ def test_every_member_of_the_union_has_an_example() -> None:
 
 
 def test_strategy_answers_what_it_is(strategy: Any) -> None:
-    assert strategy.source in {"pfs", "ssd"}
+    assert strategy.tier in {"pfs", "ssd"}
     assert strategy.fraction is None or 0 <= strategy.fraction <= 1
-    assert (strategy.carried_out is not None) == (
+    assert (strategy.exchange_schedule is not None) == (
         strategy.kind not in {"global_shuffle", "local_shuffle"}
     )
     if not strategy.needs_importance:
@@ -265,12 +268,14 @@ def test_same_streams_give_the_same_epoch_and_others_another(strategy: Any) -> N
         shards = strategy.shards(owner, 8, run.rng("shuffle", number))
         importance = run.rng("importance", number).exponential(size=400)
         return shards, strategy.plan(
-            shards,
-            batch_size=5,
-            iterations=10,
-            epoch=number,
-            importance=importance,
-            rng=run.rng("exchange", number),
+            EpochContext(
+                shards,
+                batch_size=5,
+                iterations=10,
+                epoch=number,
+                importance=importance,
+                rng=run.rng("exchange", number),
+            )
         )
 
     assert same(epoch(2), epoch(2))
@@ -285,12 +290,14 @@ def test_partners_do_not_depend_on_the_order_of_the_samples() -> None:
     owner = initial_owner(400, 8, rng(0))
     plans = [
         partial(0.5).plan(
-            shuffled_shards(owner, 8, rng(seed)),
-            batch_size=5,
-            iterations=10,
-            epoch=1,
-            importance=None,
-            rng=rng(9),
+            EpochContext(
+                shuffled_shards(owner, 8, rng(seed)),
+                batch_size=5,
+                iterations=10,
+                epoch=1,
+                importance=None,
+                rng=rng(9),
+            )
         )
         for seed in range(2)
     ]
@@ -480,8 +487,8 @@ def targets_of(
     schedule: ExchangeSchedule, iteration: Any, world_size: int, random: np.random.Generator
 ) -> Any:
     """Targets of every step, (steps, M)."""
-    life = schedule.lives(iteration)
-    drawn = schedule.drawn(life, world_size, random)
+    life = schedule.pairing_of(iteration)
+    drawn = schedule.random_orders(life, world_size, random)
     return schedule.targets(drawn, random.random(drawn.shape))[life]
 
 
