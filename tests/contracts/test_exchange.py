@@ -228,6 +228,11 @@ def test_plan_keeps_its_promises(case: tuple[Any, Any, int, int, int]) -> None:
     for rank in range(world_size):
         own = set(shards.order[shards.start[rank] : shards.start[rank + 1]].tolist())
         assert set(plan.sample[:, rank].tolist()) <= own
+    if plan.draws is not None:
+        # a permutation is drawn before the first step, and wherever the targets change
+        assert plan.draws.shape == (steps,)
+        changes = (plan.target[1:] != plan.target[:-1]).any(axis=1)
+        assert plan.draws[:1].all() and plan.draws[1:][changes].all()
     if steps:
         assert plan.message[0] == 0
         assert set(np.diff(plan.message).tolist()) <= {0, 1}
@@ -281,7 +286,7 @@ def test_same_streams_give_the_same_epoch_and_others_another(strategy: Any) -> N
     assert same(epoch(2), epoch(2))
     for other in (epoch(3), epoch(2, load_scenario("quickstart", {"seed": 4}))):
         assert not np.array_equal(epoch(2)[0].order, other[0].order)
-        if strategy.fraction:
+        if epoch(2)[1].draws is not None:
             assert not np.array_equal(epoch(2)[1].target, other[1].target)
 
 

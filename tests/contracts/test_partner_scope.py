@@ -9,14 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import EpochContext, ImportancePair, PartialLocalShuffle, Places
+from simshuffle.exchange import (
+    EpochContext,
+    ImportancePair,
+    PartialLocalShuffle,
+    Places,
+    partners,
+)
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import load_scenario
 from tests.small import small
 
-RULES = ["random", "random_pairs", "importance_sorted"]
+RULES = list(partners.RULES)
 
 
 def rng(seed: int) -> np.random.Generator:
