@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange import EpochContext, ExchangePlan, Shards, empty_plan
-from simshuffle.plan.page_cache import Batches, Hits, PageCaches, all_hits
+from simshuffle.plan.cache_epoch import Batches
+from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.staging import staging_bound
 from simshuffle.scenario.scenario import Scenario

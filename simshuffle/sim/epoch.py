@@ -9,8 +9,8 @@ import numpy as np
 import simpy
 
 from simshuffle.lowering.compute import batch_seconds, lognormal_factor
+from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.gradients import gather_seconds, gradient_batch
-from simshuffle.lowering.messages import exchange_costs
 from simshuffle.lowering.reads import read_chains
 from simshuffle.plan.epochs import EpochPlan, Floats, Reads
 from simshuffle.plan.resources import Resources

@@ -5,8 +5,8 @@ from __future__ import annotations
 import simpy
 
 from simshuffle.exchange import MessageSchedule
+from simshuffle.lowering.costs import ExchangeCosts
 from simshuffle.lowering.messages import (
-    ExchangeCosts,
     Message,
     MessageLowering,
     StoreLowering,

@@ -61,23 +61,10 @@ def simulate(
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
-    if first_epoch > 1 and scenario.workload.loader.across_epochs:
-        rule = f"must be false where epoch {first_epoch} is simulated alone"
-        raise ScenarioError(
-            Problem("workload.loader.across_epochs", rule, "true", "Set it to false."),
-            scenario.name,
-        )
+    _refuse_epochs_that_go_together(scenario, first_epoch)
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     _refuse_too_many_packets(scenario, resources)
-    env = simpy.Environment()
-    everything = Links(resources.links.capacity, resources.links.latency, resources.links.names)
-    network = shared_network(
-        scenario.network,
-        everything,
-        resources.links.cable,
-        width=resources.width,
-        accounts=scenario.world_size,
-    )
+    env, network = simpy.Environment(), _network(scenario, resources)
     clock = NetworkClock(env, network)
     nbytes = sample_nbytes(scenario)
     rows: list[dict[str, Any]] = []
@@ -112,6 +99,27 @@ def simulate(
     for column in ("run", "strategy"):
         table[column] = pd.Categorical(table[column])
     return Timeline(phase_table(name, rows), links.table(), table)
+
+
+def _network(scenario: Scenario, resources: Resources) -> FluidNetwork:
+    """The network of a run, with an account for each rank."""
+    table = resources.links
+    return shared_network(
+        scenario.network,
+        Links(table.capacity, table.latency, table.names),
+        table.cable,
+        width=resources.width,
+        accounts=scenario.world_size,
+    )
+
+
+def _refuse_epochs_that_go_together(scenario: Scenario, first_epoch: int) -> None:
+    if first_epoch > 1 and scenario.workload.loader.across_epochs:
+        rule = f"must be false where epoch {first_epoch} is simulated alone"
+        raise ScenarioError(
+            Problem("workload.loader.across_epochs", rule, "true", "Set it to false."),
+            scenario.name,
+        )
 
 
 def _with_loaders(

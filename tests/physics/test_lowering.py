@@ -12,13 +12,13 @@ import pytest
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.lowering.compute import batch_seconds, lognormal_factor
+from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.gradients import gather_seconds, gradient_batch
 from simshuffle.lowering.messages import (
     MessageGraph,
     MessageLowering,
     StoreLowering,
     delivery_counts,
-    exchange_costs,
     messages_of,
 )
 from simshuffle.lowering.reads import read_chains
