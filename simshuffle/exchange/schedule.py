@@ -212,7 +212,7 @@ class ExchangeSchedule(MessageSchedule, Pairing):
         return self
 
 
-def paced_steps(quota: int, per_iteration: float, iterations: int) -> Ints:
+def spread_over_iterations(quota: int, per_iteration: float, iterations: int) -> Ints:
     """Iteration of every step: floor-with-carry of ``per_iteration`` samples an iteration until
     ``quota`` is used up.
 

@@ -13,7 +13,7 @@ from simshuffle.exchange.schedule import (
     ExchangeSchedule,
     MessageSchedule,
     epoch_quota,
-    paced_steps,
+    spread_over_iterations,
 )
 from simshuffle.spec.record import Fraction
 
@@ -60,8 +60,10 @@ class ShardHolding(Strategy):
 
     def iteration_of_steps(self, context: EpochContext, quota: int) -> Ints:
         """The iteration after which each of ``quota`` samples is sent, (quota,): Q b an iteration
-        (`paced_steps`)."""
-        return paced_steps(quota, self.exchange_fraction * context.batch_size, context.iterations)
+        (`spread_over_iterations`)."""
+        return spread_over_iterations(
+            quota, self.exchange_fraction * context.batch_size, context.iterations
+        )
 
 
 class Paired(ShardHolding):

@@ -75,7 +75,7 @@ class CacheEpoch:
     def before(self) -> Floats:
         """(M, longest) bytes of its shards that the host has touched in this epoch before each
         sample is read."""
-        return self.at(self.read, self.ahead if self.early.any() else None)
+        return self.at(self.read, self.ahead if self.sent_before_use.any() else None)
 
     @cached_property
     def kept(self) -> Floats:
@@ -103,7 +103,7 @@ class CacheEpoch:
         )
 
     @cached_property
-    def early(self) -> Flags:
+    def sent_before_use(self) -> Flags:
         """(steps, M) whether a sample is sent before it is trained on."""
         return np.asarray((self.read_in > self.exchange.iteration[:, None]) & self.exchange.moving)
 
@@ -111,15 +111,15 @@ class CacheEpoch:
     def ahead(self) -> Floats:
         """Bytes of samples that were sent and will yet be trained on, at the beginning of each
         iteration, (iterations + 1, H)."""
-        if not self.early.any():
+        if not self.sent_before_use.any():
             return np.zeros((self.iterations + 1, len(self.first_rank)))
         sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
-        return self._by_iteration(sent, self.early) - self._by_iteration(
-            self.read_in, self.early & (self.read_in < self.iterations)
+        return self._by_iteration(sent, self.sent_before_use) - self._by_iteration(
+            self.read_in, self.sent_before_use & (self.read_in < self.iterations)
         )
 
     @cached_property
-    def gone(self) -> Floats:
+    def removed(self) -> Floats:
         """Cumulative bytes of what is removed at the end and not touched any more before."""
         sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
         return self._by_iteration(

@@ -46,7 +46,8 @@ class EpochPlan:
         exchange: which samples move.
         training: what is read to train on.
         inference: what is read before that to measure importance; None if it is not measured.
-        hit_sent: (steps, M) whether the sample that a rank sends is in memory when it is sent.
+        sent_from_cache: (steps, M) whether the sample that a rank sends is in memory when it is
+            sent.
     """
 
     epoch: int
@@ -54,7 +55,7 @@ class EpochPlan:
     exchange: ExchangePlan
     training: Reads
     inference: Reads | None
-    hit_sent: NDArray[np.bool_]
+    sent_from_cache: NDArray[np.bool_]
 
     @property
     def iterations(self) -> int:

@@ -62,12 +62,12 @@ class _Past:
         host: (N,) the host that read each sample; -1 where none did.
         after: (N,) bytes that this host read after it in that epoch; None if the whole set fits, so
             that it does not matter.
-        spared: (H,) share of the set that each host has not read in the epochs since.
+        unread: (H,) share of the set that each host has not read in the epochs since.
     """
 
     host: Ints
     after: NDArray[np.float32] | None
-    spared: Floats
+    unread: Floats
 
 
 class PageCaches:
@@ -116,8 +116,8 @@ class PageCaches:
             since = self._since[shards.order]
             found = (since >= 0) & (since * self._fresh(epoch) <= self._free(epoch))
         sent = self._sent(epoch, found)
-        if epoch.early.any():
-            self._settle_early(epoch, found, sent)
+        if epoch.sent_before_use.any():
+            self._note_sent_before_use(epoch, found, sent)
         return Hits(*_of_batches(epoch, found), sent)
 
     # An access finds its sample if at most the capacity has been touched since the last one. That
@@ -141,20 +141,20 @@ class PageCaches:
 
     def _free(self, epoch: CacheEpoch) -> Floats:
         """(N,) by slot: capacity - before - arrived - size; without bound where everything fits."""
-        room = self._capacity - (
+        free = self._capacity - (
             epoch.at(epoch.read, epoch.arrived + epoch.ahead)
             if epoch.arrived[-1].any()
             else epoch.before
         )
-        room[self._fits(epoch)[self._host_of]] = np.inf
-        return np.asarray(epoch.flat(room) - epoch.sizes)
+        free[self._fits(epoch)[self._host_of]] = np.inf
+        return np.asarray(epoch.flat(free) - epoch.sizes)
 
     def _note(self, epoch: CacheEpoch) -> None:
         """Where a sample has one place: note what was touched since each one was."""
         exchange, nbytes = epoch.exchange, self._nbytes
         # from now to the end
         kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived
-        sent = epoch.gone[-1] - epoch.gone  # touched from now on, and removed at the end
+        sent = epoch.removed[-1] - epoch.removed  # touched from now on, and removed at the end
         limit = np.where(self._fits(epoch), np.inf, self._capacity)
         left = epoch.left_over
         since = epoch.flat(epoch.at(kept, arrived))
@@ -172,17 +172,18 @@ class PageCaches:
         self._since[epoch.shards.order] = since
         if len(exchange.sample):
             host_to = self._host_of[exchange.target]
-            there, gone = (
-                x[exchange.iteration[:, None] + 1, host_to] for x in (kept + arrived, sent)
-            )
-            gone = there + gone + nbytes[exchange.sample] > limit[host_to]
+            # bytes that a received sample's new host touches after the iteration, to be kept or
+            # removed at the end
+            after = exchange.iteration[:, None] + 1, host_to
+            to_keep, to_remove = (kept + arrived)[after], sent[after]
+            pushed_out = to_keep + to_remove + nbytes[exchange.sample] > limit[host_to]
             moving = exchange.moving
-            self._since[exchange.sample[moving]] = np.where(gone, ABSENT, there)[moving]
+            self._since[exchange.sample[moving]] = np.where(pushed_out, ABSENT, to_keep)[moving]
 
     def _note_redrawn(self, epoch: CacheEpoch) -> None:
         """Under global shuffle: keep which host read what, and how much after it."""
         for past in self._past:
-            past.spared = past.spared * (1.0 - epoch.read[-1] / self._total)
+            past.unread = past.unread * (1.0 - epoch.read[-1] / self._total)
         host = epoch.hosts()
         host[epoch.left_over] = -1
         by_sample = np.empty_like(host)
@@ -197,7 +198,7 @@ class PageCaches:
         self._past = [
             past
             for past in self._past
-            if ((1.0 - past.spared) * self._total <= self._capacity).any()
+            if ((1.0 - past.unread) * self._total <= self._capacity).any()
         ]
 
     def _found_redrawn(self, epoch: CacheEpoch) -> Flags:
@@ -215,7 +216,7 @@ class PageCaches:
             if past.after is None:
                 found[at] = True
                 continue
-            untouched = (1.0 - past.after[sample] / self._total) * past.spared[host_of_slot[at]]
+            untouched = (1.0 - past.after[sample] / self._total) * past.unread[host_of_slot[at]]
             found[at] = self._total * (1.0 - untouched) * fresh[at] <= free[at]
         return found
 
@@ -237,7 +238,7 @@ class PageCaches:
             - epoch.at(np.zeros_like(epoch.read), epoch.sent, count)[rank, places]
         )
         # sent in any order: a part of the others was also read in between, and counts once
-        if epoch.early.any():
+        if epoch.sent_before_use.any():
             others *= 1.0 - np.clip(between / epoch.held[self._host_of], 0.0, 1.0)
         there = (between + others <= self._capacity) | self._fits(epoch)[self._host_of]
         trained = epoch.read_in < epoch.iterations
@@ -245,10 +246,10 @@ class PageCaches:
             np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving
         )
 
-    def _settle_early(self, epoch: CacheEpoch, found: Flags, sent: Flags) -> None:
+    def _note_sent_before_use(self, epoch: CacheEpoch, found: Flags, sent: Flags) -> None:
         """Of what is sent before it is trained on: ``sent`` depends on the epochs before,
         ``found``, when it is read, on the sending."""
-        step, rank = np.nonzero(epoch.early)
+        step, rank = np.nonzero(epoch.sent_before_use)
         exchange, host, place = epoch.exchange, self._host_of[rank], epoch.places[step, rank]
         sample, then = exchange.sample[step, rank], exchange.iteration[step]
         touched = (epoch.read + epoch.ahead)[then + 1, host]

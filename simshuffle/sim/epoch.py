@@ -74,7 +74,12 @@ class Epoch:
         self.exchange: Exchange | None = None
         if schedule is not None and len(plan.exchange.iteration):
             costs = exchange_costs(
-                plan.exchange, schedule, workload.dataset, nbytes, plan.hit_sent, plan.iterations
+                plan.exchange,
+                schedule,
+                workload.dataset,
+                nbytes,
+                plan.sent_from_cache,
+                plan.iterations,
             )
             self.exchange = Exchange(scenario, resources, clock, schedule, costs)
         jitter = self._compute_jitter("compute_jitter", plan.training)

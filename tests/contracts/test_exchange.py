@@ -31,7 +31,7 @@ from simshuffle.exchange import (
     initial_owner,
 )
 from simshuffle.exchange.plan import shuffled_shards
-from simshuffle.exchange.schedule import epoch_quota, paced_steps
+from simshuffle.exchange.schedule import epoch_quota, spread_over_iterations
 from simshuffle.scenario.scenario import load_scenario
 from tests.strategies import (
     batch_sizes,
@@ -406,7 +406,7 @@ def test_pace_is_floor_with_carry(percent: int, batch: int, iterations: int, quo
     """After iteration i, floor(Q b (i + 1)) samples have gone, in exact arithmetic, until the
     quota; the last iteration takes the rest."""
     fraction = Fraction(percent, 100)
-    steps = paced_steps(quota, percent / 100 * batch, iterations)
+    steps = spread_over_iterations(quota, percent / 100 * batch, iterations)
     assert len(steps) == quota
     for i in range(iterations - 1):
         assert np.count_nonzero(steps <= i) == min(math.floor(fraction * batch * (i + 1)), quota)
@@ -429,7 +429,9 @@ def test_pace_by_hand(
 ) -> None:
     """For example 3.2 samples an iteration: 3, 6, 9, 12, 16."""
     assert (
-        np.bincount(paced_steps(quota, fraction * batch, iterations), minlength=iterations).tolist()
+        np.bincount(
+            spread_over_iterations(quota, fraction * batch, iterations), minlength=iterations
+        ).tolist()
         == sent
     )
 
@@ -443,7 +445,8 @@ def test_plan_follows_pace_and_quota(case: tuple[Any, Any, int, int, int]) -> No
     iterations = max(math.ceil(len(owner) / (world_size * batch)), 1)
     assert len(plan.iteration) == quota
     assert np.array_equal(
-        plan.iteration, paced_steps(quota, strategy.exchange_fraction * batch, iterations)
+        plan.iteration,
+        spread_over_iterations(quota, strategy.exchange_fraction * batch, iterations),
     )
     assert plan.samples_moved == (plan.target != np.arange(world_size)).sum() <= quota * world_size
 
@@ -596,7 +599,7 @@ def test_samples_of_a_shard_stay_together(fraction: float, lifetime: Any) -> Non
     """
     world_size, each, batch, draws = 50, 40, 10, 60
     sent = round(fraction * each)
-    steps = paced_steps(sent, fraction * batch, each // batch)
+    steps = spread_over_iterations(sent, fraction * batch, each // batch)
     together = []
     for seed in range(draws):
         owner = initial_owner(world_size * each, world_size, rng(seed))

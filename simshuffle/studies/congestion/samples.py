@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.exchange.schedule import epoch_quota, paced_steps
+from simshuffle.exchange.schedule import epoch_quota, spread_over_iterations
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 
@@ -108,5 +108,7 @@ def samples(scenario: Scenario) -> Samples:
     return Samples(
         scenario,
         quota,
-        paced_steps(quota, fraction * workload.local_batch_size, workload.iterations(ranks)),
+        spread_over_iterations(
+            quota, fraction * workload.local_batch_size, workload.iterations(ranks)
+        ),
     )
