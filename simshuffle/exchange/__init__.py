@@ -1,12 +1,14 @@
-"""Exchange strategies, one file each. To add one, write a file and add it to the unions."""
+"""Exchange strategies, one file each. To add one, write a file and add it to the unions; one that
+is not part of the package is made known with `register`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, get_args
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, WrapValidator
 
-from simshuffle.exchange.base import Source, Strategy
+from simshuffle.exchange.base import EpochContext, Source, Strategy
 from simshuffle.exchange.global_shuffle import GlobalShuffle
 from simshuffle.exchange.importance import RankImportance, Selection
 from simshuffle.exchange.importance_exchange import ImportanceExchange
@@ -15,26 +17,66 @@ from simshuffle.exchange.local_shuffle import LocalShuffle
 from simshuffle.exchange.partial_local_shuffle import PartialLocalShuffle
 from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner
 from simshuffle.exchange.recorded import Recorded
-from simshuffle.exchange.schedule import ExchangeSchedule
+from simshuffle.exchange.schedule import ExchangeSchedule, MessageSchedule
+
+_REGISTERED: dict[str, type[Strategy]] = {}
+
+
+def register(strategy: type[Strategy]) -> type[Strategy]:
+    """Let scenarios and trainings use a strategy of your own, by its ``kind`` in a file or as an
+    object; usable as a decorator.
+
+    Args:
+        strategy: a record with ``kind: Literal["NAME"]``.
+
+    Raises:
+        ValueError: it has no such kind, or another strategy has the same.
+    """
+    kinds = get_args(strategy.model_fields["kind"].annotation)
+    if len(kinds) != 1:
+        raise ValueError(f"{strategy.__name__} needs a kind: Literal[...] of one name")
+    taken = {*_REGISTERED, *(get_args(m.model_fields["kind"].annotation)[0] for m in _MEMBERS)}
+    if kinds[0] in taken:
+        raise ValueError(f"there is a strategy {kinds[0]!r} already")
+    _REGISTERED[kinds[0]] = strategy
+    return strategy
+
+
+def _registered(value: Any, member: Any) -> Any:
+    """``value`` as a strategy that was registered, or else as a member of the union."""
+    if isinstance(value, Strategy):
+        return value
+    own = _REGISTERED.get(str(value.get("kind"))) if isinstance(value, Mapping) else None
+    return member(value) if own is None else own.model_validate(value)
+
+
+_OPEN = (Field(discriminator="kind"), WrapValidator(_registered))
 
 TrainedExchange = Annotated[
-    GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair,
-    Field(discriminator="kind"),
+    SerializeAsAny[
+        GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair
+    ],
+    *_OPEN,
 ]
 """The strategies that decide what is exchanged; a training follows one of them."""
 
 Exchange = Annotated[
-    GlobalShuffle
-    | LocalShuffle
-    | PartialLocalShuffle
-    | ImportanceExchange
-    | ImportancePair
-    | Recorded,
-    Field(discriminator="kind"),
+    SerializeAsAny[
+        GlobalShuffle
+        | LocalShuffle
+        | PartialLocalShuffle
+        | ImportanceExchange
+        | ImportancePair
+        | Recorded
+    ],
+    *_OPEN,
 ]
 """What can be simulated: those, and a recorded training."""
 
+_MEMBERS: tuple[type[Strategy], ...] = get_args(get_args(Exchange)[0])
+
 __all__ = [
+    "EpochContext",
     "Exchange",
     "ExchangePlan",
     "ExchangeSchedule",
@@ -42,6 +84,7 @@ __all__ = [
     "ImportanceExchange",
     "ImportancePair",
     "LocalShuffle",
+    "MessageSchedule",
     "PairSchedule",
     "PartialLocalShuffle",
     "Places",
@@ -54,4 +97,5 @@ __all__ = [
     "TrainedExchange",
     "empty_plan",
     "initial_owner",
+    "register",
 ]

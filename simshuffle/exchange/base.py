@@ -2,87 +2,127 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange.plan import ExchangePlan, Places, Shards
-from simshuffle.exchange.schedule import ExchangeSchedule
+from simshuffle.exchange.plan import (
+    ExchangePlan,
+    Places,
+    Shards,
+    empty_plan,
+    initial_owner,
+    shuffled_shards,
+)
+from simshuffle.exchange.schedule import MessageSchedule
+from simshuffle.spec.record import Spec
 
+Ints = NDArray[np.integer]
 Source = Literal["pfs", "ssd"]
 
 
-class Strategy(Protocol):
-    """A shuffling strategy. Its samples are held by the 'pfs', or by the 'ssd' after staging."""
+@dataclass(frozen=True)
+class EpochContext:
+    """What the exchange of an epoch is planned from.
+
+    Attributes:
+        shards: who trains on what in the epoch.
+        batch_size: b, samples of a rank in an iteration.
+        iterations: of the epoch, at least 1.
+        epoch: from 1.
+        rng: yields the same on every rank.
+        importance: (N,) losses (nats), not negative; None will do for strategies that need none.
+            Its scale does not matter.
+        places: where the ranks are; None will do for strategies that do not need them.
+    """
+
+    shards: Shards
+    batch_size: int
+    iterations: int
+    epoch: int
+    rng: np.random.Generator
+    importance: NDArray[np.float64] | None = None
+    places: Places | None = None
+
+
+class Strategy(Spec):
+    """A shuffling strategy. What one does not say is as in local shuffle: every rank keeps its
+    shard, and shuffles it anew in each epoch.
+
+    Attributes:
+        kind: its name.
+    """
+
+    kind: str
 
     @property
-    def kind(self) -> str:
-        """Its name."""
+    def short_name(self) -> str:
+        """Its name in labels, tables and figures."""
+        return self.kind.removesuffix("_shuffle")
 
     @property
-    def source(self) -> Source:
-        """The tier that holds the samples."""
+    def tier(self) -> Source:
+        """What holds the samples: the 'pfs', or the 'ssd' after staging."""
+        return "ssd"
 
     @property
     def fraction(self) -> float | None:
-        """Q; None where samples are not exchanged but drawn anew."""
+        """Q; None where samples are not exchanged but drawn anew (`redraws`)."""
+        return 0.0
 
     @property
-    def carried_out(self) -> ExchangeSchedule | None:
+    def redraws(self) -> bool:
+        """Whether every epoch draws a new partition of the whole set, so that nobody owns samples,
+        and a host may read, or must hold, any of them."""
+        return False
+
+    @property
+    def exchange_schedule(self) -> MessageSchedule | None:
         """How samples are exchanged; None if they are not."""
+        return None
 
     @property
     def needs_importance(self) -> bool:
         """Whether `plan` needs the importance (N,) of the samples."""
+        return False
 
     @property
-    def lagging(self) -> bool:
-        """Whether that importance is the loss of last epoch's training, and not of an inference
-        pass before the epoch."""
+    def inference_pass(self) -> bool:
+        """Whether an epoch begins with an inference pass over the shards, which measures
+        importance. If not, it is the loss of last epoch's training."""
+        return self.needs_importance
 
     @property
-    def measures_importance(self) -> bool:
-        """Whether an epoch begins with such a pass."""
+    def needs_places(self) -> bool:
+        """Whether `plan` needs to know where the ranks are."""
+        return False
 
-    def first_owner(
-        self, num_samples: int, world_size: int, rng: np.random.Generator
-    ) -> NDArray[np.integer]:
-        """The rank of each sample before the first epoch: (N,)."""
+    def gathered(self, shard_size: float) -> float:
+        """Importances that each rank, with ``shard_size`` samples, makes known to all others before
+        an epoch."""
+        return 0.0
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """Largest part of the data set that a host with that many ranks keeps on its SSD, from 0 to
         1."""
+        return ranks_on_host / world_size if self.tier == "ssd" else 0.0
 
-    def shards(
-        self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator
-    ) -> Shards:
-        """Who trains on what in an epoch, given the owner (N,) of each sample."""
+    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
+        """The rank of each sample before the first epoch: (N,). By default a random partition."""
+        return initial_owner(num_samples, world_size, rng)
 
-    def plan(
-        self,
-        shards: Shards,
-        *,
-        batch_size: int,
-        iterations: int,
-        epoch: int,
-        importance: NDArray[np.float64] | None,
-        rng: np.random.Generator,
-        places: Places | None = None,
-    ) -> ExchangePlan:
-        """The exchange of an epoch.
+    def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
+        """Who trains on what in an epoch, given the owner (N,) of each sample. By default each rank
+        on its own samples, in a new order."""
+        return shuffled_shards(owner, world_size, rng)
 
-        Args:
-            shards: who trains on what in the epoch.
-            batch_size: b, samples of a rank in an iteration.
-            iterations: of the epoch, at least 1.
-            epoch: from 1.
-            importance: (N,) losses (nats), not negative; None will do for strategies that need
-                none. Its scale does not matter.
-            rng: yields the same on every rank.
-            places: where the ranks are; None will do for partners of scope 'all'.
+    def plan(self, context: EpochContext) -> ExchangePlan:
+        """The exchange of an epoch. By default nothing moves.
 
         Raises:
             InputError: places are needed and not given; or an importance is needed, and the one
                 given is none, has another shape, or is not finite or negative somewhere.
         """
+        return empty_plan(len(context.shards.sizes))

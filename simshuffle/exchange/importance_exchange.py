@@ -28,7 +28,7 @@ class ImportanceSending(SendingStrategy):
     lagging: bool = False
 
     @property
-    def measures_importance(self) -> bool:
+    def inference_pass(self) -> bool:
         """Whether importance is needed, and not that of the last epoch's training."""
         return self.needs_importance and not self.lagging
 
@@ -49,3 +49,8 @@ class ImportanceExchange(ImportanceSending):
     """
 
     kind: Literal["importance_exchange"]
+
+    @property
+    def short_name(self) -> str:
+        """That of the poster."""
+        return "ILag" if self.lagging else "IS"

@@ -8,12 +8,12 @@ from typing import Literal
 from pydantic import Field
 
 from simshuffle.exchange.importance_exchange import ImportanceSending
+from simshuffle.exchange.partners import PartnerRuleName
 from simshuffle.exchange.schedule import (
     SOURCES,
     Barriers,
     ExchangeSchedule,
     PartnerLifetime,
-    PartnerRule,
     SamplesPerMessage,
 )
 
@@ -31,7 +31,7 @@ class PairSchedule(ExchangeSchedule):
     an iteration travel in one message, after one barrier.
     """
 
-    partner_rule: PartnerRule = "importance_sorted"
+    partner_rule: PartnerRuleName = "importance_sorted"
     partner_lifetime: PartnerLifetime = "epoch"
     samples_per_message: SamplesPerMessage = "iteration"
     barriers: Barriers = "iteration"
@@ -54,3 +54,8 @@ class ImportancePair(ImportanceSending):
 
     kind: Literal["importance_pair"]
     schedule: PairSchedule = PairSchedule()
+
+    @property
+    def short_name(self) -> str:
+        """That of the poster."""
+        return "ILag-Pair" if self.lagging else "IS-Pair"

@@ -19,11 +19,6 @@ class PartialLocalShuffle(SendingStrategy):
     kind: Literal["partial_local_shuffle"]
 
     @property
-    def lagging(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def measures_importance(self) -> bool:
-        """True if ranks are paired by importance."""
-        return self.needs_importance
+    def short_name(self) -> str:
+        """'partial'."""
+        return "partial"

@@ -23,12 +23,15 @@ class ExchangePlan:
         iteration: (steps,) the iteration (from 0) after which the step is taken; not decreasing.
         message: (steps,) number of the message that carries the step's samples; the samples of a
             message share target and iteration.
+        draws: (steps,) permutations of all ranks that every rank draws before the step, to know its
+            target; None for none at all.
     """
 
     sample: Ints
     target: Ints
     iteration: Ints
     message: Ints
+    draws: Ints | None = None
 
     @property
     def world_size(self) -> int:

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan
+from simshuffle.exchange.base import EpochContext
+from simshuffle.exchange.plan import ExchangePlan, empty_plan
 from simshuffle.exchange.recording import RecordedPlans, read_plans
-from simshuffle.exchange.schedule import paced_steps
-from simshuffle.exchange.sending import ShardHolding
+from simshuffle.exchange.sending import Paired, one_each
 from simshuffle.spec.record import Count
 from simshuffle.spec.rng import stream
 
 Ints = NDArray[np.integer]
 
 
-class Recorded(ShardHolding):
+class Recorded(Paired):
     """Who sent which sample to whom in a training, epoch by epoch, in place of a strategy that
     decides it.
 
@@ -30,6 +30,9 @@ class Recorded(ShardHolding):
     sample stands for ``samples_each`` samples, which go the same way one after the other. The order
     of steps is kept; their pace is Q b samples an iteration, as in every strategy, which is that of
     the recording if batch size and iterations are. Samples beyond the multiple stay where they are.
+
+    The schedule is that of the recorded training: how often partners were drawn, and what was made
+    known to find them, is charged as it says.
 
     Attributes:
         path: file of the plans, as a training study writes it (``plans/RUN.npz``).
@@ -46,14 +49,9 @@ class Recorded(ShardHolding):
     ranks_each: Count = 1
 
     @property
-    def needs_importance(self) -> bool:
-        """False: what is sent has been decided."""
-        return False
-
-    @property
-    def lagging(self) -> bool:
-        """False."""
-        return False
+    def inference_pass(self) -> bool:
+        """``measures_importance``; what is sent has been decided."""
+        return self.measures_importance
 
     def recorded(self) -> RecordedPlans:
         """What the file holds.
@@ -123,32 +121,29 @@ class Recorded(ShardHolding):
         owner[taken:] = np.arange(num_samples - taken) % world_size
         return owner
 
-    def plan(
-        self,
-        shards: Shards,
-        *,
-        batch_size: int,
-        iterations: int,
-        epoch: int,
-        importance: NDArray[np.float64] | None,
-        rng: np.random.Generator,
-        places: Places | None = None,
-    ) -> ExchangePlan:
+    def plan(self, context: EpochContext) -> ExchangePlan:
         """The recorded exchange of that epoch, scaled.
 
         Raises:
             InputError: so many epochs were not recorded.
         """
-        found = self.recorded()
+        found, epoch = self.recorded(), context.epoch
         if epoch > len(found.plans):
             rule = f"must be at most the {len(found.plans)} that were recorded"
             raise InputError(Problem("epochs", rule, str(epoch), "Simulate fewer."), self.path)
         plan = found.plans[epoch - 1]
         if not len(plan.iteration):
-            return empty_plan(len(shards.sizes))
+            return empty_plan(len(context.shards.sizes))
         sample, target = self._scaled(plan, len(found.owner))
-        iteration = paced_steps(len(sample), self.exchange_fraction * batch_size, iterations)
-        return ExchangePlan(sample, target, iteration, self._messages(iteration, target))
+        iteration = self.iteration_of_steps(context, len(sample))
+        begins = np.unique(self.schedule.pairing_of(iteration), return_index=True)[1]
+        return ExchangePlan(
+            sample,
+            target,
+            iteration,
+            self._messages(iteration, target),
+            one_each(begins, len(iteration)),
+        )
 
     def _scaled(self, plan: ExchangePlan, recorded: int) -> tuple[Ints, Ints]:
         """Samples and targets of all steps, (steps, M) each."""
@@ -157,6 +152,7 @@ class Recorded(ShardHolding):
         sample = np.empty((steps * each, ranks.size), np.int64)
         target = np.empty((steps * each, ranks.size), np.int64)
         for copy, at in enumerate(ranks):
+            # sample s of a copy stands for samples s each, s each + 1, ..., one a step
             of_copy = (plan.sample.astype(np.int64) + copy * recorded) * each
             sample[:, at] = (of_copy[:, None, :] + np.arange(each)[None, :, None]).reshape(
                 steps * each, -1

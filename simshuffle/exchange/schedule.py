@@ -1,4 +1,5 @@
-"""How an exchange is carried out: everything that decides its cost, as data."""
+"""How samples are exchanged, as data: the messages and all that decides their cost; who is whose
+partner, and for how long."""
 
 from __future__ import annotations
 
@@ -10,17 +11,17 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.exchange.importance import RankImportance
-from simshuffle.exchange.partners import couples_within, permuted_within, sorted_pairs
+from simshuffle.exchange.partners import RULES, PartnerRule, PartnerRuleName, Pool
 from simshuffle.exchange.plan import Places
 from simshuffle.spec.record import Count, Fraction, Seconds, Sourced
 
 Ints = NDArray[np.integer]
-PartnerRule = Literal["random", "random_pairs", "importance_sorted"]
+Floats = NDArray[np.float64]
 PartnerScope = Literal["all", "rack", "leaf", "host"]
 PartnerLifetime = Literal["sample", "iteration", "epoch"]
 SamplesPerMessage = Count | Literal["iteration"]
 Barriers = Literal["message", "iteration", "none"]
-
+Payload = Literal["decoded", "encoded"]
 
 CODE = (
     "github.com/TruongThaoNguyen/kakurenbo (6cb9f88), ImageNet/utils/scheduler.py, PartialScheduler"
@@ -37,28 +38,11 @@ SOURCES = {
 }
 
 
-class ExchangeSchedule(Sourced):
-    """The carrying out of an exchange. The defaults are those of the authors' code
+class MessageSchedule(Sourced):
+    """How the samples of a plan are sent. The defaults are those of the authors' code
     (PartialScheduler).
 
     Attributes:
-        partner_rule: 'random': one random permutation of all ranks, drawn from a seed that all
-            share; 'random_pairs': one random matching, so that whoever a rank sends to sends to it;
-            'importance_sorted': a matching of the rank of i-th lowest importance with that of i-th
-            highest, equals in an order drawn anew. In a matching of an odd number of ranks one
-            keeps its samples.
-        partner_scope: among whom: 'all' ranks, or those of the same 'rack', 'leaf' switch or 'host'
-            (see `Places`). Of a matching within odd groups those left over are paired with one
-            another.
-        partner_lifetime: how long it serves before it is drawn anew: one 'sample', one 'iteration'
-            or the whole 'epoch'.
-        partners_per_epoch: with a lifetime of an 'epoch': how many serve one after the other, for
-            equal shares of its iterations.
-        least_difference: for 'importance_sorted': pairs exchange nothing if their importances
-            differ by less than this share of the higher one.
-        rank_importance: of a rank, for 'importance_sorted': the 'max', 'mean' or 'sum' over the
-            samples of its shard. Where partners serve for less than an epoch, over those that it
-            has not yet sent in this epoch.
         samples_per_message: samples that travel together; 'iteration' for all of an iteration.
         barriers: 'message': all ranks meet before every message and after the receipt; 'iteration':
             before the first message of an iteration and after the receipt; 'none'.
@@ -71,21 +55,16 @@ class ExchangeSchedule(Sourced):
         pickle: s for a sample of mean size; None takes what the payload's bytes need (see
             `simshuffle.plan.host_work`).
         zero_buffer: s to zero the receive buffer of one sample.
-        draw: s for each rank of the permutation, to draw it.
+        draw: s for each rank of a permutation, to draw it; charged for every one that the plan says
+            is drawn (`ExchangePlan.draws`).
         write: s of the receiver's main thread for a sample of mean size, beside the device's time;
             None takes the data set's encode.
         remove: s a sample to remove what was sent, at the end of the epoch.
     """
 
-    partner_rule: PartnerRule = "random"
-    partner_scope: PartnerScope = "all"
-    partner_lifetime: PartnerLifetime = "sample"
-    partners_per_epoch: Count = 1
-    rank_importance: RankImportance = "max"
-    least_difference: Fraction = 0.0
     samples_per_message: SamplesPerMessage = 1
     barriers: Barriers = "message"
-    payload: Literal["decoded", "encoded"] = "decoded"
+    payload: Payload = "decoded"
     overlap: bool = True
     read: Seconds = 19e-6
     decode: Seconds | None = None
@@ -96,28 +75,59 @@ class ExchangeSchedule(Sourced):
     remove: Seconds = 17e-6
     source: str | dict[str, str] = Field(default_factory=lambda: dict(SOURCES))
 
-    @model_validator(mode="after")
-    def _partner_outlives_message(self) -> ExchangeSchedule:
-        if self.partner_lifetime == "sample" and self.samples_per_message != 1:
-            raise PydanticCustomError(
-                "lifetime",
-                "partner_lifetime must be 'iteration' or 'epoch' when a message carries several"
-                " samples",
-            )
-        return self
+    def messages(self, iteration: Ints) -> Ints:
+        """Message number of each step, given the iteration (steps,) of each step."""
+        if not len(iteration):
+            return np.zeros(0, np.int64)
+        # place of each step among those of its iteration
+        within = np.arange(len(iteration)) - np.searchsorted(iteration, iteration)
+        size = (
+            len(iteration) if self.samples_per_message == "iteration" else self.samples_per_message
+        )
+        starts = within % size == 0
+        return np.asarray(np.cumsum(starts) - 1)
+
+
+class Pairing(Sourced):
+    """Who is whose partner, and for how long.
+
+    Attributes:
+        partner_rule: name of one of `simshuffle.exchange.partners.RULES`, by which partners are
+            found. 'random': one random permutation of all ranks, drawn from a seed that all share;
+            'random_pairs': one random matching, so that whoever a rank sends to sends to it;
+            'importance_sorted': a matching of the rank of i-th lowest importance with that of i-th
+            highest, equals in an order drawn anew. In a matching of an odd number of ranks one
+            keeps its samples.
+        partner_scope: among whom: 'all' ranks, or those of the same 'rack', 'leaf' switch or 'host'
+            (see `Places`). Of a matching within odd groups those left over are paired with one
+            another.
+        partner_lifetime: how long partners serve before others are found: one 'sample', one
+            'iteration' or the whole 'epoch'.
+        partners_per_epoch: with a lifetime of an 'epoch': how many serve one after the other, for
+            equal shares of its iterations.
+        rank_importance: of a rank, for 'importance_sorted': the 'max', 'mean' or 'sum' over the
+            samples of its shard. Where partners serve for less than an epoch, over those that it
+            has not yet sent in this epoch.
+        least_difference: for 'importance_sorted': pairs exchange nothing if their importances
+            differ by less than this share of the higher one.
+    """
+
+    partner_rule: PartnerRuleName = "random"
+    partner_scope: PartnerScope = "all"
+    partner_lifetime: PartnerLifetime = "sample"
+    partners_per_epoch: Count = 1
+    rank_importance: RankImportance = "max"
+    least_difference: Fraction = 0.0
 
     @model_validator(mode="after")
-    def _what_is_set_is_used(self) -> ExchangeSchedule:
-        if self.partner_rule != "importance_sorted":
-            for key, set_ in (
-                ("rank_importance", self.rank_importance != "max"),
-                ("least_difference", self.least_difference > 0),
-            ):
-                if set_:
+    def _what_is_set_is_used(self) -> Pairing:
+        for rule in RULES.values():
+            for key in rule.keys if rule is not self.rule else ():
+                if getattr(self, key) != Pairing.model_fields[key].default:
                     raise PydanticCustomError(
                         "unused",
-                        "{key} can be set only where partner_rule is 'importance_sorted'",
-                        {"key": key},
+                        "{key} can be set only where partner_rule is '{rule}'",
+                        {"key": key, "rule": rule.name},
                     )
         if self.partners_per_epoch > 1 and self.partner_lifetime != "epoch":
             raise PydanticCustomError(
@@ -125,71 +135,55 @@ class ExchangeSchedule(Sourced):
             )
         return self
 
-    def messages(self, iteration: Ints) -> Ints:
-        """Message number of each step, given the iteration (steps,) of each step."""
-        if not len(iteration):
-            return np.zeros(0, np.int64)
-        first = np.searchsorted(iteration, iteration)
-        within = np.arange(len(iteration)) - first
-        size = (
-            len(iteration) if self.samples_per_message == "iteration" else self.samples_per_message
-        )
-        starts = within % size == 0
-        return np.asarray(np.cumsum(starts) - 1)
+    @property
+    def rule(self) -> PartnerRule:
+        """The rule that ``partner_rule`` names."""
+        return RULES[self.partner_rule]
 
-    def lives(self, iteration: Ints) -> Ints:
+    def gathered(self, shard_size: float) -> float:
+        """Importances that each rank makes known to all others, so that partners can be found: none
+        if they do not depend on it; one if partners stay for the epoch; else those of all
+        ``shard_size`` samples, from which the others can tell what is left of them later."""
+        if not self.rule.needs_importance:
+            return 0.0
+        once = self.partner_lifetime == "epoch" and self.partners_per_epoch == 1
+        return 1.0 if once else shard_size
+
+    def pairing_of(self, iteration: Ints) -> Ints:
         """Which partners serve in each step: (steps,) numbers from 0 on, not decreasing, given the
         iteration (steps,) of each step."""
         if self.partner_lifetime == "sample":
             return np.arange(len(iteration))
         if self.partner_lifetime == "epoch" and len(iteration):
+            # iteration i of n belongs to share i k // n of k equal ones
             iteration = iteration * self.partners_per_epoch // (int(iteration[-1]) + 1)
         return np.unique(iteration, return_inverse=True)[1]
 
-    def drawn(self, life: Ints, world_size: int, rng: np.random.Generator) -> Ints:
-        """A random order of all ranks for each life: (lives, M) int64. All rules take the same from
-        ``rng``, which all ranks share."""
-        lives = int(life[-1]) + 1 if len(life) else 0
-        return np.array([rng.permutation(world_size) for _ in range(lives)], np.int64).reshape(
-            lives, world_size
+    def random_orders(self, pairing: Ints, world_size: int, rng: np.random.Generator) -> Ints:
+        """A random order of all ranks for each pairing (see `pairing_of`): (pairings, M) int64. All
+        rules take the same from ``rng``, which all ranks share."""
+        count = int(pairing[-1]) + 1 if len(pairing) else 0
+        return np.array([rng.permutation(world_size) for _ in range(count)], np.int64).reshape(
+            count, world_size
         )
 
     def targets(
-        self,
-        drawn: Ints,
-        importance: NDArray[np.float64] | None = None,
-        places: Places | None = None,
+        self, order: Ints, importance: Floats | None = None, places: Places | None = None
     ) -> Ints:
-        """Whom each rank sends to in each life: (lives, M) int64, a permutation in each row.
+        """Whom each rank sends to in each pairing: (pairings, M) int64, a permutation in each row.
 
         Args:
-            drawn: (lives, M) from `drawn`: the permutation itself, or the ranks that are paired in
-                this order, or the order of equals.
-            importance: (lives, M) of each rank when a life begins; for 'importance_sorted', which
-                is refused without.
+            order: (pairings, M) from `random_orders`.
+            importance: (pairings, M) of each rank when the pairing begins; for rules that need it,
+                which refuse None.
             places: where the ranks are; for a ``partner_scope`` of less than all, which is refused
                 without.
 
         Raises:
             ValueError: what the partners depend on is not given.
         """
-        group = self._groups(drawn.shape[1], places)
-        if self.partner_rule == "random":
-            return permuted_within(drawn, group)
-        if self.partner_rule == "random_pairs":
-            return couples_within(drawn, group).astype(np.int64)
-        if importance is None:
-            raise ValueError(
-                "partners sorted by importance need the importance (lives, M) of each rank"
-            )
-        partner = sorted_pairs(importance, drawn, group).astype(np.int64)
-        if self.least_difference == 0:
-            return partner
-        of_partner = np.take_along_axis(importance, partner, axis=1)
-        alike = np.abs(importance - of_partner) < self.least_difference * np.maximum(
-            importance, of_partner
-        )
-        return np.where(alike | (importance == of_partner), np.arange(drawn.shape[1]), partner)
+        group = self._groups(order.shape[1], places)
+        return self.rule.partners(Pool(order, group, importance, self.least_difference))
 
     def _groups(self, world_size: int, places: Places | None) -> Ints:
         """(M,) number of the group of each rank."""
@@ -203,7 +197,22 @@ class ExchangeSchedule(Sourced):
         return group
 
 
-def paced_steps(quota: int, per_iteration: float, iterations: int) -> Ints:
+class ExchangeSchedule(MessageSchedule, Pairing):
+    """How samples are exchanged by strategies that find partners by a rule: `Pairing` says with
+    whom, `MessageSchedule` how."""
+
+    @model_validator(mode="after")
+    def _partners_outlive_messages(self) -> ExchangeSchedule:
+        if self.partner_lifetime == "sample" and self.samples_per_message != 1:
+            raise PydanticCustomError(
+                "lifetime",
+                "partner_lifetime must be 'iteration' or 'epoch' when a message carries several"
+                " samples",
+            )
+        return self
+
+
+def spread_over_iterations(quota: int, per_iteration: float, iterations: int) -> Ints:
     """Iteration of every step: floor-with-carry of ``per_iteration`` samples an iteration until
     ``quota`` is used up.
 

@@ -4,40 +4,33 @@ when, and to whom."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange.base import Source
+from simshuffle.exchange.base import EpochContext, Ints, Strategy
 from simshuffle.exchange.importance import Selection, checked_importance, rank_importance, selected
-from simshuffle.exchange.plan import (
-    ExchangePlan,
-    Places,
-    Shards,
-    empty_plan,
-    initial_owner,
-    shuffled_shards,
+from simshuffle.exchange.plan import ExchangePlan, empty_plan
+from simshuffle.exchange.schedule import (
+    ExchangeSchedule,
+    MessageSchedule,
+    epoch_quota,
+    spread_over_iterations,
 )
-from simshuffle.exchange.schedule import ExchangeSchedule, epoch_quota, paced_steps
-from simshuffle.spec.record import Fraction, Spec
+from simshuffle.spec.record import Fraction
 
 
-class ShardHolding(Spec):
+class ShardHolding(Strategy):
     """Every rank holds a shard on its host's SSD, and a fraction of it is exchanged each epoch.
 
+    Its schedule has no keys for partners: a strategy that finds them by a rule derives from
+    `Paired`, one that has its own way from this class.
+
     Attributes:
-        kind: name of the strategy.
         exchange_fraction: Q, from 0 to 1.
-        schedule: how the exchange is carried out.
+        schedule: how the samples are sent.
     """
 
-    kind: str
     exchange_fraction: Fraction
-    schedule: ExchangeSchedule = ExchangeSchedule()
-
-    @property
-    def source(self) -> Source:
-        """'ssd'."""
-        return "ssd"
+    schedule: MessageSchedule = MessageSchedule()
 
     @property
     def fraction(self) -> float | None:
@@ -45,7 +38,7 @@ class ShardHolding(Spec):
         return self.exchange_fraction
 
     @property
-    def carried_out(self) -> ExchangeSchedule | None:
+    def exchange_schedule(self) -> MessageSchedule | None:
         """The schedule."""
         return self.schedule
 
@@ -54,26 +47,47 @@ class ShardHolding(Spec):
         epoch."""
         return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
 
-    def shards(
-        self, owner: NDArray[np.integer], world_size: int, rng: np.random.Generator
-    ) -> Shards:
-        """Each rank's own samples in a new order."""
-        return shuffled_shards(owner, world_size, rng)
+    def quota(self, context: EpochContext) -> int:
+        """Samples that each rank sends in the epoch: Q N/M, and never more than the smallest shard
+        has."""
+        sizes = context.shards.sizes
+        return min(
+            epoch_quota(
+                self.exchange_fraction, len(context.shards.order), len(sizes), context.epoch
+            ),
+            int(sizes.min()),
+        )
+
+    def iteration_of_steps(self, context: EpochContext, quota: int) -> Ints:
+        """The iteration after which each of ``quota`` samples is sent, (quota,): Q b an iteration
+        (`spread_over_iterations`)."""
+        return spread_over_iterations(
+            quota, self.exchange_fraction * context.batch_size, context.iterations
+        )
 
 
-class SendingStrategy(ShardHolding):
+class Paired(ShardHolding):
+    """Partners that serve for some time are found by a rule, as the schedule says."""
+
+    schedule: ExchangeSchedule = ExchangeSchedule()
+
+    @property
+    def exchange_schedule(self) -> ExchangeSchedule | None:
+        """The schedule."""
+        return self.schedule
+
+    def gathered(self, shard_size: float) -> float:
+        """What the schedule's rule needs to know."""
+        return self.schedule.gathered(shard_size)
+
+
+class SendingStrategy(Paired):
     """Local shuffle, with Q N/M samples of every shard exchanged each epoch. Which ones, a strategy
     says by its ``selection``.
 
     All ranks send and receive equally many, so shards keep their sizes; received samples are
     trained on from the next epoch.
     """
-
-    def first_owner(
-        self, num_samples: int, world_size: int, rng: np.random.Generator
-    ) -> NDArray[np.integer]:
-        """A random partition."""
-        return initial_owner(num_samples, world_size, rng)
 
     @property
     def selected_by(self) -> Selection:
@@ -83,19 +97,14 @@ class SendingStrategy(ShardHolding):
     @property
     def needs_importance(self) -> bool:
         """True if samples are selected, or ranks paired, by importance."""
-        return self.selected_by != "random" or self.schedule.partner_rule == "importance_sorted"
+        return self.selected_by != "random" or self.schedule.rule.needs_importance
 
-    def plan(
-        self,
-        shards: Shards,
-        *,
-        batch_size: int,
-        iterations: int,
-        epoch: int,
-        importance: NDArray[np.float64] | None,
-        rng: np.random.Generator,
-        places: Places | None = None,
-    ) -> ExchangePlan:
+    @property
+    def needs_places(self) -> bool:
+        """True for partners of a scope of less than all ranks."""
+        return self.schedule.partner_scope != "all"
+
+    def plan(self, context: EpochContext) -> ExchangePlan:
         """Q b samples an iteration by floor-with-carry, Q N/M an epoch, and never more than the
         smallest shard has.
 
@@ -103,43 +112,44 @@ class SendingStrategy(ShardHolding):
         same partners.
 
         Raises:
-            InputError: an importance is needed, and ``importance`` is not (N,) finite numbers from
-                0 on; or ``places`` are.
+            InputError: an importance is needed, and the one given is not (N,) finite numbers from 0
+                on; or places are.
         """
+        shards, rng, schedule = context.shards, context.rng, self.schedule
         world_size = len(shards.sizes)
-        if self.schedule.partner_scope != "all" and places is None:
+        if self.needs_places and context.places is None:
             remedy = "Say where the ranks are, or use partner_scope: all."
-            raise InputError(
-                Problem(
-                    "places",
-                    f"are needed for partners of the same {self.schedule.partner_scope}",
-                    "None",
-                    remedy,
-                )
-            )
-        known = checked_importance(importance, shards, self.kind) if self.needs_importance else None
-        quota = min(
-            epoch_quota(self.exchange_fraction, len(shards.order), world_size, epoch),
-            int(shards.sizes.min()),
+            rule = f"are needed for partners of the same {schedule.partner_scope}"
+            raise InputError(Problem("places", rule, "None", remedy))
+        known = (
+            checked_importance(context.importance, shards, self.kind)
+            if self.needs_importance
+            else None
         )
+        quota = self.quota(context)
         if quota == 0:
             return empty_plan(world_size)
-        iteration = paced_steps(quota, self.exchange_fraction * batch_size, iterations)
-        life = self.schedule.lives(iteration)
-        drawn = self.schedule.drawn(life, world_size, rng)
+        iteration = self.iteration_of_steps(context, quota)
+        pairing = schedule.pairing_of(iteration)
+        order = schedule.random_orders(pairing, world_size, rng)
         sample = selected(self.selected_by, shards, quota, known, rng)
+        # the first step of each pairing: as many samples have been sent when it begins
+        begins = np.unique(pairing, return_index=True)[1]
         of_ranks = None
-        if known is not None and self.schedule.partner_rule == "importance_sorted":
-            of_ranks = rank_importance(
-                self.schedule.rank_importance,
-                known,
-                shards,
-                sample,
-                np.unique(life, return_index=True)[1],
-            )
+        if known is not None and schedule.rule.needs_importance:
+            of_ranks = rank_importance(schedule.rank_importance, known, shards, sample, begins)
         return ExchangePlan(
             sample=sample,
-            target=self.schedule.targets(drawn, of_ranks, places)[life],
+            target=schedule.targets(order, of_ranks, context.places)[pairing],
             iteration=iteration,
-            message=self.schedule.messages(iteration),
+            message=schedule.messages(iteration),
+            draws=one_each(begins, quota),
         )
+
+
+def one_each(begins: Ints, steps: int) -> Ints:
+    """`ExchangePlan.draws` of ``steps`` steps, where one permutation is drawn before each of the
+    steps ``begins``."""
+    draws = np.zeros(steps, np.int64)
+    draws[begins] = 1
+    return draws

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange import ExchangePlan, Shards, empty_plan
-from simshuffle.plan.page_cache import Batches, Hits, PageCaches, all_hits
+from simshuffle.exchange import EpochContext, ExchangePlan, Shards, empty_plan
+from simshuffle.plan.cache_epoch import Batches
+from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.staging import staging_bound
 from simshuffle.scenario.scenario import Scenario
@@ -45,7 +46,8 @@ class EpochPlan:
         exchange: which samples move.
         training: what is read to train on.
         inference: what is read before that to measure importance; None if it is not measured.
-        hit_sent: (steps, M) whether the sample that a rank sends is in memory when it is sent.
+        sent_from_cache: (steps, M) whether the sample that a rank sends is in memory when it is
+            sent.
     """
 
     epoch: int
@@ -53,7 +55,7 @@ class EpochPlan:
     exchange: ExchangePlan
     training: Reads
     inference: Reads | None
-    hit_sent: NDArray[np.bool_]
+    sent_from_cache: NDArray[np.bool_]
 
     @property
     def iterations(self) -> int:
@@ -74,26 +76,27 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
     host_of = np.arange(world_size) // scenario.cluster.host.gpus
     caches = PageCaches(
-        scenario.cluster.memory.page_cache, nbytes, host_of, strategy.kind == "global_shuffle"
+        scenario.cluster.memory.page_cache, nbytes, host_of, redrawn=strategy.redraws
     )
-    near = strategy.carried_out is not None and strategy.carried_out.partner_scope != "all"
     places = (
-        Resources(scenario.cluster, world_size, scenario.rng("placement")).places if near else None
+        Resources(scenario.cluster, world_size, scenario.rng("placement")).places
+        if strategy.needs_places
+        else None
     )
     for epoch in range(1, scenario.epochs + 1):
         shards = strategy.shards(owner, world_size, scenario.rng("shuffle", epoch))
         exchange = strategy.plan(
-            shards,
-            batch_size=workload.local_batch_size,
-            iterations=workload.iterations(world_size, epoch),
-            epoch=epoch,
-            importance=drawn_importance(scenario, epoch) if strategy.needs_importance else None,
-            rng=scenario.rng("exchange", epoch),
-            places=places,
+            EpochContext(
+                shards,
+                batch_size=workload.local_batch_size,
+                iterations=workload.iterations(world_size, epoch),
+                epoch=epoch,
+                rng=scenario.rng("exchange", epoch),
+                importance=drawn_importance(scenario, epoch) if strategy.needs_importance else None,
+                places=places,
+            )
         )
-        inference = (
-            _inference(scenario, owner, nbytes, caches) if strategy.measures_importance else None
-        )
+        inference = _inference(scenario, owner, nbytes, caches) if strategy.inference_pass else None
         training, sent = _training(scenario, epoch, shards, exchange, nbytes, caches)
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
         owner = exchange.apply(owner)
@@ -164,6 +167,7 @@ def _batches(
     """Samples and bytes of every batch, (iterations, M) each."""
     total = np.zeros(len(nbytes) + 1)
     np.cumsum(nbytes[shards.order], out=total[1:])
+    # batch i of rank r are the places edges[i, r] to edges[i + 1, r] of the order of all shards
     edges = shards.start[:-1][None, :] + np.arange(iterations + 1)[:, None] * batch_size
     edges = np.minimum(edges, shards.start[1:][None, :])
     return np.diff(edges, axis=0), np.diff(total[edges], axis=0)
@@ -197,7 +201,7 @@ def cached_share(scenario: Scenario, epoch: int) -> float:
         return 1.0
     if epoch == 1:
         return 0.0
-    if workload.exchange.kind == "global_shuffle":
+    if workload.exchange.redraws:
         return memory.redrawn_hits(workload.dataset.nbytes, 1.0 / scenario.hosts, epoch - 1)
     ranks = min(scenario.world_size, scenario.cluster.host.gpus)
     return memory.repeat_hits(ranks / scenario.world_size * workload.dataset.nbytes)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from simshuffle.exchange import ExchangeSchedule
+from simshuffle.exchange import MessageSchedule
+from simshuffle.exchange.schedule import Payload
 from simshuffle.scenario.workload import Dataset
 
 # Bytes over seconds of pickling, measured on one core of an AMD EPYC as benchmarks/sample_costs.py
@@ -23,8 +23,8 @@ MAPPED = 128 * 1024
 
 @dataclass(frozen=True)
 class HostWork:
-    """Seconds of the training loop's thread for a sample of mean size; see `ExchangeSchedule` for
-    each. ``draw`` is for each rank."""
+    """Seconds of the training loop's thread for a sample of mean size; see `MessageSchedule` for
+    each. ``draw`` is for each rank of a permutation."""
 
     read: float
     zero_buffer: float
@@ -35,25 +35,29 @@ class HostWork:
     remove: float
 
 
-def host_work(schedule: ExchangeSchedule, dataset: Dataset) -> HostWork:
+def payload_nbytes(schedule: MessageSchedule, dataset: Dataset) -> float:
+    """Mean bytes of a sample on the wire: decoded, or as it is stored."""
+    return dataset.decoded_size.mean if schedule.payload == "decoded" else dataset.sample_size.mean
+
+
+def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
     """What the schedule says, and where it leaves that open what follows from the data set and the
     payload."""
     decoded = schedule.payload == "decoded"
-    size = dataset.decoded_size.mean if decoded else dataset.sample_size.mean
+    decode = dataset.decode if schedule.decode is None else schedule.decode
+    pickle = pickling_seconds(schedule.payload, payload_nbytes(schedule, dataset))
     return HostWork(
         read=schedule.read,
         zero_buffer=schedule.zero_buffer,
-        decode=(dataset.decode if schedule.decode is None else schedule.decode) if decoded else 0.0,
-        pickle=pickling_seconds(schedule.payload, size)
-        if schedule.pickle is None
-        else schedule.pickle,
+        decode=decode if decoded else 0.0,
+        pickle=pickle if schedule.pickle is None else schedule.pickle,
         draw=schedule.draw,
         write=(dataset.encode if decoded else 0.0) if schedule.write is None else schedule.write,
         remove=schedule.remove,
     )
 
 
-def pickling_seconds(payload: Literal["decoded", "encoded"], nbytes: float) -> float:
+def pickling_seconds(payload: Payload, nbytes: float) -> float:
     """Seconds to pickle a sample that is ``nbytes`` long as it is sent: an image, or the bytes of a
     file."""
     if payload == "decoded":

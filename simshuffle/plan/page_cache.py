@@ -12,28 +12,17 @@ together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, Shards
+from simshuffle.plan.cache_epoch import Batches, CacheEpoch
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer]
 Flags = NDArray[np.bool_]
 ABSENT = np.float32(-1)
-
-
-@dataclass(frozen=True)
-class Batches:
-    """Samples and bytes that each batch has, as (iterations, M) arrays; ``size`` samples in a whole
-    one."""
-
-    samples: NDArray[np.int64]
-    nbytes: Floats
-    size: int
 
 
 @dataclass(frozen=True)
@@ -73,188 +62,12 @@ class _Past:
         host: (N,) the host that read each sample; -1 where none did.
         after: (N,) bytes that this host read after it in that epoch; None if the whole set fits, so
             that it does not matter.
-        spared: (H,) share of the set that each host has not read in the epochs since.
+        unread: (H,) share of the set that each host has not read in the epochs since.
     """
 
     host: Ints
     after: NDArray[np.float32] | None
-    spared: Floats
-
-
-class _Epoch:
-    """One epoch on the clock of bytes: what each host has touched when it reads a certain sample.
-
-    Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H)
-    arrays, at the beginning of each iteration.
-    """
-
-    def __init__(
-        self,
-        shards: Shards,
-        exchange: ExchangePlan,
-        batches: Batches,
-        nbytes: Floats,
-        host_of: Ints,
-    ) -> None:
-        self.shards, self.exchange, self.batches, self.host_of, self._nbytes = (
-            shards,
-            exchange,
-            batches,
-            host_of,
-            nbytes,
-        )
-        self.first_rank = np.flatnonzero(np.diff(host_of, prepend=-1))
-        self.iterations, self._size = len(batches.samples), batches.size
-        self.longest = int(shards.sizes.max())
-        self._within = np.arange(self.longest) < shards.sizes[:, None]
-        self._full = bool(self._within.all())
-
-    @cached_property
-    def sizes(self) -> Floats:
-        """(N,) bytes of the sample of every slot."""
-        return np.asarray(self._nbytes[self.shards.order])
-
-    @cached_property
-    def held(self) -> Floats:
-        """(H,) bytes of the host's shards."""
-        return np.asarray(
-            np.add.reduceat(np.add.reduceat(self.sizes, self.shards.start[:-1]), self.first_rank)
-        )
-
-    @cached_property
-    def read(self) -> Floats:
-        """Cumulative bytes that loaders have read."""
-        return self._cumulative(self.batches.nbytes)
-
-    @cached_property
-    def before(self) -> Floats:
-        """(M, longest) bytes of its shards that the host has touched in this epoch before each
-        sample is read."""
-        return self.at(self.read, self.ahead if self.early.any() else None)
-
-    @cached_property
-    def kept(self) -> Floats:
-        """Cumulative bytes of what loaders have read and is not removed at the end."""
-        # what no batch has: as if in the last
-        return self.read - self._by_iteration(np.minimum(self.read_in, self.iterations - 1))
-
-    @cached_property
-    def places(self) -> Ints:
-        """(steps, M) place in its rank's order of each sample that is sent."""
-        slot = np.empty_like(self.shards.order)
-        slot[self.shards.order] = np.arange(len(slot), dtype=slot.dtype)
-        return np.asarray(slot[self.exchange.sample] - self.shards.start[:-1])
-
-    @cached_property
-    def read_in(self) -> Ints:
-        """(steps, M) iteration in which each sample that is sent is trained on; as many as there
-        are if in none."""
-        return np.asarray(
-            np.where(
-                self.places < self.batches.samples.sum(axis=0),
-                self.places // self._size,
-                self.iterations,
-            )
-        )
-
-    @cached_property
-    def early(self) -> Flags:
-        """(steps, M) whether a sample is sent before it is trained on."""
-        return np.asarray((self.read_in > self.exchange.iteration[:, None]) & self.exchange.moving)
-
-    @cached_property
-    def ahead(self) -> Floats:
-        """Bytes of samples that were sent and will yet be trained on, at the beginning of each
-        iteration, (iterations + 1, H)."""
-        if not self.early.any():
-            return np.zeros((self.iterations + 1, len(self.first_rank)))
-        sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
-        return self._by_iteration(sent, self.early) - self._by_iteration(
-            self.read_in, self.early & (self.read_in < self.iterations)
-        )
-
-    @cached_property
-    def gone(self) -> Floats:
-        """Cumulative bytes of what is removed at the end and not touched any more before."""
-        sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
-        return self._by_iteration(
-            np.where(self.read_in < self.iterations, np.maximum(sent, self.read_in), sent)
-        )
-
-    def _by_iteration(self, iteration: Ints, which: Flags | None = None) -> Floats:
-        """Cumulative bytes of (those) samples that are sent, by an iteration (steps, M) of each."""
-        total = np.zeros((self.iterations, len(self.host_of)))
-        step, rank = np.nonzero(self.exchange.moving if which is None else which)
-        np.add.at(total, (iteration[step, rank], rank), self._moved[step, rank])
-        return self._cumulative(total)
-
-    @cached_property
-    def sent_steps(self) -> Floats:
-        """(steps + 1, H) bytes sent before every step of the exchange."""
-        return self._cumulative(self._moved)
-
-    @cached_property
-    def sent(self) -> Floats:
-        """Cumulative bytes sent."""
-        return np.asarray(self.sent_steps[self._steps])
-
-    @cached_property
-    def arrived(self) -> Floats:
-        """Cumulative bytes received and stored."""
-        arriving = np.zeros_like(self._moved)
-        np.put_along_axis(arriving, self.exchange.target, self._moved, axis=1)
-        return np.asarray(self._cumulative(arriving)[self._steps])
-
-    @cached_property
-    def _moved(self) -> Floats:
-        return np.asarray(self._nbytes[self.exchange.sample] * self.exchange.moving)
-
-    @cached_property
-    def _steps(self) -> Ints:
-        return np.searchsorted(self.exchange.iteration, np.arange(self.iterations + 1))
-
-    def _cumulative(self, of_ranks: Floats) -> Floats:
-        """(n, M) bytes as (n + 1, H) cumulative ones."""
-        of_hosts = np.add.reduceat(of_ranks, self.first_rank, axis=1)
-        return np.concatenate([np.zeros((1, len(self.first_rank))), np.cumsum(of_hosts, axis=0)])
-
-    def flat(self, dense: Any) -> Any:
-        """(M, longest) values as values of slots."""
-        return dense.ravel() if self._full else dense[self._within]
-
-    def at(
-        self, cumulative: Floats, stepwise: Floats | None = None, count: int | None = None
-    ) -> Floats:
-        """(M, count) value when each of the first ``count`` samples of a shard (all by default) is
-        read.
-
-        The values of ``cumulative`` grow while a batch is read, those of ``stepwise``, which are
-        added, after it.
-        """
-        place = np.arange(self.longest if count is None else count)
-        batch = np.minimum(place // self._size, self.iterations)
-        length = np.minimum(self._size, self.longest - batch * self._size)
-        # what is left over is read at the end
-        share = np.where(batch < self.iterations, (place - batch * self._size + 0.5) / length, 0.0)
-        of_ranks = cumulative.T[self.host_of]
-        growth = np.diff(of_ranks, axis=1, append=of_ranks[:, -1:])
-        if stepwise is not None:
-            of_ranks = of_ranks + stepwise.T[self.host_of]
-        return np.asarray(of_ranks[:, batch] + share * growth[:, batch])
-
-    def hosts(self) -> Ints:
-        """(N,) host of every slot."""
-        return np.asarray(np.repeat(self.host_of, self.shards.sizes))
-
-    @cached_property
-    def left_over(self) -> Ints:
-        """Slots that no batch has."""
-        unread = self.shards.sizes - self.batches.samples.sum(axis=0)
-        if not unread.any():
-            return np.zeros(0, np.int64)
-        return np.concatenate(
-            [np.arange(end - n, end) for end, n in zip(self.shards.start[1:], unread, strict=True)]
-        )
+    unread: Floats
 
 
 class PageCaches:
@@ -274,7 +87,7 @@ class PageCaches:
         # a small type, since one is kept for each sample
         self._host_of: Ints = host_of.astype(np.int16) if host_of[-1] < 1 << 15 else host_of
         self._total = float(nbytes.sum())
-        self._last: _Epoch | None = None
+        self._last: CacheEpoch | None = None
         self._past: list[_Past] = []  # redrawn: the latest last
         # not redrawn: bytes touched on its host since each sample was, up to the end of the latest
         # epoch, or ABSENT
@@ -284,7 +97,7 @@ class PageCaches:
         """The hits of the next epoch; in the first there are none."""
         if self._capacity == 0:
             return no_hits(batches, exchange)
-        last, epoch = self._last, _Epoch(shards, exchange, batches, self._nbytes, self._host_of)
+        last, epoch = self._last, CacheEpoch(shards, exchange, batches, self._nbytes, self._host_of)
         self._last = epoch
         if last is None:
             return no_hits(batches, exchange)
@@ -303,8 +116,8 @@ class PageCaches:
             since = self._since[shards.order]
             found = (since >= 0) & (since * self._fresh(epoch) <= self._free(epoch))
         sent = self._sent(epoch, found)
-        if epoch.early.any():
-            self._settle_early(epoch, found, sent)
+        if epoch.sent_before_use.any():
+            self._note_sent_before_use(epoch, found, sent)
         return Hits(*_of_batches(epoch, found), sent)
 
     # An access finds its sample if at most the capacity has been touched since the last one. That
@@ -312,36 +125,36 @@ class PageCaches:
     # which the share since / universe was touched already, and what arrived in this epoch: before +
     # since (1 - before / universe) + arrived + its own size <= capacity.
 
-    def _universe(self, epoch: _Epoch) -> Floats:
+    def _universe(self, epoch: CacheEpoch) -> Floats:
         """(H,) bytes of which a host reads a random part in each epoch."""
         return np.full(len(epoch.held), self._total) if self._redrawn else epoch.held
 
-    def _fits(self, epoch: _Epoch) -> Flags:
+    def _fits(self, epoch: CacheEpoch) -> Flags:
         """(H,) whether nothing need ever leave the cache."""
         return np.asarray(self._universe(epoch) + epoch.arrived[-1] <= self._capacity)
 
-    def _fresh(self, epoch: _Epoch) -> Floats:
+    def _fresh(self, epoch: CacheEpoch) -> Floats:
         """(N,) by slot: 1 - before / universe."""
         return np.asarray(
             epoch.flat(1.0 - epoch.before / self._universe(epoch)[self._host_of][:, None])
         )
 
-    def _free(self, epoch: _Epoch) -> Floats:
+    def _free(self, epoch: CacheEpoch) -> Floats:
         """(N,) by slot: capacity - before - arrived - size; without bound where everything fits."""
-        room = self._capacity - (
+        free = self._capacity - (
             epoch.at(epoch.read, epoch.arrived + epoch.ahead)
             if epoch.arrived[-1].any()
             else epoch.before
         )
-        room[self._fits(epoch)[self._host_of]] = np.inf
-        return np.asarray(epoch.flat(room) - epoch.sizes)
+        free[self._fits(epoch)[self._host_of]] = np.inf
+        return np.asarray(epoch.flat(free) - epoch.sizes)
 
-    def _note(self, epoch: _Epoch) -> None:
+    def _note(self, epoch: CacheEpoch) -> None:
         """Where a sample has one place: note what was touched since each one was."""
         exchange, nbytes = epoch.exchange, self._nbytes
         # from now to the end
         kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived
-        sent = epoch.gone[-1] - epoch.gone  # touched from now on, and removed at the end
+        sent = epoch.removed[-1] - epoch.removed  # touched from now on, and removed at the end
         limit = np.where(self._fits(epoch), np.inf, self._capacity)
         left = epoch.left_over
         since = epoch.flat(epoch.at(kept, arrived))
@@ -359,17 +172,18 @@ class PageCaches:
         self._since[epoch.shards.order] = since
         if len(exchange.sample):
             host_to = self._host_of[exchange.target]
-            there, gone = (
-                x[exchange.iteration[:, None] + 1, host_to] for x in (kept + arrived, sent)
-            )
-            gone = there + gone + nbytes[exchange.sample] > limit[host_to]
+            # bytes that a received sample's new host touches after the iteration, to be kept or
+            # removed at the end
+            after = exchange.iteration[:, None] + 1, host_to
+            to_keep, to_remove = (kept + arrived)[after], sent[after]
+            pushed_out = to_keep + to_remove + nbytes[exchange.sample] > limit[host_to]
             moving = exchange.moving
-            self._since[exchange.sample[moving]] = np.where(gone, ABSENT, there)[moving]
+            self._since[exchange.sample[moving]] = np.where(pushed_out, ABSENT, to_keep)[moving]
 
-    def _note_redrawn(self, epoch: _Epoch) -> None:
+    def _note_redrawn(self, epoch: CacheEpoch) -> None:
         """Under global shuffle: keep which host read what, and how much after it."""
         for past in self._past:
-            past.spared = past.spared * (1.0 - epoch.read[-1] / self._total)
+            past.unread = past.unread * (1.0 - epoch.read[-1] / self._total)
         host = epoch.hosts()
         host[epoch.left_over] = -1
         by_sample = np.empty_like(host)
@@ -384,10 +198,10 @@ class PageCaches:
         self._past = [
             past
             for past in self._past
-            if ((1.0 - past.spared) * self._total <= self._capacity).any()
+            if ((1.0 - past.unread) * self._total <= self._capacity).any()
         ]
 
-    def _found_redrawn(self, epoch: _Epoch) -> Flags:
+    def _found_redrawn(self, epoch: CacheEpoch) -> Flags:
         """(N,) by slot: whether the host has read the sample in an epoch before, and it is still
         there."""
         order, host_of_slot = epoch.shards.order, epoch.hosts()
@@ -402,11 +216,11 @@ class PageCaches:
             if past.after is None:
                 found[at] = True
                 continue
-            untouched = (1.0 - past.after[sample] / self._total) * past.spared[host_of_slot[at]]
+            untouched = (1.0 - past.after[sample] / self._total) * past.unread[host_of_slot[at]]
             found[at] = self._total * (1.0 - untouched) * fresh[at] <= free[at]
         return found
 
-    def _sent(self, epoch: _Epoch, found: Flags) -> Flags:
+    def _sent(self, epoch: CacheEpoch, found: Flags) -> Flags:
         """(steps, M): whether a sample that is sent is in the cache. Most were read for training a
         little before, in the same epoch."""
         exchange, places = epoch.exchange, epoch.places
@@ -424,7 +238,7 @@ class PageCaches:
             - epoch.at(np.zeros_like(epoch.read), epoch.sent, count)[rank, places]
         )
         # sent in any order: a part of the others was also read in between, and counts once
-        if epoch.early.any():
+        if epoch.sent_before_use.any():
             others *= 1.0 - np.clip(between / epoch.held[self._host_of], 0.0, 1.0)
         there = (between + others <= self._capacity) | self._fits(epoch)[self._host_of]
         trained = epoch.read_in < epoch.iterations
@@ -432,10 +246,10 @@ class PageCaches:
             np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving
         )
 
-    def _settle_early(self, epoch: _Epoch, found: Flags, sent: Flags) -> None:
+    def _note_sent_before_use(self, epoch: CacheEpoch, found: Flags, sent: Flags) -> None:
         """Of what is sent before it is trained on: ``sent`` depends on the epochs before,
         ``found``, when it is read, on the sending."""
-        step, rank = np.nonzero(epoch.early)
+        step, rank = np.nonzero(epoch.sent_before_use)
         exchange, host, place = epoch.exchange, self._host_of[rank], epoch.places[step, rank]
         sample, then = exchange.sample[step, rank], exchange.iteration[step]
         touched = (epoch.read + epoch.ahead)[then + 1, host]
@@ -457,7 +271,7 @@ class PageCaches:
         found[slot[read]] = ((between + self._nbytes[sample] <= self._capacity) | fits)[read]
 
 
-def _of_batches(epoch: _Epoch, found: Flags) -> tuple[NDArray[np.int64], Floats]:
+def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[NDArray[np.int64], Floats]:
     """Samples and bytes of every batch that were found, (iterations, M) each."""
     batches, start = epoch.batches, epoch.shards.start
     edges = np.minimum(

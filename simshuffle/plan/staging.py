@@ -66,7 +66,7 @@ def staging_bound(cluster: Cluster, workload: Workload, world_size: int) -> floa
     if exchange.stored_share(world_size, ranks) == 0.0:
         return 0.0
     hosts = -(-world_size // cluster.host.gpus)
-    replicated = exchange.kind == "global_shuffle"
+    replicated = exchange.redraws
     copies = hosts if replicated and not staging.broadcast else 1
     stored = dataset.nbytes * (1.0 if replicated else ranks / world_size)
     # by a host from the file system

@@ -4,6 +4,7 @@ prints."""
 from __future__ import annotations
 
 from simshuffle.plan.epochs import staging_seconds
+from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 
@@ -28,7 +29,7 @@ def derived(scenario: Scenario) -> dict[str, str]:
         "staging before the first epoch": readable(staging_seconds(scenario), Dimension.SECONDS),
         "gradients per rank and iteration": _bytes(workload.model.gradient_size),
     }
-    schedule = exchange.carried_out
+    schedule = exchange.exchange_schedule
     if schedule is not None and exchange.fraction is not None:
         count = exchange_samples(scenario)
         out["samples exchanged per rank and epoch"] = f"{count:.1f}"
@@ -86,7 +87,10 @@ def _used(scenario: Scenario, key: str) -> dict[str, float]:
 
 def _message_nbytes(scenario: Scenario) -> float:
     """Expected bytes of a message of the exchange; 0 if there is none."""
-    schedule, fraction = scenario.workload.exchange.carried_out, scenario.workload.exchange.fraction
+    schedule, fraction = (
+        scenario.workload.exchange.exchange_schedule,
+        scenario.workload.exchange.fraction,
+    )
     if schedule is None or not fraction:
         return 0.0
     samples = fraction * scenario.workload.local_batch_size
@@ -107,11 +111,10 @@ def exchange_samples(scenario: Scenario) -> float:
 def exchange_nbytes(scenario: Scenario) -> float:
     """Expected bytes that a rank sends in an epoch, in the form in which the schedule sends
     them."""
-    schedule, dataset = scenario.workload.exchange.carried_out, scenario.workload.dataset
+    schedule = scenario.workload.exchange.exchange_schedule
     if schedule is None:
         return 0.0
-    each = dataset.decoded_size.mean if schedule.payload == "decoded" else dataset.sample_size.mean
-    return exchange_samples(scenario) * each
+    return exchange_samples(scenario) * payload_nbytes(schedule, scenario.workload.dataset)
 
 
 def _bytes(value: float) -> str:

@@ -108,21 +108,16 @@ class Scenario(Spec):
     def label(self) -> str:
         """Strategy and world size, such as 'partial-0.1 @2048'."""
         exchange = self.workload.exchange
-        kind = (
-            _LAGGING[exchange.kind]
-            if exchange.lagging
-            else _SHORT.get(exchange.kind, exchange.kind.removesuffix("_shuffle"))
-        )
         detail = (
             f"-{exchange.fraction:g}"
             if exchange.fraction
             else ""
             if exchange.fraction is not None
-            else f"-{exchange.source}"
+            else f"-{exchange.tier}"
         )
-        if exchange.fraction == 0 and exchange.source == "pfs":
+        if exchange.fraction == 0 and exchange.tier == "pfs":
             detail = "-pfs"
-        return f"{kind}{detail} @{self.world_size}"
+        return f"{exchange.short_name}{detail} @{self.world_size}"
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved scenario as plain values, quantities as text with units."""
@@ -150,12 +145,6 @@ class Scenario(Spec):
         )
 
 
-_SHORT = {
-    "partial_local_shuffle": "partial",
-    "importance_exchange": "IS",
-    "importance_pair": "IS-Pair",
-}
-_LAGGING = {"importance_exchange": "ILag", "importance_pair": "ILag-Pair"}
 _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_fraction"}
 _REFERENCES = {"cluster", "workload.model", "workload.dataset", "workload.exchange"}
 
@@ -517,7 +506,7 @@ def _workload_problems(cluster: Cluster, workload: Workload) -> list[Problem]:
                 f"Use at most {cluster.host.hcas} {key}.",
             )
         )
-    if workload.loader.across_epochs and workload.exchange.carried_out is not None:
+    if workload.loader.across_epochs and workload.exchange.exchange_schedule is not None:
         rule = (
             "cannot be used where samples move: what the next epoch reads is known only when this"
             " one has ended"

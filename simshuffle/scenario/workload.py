@@ -178,7 +178,7 @@ class Workload(Spec):
     def source(self) -> Source | Literal["memory"]:
         """What the samples are read from: the exchange's source, or 'memory' if they are staged
         there."""
-        held = self.exchange.source
+        held = self.exchange.tier
         return "memory" if held == "ssd" and self.staging.target == "memory" else held
 
     def iterations(self, world_size: int, epoch: int = 1) -> int:

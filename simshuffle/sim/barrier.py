@@ -1,4 +1,4 @@
-"""Points at which ranks meet."""
+"""Barriers: points at which ranks wait for one another."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 import simpy
 
 
-class Meeting:
+class Barrier:
     """All ``size`` ranks arrive; ``action`` is then called once, and gets the event that lets them
     go on.
 
     Attributes:
-        complete_at: when the last rank arrived at the latest meeting (s).
+        complete_at: when the last rank arrived at the barrier that was completed last (s).
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Meeting:
         self.complete_at = 0.0
 
     def arrive(self) -> simpy.Event:
-        """The event of this meeting."""
+        """Arrive; the event lets the rank go on."""
         event = self._event
         self._missing -= 1
         if self._missing == 0:

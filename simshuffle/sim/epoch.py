@@ -2,56 +2,27 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import simpy
 
-from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.plan.epochs import EpochPlan
+from simshuffle.lowering.compute import batch_seconds, lognormal_factor
+from simshuffle.lowering.costs import exchange_costs
+from simshuffle.lowering.gradients import gather_seconds, gradient_batch
+from simshuffle.lowering.reads import read_chains
+from simshuffle.plan.epochs import EpochPlan, Floats, Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import phase_rows
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.barrier import Meeting, succeed_after
+from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.exchange import Exchange
-from simshuffle.sim.importance import gather_seconds, inference_loaders, inference_seconds
-from simshuffle.sim.loader import Loaders, lognormal_factor
+from simshuffle.sim.loader import Loaders
+from simshuffle.sim.phases import FINAL, ITERATION, MEASURING, PhaseLog, Times
 
 Steps = Generator[simpy.Event, Any, None]
-
-# An iteration in the order of the authors' training loop: synchronise with the last exchange after
-# backward, begin the next after update.
-PHASES = [
-    "io",
-    "decode",
-    "forward",
-    "backward",
-    "exchange",
-    "wait_exchange",
-    "wait_allreduce",
-    "allreduce",
-    "update",
-    "exchange",
-    "wait_exchange",
-]
-FINAL = ["exchange", "wait_exchange", "exchange", "wait_allreduce"]
-
-
-@dataclass
-class EpochRecord:
-    """What one epoch left behind.
-
-    Attributes:
-        rows: phase rows (see `simshuffle.results.timeline.phase_rows`).
-        end: s, when all ranks were through.
-    """
-
-    rows: list[dict[str, Any]]
-    end: float
 
 
 class Epoch:
@@ -63,6 +34,10 @@ class Epoch:
         loaders: those of the plan.
         nbytes: (N,) bytes of every sample in storage.
         progress: called after each iteration with the number of iterations done.
+
+    Attributes:
+        inference: loaders of the pass that measures importance; None if there is none.
+        exchange: None if nothing is exchanged.
     """
 
     def __init__(
@@ -72,86 +47,90 @@ class Epoch:
         clock: NetworkClock,
         plan: EpochPlan,
         loaders: Loaders,
-        nbytes: Any,
+        nbytes: Floats,
         progress: Callable[[int], None],
     ) -> None:
         self._scenario, self._resources, self._clock, self._plan = scenario, resources, clock, plan
-        self._env = clock.env
-        workload, world_size = scenario.workload, scenario.world_size
+        env, workload, world_size = clock.env, scenario.workload, scenario.world_size
+        self._env, self._world_size, self._progress = env, world_size, progress
         self.loaders = loaders
-        self.inference = inference_loaders(scenario, resources, clock, plan)
-        self._inference = inference_seconds(scenario, plan)
-        self._gather_seconds = gather_seconds(scenario, resources)
-        self._gathering = Meeting(self._env, world_size, self._gather)
-        self._measured = np.zeros((1, world_size, 2))
-        exchanges = workload.exchange.carried_out is not None and len(plan.exchange.iteration) > 0
-        self.exchange = Exchange(scenario, resources, clock, plan, nbytes) if exchanges else None
+        self.inference: Loaders | None = None
         times = workload.model.accelerators[scenario.cluster.host.accelerator]
-        jitter = lognormal_factor(
-            scenario.rng("compute_jitter", plan.epoch),
-            workload.jitter.compute,
-            plan.training.samples.shape,
+        if plan.inference is not None:
+            self.inference = loaders_of(
+                scenario, resources, clock, plan.inference, "inference_read_jitter", plan.epoch
+            )
+            per_sample = times.forward if times.inference is None else times.inference
+            self._inference = batch_seconds(
+                plan.inference.samples,
+                per_sample,
+                self._compute_jitter("inference_compute_jitter", plan.inference),
+            )
+        self._gather_seconds = gather_seconds(
+            workload.exchange.gathered(workload.dataset.num_samples / world_size), resources
         )
-        self._forward = (plan.training.samples * times.forward * jitter).T.tolist()
-        self._backward = (plan.training.samples * times.backward * jitter).T.tolist()
+        self._gathering = Barrier(env, world_size, self._gather)
+        schedule = workload.exchange.exchange_schedule
+        self.exchange: Exchange | None = None
+        if schedule is not None and len(plan.exchange.iteration):
+            costs = exchange_costs(
+                plan.exchange,
+                schedule,
+                workload.dataset,
+                nbytes,
+                plan.sent_from_cache,
+                plan.iterations,
+            )
+            self.exchange = Exchange(scenario, resources, clock, schedule, costs)
+        jitter = self._compute_jitter("compute_jitter", plan.training)
+        self._forward = batch_seconds(plan.training.samples, times.forward, jitter)
+        self._backward = batch_seconds(plan.training.samples, times.backward, jitter)
         self._update = times.update
-        self._flows = self._allreduce_batch()
-        self._gradients = Meeting(self._env, world_size, self._allreduce)
-        self._finish = Meeting(self._env, world_size, _succeed)
-        self._progress = progress
-        self._iterations_done = 0
-        shape = (plan.iterations, world_size)
-        # of every rank, its iterations one after the other
-        self._bounds = [array("d") for _ in range(world_size)]
-        self._final = np.zeros((1, world_size, len(FINAL) + 1))
-        self._sent_until = np.zeros(shape)
-        self._awaited_from = np.zeros(shape)
-        self._delivered = np.zeros(shape)
+        self._flows = gradient_batch(workload.allreduce, workload.model.gradient_size, resources)
+        self._gradients = Barrier(env, world_size, self._allreduce)
         self._reduced_at = 0.0
+        self._finish = Barrier(env, world_size, _succeed)
+        self._iterations_done = 0
+        self._measuring = PhaseLog(MEASURING, world_size)
+        self._iterations = PhaseLog(ITERATION, world_size)
+        self._final = PhaseLog(FINAL, world_size)
+        # of every exchange: when the rank was free again, when it began to wait for the messages,
+        # and when they were there
+        self._free_at, self._awaited_from, self._delivered_at = np.zeros(
+            (3, plan.iterations, world_size)
+        )
+
+    def _compute_jitter(self, stream: str, reads: Reads) -> Floats:
+        """(iterations, M) factors of what the accelerators compute."""
+        rng = self._scenario.rng(stream, self._plan.epoch)
+        return lognormal_factor(rng, self._scenario.workload.jitter.compute, reads.samples.shape)
 
     def run(self) -> Steps:
         """The epoch as a process: starts all ranks and ends when the last one does."""
         yield self._env.all_of(
-            [self._env.process(self._rank(rank)) for rank in range(self._scenario.world_size)]
+            [self._env.process(self._rank(rank)) for rank in range(self._world_size)]
         )
 
-    def record(self) -> EpochRecord:
-        """The rows of the epoch, when it is over."""
-        plan = self._plan
-        ranks = np.stack([np.frombuffer(times) for times in self._bounds])
-        bounds = ranks.reshape(len(ranks), plan.iterations, -1).swapaxes(0, 1)
-        nbytes = np.zeros((*bounds.shape[:2], len(PHASES)))
-        nbytes[..., 0] = plan.training.nbytes
-        nbytes[..., 7] = (
-            self._scenario.workload.model.gradient_size if self._scenario.world_size > 1 else 0.0
-        )
-        if self.exchange:
-            nbytes[..., 9] = self.exchange.sent
-        looked_at = (
-            np.zeros((1, len(ranks), 1))
-            if plan.inference is None
-            else plan.inference.nbytes.sum(axis=0)[None, :, None]
-        )
+    def rows(self) -> list[dict[str, Any]]:
+        """What the epoch leaves behind when it is over: phase rows (see
+        `simshuffle.results.timeline.phase_rows`)."""
+        plan, epoch = self._plan, self._plan.epoch
+        measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
+        gradients = self._scenario.workload.model.gradient_size if self._world_size > 1 else 0.0
+        nbytes = {"read": plan.training.nbytes, "reduced": gradients}
+        if self.exchange is not None:
+            nbytes["sent"] = self.exchange.costs.sent
         rows = [
-            phase_rows(plan.epoch, ["importance"], self._measured, looked_at, final=True),
-            phase_rows(plan.epoch, PHASES, bounds, nbytes),
-            phase_rows(
-                plan.epoch,
-                FINAL,
-                self._final,
-                np.zeros((1, self._scenario.world_size, len(FINAL))),
-                final=True,
-            ),
+            self._measuring.rows(epoch, {"measured": measured}, final=True),
+            self._iterations.rows(epoch, nbytes),
+            self._final.rows(epoch, final=True),
         ]
-        if self.exchange:
-            until = np.minimum(self._delivered, self._awaited_from)
-            hidden = np.stack([self._sent_until, np.maximum(until, self._sent_until)], axis=-1)
-            rows.append(
-                phase_rows(
-                    plan.epoch, ["exchange_hidden"], hidden, np.zeros((*hidden.shape[:2], 1))
-                )
-            )
-        return EpochRecord(rows, float(self._final[0, :, -1].max()))
+        if self.exchange is not None:
+            until = np.minimum(self._delivered_at, self._awaited_from)
+            hidden = np.stack([self._free_at, np.maximum(until, self._free_at)], axis=-1)
+            nothing = np.zeros((*self._free_at.shape, 1))
+            rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, nothing))
+        return rows
 
     # ------------------------------------------------------------------------------------- one rank
 
@@ -161,39 +140,32 @@ class Epoch:
         loaders.begin(rank)
         pending = -1  # iteration whose messages have not been waited for
         for iteration in range(self._plan.iterations):
-            begin = env.now
+            times = Times(begin=env.now)
             awaited = loaders.awaited(rank)
             if awaited is not None:
                 yield awaited
             read_at = loaders.take(rank)
-            loaded = env.now
+            times.loaded = env.now
+            times.read = min(max(read_at, times.begin), times.loaded)
             forward = self._forward[rank][iteration]
             yield env.timeout(forward + self._backward[rank][iteration])
-            computed = env.now
-            bounds = [
-                begin,
-                min(max(read_at, begin), loaded),
-                loaded,
-                min(loaded + forward, computed),
-                computed,
-            ]
+            times.computed = env.now
+            times.forwarded = min(times.loaded + forward, times.computed)
+            times.stored = times.stored_by_all = times.computed
             if exchange is not None and pending >= 0:
-                yield from self._synchronise(exchange, rank, pending, bounds)
+                yield from self._synchronise(exchange, rank, pending, times)
                 pending = -1
-            else:
-                bounds += [computed, computed]
             yield self._gradients.arrive()
-            bounds += [self._gradients.complete_at, self._reduced_at, env.now]
+            times.computed_by_all = self._gradients.complete_at
+            times.reduced = self._reduced_at
+            times.updated = times.sent = times.free = env.now
             if exchange is not None and exchange.sends(iteration):
-                yield from self._communicate(exchange, rank, iteration, bounds)
+                yield from self._communicate(exchange, rank, iteration, times)
                 pending = iteration
                 if not exchange.overlap:
-                    yield from self._synchronise(exchange, rank, pending, bounds)
-                    self._merge(bounds)
+                    yield from self._finish_exchange(exchange, rank, iteration, times)
                     pending = -1
-            else:
-                bounds += [env.now, env.now]
-            self._bounds[rank].extend(bounds)
+            self._iterations.add(rank, times)
             self._count(rank)
         yield from self._wind_up(rank, pending)
 
@@ -201,7 +173,7 @@ class Epoch:
         """The inference pass over the rank's shard, if importance is measured; the exchange of what
         pairing needs to know."""
         env, loaders = self._env, self.inference
-        self._measured[0, rank] = env.now
+        times = Times(begin=env.now)
         if loaders is not None:
             loaders.begin(rank)
             for seconds in self._inference[rank]:
@@ -212,7 +184,8 @@ class Epoch:
                 yield env.timeout(seconds)
         if self._gather_seconds is not None:
             yield self._gathering.arrive()
-        self._measured[0, rank, 1] = env.now
+        times.measured = env.now
+        self._measuring.add(rank, times)
 
     def _gather(self, event: simpy.Event) -> None:
         succeed_after(self._env, self._gather_seconds or 0.0, event)
@@ -222,9 +195,7 @@ class Epoch:
             self._iterations_done += 1
             self._progress(self._iterations_done)
 
-    def _communicate(
-        self, exchange: Exchange, rank: int, iteration: int, bounds: list[float]
-    ) -> Steps:
+    def _communicate(self, exchange: Exchange, rank: int, iteration: int, times: Times) -> Steps:
         """Host work and barriers of sending; the work is noted before the waiting, whatever their
         order was."""
         begin = self._env.now
@@ -235,24 +206,21 @@ class Epoch:
             yield free
         self._clock.close(group)
         worked = float(self._clock.network.accounts[rank]) - before
-        now = self._env.now
-        bounds += [min(begin + worked, now), now]
-        self._sent_until[iteration, rank] = now
+        times.free = self._free_at[iteration, rank] = self._env.now
+        times.sent = min(begin + worked, times.free)
 
-    def _synchronise(
-        self, exchange: Exchange, rank: int, iteration: int, bounds: list[float]
-    ) -> Steps:
+    def _synchronise(self, exchange: Exchange, rank: int, iteration: int, times: Times) -> Steps:
         """Wait for the own messages, store what came, then meet the others."""
         self._awaited_from[iteration, rank] = self._env.now
         # a rank that neither sends nor receives has nothing in flight
-        delivered = self._sent_until[iteration, rank]
+        delivered = self._free_at[iteration, rank]
         group = exchange.delivery(rank)
         if group >= 0:
             event = self._clock.completion(group)
             if event is not None:
                 yield event
             _, delivered = self._clock.close(group)
-        self._delivered[iteration, rank] = delivered
+        self._delivered_at[iteration, rank] = delivered
         stored, closed = exchange.store(rank, iteration)
         if closed is not None:
             yield closed
@@ -261,48 +229,35 @@ class Epoch:
             if written is not None:
                 yield written
         _, written_at = self._clock.close(stored)
-        bounds += [min(written_at, self._env.now), self._env.now]
+        times.stored_by_all = self._env.now
+        times.stored = min(written_at, times.stored_by_all)
 
-    @staticmethod
-    def _merge(bounds: list[float]) -> None:
-        """Without overlap the two exchanges of an iteration are one: work, then waiting."""
-        worked = bounds[-4] - bounds[-5] + bounds[-2] - bounds[-3]
-        start, end = bounds[-5], bounds[-1]
-        del bounds[-4:]
-        bounds += [min(start + worked, end), end]
+    def _finish_exchange(
+        self, exchange: Exchange, rank: int, iteration: int, times: Times
+    ) -> Steps:
+        """Without overlap: synchronise at once. Sending and storing are then one part of the
+        iteration: work, then waiting."""
+        storing = Times(begin=times.free)
+        yield from self._synchronise(exchange, rank, iteration, storing)
+        worked = times.sent - times.updated + storing.stored - storing.begin
+        times.free = storing.stored_by_all
+        times.sent = min(times.updated + worked, times.free)
 
     def _wind_up(self, rank: int, pending: int) -> Steps:
         """After the last iteration: its messages, the removal of what was sent, and the end of the
         epoch, which all reach together."""
-        bounds = [self._env.now]
+        times = Times(begin=self._env.now)
+        times.stored = times.stored_by_all = times.begin
         if self.exchange is not None:
             if pending >= 0:
-                yield from self._synchronise(self.exchange, rank, pending, bounds)
-            else:
-                bounds += [self._env.now, self._env.now]
-            yield self._env.timeout(float(self.exchange.remove_seconds[rank]))
-        else:
-            bounds += [self._env.now, self._env.now]
-        bounds.append(self._env.now)
+                yield from self._synchronise(self.exchange, rank, pending, times)
+            yield self._env.timeout(float(self.exchange.costs.remove[rank]))
+        times.removed = self._env.now
         yield self._finish.arrive()
-        bounds.append(self._env.now)
-        self._final[0, rank] = bounds
+        times.finished = self._env.now
+        self._final.add(rank, times)
 
-    # ------------------------------------------------------------------------------------ transfers
-
-    def _allreduce_batch(self) -> TransferBatch | None:
-        workload, resources = self._scenario.workload, self._resources
-        flows = workload.allreduce.flows(resources.host_of, workload.model.gradient_size)
-        if flows is None:
-            return None
-        batch = tasks(
-            len(flows.src),
-            work=flows.nbytes,
-            nbytes=flows.nbytes,
-            cap=flows.cap,
-            delay=flows.latency,
-        )
-        return TransferBatch(batch, resources.gradient(flows.src, flows.dst, flows.rail))
+    # ------------------------------------------------------------------------------------ allreduce
 
     def _allreduce(self, event: simpy.Event) -> None:
         """The last rank has its gradients: post its flows. All ranks go on when the slowest has
@@ -326,6 +281,21 @@ class Epoch:
     def _reduced(self, event: simpy.Event) -> None:
         self._reduced_at = self._env.now
         succeed_after(self._env, self._update, event)
+
+
+def loaders_of(
+    scenario: Scenario,
+    resources: Resources,
+    clock: NetworkClock,
+    reads: Reads,
+    stream: str,
+    epoch: int,
+) -> Loaders:
+    """The loaders of a pass; ``stream`` is the random one of the jitter of its reads."""
+    workload = scenario.workload
+    jitter = lognormal_factor(scenario.rng(stream, epoch), workload.jitter.read, reads.nbytes.shape)
+    chains = read_chains(reads, workload, resources, jitter)
+    return Loaders(workload.loader, clock, chains, scenario.world_size)
 
 
 def _succeed(event: simpy.Event) -> None:

@@ -18,11 +18,12 @@ from simshuffle.network import Links, Packet
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.hybrid import shared_network
 from simshuffle.plan.epochs import EpochPlan, cached_share, plan_epochs, sample_nbytes
+from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, phase_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.epoch import Epoch
+from simshuffle.sim.epoch import Epoch, loaders_of
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.staging import NOTHING, Staged, stage
 from simshuffle.spec.units import Dimension, readable
@@ -60,23 +61,10 @@ def simulate(
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
-    if first_epoch > 1 and scenario.workload.loader.across_epochs:
-        rule = f"must be false where epoch {first_epoch} is simulated alone"
-        raise ScenarioError(
-            Problem("workload.loader.across_epochs", rule, "true", "Set it to false."),
-            scenario.name,
-        )
+    _refuse_epochs_that_go_together(scenario, first_epoch)
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     _refuse_too_many_packets(scenario, resources)
-    env = simpy.Environment()
-    everything = Links(resources.links.capacity, resources.links.latency, resources.links.names)
-    network = shared_network(
-        scenario.network,
-        everything,
-        resources.links.cable,
-        width=resources.width,
-        accounts=scenario.world_size,
-    )
+    env, network = simpy.Environment(), _network(scenario, resources)
     clock = NetworkClock(env, network)
     nbytes = sample_nbytes(scenario)
     rows: list[dict[str, Any]] = []
@@ -92,7 +80,7 @@ def simulate(
     for plan, loaders in _with_loaders(scenario, resources, clock, plans):
         if plan.epoch == 1:
             staged = stage(
-                scenario,
+                scenario.workload,
                 resources,
                 np.add.reduceat(nbytes[plan.shards.order], plan.shards.start[:-1]),
             )
@@ -102,8 +90,7 @@ def simulate(
         done += plan.iterations
         with without_cycle_collection():
             env.run(until=env.process(epoch.run()))
-        record = epoch.record()
-        rows += record.rows
+        rows += epoch.rows()
         links.close_epoch(plan.epoch, env.now)
         sources.append(
             _source_row(name, scenario, plan, epoch, staged if plan.epoch == 1 else NOTHING)
@@ -114,24 +101,43 @@ def simulate(
     return Timeline(phase_table(name, rows), links.table(), table)
 
 
+def _network(scenario: Scenario, resources: Resources) -> FluidNetwork:
+    """The network of a run, with an account for each rank."""
+    table = resources.links
+    return shared_network(
+        scenario.network,
+        Links(table.capacity, table.latency, table.names),
+        table.cable,
+        width=resources.width,
+        accounts=scenario.world_size,
+    )
+
+
+def _refuse_epochs_that_go_together(scenario: Scenario, first_epoch: int) -> None:
+    if first_epoch > 1 and scenario.workload.loader.across_epochs:
+        rule = f"must be false where epoch {first_epoch} is simulated alone"
+        raise ScenarioError(
+            Problem("workload.loader.across_epochs", rule, "true", "Set it to false."),
+            scenario.name,
+        )
+
+
 def _with_loaders(
     scenario: Scenario, resources: Resources, clock: NetworkClock, plans: Iterator[EpochPlan]
 ) -> Iterator[tuple[EpochPlan, Loaders]]:
     """Each plan with its loaders; where those go on into the next epoch, its plan is made an epoch
     ahead."""
 
-    def loaders_of(plan: EpochPlan) -> Loaders:
-        return Loaders(
-            scenario, resources, clock, plan.training, scenario.rng("read_jitter", plan.epoch)
-        )
+    def of(plan: EpochPlan) -> Loaders:
+        return loaders_of(scenario, resources, clock, plan.training, "read_jitter", plan.epoch)
 
     if not scenario.workload.loader.across_epochs:
-        yield from ((plan, loaders_of(plan)) for plan in plans)
+        yield from ((plan, of(plan)) for plan in plans)
         return
     plan = next(plans)
-    loaders = loaders_of(plan)
+    loaders = of(plan)
     for following in plans:
-        ahead = loaders_of(following)
+        ahead = of(following)
         loaders.followed_by(ahead)
         yield plan, loaders
         plan, loaders = following, ahead
@@ -156,16 +162,15 @@ def expected_packets(scenario: Scenario, resources: Resources, mtu: float) -> di
             * workload.iterations(world_size)
             * scenario.epochs
         )
-    schedule, fraction = workload.exchange.carried_out, workload.exchange.fraction
+    schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
     if schedule is not None and fraction is not None:
-        size = (
-            dataset.decoded_size.mean if schedule.payload == "decoded" else dataset.sample_size.mean
-        )
         samples = world_size * sum(
             epoch_quota(fraction, dataset.num_samples, world_size, epoch) for epoch in epochs
         )
-        out["exchange"] = samples * (1 - 1 / scenario.hosts) * math.ceil(size / mtu)
-    if workload.exchange.source == "pfs":
+        out["exchange"] = (
+            samples * (1 - 1 / scenario.hosts) * math.ceil(payload_nbytes(schedule, dataset) / mtu)
+        )
+    if workload.exchange.tier == "pfs":
         out["reads"] = (
             sum(1 - cached_share(scenario, epoch) for epoch in epochs) * dataset.nbytes / mtu
         )
@@ -224,8 +229,8 @@ def _reporter(progress: Progress | None, before: int, total: int) -> Callable[[i
 def _source_row(
     run: str, scenario: Scenario, plan: EpochPlan, epoch: Epoch, staged: Staged
 ) -> tuple[Any, ...]:
-    exchange = epoch.exchange
-    passes = [loaders for loaders in (epoch.loaders, epoch.inference) if loaders is not None]
+    passes = [each.chains for each in (epoch.loaders, epoch.inference) if each is not None]
+    costs = None if epoch.exchange is None else epoch.exchange.costs
     fraction = scenario.workload.exchange.fraction
     return (
         run,
@@ -236,12 +241,11 @@ def _source_row(
         plan.iterations,
         int(plan.training.samples.sum()),
         plan.exchange.samples_moved,
-        float(exchange.sent.sum()) if exchange else 0.0,
-        sum(loaders.read_pfs for loaders in passes),
-        sum(loaders.read_ssd for loaders in passes) + (exchange.read_ssd if exchange else 0.0),
-        sum(loaders.read_memory for loaders in passes)
-        + (exchange.read_memory if exchange else 0.0),
-        exchange.written if exchange else 0.0,
+        float(costs.sent.sum()) if costs else 0.0,
+        sum(chains.read_pfs for chains in passes),
+        sum(chains.read_ssd for chains in passes) + (costs.read_ssd if costs else 0.0),
+        sum(chains.read_memory for chains in passes) + (costs.read_memory if costs else 0.0),
+        float(costs.received.sum()) if costs and scenario.workload.source != "memory" else 0.0,
         staged.seconds,
         staged.nbytes,
     )
@@ -288,4 +292,6 @@ class LinkStatistics:
 
     def table(self) -> pd.DataFrame:
         """The links table of the run."""
-        return pd.concat(self._frames, ignore_index=True)
+        table = pd.concat(self._frames, ignore_index=True)
+        # epochs may use different tiers, and then the column is no category any more
+        return table.assign(tier=pd.Categorical(table["tier"]))

@@ -66,18 +66,15 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
     value = _shown(detail["input"])
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return Problem(
-            path,
-            "is not a known key",
-            value,
-            nearest(str(detail["loc"][-1]), _known_keys(detail["loc"], record)),
-        )
+        known = _known_keys(detail["loc"], record)
+        remedy = nearest(str(detail["loc"][-1]), known) if known else "Leave it out."
+        return Problem(path, "is not a known key", value, remedy)
     if kind in {"union_tag_invalid", "union_tag_not_found"}:
         context = detail.get("ctx", {})
-        known = str(context.get("expected_tags", "")) or "one of the known kinds"
+        kinds = str(context.get("expected_tags", "")) or "one of the known kinds"
         return Problem(
             f"{path}.kind",
-            f"must be one of {known}",
+            f"must be one of {kinds}",
             repr(context.get("tag", "")),
             "Name one of them.",
         )

@@ -40,6 +40,6 @@ class LocalSsd(Sourced):
         slowest: Amount = np.maximum(transfer, requests / self.iops(queue_depth))
         return slowest
 
-    def write_seconds(self, nbytes: float) -> float:
+    def write_seconds(self, nbytes: Amount) -> Amount:
         """Device time (s) to write ``nbytes`` bytes."""
         return nbytes / self.write_bandwidth

@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.exchange import ExchangePlan, Places, Shards, Strategy, initial_owner
+from simshuffle.exchange import (
+    EpochContext,
+    ExchangePlan,
+    Places,
+    Shards,
+    Strategy,
+    initial_owner,
+)
 from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import ordinary
 from simshuffle.train.importance import inference_losses
@@ -181,13 +188,15 @@ class Emulation:
         with watch.measure("importance"):
             importance = self._importance(epoch, shards)
         plan = self.strategy.plan(
-            shards,
-            batch_size=self.training.local_batch_size,
-            iterations=len(sizes),
-            epoch=epoch,
-            importance=importance,
-            rng=self.rng("exchange", epoch),
-            places=self.places,
+            EpochContext(
+                shards,
+                batch_size=self.training.local_batch_size,
+                iterations=len(sizes),
+                epoch=epoch,
+                rng=self.rng("exchange", epoch),
+                importance=importance,
+                places=self.places,
+            )
         )
         samples = epoch_samples(shards, drop_last=self.training.drop_last)
         with watch.measure("iterations"):
@@ -214,11 +223,7 @@ class Emulation:
             samples=sum(sizes) * self.world_size,
             learning_rate=self.learning_rate(epoch, len(sizes) - 1),
             iterations=rows,
-            importance_s=(
-                watch.seconds["importance"]
-                if self.strategy.needs_importance and not self.strategy.lagging
-                else 0.0
-            ),
+            importance_s=(watch.seconds["importance"] if self.strategy.inference_pass else 0.0),
             seconds=watch.seconds["iterations"],
         )
 
@@ -231,7 +236,7 @@ class Emulation:
     def _importance(self, epoch: int, shards: Shards) -> Floats | None:
         if not self.strategy.needs_importance:
             return None
-        if self.strategy.lagging:  # in the first epoch all are alike
+        if not self.strategy.inference_pass:  # in the first epoch all are alike
             return np.where(np.isnan(self.last_losses), 1.0, self.last_losses)
         losses = inference_losses(self.network, self.source, shards)
         finite = np.isfinite(losses[shards.order])

@@ -66,20 +66,19 @@ def _differs(value: Any, usual: Any, key: str) -> bool:
 def description(strategy: Strategy, training: Training, **others: Any) -> dict[str, Any]:
     """What was run, as plain values; ``others`` are the values that neither strategy nor training
     has, among them ``world_size``."""
-    schedule = strategy.carried_out
     return {
         **others,
         "strategy": strategy.kind,
         "label": strategy_label(strategy),
         "exchange_fraction": strategy.fraction,
-        "lagging": strategy.lagging,
+        "lagging": getattr(strategy, "lagging", False),
         "selection": getattr(strategy, "selected_by", ""),
-        "partner_rule": "" if schedule is None else schedule.partner_rule,
+        "partner_rule": getattr(strategy.exchange_schedule, "partner_rule", ""),
         "local_batch_size": training.local_batch_size,
         "batch_norm": training.batch_norm,
         "learning_rate": training.peak_learning_rate(others["world_size"]),
         "epochs": training.epochs,
-        "exchange": strategy.model_dump(mode="json") if isinstance(strategy, BaseModel) else {},
+        "exchange": strategy.model_dump(mode="json"),
     }
 
 
@@ -109,7 +108,7 @@ class Recorder:
         epoch, shards = outcome.epoch, outcome.shards
         owner = np.empty(len(shards.order), np.int64)
         owner[shards.order] = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
-        if outcome.importance is not None and not self._strategy.lagging:
+        if outcome.importance is not None and self._strategy.inference_pass:
             self._importance.append(importance_row(epoch, "inference", outcome.importance, owner))
         self._importance.append(importance_row(epoch, "training", losses, owner))
         self._iterations += [
@@ -152,7 +151,7 @@ class Recorder:
             iterations=pd.DataFrame(self._iterations, columns=list(ITERATION_COLUMNS)),
             importance=pd.DataFrame(self._importance, columns=list(IMPORTANCE_COLUMNS)),
             plans=None
-            if self._strategy.carried_out is None
+            if self._strategy.exchange_schedule is None
             else RecordedPlans(self._owner, self._plans),
             seconds=time.perf_counter() - self._begin,
         )

@@ -60,10 +60,10 @@ class Run(Spec):
             InputError: there is no such cluster, it cannot be read, or it has fewer GPUs than there
                 are ranks; or partners are to be drawn within a part of it, and none is named.
         """
-        schedule = self.exchange.carried_out
         if self.cluster is None:
-            if schedule is not None and schedule.partner_scope != "all":
-                rule = f"is needed for partners of the same {schedule.partner_scope}"
+            if self.exchange.needs_places:
+                scope = getattr(self.exchange.exchange_schedule, "partner_scope", "place")
+                rule = f"is needed for partners of the same {scope}"
                 raise InputError(
                     Problem("cluster", rule, "none", "Name a machine, such as abci."), "run"
                 )

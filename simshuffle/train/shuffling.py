@@ -23,16 +23,6 @@ from simshuffle.train.pool import Outcome, Progress, Tell, run_jobs
 from simshuffle.train.run import Run
 from simshuffle.train.study import Study, fingerprint
 
-NAMES = {
-    "global_shuffle": "global",
-    "local_shuffle": "local",
-    "partial_local_shuffle": "partial",
-    "importance_exchange": "IS",
-    "importance_pair": "IS-Pair",
-}
-LAGGING = {"IS": "ILag", "IS-Pair": "ILag-Pair"}
-"""Names of the strategies in tables and figures, which are those of the papers."""
-
 
 @dataclass(frozen=True)
 class RunJob:
@@ -53,7 +43,7 @@ class RunJob:
         """Samples that pass the network, roughly: an inference pass for importance costs about a
         third of an epoch."""
         training, exchange = self.training_run.training, self.training_run.exchange
-        passes = 1.0 + (1 / 3 if exchange.needs_importance and not exchange.lagging else 0.0)
+        passes = 1.0 + (1 / 3 if exchange.inference_pass else 0.0)
         ranks = self.training_run.world_size
         # few ranks make small batches, which take longer
         return training.epochs * passes * (1.0 + 2.0 * (16 / max(ranks, 16)))
@@ -112,15 +102,13 @@ def description(run: Run, variant: str) -> dict[str, Any]:
 def strategy_label(exchange: TrainedExchange) -> str:
     """The strategy's name in tables, with what is set otherwise than by default, but for Q, in
     parentheses."""
-    name = NAMES.get(exchange.kind, exchange.kind)
-    lagging = exchange.lagging and name in LAGGING
     values = exchange.model_dump(
         mode="json",
         exclude_defaults=True,
-        exclude={"kind", "exchange_fraction", *(["lagging"] if lagging else [])},
+        exclude={"kind", "exchange_fraction", "lagging"},
     )
     detail = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in _flat(values).items())
-    return (LAGGING[name] if lagging else name) + (f" ({detail})" if detail else "")
+    return exchange.short_name + (f" ({detail})" if detail else "")
 
 
 def _partition_label(run: Run) -> str:
@@ -177,8 +165,8 @@ def check_all(runs: Iterable[Run], study: str) -> None:
     problems: dict[Problem, None] = {}
     seen: set[tuple[str, ...]] = set()
     for run in runs:
-        schedule = run.exchange.carried_out
-        near = "" if schedule is None else schedule.partner_scope
+        schedule = run.exchange.exchange_schedule
+        near = getattr(schedule, "partner_scope", "")
         parts = (
             repr(run.data),
             repr(run.model),

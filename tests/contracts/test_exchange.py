@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.exchange import (
+    EpochContext,
     Exchange,
     ExchangePlan,
     ExchangeSchedule,
@@ -30,7 +31,7 @@ from simshuffle.exchange import (
     initial_owner,
 )
 from simshuffle.exchange.plan import shuffled_shards
-from simshuffle.exchange.schedule import epoch_quota, paced_steps
+from simshuffle.exchange.schedule import epoch_quota, spread_over_iterations
 from simshuffle.scenario.scenario import load_scenario
 from tests.strategies import (
     batch_sizes,
@@ -131,12 +132,14 @@ def planned(
     importances are drawn."""
     shards = strategy.shards(owner, world_size, rng(seed, epoch, 1))
     plan = strategy.plan(
-        shards,
-        batch_size=batch,
-        iterations=max(math.ceil(len(owner) / (world_size * batch)), 1),
-        epoch=epoch,
-        importance=rng(seed, epoch, 3).exponential(size=len(owner)) if importance else None,
-        rng=rng(seed, epoch, 2),
+        EpochContext(
+            shards,
+            batch_size=batch,
+            iterations=max(math.ceil(len(owner) / (world_size * batch)), 1),
+            epoch=epoch,
+            importance=rng(seed, epoch, 3).exponential(size=len(owner)) if importance else None,
+            rng=rng(seed, epoch, 2),
+        )
     )
     return shards, plan
 
@@ -174,9 +177,9 @@ def test_every_member_of_the_union_has_an_example() -> None:
 
 
 def test_strategy_answers_what_it_is(strategy: Any) -> None:
-    assert strategy.source in {"pfs", "ssd"}
+    assert strategy.tier in {"pfs", "ssd"}
     assert strategy.fraction is None or 0 <= strategy.fraction <= 1
-    assert (strategy.carried_out is not None) == (
+    assert (strategy.exchange_schedule is not None) == (
         strategy.kind not in {"global_shuffle", "local_shuffle"}
     )
     if not strategy.needs_importance:
@@ -225,6 +228,11 @@ def test_plan_keeps_its_promises(case: tuple[Any, Any, int, int, int]) -> None:
     for rank in range(world_size):
         own = set(shards.order[shards.start[rank] : shards.start[rank + 1]].tolist())
         assert set(plan.sample[:, rank].tolist()) <= own
+    if plan.draws is not None:
+        # a permutation is drawn before the first step, and wherever the targets change
+        assert plan.draws.shape == (steps,)
+        changes = (plan.target[1:] != plan.target[:-1]).any(axis=1)
+        assert plan.draws[:1].all() and plan.draws[1:][changes].all()
     if steps:
         assert plan.message[0] == 0
         assert set(np.diff(plan.message).tolist()) <= {0, 1}
@@ -265,18 +273,20 @@ def test_same_streams_give_the_same_epoch_and_others_another(strategy: Any) -> N
         shards = strategy.shards(owner, 8, run.rng("shuffle", number))
         importance = run.rng("importance", number).exponential(size=400)
         return shards, strategy.plan(
-            shards,
-            batch_size=5,
-            iterations=10,
-            epoch=number,
-            importance=importance,
-            rng=run.rng("exchange", number),
+            EpochContext(
+                shards,
+                batch_size=5,
+                iterations=10,
+                epoch=number,
+                importance=importance,
+                rng=run.rng("exchange", number),
+            )
         )
 
     assert same(epoch(2), epoch(2))
     for other in (epoch(3), epoch(2, load_scenario("quickstart", {"seed": 4}))):
         assert not np.array_equal(epoch(2)[0].order, other[0].order)
-        if strategy.fraction:
+        if epoch(2)[1].draws is not None:
             assert not np.array_equal(epoch(2)[1].target, other[1].target)
 
 
@@ -285,12 +295,14 @@ def test_partners_do_not_depend_on_the_order_of_the_samples() -> None:
     owner = initial_owner(400, 8, rng(0))
     plans = [
         partial(0.5).plan(
-            shuffled_shards(owner, 8, rng(seed)),
-            batch_size=5,
-            iterations=10,
-            epoch=1,
-            importance=None,
-            rng=rng(9),
+            EpochContext(
+                shuffled_shards(owner, 8, rng(seed)),
+                batch_size=5,
+                iterations=10,
+                epoch=1,
+                importance=None,
+                rng=rng(9),
+            )
         )
         for seed in range(2)
     ]
@@ -394,7 +406,7 @@ def test_pace_is_floor_with_carry(percent: int, batch: int, iterations: int, quo
     """After iteration i, floor(Q b (i + 1)) samples have gone, in exact arithmetic, until the
     quota; the last iteration takes the rest."""
     fraction = Fraction(percent, 100)
-    steps = paced_steps(quota, percent / 100 * batch, iterations)
+    steps = spread_over_iterations(quota, percent / 100 * batch, iterations)
     assert len(steps) == quota
     for i in range(iterations - 1):
         assert np.count_nonzero(steps <= i) == min(math.floor(fraction * batch * (i + 1)), quota)
@@ -417,7 +429,9 @@ def test_pace_by_hand(
 ) -> None:
     """For example 3.2 samples an iteration: 3, 6, 9, 12, 16."""
     assert (
-        np.bincount(paced_steps(quota, fraction * batch, iterations), minlength=iterations).tolist()
+        np.bincount(
+            spread_over_iterations(quota, fraction * batch, iterations), minlength=iterations
+        ).tolist()
         == sent
     )
 
@@ -431,7 +445,8 @@ def test_plan_follows_pace_and_quota(case: tuple[Any, Any, int, int, int]) -> No
     iterations = max(math.ceil(len(owner) / (world_size * batch)), 1)
     assert len(plan.iteration) == quota
     assert np.array_equal(
-        plan.iteration, paced_steps(quota, strategy.exchange_fraction * batch, iterations)
+        plan.iteration,
+        spread_over_iterations(quota, strategy.exchange_fraction * batch, iterations),
     )
     assert plan.samples_moved == (plan.target != np.arange(world_size)).sum() <= quota * world_size
 
@@ -480,8 +495,8 @@ def targets_of(
     schedule: ExchangeSchedule, iteration: Any, world_size: int, random: np.random.Generator
 ) -> Any:
     """Targets of every step, (steps, M)."""
-    life = schedule.lives(iteration)
-    drawn = schedule.drawn(life, world_size, random)
+    life = schedule.pairing_of(iteration)
+    drawn = schedule.random_orders(life, world_size, random)
     return schedule.targets(drawn, random.random(drawn.shape))[life]
 
 
@@ -584,7 +599,7 @@ def test_samples_of_a_shard_stay_together(fraction: float, lifetime: Any) -> Non
     """
     world_size, each, batch, draws = 50, 40, 10, 60
     sent = round(fraction * each)
-    steps = paced_steps(sent, fraction * batch, each // batch)
+    steps = spread_over_iterations(sent, fraction * batch, each // batch)
     together = []
     for seed in range(draws):
         owner = initial_owner(world_size * each, world_size, rng(seed))

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from simshuffle.errors import InputError
 from simshuffle.exchange import (
+    EpochContext,
     Exchange,
     ExchangePlan,
     ExchangeSchedule,
@@ -27,7 +28,7 @@ from simshuffle.exchange import (
 )
 from simshuffle.exchange import importance as importance_module
 from simshuffle.exchange.importance import Selection, rank_importance, selected
-from simshuffle.exchange.partners import couples, sorted_pairs
+from simshuffle.exchange.partners.matching import couples, sorted_pairs
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
@@ -73,12 +74,14 @@ def plan_of(
     iterations: int = 4,
 ) -> ExchangePlan:
     plan: ExchangePlan = strategy.plan(
-        shards,
-        batch_size=3,
-        iterations=iterations,
-        epoch=epoch,
-        importance=importance,
-        rng=rng(seed, epoch, 2),
+        EpochContext(
+            shards,
+            batch_size=3,
+            iterations=iterations,
+            epoch=epoch,
+            importance=importance,
+            rng=rng(seed, epoch, 2),
+        )
     )
     return plan
 
@@ -383,7 +386,10 @@ def test_whoever_is_sent_to_sends_back(strategy: Any, world_size: int, seed: int
         initial_owner(world_size * 7 + 2, world_size, rng(seed)), world_size, rng(seed, 1)
     )
     plan = plan_of(strategy, shards, rng(seed, 3).exponential(size=world_size * 7 + 2), seed=seed)
-    if strategy.carried_out is not None and strategy.carried_out.partner_rule != "random":
+    if (
+        strategy.exchange_schedule is not None
+        and strategy.exchange_schedule.partner_rule != "random"
+    ):
         back = np.take_along_axis(plan.target, plan.target, axis=1)
         assert np.array_equal(back, np.broadcast_to(np.arange(world_size), back.shape))
         assert ((~plan.moving).sum(axis=1) == world_size % 2).all()
@@ -422,7 +428,7 @@ def test_pairs_are_sorted_anew_by_what_is_left() -> None:
         1, {"partner_lifetime": "iteration", "samples_per_message": 1}, selection="highest"
     )
     plan = again.plan(
-        shards, batch_size=1, iterations=2, epoch=1, importance=importance, rng=rng(0)
+        EpochContext(shards, batch_size=1, iterations=2, epoch=1, importance=importance, rng=rng(0))
     )
     assert plan.sample.tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
     # by 8, 7, 6, 5, and then by 1, 2, 4, 3
@@ -553,7 +559,7 @@ def test_pair_keeps_its_defaults_where_one_key_is_given() -> None:
         Trained,
     )
     assert read is not None and not problems
-    schedule = read.exchange.carried_out
+    schedule = read.exchange.exchange_schedule
     assert schedule == PairSchedule(rank_importance="sum")
     answers = (
         schedule.partner_rule,
@@ -604,4 +610,5 @@ def test_problems_name_the_key_without_the_kind(kind: str) -> None:
     ],
 )
 def test_who_needs_importance_and_whose(strategy: Any, needs: bool, lagging: bool) -> None:
-    assert (strategy.needs_importance, strategy.lagging) == (needs, lagging)
+    assert (strategy.needs_importance, getattr(strategy, "lagging", False)) == (needs, lagging)
+    assert strategy.inference_pass == (needs and not lagging)

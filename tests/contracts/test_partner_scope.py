@@ -9,14 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import ImportancePair, PartialLocalShuffle, Places
+from simshuffle.exchange import (
+    EpochContext,
+    ImportancePair,
+    PartialLocalShuffle,
+    Places,
+    partners,
+)
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import load_scenario
 from tests.small import small
 
-RULES = ["random", "random_pairs", "importance_sorted"]
+RULES = list(partners.RULES)
 
 
 def rng(seed: int) -> np.random.Generator:
@@ -30,7 +36,7 @@ def targets(
         partner_rule=rule, partner_scope="leaf", partner_lifetime="sample", **values
     )  # type: ignore[arg-type]
     group = np.asarray(group)
-    drawn = schedule.drawn(np.arange(lives), len(group), rng(seed))
+    drawn = schedule.random_orders(np.arange(lives), len(group), rng(seed))
     known = (
         rng(seed + 1).random((lives, len(group)))
         if importance is None
@@ -59,7 +65,7 @@ def test_partners_stay_in_their_group(rule: str, drawn: list[int], seed: int) ->
 @pytest.mark.parametrize("rule", RULES)
 def test_one_group_is_all_ranks(rule: str) -> None:
     everyone = ExchangeSchedule(partner_rule=rule, partner_lifetime="sample")  # type: ignore[arg-type]
-    drawn = everyone.drawn(np.arange(5), 9, rng(0))
+    drawn = everyone.random_orders(np.arange(5), 9, rng(0))
     known = rng(1).random((5, 9))
     assert np.array_equal(targets(rule, np.zeros(9, int)), everyone.targets(drawn, known))
 
@@ -100,17 +106,28 @@ def test_pairs_that_are_too_alike_keep_their_samples() -> None:
 
 def test_several_partners_serve_for_equal_shares_of_the_iterations() -> None:
     schedule = ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=3)
-    assert schedule.lives(np.array([0, 0, 1, 2, 3, 3, 4, 5])).tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
-    assert ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=9).lives(
+    assert schedule.pairing_of(np.array([0, 0, 1, 2, 3, 3, 4, 5])).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+        2,
+        2,
+    ]
+    assert ExchangeSchedule(partner_lifetime="epoch", partners_per_epoch=9).pairing_of(
         np.array([0, 0, 1, 2])
     ).tolist() == [0, 0, 1, 2]
-    assert ExchangeSchedule(partner_lifetime="epoch").lives(np.array([0, 0, 1, 2])).tolist() == [
+    assert ExchangeSchedule(partner_lifetime="epoch").pairing_of(
+        np.array([0, 0, 1, 2])
+    ).tolist() == [
         0,
         0,
         0,
         0,
     ]
-    assert ExchangeSchedule(partner_lifetime="epoch").lives(np.zeros(0, int)).tolist() == []
+    assert ExchangeSchedule(partner_lifetime="epoch").pairing_of(np.zeros(0, int)).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -134,7 +151,9 @@ def test_partners_of_a_scope_need_the_places() -> None:
     )
     shards = shuffled_shards(np.repeat(np.arange(4), 5), 4, rng(0))
     with pytest.raises(InputError, match="partners of the same host"):
-        strategy.plan(shards, batch_size=5, iterations=1, epoch=1, importance=None, rng=rng(0))
+        strategy.plan(
+            EpochContext(shards, batch_size=5, iterations=1, epoch=1, importance=None, rng=rng(0))
+        )
 
 
 def test_samples_never_leave_a_scope_of_pairs_in_even_groups() -> None:
@@ -151,13 +170,15 @@ def test_samples_never_leave_a_scope_of_pairs_in_even_groups() -> None:
         places = Places(host, host, host)
         importance = rng(epoch).random(120)
         plan = strategy.plan(
-            shards,
-            batch_size=5,
-            iterations=2,
-            epoch=epoch,
-            importance=importance,
-            rng=rng(9),
-            places=places,
+            EpochContext(
+                shards,
+                batch_size=5,
+                iterations=2,
+                epoch=epoch,
+                importance=importance,
+                rng=rng(9),
+                places=places,
+            )
         )
         owner = plan.apply(owner)
     assert np.array_equal(host[owner], first)

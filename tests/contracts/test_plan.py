@@ -182,7 +182,7 @@ def test_first_epoch_is_cold(exchange: str) -> None:
     first = plans(scenario(exchange, cluster__memory__page_cache="300 GB"))[1][0]
     assert not first.training.hit_samples.any()
     assert not first.training.hit_nbytes.any()
-    assert not first.hit_sent.any()
+    assert not first.sent_from_cache.any()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES[:4])

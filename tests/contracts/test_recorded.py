@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError, ScenarioError
-from simshuffle.exchange import ImportancePair, PartialLocalShuffle, Recorded
+from simshuffle.exchange import EpochContext, ImportancePair, PartialLocalShuffle, Recorded
 from simshuffle.exchange.plan import initial_owner
 from simshuffle.exchange.recording import RecordedPlans, write_plans
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
@@ -37,12 +37,14 @@ def record(
         importance = rng.random(samples)
         iterations = -(-samples // ranks // BATCH)
         plan = strategy.plan(
-            shards,
-            batch_size=BATCH,
-            iterations=iterations,
-            epoch=epoch,
-            importance=importance,
-            rng=rng,
+            EpochContext(
+                shards,
+                batch_size=BATCH,
+                iterations=iterations,
+                epoch=epoch,
+                importance=importance,
+                rng=rng,
+            )
         )
         plans.append(plan)
         owner = plan.apply(owner)
@@ -138,12 +140,14 @@ def test_scaled_up_every_recorded_sample_stands_for_others(
         rng = np.random.default_rng(epoch)
         shards = replay.shards(owner, ranks, rng)
         plan = replay.plan(
-            shards,
-            batch_size=BATCH * each,
-            iterations=ITERATIONS,
-            epoch=epoch,
-            importance=None,
-            rng=rng,
+            EpochContext(
+                shards,
+                batch_size=BATCH * each,
+                iterations=ITERATIONS,
+                epoch=epoch,
+                importance=None,
+                rng=rng,
+            )
         )
         assert (np.sort(plan.target, axis=1) == np.arange(ranks)).all()
         assert np.array_equal(

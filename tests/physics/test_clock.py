@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simshuffle.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.network.fluid import FluidNetwork, finish_times
-from simshuffle.sim.barrier import Meeting, succeed_after
+from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
 
 
@@ -66,7 +66,7 @@ def test_a_group_that_is_complete_needs_no_waiting():
 
 def test_a_meeting_lets_all_go_when_the_last_has_come():
     env = simpy.Environment()
-    meeting = Meeting(env, 3, lambda event: succeed_after(env, 0.5, event))
+    meeting = Barrier(env, 3, lambda event: succeed_after(env, 0.5, event))
     left = []
 
     def rank(delay):

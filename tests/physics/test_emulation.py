@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from simshuffle.exchange import (
+    EpochContext,
     GlobalShuffle,
     ImportanceExchange,
     ImportancePair,
@@ -118,11 +119,20 @@ class SideBySide:
         most = max(len(part) for part in local)
         padded = [part + part[: most - len(part)] for part in local]
         b = self.how.local_batch_size
-        importance = self.losses.copy() if self.strategy.lagging else self.inference(local)
+        importance = (
+            self.losses.copy() if not self.strategy.inference_pass else self.inference(local)
+        )
         iterations = -(-most // b)
         rng = stream(self.seed, "exchange", epoch)
         plan = self.strategy.plan(
-            shards, batch_size=b, iterations=iterations, epoch=epoch, importance=importance, rng=rng
+            EpochContext(
+                shards,
+                batch_size=b,
+                iterations=iterations,
+                epoch=epoch,
+                importance=importance,
+                rng=rng,
+            )
         )
         for iteration in range(iterations):
             self.step(
@@ -306,12 +316,14 @@ def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(
         for found, expected in zip(mean_gradient(run, [order[:4], order[4:]]), whole, strict=True):
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
         plan = strategy.plan(
-            shards,
-            batch_size=4,
-            iterations=2,
-            epoch=epoch,
-            importance=np.ones(40),
-            rng=stream(0, "exchange", epoch),
+            EpochContext(
+                shards,
+                batch_size=4,
+                iterations=2,
+                epoch=epoch,
+                importance=np.ones(40),
+                rng=stream(0, "exchange", epoch),
+            )
         )
         owner = plan.apply(owner)
 

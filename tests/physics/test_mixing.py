@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from simshuffle.exchange import (
+    EpochContext,
     ExchangeSchedule,
     ImportanceExchange,
     ImportancePair,
@@ -40,12 +41,14 @@ def course(strategy: Any, seed: int, epochs: int) -> list[float]:
         shards = strategy.shards(owner, RANKS, rng(seed, epoch, 1))
         importance = rng(seed, epoch, 3).lognormal(sigma=2, size=len(owner))
         plan = strategy.plan(
-            shards,
-            batch_size=BATCH,
-            iterations=EACH // BATCH,
-            epoch=epoch,
-            importance=importance,
-            rng=rng(seed, epoch, 2),
+            EpochContext(
+                shards,
+                batch_size=BATCH,
+                iterations=EACH // BATCH,
+                epoch=epoch,
+                importance=importance,
+                rng=rng(seed, epoch, 2),
+            )
         )
         owner = plan.apply(owner)
         shares.append(together(first, owner))
@@ -139,7 +142,9 @@ def test_pairing_by_sum_narrows_the_gap_between_ranks() -> None:
         )
         shards = strategy.shards(owner, RANKS, rng(1))
         plan = strategy.plan(
-            shards, batch_size=BATCH, iterations=4, epoch=1, importance=importance, rng=rng(2)
+            EpochContext(
+                shards, batch_size=BATCH, iterations=4, epoch=1, importance=importance, rng=rng(2)
+            )
         )
         return float(np.bincount(plan.apply(owner), importance).std())
 

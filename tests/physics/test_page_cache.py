@@ -151,7 +151,7 @@ def check(
         if plan.epoch == 1:
             assert not plan.training.hit_samples.any()
             assert not plan.training.hit_nbytes.any()
-            assert not plan.hit_sent.any()
+            assert not plan.sent_from_cache.any()
             continue
         reads = int(plan.training.samples.sum())
         assert plan.training.hit_samples.sum() == pytest.approx(
@@ -161,7 +161,7 @@ def check(
             tenths(hits), abs=tenth_within * reads / 10
         )
         if sent.size:
-            assert plan.hit_sent.sum() == pytest.approx(
+            assert plan.sent_from_cache.sum() == pytest.approx(
                 sent.sum(), abs=2 * epoch_within * sent.size
             )
         assert (plan.training.hit_nbytes <= plan.training.nbytes).all()
@@ -207,7 +207,7 @@ def test_hits_of_selected_samples_are_those_of_a_true_lru_cache(
         assert tenths(plan.training.hit_samples) == pytest.approx(
             tenths(hits), abs=0.05 * reads / 10
         )
-        assert plan.hit_sent.sum() == pytest.approx(sent.sum(), abs=0.03 * sent.size)
+        assert plan.sent_from_cache.sum() == pytest.approx(sent.sum(), abs=0.03 * sent.size)
 
 
 @pytest.mark.parametrize("share", [1.5, 1.9, 2.5])
@@ -280,7 +280,7 @@ def test_everything_hits_where_everything_fits() -> None:
         for plan in run(exchange, 1.4)[1][1:]:
             assert (plan.training.hit_samples == plan.training.samples).all()
             assert (plan.training.hit_nbytes == plan.training.nbytes).all()
-            assert (plan.hit_sent == plan.exchange.moving).all()
+            assert (plan.sent_from_cache == plan.exchange.moving).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -304,7 +304,7 @@ def test_more_cache_never_reads_more_from_storage(
     less, more = (run(exchange, share, **values)[1] for share in sorted((a, b)))
     for x, y in zip(less, more, strict=True):
         assert (x.training.hit_samples <= y.training.hit_samples).all()
-        assert (x.hit_sent <= y.hit_sent).all()
+        assert (x.sent_from_cache <= y.sent_from_cache).all()
         assert (y.training.hit_samples <= y.training.samples).all()
         assert (x.training.hit_nbytes >= 0).all()
         assert (x.training.hit_nbytes <= x.training.nbytes).all()

@@ -12,7 +12,13 @@ from scipy import stats
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exchange import ExchangeSchedule, PartialLocalShuffle, empty_plan, initial_owner
+from simshuffle.exchange import (
+    EpochContext,
+    ExchangeSchedule,
+    PartialLocalShuffle,
+    empty_plan,
+    initial_owner,
+)
 from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
 from simshuffle.studies.training import folder as folders
 from simshuffle.studies.training.figures import figures
@@ -95,7 +101,11 @@ def recorded(world_size=6, samples=50, fraction=0.4, epochs=3, seed=0):
     for epoch in range(1, epochs + 1):
         shards = strategy.shards(now, world_size, rng)
         plans.append(
-            strategy.plan(shards, batch_size=2, iterations=4, epoch=epoch, importance=None, rng=rng)
+            strategy.plan(
+                EpochContext(
+                    shards, batch_size=2, iterations=4, epoch=epoch, importance=None, rng=rng
+                )
+            )
         )
         now = plans[-1].apply(now)
     return RecordedPlans(owner, plans)

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simshuffle.exchange import ExchangePlan, PartialLocalShuffle, empty_plan, initial_owner
+from simshuffle.exchange import (
+    EpochContext,
+    ExchangePlan,
+    PartialLocalShuffle,
+    empty_plan,
+    initial_owner,
+)
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.studies.training.mixing import effective_samples, mates_kept
 
@@ -68,7 +74,11 @@ def test_it_rests_on_a_shard_at_least_and_on_all_samples_at_most(world_size, epo
     for epoch in range(1, epochs + 1):
         shards = strategy.shards(owner, world_size, rng)
         plans.append(
-            strategy.plan(shards, batch_size=4, iterations=2, epoch=epoch, importance=None, rng=rng)
+            strategy.plan(
+                EpochContext(
+                    shards, batch_size=4, iterations=2, epoch=epoch, importance=None, rng=rng
+                )
+            )
         )
         owner = plans[-1].apply(owner)
     recorded = RecordedPlans(start, plans)

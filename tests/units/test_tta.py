@@ -12,7 +12,13 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exchange import GlobalShuffle, ImportancePair, LocalShuffle, PartialLocalShuffle
+from simshuffle.exchange import (
+    EpochContext,
+    GlobalShuffle,
+    ImportancePair,
+    LocalShuffle,
+    PartialLocalShuffle,
+)
 from simshuffle.exchange.plan import initial_owner
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.scenario.scenario import Scenario
@@ -46,7 +52,14 @@ def recorded(strategy: Any, seed: int) -> RecordedPlans:
         importance = rng.random(SAMPLES)
         plans.append(
             strategy.plan(
-                shards, batch_size=BATCH, iterations=4, epoch=epoch, importance=importance, rng=rng
+                EpochContext(
+                    shards,
+                    batch_size=BATCH,
+                    iterations=4,
+                    epoch=epoch,
+                    importance=importance,
+                    rng=rng,
+                )
             )
         )
         owner = plans[-1].apply(owner)
@@ -81,7 +94,7 @@ def record(name: str, strategy: Any, seed: int, status: Any = "done") -> RunReco
         epochs=pd.DataFrame(epochs, columns=list(EPOCH_COLUMNS)),
         iterations=pd.DataFrame(columns=list(ITERATION_COLUMNS), dtype=float),
         importance=pd.DataFrame(importance, columns=list(IMPORTANCE_COLUMNS)),
-        plans=None if strategy.carried_out is None else recorded(strategy, seed),
+        plans=None if strategy.exchange_schedule is None else recorded(strategy, seed),
         seconds=1.0,
     )
 
@@ -212,12 +225,12 @@ def test_what_is_simulated_follows_from_the_strategy(made: Path) -> None:
     exchanges = [
         replay.workload.exchange for setting in prepared.settings for replay in setting.replays
     ]
-    assert [exchange.source for exchange in exchanges] == ["pfs", "pfs", "ssd", "ssd", "ssd", "ssd"]
+    assert [exchange.tier for exchange in exchanges] == ["pfs", "pfs", "ssd", "ssd", "ssd", "ssd"]
     assert [Path(exchange.path).name for exchange in exchanges[4:]] == [
         "ILag-Pair_s0.npz",
         "ILag-Pair_s1.npz",
     ]  # type: ignore[union-attr]
-    assert exchanges[4].carried_out.model_dump() == LAGGING.schedule.model_dump()  # type: ignore[union-attr]
+    assert exchanges[4].exchange_schedule.model_dump() == LAGGING.schedule.model_dump()  # type: ignore[union-attr]
     assert not exchanges[4].measures_importance
     assert [replay.seed for replay in prepared.settings[2].replays] == [
         of_scale().seed,

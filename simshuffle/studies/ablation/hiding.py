@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.exchange import ExchangeSchedule
+from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.plan.host_work import host_work
 from simshuffle.plan.resources import network_graph
@@ -430,8 +430,8 @@ def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
 _KEY = "workload.exchange.schedule"
 
 
-def _schedule(scenario: Scenario) -> ExchangeSchedule:
-    schedule = scenario.workload.exchange.carried_out
+def _schedule(scenario: Scenario) -> MessageSchedule:
+    schedule = scenario.workload.exchange.exchange_schedule
     if schedule is None:
         raise TypeError(f"{scenario.workload.exchange.kind} exchanges nothing")
     return schedule

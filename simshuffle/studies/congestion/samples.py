@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.exchange.schedule import epoch_quota, paced_steps
+from simshuffle.exchange.schedule import epoch_quota, spread_over_iterations
+from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 
 FEWEST = 4
@@ -38,12 +39,11 @@ class Samples:
     def mean(self) -> float:
         """Mean bytes of a sample as it is sent: decoded, or as stored, as the scenario's exchange
         says."""
-        schedule, dataset = (
-            self.scenario.workload.exchange.carried_out,
-            self.scenario.workload.dataset,
-        )
-        decoded = schedule is not None and schedule.payload == "decoded"
-        return (dataset.decoded_size.mean if decoded else dataset.sample_size.mean) * self.share
+        workload = self.scenario.workload
+        schedule = workload.exchange.exchange_schedule
+        if schedule is None:
+            raise TypeError(f"{workload.exchange.kind} exchanges nothing")
+        return payload_nbytes(schedule, workload.dataset) * self.share
 
     @property
     def alike(self) -> bool:
@@ -108,5 +108,7 @@ def samples(scenario: Scenario) -> Samples:
     return Samples(
         scenario,
         quota,
-        paced_steps(quota, fraction * workload.local_batch_size, workload.iterations(ranks)),
+        spread_over_iterations(
+            quota, fraction * workload.local_batch_size, workload.iterations(ranks)
+        ),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.exchange import ExchangePlan, PartialLocalShuffle, initial_owner
+from simshuffle.exchange import EpochContext, ExchangePlan, PartialLocalShuffle, initial_owner
 from simshuffle.studies.testbed.bed import Bed
 
 Pair = tuple[int, int]
@@ -168,9 +168,7 @@ def partial_plan(bed: Bed, seed: int) -> ExchangePlan:
     )
     owner = initial_owner(round(MESSAGES / EXCHANGE_FRACTION) * hosts, hosts, rng)
     shards = strategy.shards(owner, hosts, rng)
-    return strategy.plan(
-        shards, batch_size=10, iterations=MESSAGES, epoch=1, importance=None, rng=rng
-    )
+    return strategy.plan(EpochContext(shards, batch_size=10, iterations=MESSAGES, epoch=1, rng=rng))
 
 
 def pairs_plan(bed: Bed, seed: int) -> ExchangePlan:

@@ -206,7 +206,7 @@ def _settings(
         exchange = _exchange(stored[used[0]].description, used[0], folder)
         plans = (
             tuple(_plans(folder, run, stored[run]) for run in used)
-            if exchange.carried_out is not None
+            if exchange.exchange_schedule is not None
             else ()
         )
         name = setting_name({"strategy": strategy, "exchange_fraction": fraction})

@@ -146,13 +146,13 @@ def _own(
 
 
 def _recorded(exchange: TrainedExchange, plans: Path, scale: Scaled) -> dict[str, Any]:
-    schedule = exchange.carried_out
+    schedule = exchange.exchange_schedule
     return {
         "kind": "recorded",
         "path": str(plans.resolve()),
         "exchange_fraction": exchange.fraction,
         "schedule": {} if schedule is None else schedule.model_dump(mode="json"),
-        "measures_importance": exchange.measures_importance,
+        "measures_importance": exchange.inference_pass,
         "samples_each": scale.samples_each,
         "ranks_each": scale.ranks_each,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.exchange import ExchangePlan, ExchangeSchedule
+from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.train.distributed.dataset import Manifest, ShardDataset
 from simshuffle.train.distributed.group import ExchangeError, collectively, reason_of
 from simshuffle.train.distributed.transport import (
@@ -38,7 +38,7 @@ class EpochExchange:
         dataset: ShardDataset,
         manifest: Manifest,
         plan: ExchangePlan,
-        schedule: ExchangeSchedule,
+        schedule: MessageSchedule,
         transport: Transport,
         iterations: int,
     ) -> None:

@@ -13,8 +13,9 @@ from torch import nn
 
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange import (
+    EpochContext,
     ExchangePlan,
-    ExchangeSchedule,
+    MessageSchedule,
     Places,
     Shards,
     Strategy,
@@ -142,13 +143,15 @@ class Scheduler:
             self.owner, self.ranks.world_size, stream(self.dataset.seed, "shuffle", epoch)
         )
         self.plan = self.strategy.plan(
-            self.shards,
-            batch_size=self._training.local_batch_size,
-            iterations=len(self.batch_sizes),
-            epoch=epoch,
-            importance=self.importance,
-            rng=stream(self.dataset.seed, "exchange", epoch),
-            places=self._places,
+            EpochContext(
+                self.shards,
+                batch_size=self._training.local_batch_size,
+                iterations=len(self.batch_sizes),
+                epoch=epoch,
+                rng=stream(self.dataset.seed, "exchange", epoch),
+                importance=self.importance,
+                places=self._places,
+            )
         )
         alike(
             self.ranks,
@@ -252,7 +255,7 @@ class Scheduler:
     def _shared_importance(self, epoch: int) -> Floats | None:
         if not self.strategy.needs_importance:
             return None
-        if self.strategy.lagging:
+        if not self.strategy.inference_pass:
             if not self.losses.share(self.ranks):
                 remedy = "Call scheduler.record_losses(losses) for every local batch."
                 raise InputError(
@@ -364,7 +367,7 @@ class Scheduler:
     def _stage(self) -> None:
         """Copy to local storage what the strategy keeps there."""
         self._manifest: Manifest | None = None
-        if self.strategy.source == "pfs":
+        if self.strategy.tier == "pfs":
             return
         if self.strategy.fraction is None:  # the whole set on every rank
             self.dataset.stage(np.arange(len(self.dataset)))
@@ -375,8 +378,10 @@ class Scheduler:
         self._manifest = Manifest(self.dataset, self.owner, self._schedule.payload)
 
     @property
-    def _schedule(self) -> ExchangeSchedule:
-        return self.strategy.carried_out or ExchangeSchedule(payload="encoded", barriers="none")
+    def _schedule(self) -> MessageSchedule:
+        return self.strategy.exchange_schedule or MessageSchedule(
+            payload="encoded", barriers="none"
+        )
 
     @property
     def _sizes(self) -> Ints:

@@ -149,7 +149,7 @@ class RankTraining:
             The losses (n,) of this rank's samples in order, nats; and when it did what.
         """
         begin, scheduler = self._now(), self.scheduler
-        if scheduler.strategy.needs_importance and not scheduler.strategy.lagging:
+        if scheduler.strategy.inference_pass:
             scheduler.measure_importance(_Prepared(self.model, self._prepared))
         measured = self._now()
         scheduler.scheduling(epoch)
@@ -172,7 +172,7 @@ class RankTraining:
 
         Returns the losses, what is under way, and when each of `_PHASES` ended.
         """
-        scheduler, schedule = self.scheduler, self.scheduler.strategy.carried_out
+        scheduler, schedule = self.scheduler, self.scheduler.strategy.exchange_schedule
         batch, labels = self._prepared(inputs, targets)
         passed = [self._now()]
         losses = F.cross_entropy(self.network(batch), labels, reduction="none")
@@ -381,7 +381,7 @@ def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> E
         float((every[:, 1] - every[:, 0]).mean()),
         float((every[:, 2] - every[:, 0]).mean()),
     )
-    inference = scheduler.strategy.needs_importance and not scheduler.strategy.lagging
+    inference = scheduler.strategy.inference_pass
     return EpochOutcome(
         epoch=epoch,
         shards=shards,

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.exchange import ExchangePlan, ExchangeSchedule
+from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.train.distributed.group import Ranks, named
 
 Ints = NDArray[np.integer]
@@ -103,7 +103,7 @@ class Isend:
     Args:
         ranks: this process among all.
         sizes: (N,) bytes of every sample on its way.
-        barriers: as of `ExchangeSchedule`.
+        barriers: as of `MessageSchedule`.
     """
 
     def __init__(self, ranks: Ranks, sizes: Ints, barriers: str) -> None:
@@ -189,7 +189,7 @@ class AllToAll:
         return [Request(-1, _of(sent), out, work)], [Request(-1, _of(received), room, work)]
 
 
-def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: ExchangeSchedule) -> Transport:
+def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: MessageSchedule) -> Transport:
     """The transport of that name.
 
     Raises:

@@ -1,7 +1,6 @@
-"""Partners: a permutation or a matching drawn at random, and a pairing by sorted importance; of all
-ranks, or within groups of them.
+"""Matchings of ranks: of a random order, or by sorted importance; of all ranks, or within groups.
 
-Matchings and pairings are involutions: a partner's partner is the rank.
+Matchings are involutions: a partner's partner is the rank.
 """
 
 from __future__ import annotations
@@ -11,34 +10,6 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
-
-
-def permuted_within(drawn: Ints, group: Ints) -> Ints:
-    """Random permutations (lives, M) that leave every group to itself.
-
-    Args:
-        drawn: (lives, M) random orders of the ranks.
-        group: (M,) number of each rank's group; with one group, ``drawn`` itself is returned.
-    """
-    target = np.empty_like(drawn)
-    target[:, np.argsort(group, kind="stable")] = by_group(drawn, group)
-    return target
-
-
-def couples_within(drawn: Ints, group: Ints) -> NDArray[np.int32]:
-    """Random matchings (lives, M) within groups. Of each odd group one is left over; these are
-    paired in the order of their groups.
-
-    Args:
-        drawn: (lives, M) random orders of the ranks.
-        group: (M,) number of each rank's group.
-    """
-    sizes = np.bincount(group)
-    odd = np.cumsum(sizes)[sizes % 2 == 1] - 1
-    order = by_group(drawn, group)
-    return couples(
-        np.concatenate([np.delete(order, odd, axis=1), order[:, odd]], axis=1), len(group)
-    )
 
 
 def by_group(order: Ints, group: Ints) -> Ints:
@@ -81,6 +52,7 @@ def sorted_pairs(importance: Floats, order: Ints, group: Ints | None = None) -> 
     Returns:
         (..., M) int32, a partner for each rank. In an odd group the rank in the middle is its own.
     """
+    # ranked[i]: the rank of i-th lowest importance; the i-th is paired with the i-th from the end
     rising = np.argsort(np.take_along_axis(importance, order, axis=-1), axis=-1, kind="stable")
     ranked = np.take_along_axis(order, rising, axis=-1)
     partner = np.empty(ranked.shape, np.int32)
@@ -88,6 +60,7 @@ def sorted_pairs(importance: Floats, order: Ints, group: Ints | None = None) -> 
     if group is not None:
         ranked, sizes = by_group(ranked, group), np.bincount(group)
         ends = np.cumsum(sizes)
+        # place i of a group that begins at s and ends at e is mirrored to s + e - 1 - i
         mirrored = np.repeat(2 * ends - sizes - 1, sizes) - np.arange(len(group))
     np.put_along_axis(partner, ranked, ranked[..., mirrored].astype(np.int32), axis=-1)
     return partner

@@ -1,0 +1,289 @@
+"""The exchange of samples: host work, barriers and messages of an iteration as one batch of
+dependent transfers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simshuffle.exchange import MessageSchedule
+from simshuffle.lowering.costs import ExchangeCosts
+from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
+from simshuffle.plan.resources import Resources
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass
+class Message:
+    """One message of every rank: (M,) arrays.
+
+    Attributes:
+        target: rank it goes to; its own rank keeps the samples.
+        read: s of SSD device time to read those that are not in memory, ``missed`` their bytes,
+            ``files`` their number.
+        cached: bytes of those that are.
+        work: s of the sender's main thread.
+        nbytes: bytes on the wire.
+    """
+
+    target: Ints
+    read: Floats
+    missed: Floats
+    files: Ints
+    cached: Floats
+    work: Floats
+    nbytes: Floats
+
+    @property
+    def mixed(self) -> Flags:
+        """Which ranks read a part of their samples from the SSD and a part from memory."""
+        return np.asarray((self.files > 0) & (self.cached > 0))
+
+
+def messages_of(
+    costs: ExchangeCosts, iteration: int, resources: Resources, reads_in_flight: int
+) -> list[Message]:
+    """The messages after ``iteration`` (from 0), one after the other; ``reads_in_flight`` at most
+    of each rank share its host's SSD."""
+    plan, ssd = costs.plan, resources.cluster.ssd
+    # the steps of the iteration are [low, high)
+    low, high = np.searchsorted(plan.iteration, [iteration, iteration + 1])
+    steps = np.arange(low, high)
+    out = []
+    for number in np.unique(plan.message[low:high]):
+        part = steps[plan.message[low:high] == number]
+        missed = (costs.stored[part] * ~costs.cached[part]).sum(axis=0)
+        files = (plan.moving[part] & ~costs.cached[part]).sum(axis=0)
+        out.append(
+            Message(
+                target=plan.target[part[0]],
+                read=ssd.read_seconds(
+                    missed, files.astype(float), resources.ranks_per_host * reads_in_flight
+                ),
+                missed=missed,
+                files=files,
+                cached=(costs.stored[part] * costs.cached[part]).sum(axis=0),
+                work=costs.work[part].sum(axis=0) + costs.draw[part].sum(),
+                nbytes=costs.wire[part].sum(axis=0),
+            )
+        )
+    return out
+
+
+def delivery_counts(messages: list[Message], world_size: int) -> Ints:
+    """(M,) messages that each rank sends to or receives from another."""
+    ranks = np.arange(world_size)
+    count = np.zeros(world_size, np.int64)
+    for message in messages:
+        away = np.flatnonzero(message.target != ranks)
+        np.add.at(count, away, 1)
+        np.add.at(count, message.target[away], 1)
+    return count
+
+
+def barrier_seconds(resources: Resources) -> float:
+    """Seconds of a barrier of all ranks: ceil(log2 M) message latencies (dissemination barrier:
+    Hensgen, Finkel and Manber, Int. J. Parallel Program. 17, 1988)."""
+    depth = math.ceil(math.log2(resources.world_size))
+    return depth * resources.cluster.message_passing.latency
+
+
+@dataclass(frozen=True)
+class MessageGraph:
+    """The messages of an iteration, as transfers.
+
+    Attributes:
+        batch: barriers, reads, host work and wires, with their order.
+        rank: (n,) whose each transfer is; NONE for a barrier.
+    """
+
+    batch: TransferBatch
+    rank: Ints
+
+    def by_rank(self, world_size: int) -> list[TransferBatch]:
+        """A batch for each rank, where no transfer waits for one of another rank: without
+        barriers."""
+        batch, rank = self.batch, self.rank
+        # transfers of rank r are order[start[r]:start[r + 1]], and `within` their new numbers
+        order = np.argsort(rank, kind="stable")
+        start = np.searchsorted(rank[order], np.arange(world_size + 1))
+        within = np.empty(len(rank), np.int32)
+        within[order] = np.arange(len(rank)) - start[rank[order]]
+        # and its edges edges[edge_start[r]:edge_start[r + 1]]
+        edge_rank = rank[batch.edge_from]
+        edges = np.argsort(edge_rank, kind="stable")
+        edge_start = np.searchsorted(edge_rank[edges], np.arange(world_size + 1))
+        edge_from, edge_to = within[batch.edge_from[edges]], within[batch.edge_to[edges]]
+        records, routes = batch.tasks[order], batch.routes[order]
+        return [
+            TransferBatch(
+                records[low:high], routes[low:high], edge_from[first:last], edge_to[first:last]
+            )
+            for (low, high), (first, last) in zip(
+                pairwise(start.tolist()), pairwise(edge_start.tolist()), strict=True
+            )
+        ]
+
+
+class MessageLowering:
+    """Turns messages into transfers.
+
+    Args:
+        resources: whose links they cross.
+        schedule: which barriers there are.
+        serial_pairs: whether the network carries the messages of a pair one after the other.
+    """
+
+    def __init__(
+        self, resources: Resources, schedule: MessageSchedule, *, serial_pairs: bool
+    ) -> None:
+        self._resources, self._barriers = resources, schedule.barriers
+        self._serial_pairs = serial_pairs
+        self._ranks = np.arange(resources.world_size)
+
+    def graph(
+        self, messages: list[Message], work_done: ArrayLike, delivered: ArrayLike
+    ) -> MessageGraph:
+        """The messages of an iteration: for each a read, the host's work, and the wire; barriers
+        between as scheduled. A rank goes on to its next message when the work of this one is done.
+
+        Args:
+            messages: at least one.
+            work_done: (M,) groups, each of the rank's last work.
+            delivered: (M,) groups, each of the messages that the rank sends and receives.
+        """
+        n, count, delivered = len(self._ranks), len(messages), np.asarray(delivered)
+        barriers = {"none": 0, "message": count, "iteration": 1}[self._barriers]
+        # The transfers are laid out in blocks: barriers (1 each), then, n each, the reads of every
+        # message, their works, their wires, and second reads of those messages that have any.
+        mixed = [k for k, message in enumerate(messages) if message.mixed.any()]
+        blocks = 3 * count + len(mixed)
+        total = barriers + blocks * n
+
+        def block(number: int) -> Ints:
+            return np.asarray(barriers + number * n + self._ranks)
+
+        records = tasks(total)
+        routes = np.full((total, self._resources.width), NONE, np.int32)
+        records["delay"][:barriers] = barrier_seconds(self._resources)
+        keep = np.ones(total, bool)
+        edges: list[tuple[Ints, Ints]] = []
+        for k, message in enumerate(messages):
+            reads, works, wires = block(k), block(count + k), block(2 * count + k)
+            self._fill(records, routes, message, reads, works, wires)
+            keep[wires] = message.target != self._ranks
+            done_before = block(count + k - 1) if k else None
+            if k < barriers:  # barrier k lies between the works before and the reads of message k
+                if done_before is not None:
+                    edges.append((done_before, np.full(n, k)))
+                edges.append((np.full(n, k), reads))
+            elif done_before is not None:
+                edges.append((done_before, reads))
+            if k in mixed:
+                second = block(3 * count + mixed.index(k))
+                self._fill_second_read(records, routes, message, second)
+                edges += [(reads, second), (second, works), (works, wires)]
+            else:
+                edges += [(reads, works), (works, wires)]
+            records["group"][wires], records["group2"][wires] = delivered, delivered[message.target]
+        records["group"][block(2 * count - 1)] = work_done  # the works of the last message
+        rank = np.concatenate([np.full(barriers, NONE), np.tile(self._ranks, blocks)])
+        edge_from, edge_to = (np.concatenate(ends) for ends in zip(*edges, strict=True))
+        return MessageGraph(_compact(records, routes, edge_from, edge_to, keep), rank[keep])
+
+    def _fill(
+        self,
+        records: NDArray[np.void],
+        routes: NDArray[np.int32],
+        message: Message,
+        reads: Ints,
+        works: Ints,
+        wires: Ints,
+    ) -> None:
+        """Write the transfers of a message into the places ``reads``, ``works`` and ``wires``, one
+        of each for every rank."""
+        resources, cluster = self._resources, self._resources.cluster
+        ranks, hosts = self._ranks, resources.host_of
+        from_ssd = message.files > 0
+        records["work"][reads] = np.where(from_ssd, message.read, message.cached)
+        records["nbytes"][reads] = np.where(from_ssd, message.missed, message.cached)
+        records["delay"][reads] = message.files * cluster.ssd.latency
+        routes[reads, 0] = np.where(from_ssd, resources.ssd[hosts], resources.memory[hosts])
+        records["delay"][works] = message.work
+        records["account"][reads] = records["account"][works] = ranks
+        routes[wires], latency = resources.message(ranks, message.target)
+        records["work"][wires] = records["nbytes"][wires] = message.nbytes
+        records["delay"][wires] = latency + cluster.message_passing.latency
+        records["cap"][wires] = cluster.message_passing.stream_bandwidth or np.inf
+        pair = ranks * len(ranks) + message.target  # a number for each ordered pair of ranks
+        records["pair"][wires] = pair if self._serial_pairs else NO_PAIR
+
+    def _fill_second_read(
+        self, records: NDArray[np.void], routes: NDArray[np.int32], message: Message, reads: Ints
+    ) -> None:
+        """The part of a message that is in memory, where another part is not; nothing for messages
+        of one kind."""
+        hosts = self._resources.host_of
+        part = np.where(message.mixed, message.cached, 0.0)
+        records["work"][reads] = records["nbytes"][reads] = part
+        records["account"][reads] = self._ranks
+        routes[reads, 0] = np.where(message.mixed, self._resources.memory[hosts], NONE)
+
+
+def _compact(
+    records: NDArray[np.void],
+    routes: NDArray[np.int32],
+    edge_from: Ints,
+    edge_to: Ints,
+    keep: Flags,
+) -> TransferBatch:
+    """The batch without the transfers that are not kept, and without their edges."""
+    number = np.cumsum(keep) - 1
+    alive = keep[edge_from] & keep[edge_to]
+    return TransferBatch(
+        np.ascontiguousarray(records[keep]),
+        np.ascontiguousarray(routes[keep]),
+        number[edge_from[alive]].astype(np.int32),
+        number[edge_to[alive]].astype(np.int32),
+    )
+
+
+class StoreLowering:
+    """The storing of what a rank received: its main thread re-encodes it, then it is written to the
+    SSD, or to memory if samples are staged there.
+
+    Args:
+        resources: whose devices are written to.
+        costs: of the epoch's exchange.
+        in_memory: whether samples are kept in memory.
+    """
+
+    def __init__(self, resources: Resources, costs: ExchangeCosts, *, in_memory: bool) -> None:
+        self._costs = costs
+        device = resources.memory if in_memory else resources.ssd
+        self._work = (
+            costs.received if in_memory else resources.cluster.ssd.write_seconds(costs.received)
+        )
+        edges = chain(2)
+        self._batches = [
+            TransferBatch(tasks(2), pad_routes([[], [link]]), *edges)
+            for link in device[resources.host_of].tolist()
+        ]
+
+    def batch(self, rank: int, iteration: int, group: int, group2: int = NONE) -> TransferBatch:
+        """The chain of a rank after an iteration (from 0), whose write both groups count; valid
+        until the next call for the same rank."""
+        batch = self._batches[rank]
+        work, write = batch.tasks[0], batch.tasks[1]
+        work["delay"] = self._costs.received_work[iteration, rank]
+        write["work"] = self._work[iteration, rank]
+        write["nbytes"] = self._costs.received[iteration, rank]
+        write["group"], write["group2"] = group, group2
+        return batch

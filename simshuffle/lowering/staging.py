@@ -1,0 +1,150 @@
+"""The copying of the samples to the hosts before the first epoch, as flows over the links of a run
+and some more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.network import Flows, Links
+from simshuffle.network.batch import TransferBatch, tasks
+from simshuffle.plan.resources import Resources
+from simshuffle.plan.staging import write_bandwidth
+from simshuffle.scenario.workload import Workload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class StagingTraffic:
+    """What staging moves.
+
+    Attributes:
+        links: those of the run, and behind them the devices and the opening of files of the hosts.
+        batch: all flows, which start together; the tag of each is its number.
+        nbytes: read from the PFS.
+    """
+
+    links: Links
+    batch: TransferBatch
+    nbytes: float
+
+
+def staging_traffic(
+    workload: Workload, resources: Resources, shard_nbytes: Floats
+) -> StagingTraffic | None:
+    """The copying of the shards, or of the whole set, from the PFS to the SSDs or the memories of
+    the hosts; None if nothing is staged.
+
+    One flow for each HCA of a host that its ranks use, from the servers through the network into
+    the device: what is read is written at the same time, so that the slowest resource on the way
+    sets the rate. Files are opened on the way, which limits the bytes: at their mean size, the
+    servers' operations and the latencies of the files that the host copies at once are bandwidths
+    too.
+
+    Args:
+        workload: what is staged, and how.
+        resources: over what.
+        shard_nbytes: (M,) bytes of every rank's shard.
+    """
+    exchange, world_size, hosts = workload.exchange, resources.world_size, resources.num_hosts
+    if exchange.stored_share(world_size, resources.ranks_per_host) == 0.0:
+        return None
+    total = float(shard_nbytes.sum())
+    ring = exchange.redraws and workload.staging.broadcast and hosts > 1
+    from_pfs = shard_nbytes
+    if exchange.redraws:  # every host gets the whole set, or with a ring an equal part of it
+        ranks_on_host = np.bincount(resources.host_of)[resources.host_of]
+        from_pfs = np.full(world_size, total) / ranks_on_host / (hosts if ring else 1)
+    flows = _Flows(workload, resources, total)
+    flows.read(from_pfs)
+    if ring:
+        flows.pass_on(total * (1.0 - 1.0 / hosts))
+    return StagingTraffic(flows.links, flows.batch(), float(from_pfs.sum()))
+
+
+class _Flows:
+    """The links of a run, those of staging behind them, and the flows."""
+
+    def __init__(self, workload: Workload, resources: Resources, total: float) -> None:
+        self._resources = resources
+        cluster, hosts = resources.cluster, resources.num_hosts
+        pfs, count = cluster.parallel_file_system, len(resources.links.capacity)
+        # new links, in this order: a device of each host; for files their opening by the servers,
+        # and their latencies on each host
+        self._device = count + np.arange(hosts, dtype=np.int32)
+        more = [np.full(hosts, write_bandwidth(cluster, workload))]
+        # links, for every host, of the opening of its files
+        self._files: list[Ints] = []
+        if workload.staging.format == "files":
+            file = total / workload.dataset.num_samples * workload.dataset.samples_per_file
+            more.append(np.full(1, pfs.free_open_rate * file))
+            self._files.append(np.full(hosts, count + hosts, np.int32))
+            if pfs.latency > 0:
+                more.append(np.full(hosts, workload.staging.copies * file / pfs.latency))
+                self._files.append(count + hosts + 1 + np.arange(hosts, dtype=np.int32))
+        new = sum(len(part) for part in more)
+        self.links = Links(
+            np.concatenate([resources.links.capacity, *more]),
+            np.concatenate([resources.links.latency, np.zeros(new)]),
+        )
+        self._routes: list[Ints] = []
+        self._nbytes: list[Floats] = []
+
+    def read(self, nbytes: Floats) -> None:
+        """Flows of (M,) bytes from the PFS to the ranks, those through one HCA in one."""
+        resources = self._resources
+        first, hca = self._hcas()
+        routes, _ = resources.pfs_read()
+        host = resources.host_of[first]
+        self._add(
+            routes[first],
+            [*(links[host] for links in self._files), self._device[host]],
+            np.bincount(hca, nbytes).astype(np.float64),
+        )
+
+    def pass_on(self, nbytes: float) -> None:
+        """Flows of ``nbytes`` bytes from every host to the next, the last one's to the first, over
+        as many HCAs as all hosts use."""
+        resources = self._resources
+        first, _ = self._hcas()
+        rails = np.unique(np.bincount(resources.host_of[first]))[0]
+        by_host = np.array(
+            [first[resources.host_of[first] == host][:rails] for host in range(resources.num_hosts)]
+        )
+        src, dst = by_host.ravel(), np.roll(by_host, -1, axis=0).ravel()
+        routes, _ = resources.message(src, dst)
+        self._add(routes, [self._device[resources.host_of[dst]]], np.full(len(src), nbytes / rails))
+
+    def _hcas(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first rank of every HCA in use, and the number of each rank's HCA among them,
+        (M,)."""
+        resources = self._resources
+        key = resources.host_of.astype(np.int64) * resources.cluster.host.hcas + resources.rail_of
+        _, first, number = np.unique(key, return_index=True, return_inverse=True)
+        return first, number
+
+    def _add(self, routes: Ints, more: list[Ints], nbytes: Floats) -> None:
+        """Flows over ``routes``, then over one link each of ``more``: three at most."""
+        columns = np.full((len(routes), self._resources.width + 3), -1, np.int32)
+        columns[:, : routes.shape[1]] = routes
+        ends = (routes >= 0).sum(axis=1)
+        for k, link in enumerate(more):
+            columns[np.arange(len(routes)), ends + k] = link
+        self._routes.append(columns)
+        self._nbytes.append(nbytes)
+
+    def batch(self) -> TransferBatch:
+        """All flows."""
+        flows = Flows.of(np.concatenate(self._routes), np.concatenate(self._nbytes))
+        records = tasks(
+            len(flows),
+            work=flows.nbytes,
+            nbytes=flows.nbytes,
+            delay=flows.latencies(self.links),
+            tag=np.arange(len(flows)),
+        )
+        return TransferBatch(records, flows.routes)

@@ -1,0 +1,202 @@
+"""An epoch as the page caches of the hosts see it: how many bytes each host has touched when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.exchange import ExchangePlan, Shards
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.integer]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Samples and bytes that each batch has, as (iterations, M) arrays; ``size`` samples in a whole
+    one."""
+
+    samples: NDArray[np.int64]
+    nbytes: Floats
+    size: int
+
+
+class CacheEpoch:
+    """One epoch on the clock of bytes: what each host has touched when it reads a certain sample.
+
+    Places are slots, the indices of `Shards.order`. Cumulative bytes are (iterations + 1, H)
+    arrays, at the beginning of each iteration.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        exchange: ExchangePlan,
+        batches: Batches,
+        nbytes: Floats,
+        host_of: Ints,
+    ) -> None:
+        self.shards, self.exchange, self.batches, self.host_of, self._nbytes = (
+            shards,
+            exchange,
+            batches,
+            host_of,
+            nbytes,
+        )
+        self.first_rank = np.flatnonzero(np.diff(host_of, prepend=-1))
+        self.iterations, self._size = len(batches.samples), batches.size
+        self.longest = int(shards.sizes.max())
+        self._within = np.arange(self.longest) < shards.sizes[:, None]
+        self._full = bool(self._within.all())
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """(N,) bytes of the sample of every slot."""
+        return np.asarray(self._nbytes[self.shards.order])
+
+    @cached_property
+    def held(self) -> Floats:
+        """(H,) bytes of the host's shards."""
+        return np.asarray(
+            np.add.reduceat(np.add.reduceat(self.sizes, self.shards.start[:-1]), self.first_rank)
+        )
+
+    @cached_property
+    def read(self) -> Floats:
+        """Cumulative bytes that loaders have read."""
+        return self._cumulative(self.batches.nbytes)
+
+    @cached_property
+    def before(self) -> Floats:
+        """(M, longest) bytes of its shards that the host has touched in this epoch before each
+        sample is read."""
+        return self.at(self.read, self.ahead if self.sent_before_use.any() else None)
+
+    @cached_property
+    def kept(self) -> Floats:
+        """Cumulative bytes of what loaders have read and is not removed at the end."""
+        # what no batch has: as if in the last
+        return self.read - self._by_iteration(np.minimum(self.read_in, self.iterations - 1))
+
+    @cached_property
+    def places(self) -> Ints:
+        """(steps, M) place in its rank's order of each sample that is sent."""
+        slot = np.empty_like(self.shards.order)
+        slot[self.shards.order] = np.arange(len(slot), dtype=slot.dtype)
+        return np.asarray(slot[self.exchange.sample] - self.shards.start[:-1])
+
+    @cached_property
+    def read_in(self) -> Ints:
+        """(steps, M) iteration in which each sample that is sent is trained on; as many as there
+        are if in none."""
+        return np.asarray(
+            np.where(
+                self.places < self.batches.samples.sum(axis=0),
+                self.places // self._size,
+                self.iterations,
+            )
+        )
+
+    @cached_property
+    def sent_before_use(self) -> Flags:
+        """(steps, M) whether a sample is sent before it is trained on."""
+        return np.asarray((self.read_in > self.exchange.iteration[:, None]) & self.exchange.moving)
+
+    @cached_property
+    def ahead(self) -> Floats:
+        """Bytes of samples that were sent and will yet be trained on, at the beginning of each
+        iteration, (iterations + 1, H)."""
+        if not self.sent_before_use.any():
+            return np.zeros((self.iterations + 1, len(self.first_rank)))
+        sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
+        return self._by_iteration(sent, self.sent_before_use) - self._by_iteration(
+            self.read_in, self.sent_before_use & (self.read_in < self.iterations)
+        )
+
+    @cached_property
+    def removed(self) -> Floats:
+        """Cumulative bytes of what is removed at the end and not touched any more before."""
+        sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
+        return self._by_iteration(
+            np.where(self.read_in < self.iterations, np.maximum(sent, self.read_in), sent)
+        )
+
+    def _by_iteration(self, iteration: Ints, which: Flags | None = None) -> Floats:
+        """Cumulative bytes of (those) samples that are sent, by an iteration (steps, M) of each."""
+        total = np.zeros((self.iterations, len(self.host_of)))
+        step, rank = np.nonzero(self.exchange.moving if which is None else which)
+        np.add.at(total, (iteration[step, rank], rank), self._moved[step, rank])
+        return self._cumulative(total)
+
+    @cached_property
+    def sent_steps(self) -> Floats:
+        """(steps + 1, H) bytes sent before every step of the exchange."""
+        return self._cumulative(self._moved)
+
+    @cached_property
+    def sent(self) -> Floats:
+        """Cumulative bytes sent."""
+        return np.asarray(self.sent_steps[self._steps])
+
+    @cached_property
+    def arrived(self) -> Floats:
+        """Cumulative bytes received and stored."""
+        arriving = np.zeros_like(self._moved)
+        np.put_along_axis(arriving, self.exchange.target, self._moved, axis=1)
+        return np.asarray(self._cumulative(arriving)[self._steps])
+
+    @cached_property
+    def _moved(self) -> Floats:
+        return np.asarray(self._nbytes[self.exchange.sample] * self.exchange.moving)
+
+    @cached_property
+    def _steps(self) -> Ints:
+        return np.searchsorted(self.exchange.iteration, np.arange(self.iterations + 1))
+
+    def _cumulative(self, of_ranks: Floats) -> Floats:
+        """(n, M) bytes as (n + 1, H) cumulative ones."""
+        of_hosts = np.add.reduceat(of_ranks, self.first_rank, axis=1)
+        return np.concatenate([np.zeros((1, len(self.first_rank))), np.cumsum(of_hosts, axis=0)])
+
+    def flat(self, dense: Any) -> Any:
+        """(M, longest) values as values of slots."""
+        return dense.ravel() if self._full else dense[self._within]
+
+    def at(
+        self, cumulative: Floats, stepwise: Floats | None = None, count: int | None = None
+    ) -> Floats:
+        """(M, count) value when each of the first ``count`` samples of a shard (all by default) is
+        read.
+
+        The values of ``cumulative`` grow while a batch is read, those of ``stepwise``, which are
+        added, after it.
+        """
+        place = np.arange(self.longest if count is None else count)
+        batch = np.minimum(place // self._size, self.iterations)
+        length = np.minimum(self._size, self.longest - batch * self._size)
+        # what is left over is read at the end
+        share = np.where(batch < self.iterations, (place - batch * self._size + 0.5) / length, 0.0)
+        of_ranks = cumulative.T[self.host_of]
+        growth = np.diff(of_ranks, axis=1, append=of_ranks[:, -1:])
+        if stepwise is not None:
+            of_ranks = of_ranks + stepwise.T[self.host_of]
+        return np.asarray(of_ranks[:, batch] + share * growth[:, batch])
+
+    def hosts(self) -> Ints:
+        """(N,) host of every slot."""
+        return np.asarray(np.repeat(self.host_of, self.shards.sizes))
+
+    @cached_property
+    def left_over(self) -> Ints:
+        """Slots that no batch has."""
+        unread = self.shards.sizes - self.batches.samples.sum(axis=0)
+        if not unread.any():
+            return np.zeros(0, np.int64)
+        return np.concatenate(
+            [np.arange(end - n, end) for end, n in zip(self.shards.start[1:], unread, strict=True)]
+        )

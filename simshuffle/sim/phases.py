@@ -1,0 +1,108 @@
+"""When the phases of every rank began and ended, by name."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from simshuffle.results.timeline import phase_rows
+
+MEASURING = {"measured": "importance"}
+ITERATION = {
+    "read": "io",
+    "loaded": "decode",
+    "forwarded": "forward",
+    "computed": "backward",
+    "stored": "exchange",
+    "stored_by_all": "wait_exchange",
+    "computed_by_all": "wait_allreduce",
+    "reduced": "allreduce",
+    "updated": "update",
+    "sent": "exchange",
+    "free": "wait_exchange",
+}
+"""The parts of an iteration and the phase of each, in the order of the authors' training loop:
+synchronise with the last exchange after backward, begin the next after update."""
+FINAL = {
+    "stored": "exchange",
+    "stored_by_all": "wait_exchange",
+    "removed": "exchange",
+    "finished": "wait_allreduce",
+}
+"""The parts of what follows the last iteration."""
+
+
+@dataclass(slots=True)
+class Times:
+    """When the parts of an iteration of one rank, or of what goes before and follows all of them,
+    ended (s). ``begin`` is when the first of them began.
+
+    Attributes:
+        measured: importance is known.
+        read: the last byte of the batch was read; ``loaded``: it is on the GPU.
+        forwarded, computed: the forward pass is done, and the backward pass.
+        stored: the samples of the last exchange are written; ``stored_by_all``: all ranks' are.
+        computed_by_all: all ranks have their gradients; ``reduced``: their sum.
+        updated: the weights are.
+        sent: the host work of the next exchange is done; ``free``: its barriers are.
+        removed: what was sent is.
+        finished: all ranks are through.
+    """
+
+    begin: float
+    measured: float = 0.0
+    read: float = 0.0
+    loaded: float = 0.0
+    forwarded: float = 0.0
+    computed: float = 0.0
+    stored: float = 0.0
+    stored_by_all: float = 0.0
+    computed_by_all: float = 0.0
+    reduced: float = 0.0
+    updated: float = 0.0
+    sent: float = 0.0
+    free: float = 0.0
+    removed: float = 0.0
+    finished: float = 0.0
+
+
+class PhaseLog:
+    """The times of all ranks.
+
+    Args:
+        parts: the phase of each part (an attribute of `Times`), in their order.
+        world_size: M.
+    """
+
+    def __init__(self, parts: Mapping[str, str], world_size: int) -> None:
+        self._parts = parts
+        self._values = attrgetter("begin", *parts)
+        # of every rank, its records one after the other
+        self._times = [array("d") for _ in range(world_size)]
+
+    def add(self, rank: int, times: Times) -> None:
+        """Note the times of one more iteration of a rank."""
+        self._times[rank].extend(self._values(times))
+
+    def rows(
+        self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
+    ) -> dict[str, Any]:
+        """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`).
+
+        Args:
+            epoch: from 1.
+            nbytes: bytes that a part moved, by its name: (iterations, M), or one number for all; 0
+                where none is given.
+            final: they are no iterations.
+        """
+        ranks = np.stack([np.frombuffer(times) for times in self._times])
+        bounds = ranks.reshape(len(ranks), -1, 1 + len(self._parts)).swapaxes(0, 1)
+        moved = np.zeros((*bounds.shape[:2], len(self._parts)))
+        for number, part in enumerate(self._parts):
+            moved[..., number] = (nbytes or {}).get(part, 0.0)
+        return phase_rows(epoch, list(self._parts.values()), bounds, moved, final)

@@ -1,0 +1,379 @@
+"""Transfers of plans, worked out by hand: two ranks on two hosts of one switch, 10 GB/s a link.
+
+No clock is needed: what is checked are bytes, seconds, links and order of every transfer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simshuffle.exchange import ExchangePlan, MessageSchedule
+from simshuffle.lowering.compute import batch_seconds, lognormal_factor
+from simshuffle.lowering.costs import exchange_costs
+from simshuffle.lowering.gradients import gather_seconds, gradient_batch
+from simshuffle.lowering.messages import (
+    MessageGraph,
+    MessageLowering,
+    StoreLowering,
+    delivery_counts,
+    messages_of,
+)
+from simshuffle.lowering.reads import read_chains
+from simshuffle.lowering.staging import staging_traffic
+from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch
+from simshuffle.plan.epochs import Reads
+from simshuffle.plan.resources import Resources
+from tests.small import small
+
+SCENARIO = small(world_size=2)
+DATASET = SCENARIO.workload.dataset  # 100 kB, decoded 500 kB in 1 ms, encoded in 0.5 ms
+COSTS: dict[str, Any] = {
+    "read": "30 us",
+    "zero_buffer": "60 us",
+    "pickle": "90 us",
+    "draw": "1 us",
+    "remove": "20 us",
+}
+LATENCY = 1.3e-6  # of a message
+SEEK = 80e-6  # of the SSD
+
+
+def resources_of(scenario: Any = SCENARIO) -> Resources:
+    return Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+
+
+RESOURCES = resources_of()
+LINK = {name: number for number, name in enumerate(RESOURCES.links.names)}
+
+
+def schedule(**values: Any) -> MessageSchedule:
+    return MessageSchedule.model_validate(COSTS | values)
+
+
+def links(batch: TransferBatch) -> list[list[str]]:
+    """Names of the links of every transfer."""
+    return [
+        [RESOURCES.links.names[link] for link in route if link >= 0]
+        for route in batch.routes.tolist()
+    ]
+
+
+def edges(batch: TransferBatch) -> set[tuple[int, int]]:
+    return set(zip(batch.edge_from.tolist(), batch.edge_to.tolist(), strict=True))
+
+
+# Samples 0 and 1 are swapped, then both ranks keep one, each a message after iteration 0; then one
+# more swap after iteration 1. Partners are drawn for each of the first two. Rank 1 has its first
+# sample in memory.
+NBYTES = np.array([100e3, 200e3, 100e3, 100e3, 300e3, 100e3])
+PLAN = ExchangePlan(
+    sample=np.array([[0, 1], [2, 3], [4, 5]]),
+    target=np.array([[1, 0], [0, 1], [1, 0]]),
+    iteration=np.array([0, 0, 1]),
+    message=np.array([0, 1, 2]),
+    draws=np.array([1, 1, 0]),
+)
+CACHED = np.array([[False, True], [True, True], [False, False]])
+
+
+def costs_of(plan: ExchangePlan = PLAN, cached: Any = CACHED, **values: Any) -> Any:
+    return exchange_costs(plan, schedule(**values), DATASET, NBYTES, cached, iterations=2)
+
+
+# ------------------------------------------------------------------------------------------- costs
+
+
+def test_bytes_and_seconds_of_an_exchange() -> None:
+    """Work is 90 us a sample, and 1.09 ms for each 100 kB; a permutation of 2 ranks takes 2 us."""
+    costs = costs_of()
+    assert costs.stored.tolist() == [[100e3, 200e3], [0, 0], [300e3, 100e3]]
+    assert costs.wire.tolist() == [[500e3, 1e6], [0, 0], [1.5e6, 500e3]]
+    assert costs.cached.tolist() == [[False, True], [False, False], [False, False]]
+    assert costs.work == pytest.approx(
+        np.array([[1.18e-3, 2.27e-3], [0, 0], [3.36e-3, 1.18e-3]]), rel=1e-12
+    )
+    assert costs.draw == pytest.approx([2e-6, 2e-6, 0])
+    assert costs.sent.tolist() == [[500e3, 1e6], [1.5e6, 500e3]]
+    assert costs.received.tolist() == [[200e3, 100e3], [100e3, 300e3]]
+    assert costs.received_work == pytest.approx(np.array([[1e-3, 0.5e-3], [0.5e-3, 1.5e-3]]))
+    assert costs.remove == pytest.approx([40e-6, 40e-6])
+    assert (costs.read_memory, costs.read_ssd) == (200e3, 500e3)
+
+
+def test_encoded_samples_travel_as_they_are_stored() -> None:
+    costs = costs_of(payload="encoded")
+    assert costs.wire.tolist() == [[100e3, 200e3], [0, 0], [300e3, 100e3]]
+    assert costs.work[0] == pytest.approx([90e-6 + 90e-6, 90e-6 + 180e-6])
+    assert not costs.received_work.any()
+
+
+def test_a_plan_that_draws_nothing_is_charged_nothing() -> None:
+    plan = ExchangePlan(PLAN.sample, PLAN.target, PLAN.iteration, PLAN.message)
+    assert costs_of(plan, draw="1 s").draw.tolist() == [0, 0, 0]
+
+
+# ---------------------------------------------------------------------------------------- messages
+
+
+def lowered(barriers: str, costs: Any = None, iteration: int = 0, **more: Any) -> MessageGraph:
+    """Groups: 5 and 6 of the last work, 7 and 8 of the messages of rank 0 and 1."""
+    costs = costs or costs_of()
+    found = messages_of(costs, iteration, RESOURCES, reads_in_flight=1)
+    lowering = MessageLowering(
+        RESOURCES, schedule(barriers=barriers), serial_pairs=more.get("pairs", True)
+    )
+    return lowering.graph(found, [5, 6], [7, 8])
+
+
+def test_messages_of_an_iteration() -> None:
+    first, second = messages_of(costs_of(), 0, RESOURCES, reads_in_flight=1)
+    assert first.target.tolist() == [1, 0]
+    assert first.read == pytest.approx([100e3 / 3e9, 0])
+    assert (first.files.tolist(), first.missed.tolist()) == ([1, 0], [100e3, 0])
+    assert first.cached.tolist() == [0, 200e3]
+    assert first.work == pytest.approx([1.182e-3, 2.272e-3])
+    assert first.nbytes.tolist() == [500e3, 1e6]
+    assert not first.mixed.any()
+    assert second.target.tolist() == [0, 1]
+    assert second.work == pytest.approx([2e-6, 2e-6])
+    assert not (second.files.any() or second.cached.any() or second.nbytes.any())
+    # each rank sends one message and receives one
+    assert delivery_counts([first, second], 2).tolist() == [2, 2]
+    (third,) = messages_of(costs_of(), 1, RESOURCES, reads_in_flight=1)
+    assert third.work == pytest.approx([3.36e-3, 1.18e-3])
+
+
+def test_a_message_is_a_read_then_work_then_the_wire() -> None:
+    """With a barrier before each message. Two barriers, reads of both messages, works of both, and
+    the wires of the first: who keeps its sample has none."""
+    graph = lowered("message")
+    batch = graph.batch
+    assert graph.rank.tolist() == [NONE, NONE, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
+    assert links(batch) == [
+        [],
+        [],
+        ["h0000.ssd"],
+        ["h0001.memory"],
+        ["h0000.memory"],
+        ["h0001.memory"],
+        [],
+        [],
+        [],
+        [],
+        ["h0000>switch", "switch>h0001"],
+        ["h0001>switch", "switch>h0000"],
+    ]
+    of = batch.tasks
+    assert of["work"] == pytest.approx([0, 0, 100e3 / 3e9, 200e3, 0, 0, 0, 0, 0, 0, 500e3, 1e6])
+    assert of["nbytes"].tolist() == [0, 0, 100e3, 200e3, 0, 0, 0, 0, 0, 0, 500e3, 1e6]
+    assert of["delay"] == pytest.approx(
+        [LATENCY, LATENCY, SEEK, 0, 0, 0, 1.182e-3, 2.272e-3, 2e-6, 2e-6, LATENCY, LATENCY]
+    )
+    assert of["account"].tolist() == [NONE, NONE, 0, 1, 0, 1, 0, 1, 0, 1, NONE, NONE]
+    assert of["pair"].tolist() == [NO_PAIR] * 10 + [0 * 2 + 1, 1 * 2 + 0]
+    # the last work sets a rank free; a wire counts for its sender and its receiver
+    assert of["group"].tolist() == [NONE] * 8 + [5, 6, 7, 8]
+    assert of["group2"].tolist() == [NONE] * 10 + [8, 7]
+    first = {(0, 2), (0, 3), (2, 6), (3, 7), (6, 10), (7, 11)}
+    second = {(6, 1), (7, 1), (1, 4), (1, 5), (4, 8), (5, 9)}
+    assert edges(batch) == first | second
+
+
+def test_one_barrier_an_iteration() -> None:
+    """The second message of a rank follows the first one's work at once."""
+    batch = lowered("iteration").batch
+    assert len(batch) == 11
+    first = {(0, 1), (0, 2), (1, 5), (2, 6), (5, 9), (6, 10)}
+    assert edges(batch) == first | {(5, 3), (6, 4), (3, 7), (4, 8)}
+
+
+def test_without_barriers_every_rank_has_a_batch_of_its_own() -> None:
+    """Read, read, work, work, wire: the second read waits for the first work."""
+    graph = lowered("none", pairs=False)
+    assert len(graph.batch) == 10
+    for rank, batch in enumerate(graph.by_rank(2)):
+        assert edges(batch) == {(0, 2), (2, 4), (2, 1), (1, 3)}
+        assert batch.tasks["nbytes"].tolist() == [100e3 * (rank + 1), 0, 0, 0, 500e3 * (rank + 1)]
+        assert batch.tasks["group"].tolist() == [NONE, NONE, NONE, 5 + rank, 7 + rank]
+        assert batch.tasks["pair"].tolist() == [NO_PAIR] * 5
+        assert links(batch)[4][0] == f"h000{rank}>switch"
+
+
+def test_a_message_of_samples_from_ssd_and_memory_is_read_twice() -> None:
+    """Rank 0 sends 100 kB from the SSD and 300 kB from memory, rank 1 both from memory."""
+    plan = ExchangePlan(
+        sample=np.array([[0, 1], [4, 5]]),
+        target=np.array([[1, 0], [1, 0]]),
+        iteration=np.array([0, 0]),
+        message=np.array([0, 0]),
+    )
+    costs = costs_of(plan, np.array([[False, True], [True, True]]))
+    batch = lowered("none", costs).batch
+    # reads, works, wires, second reads
+    assert links(batch)[:2] == [["h0000.ssd"], ["h0001.memory"]]
+    assert links(batch)[6:] == [["h0000.memory"], []]
+    assert batch.tasks["nbytes"].tolist() == [100e3, 300e3, 0, 0, 2e6, 1.5e6, 300e3, 0]
+    assert edges(batch) == {(0, 6), (6, 2), (2, 4), (1, 7), (7, 3), (3, 5)}
+
+
+def test_what_is_received_is_encoded_and_written() -> None:
+    batch = StoreLowering(RESOURCES, costs_of(), in_memory=False).batch(0, 0, group=9, group2=4)
+    assert links(batch) == [[], ["h0000.ssd"]]
+    assert batch.tasks["delay"].tolist() == [1e-3, 0]
+    assert batch.tasks["work"].tolist() == [0, 200e3 / 1e9]
+    assert batch.tasks["nbytes"].tolist() == [0, 200e3]
+    assert (batch.tasks["group"].tolist(), batch.tasks["group2"].tolist()) == ([-1, 9], [-1, 4])
+    assert edges(batch) == {(0, 1)}
+    memory = StoreLowering(RESOURCES, costs_of(), in_memory=True).batch(1, 1, group=9)
+    assert links(memory) == [[], ["h0001.memory"]]
+    assert memory.tasks["work"].tolist() == [0, 300e3]
+
+
+# ------------------------------------------------------------------------------------------- reads
+
+
+READS = Reads(  # one batch; of rank 0, four samples are in memory
+    samples=np.array([[10, 10]]),
+    nbytes=np.array([[1e6, 2e6]]),
+    hit_samples=np.array([[4, 0]]),
+    hit_nbytes=np.array([[400e3, 0.0]]),
+)
+JITTER = np.array([[1.5, 1.0]])
+
+
+def chains(exchange: str, **loader: int) -> Any:
+    scenario = small(
+        world_size=2,
+        workload__exchange=exchange,
+        workload__loader={"workers": 2, "prefetch": 4, **loader},
+    )
+    return read_chains(READS, scenario.workload, resources_of(scenario), JITTER)
+
+
+def test_a_batch_from_the_pfs() -> None:
+    """Opens, bytes, what is in memory, decoding on one core, the copy to the GPU, one after the
+    other. The PFS answers an open in 1 ms, so a thread opens 1000 files a second."""
+    found = chains("global_shuffle")
+    batch = found.batch(0, 0, group=3)
+    assert links(batch) == [
+        ["pfs.open"],
+        ["pfs.bandwidth", "pfs>pfs.switch", "pfs.switch>switch", "switch>h0000"],
+        ["h0000.memory"],
+        ["h0000.cores"],
+        ["h0000.pcie_in"],
+    ]
+    copied = 10 * SCENARIO.workload.model.input_size
+    assert batch.tasks["work"] == pytest.approx([6 * 1.5, 600e3, 400e3, 10e-3, copied])
+    assert batch.tasks["nbytes"].tolist() == [0, 600e3, 400e3, 0, copied]
+    assert batch.tasks["delay"] == pytest.approx([0, 26e-9, 0, 0, 0])
+    assert batch.tasks["cap"].tolist() == pytest.approx([1000, np.inf, np.inf, 1, np.inf])
+    # two transfers count for the batch, and the end of the last read is marked
+    assert batch.tasks["group"].tolist() == [NONE, NONE, 3, NONE, 3]
+    assert batch.tasks["mark"].tolist() == [0, 0, 1, 0, 0]
+    assert edges(batch) == {(0, 1), (1, 2), (2, 3), (3, 4)}
+    assert found.heads == (0,)
+    assert (found.read_pfs, found.read_ssd, found.read_memory) == (2.6e6, 0.0, 400e3)
+    other = found.batch(1, 0, group=4)
+    assert other.tasks["work"][:4] == pytest.approx([10, 2e6, 0, 20e-3])
+
+
+def test_several_threads_decode_while_they_read() -> None:
+    """The worker's next batch waits for both; three threads open three times as fast."""
+    found = chains("global_shuffle", threads=3)
+    batch = found.batch(0, 0, group=3)
+    assert edges(batch) == {(0, 1), (1, 2), (2, 4), (3, 4)}
+    assert found.heads == (0, 3)
+    assert batch.tasks["cap"].tolist() == pytest.approx([3000, np.inf, np.inf, 3, np.inf])
+
+
+def test_a_batch_from_the_ssd() -> None:
+    """Bytes at 3 GB/s, which is slower than 6 requests at 400 k/s; the latencies of six reads pass
+    one after the other, or two at a time with two threads."""
+    found = chains("local_shuffle")
+    batch = found.batch(0, 0, group=3)
+    assert links(batch)[0] == ["h0000.ssd"]
+    assert batch.tasks["work"][0] == pytest.approx(600e3 / 3e9 * 1.5)
+    assert batch.tasks["delay"][0] == pytest.approx(6 * SEEK)
+    assert (found.read_pfs, found.read_ssd, found.read_memory) == (0.0, 2.6e6, 400e3)
+    two = chains("local_shuffle", threads=2).batch(0, 0, group=3)
+    assert two.tasks["delay"][0] == pytest.approx(3 * SEEK)
+
+
+# ---------------------------------------------------------------------------- staging and gradients
+
+
+def staged(exchange: str, **staging: Any) -> Any:
+    scenario = small(world_size=2, workload__exchange=exchange, workload__staging=staging)
+    return staging_traffic(scenario.workload, resources_of(scenario), np.array([3e6, 1e6]))
+
+
+def test_shards_are_staged_through_the_network_into_the_ssd() -> None:
+    """A new link for the SSD of each host stands behind those of the run: 1 GB/s of writing."""
+    traffic, count = staged("local_shuffle"), len(RESOURCES.links.names)
+    assert traffic.links.capacity[count:].tolist() == [1e9, 1e9]
+    for host, route in enumerate(traffic.batch.routes):
+        way = ["pfs.bandwidth", "pfs>pfs.switch", "pfs.switch>switch", f"switch>h000{host}"]
+        assert route[:5].tolist() == [*(LINK[name] for name in way), count + host]
+    assert traffic.batch.tasks["work"].tolist() == [3e6, 1e6]
+    assert traffic.nbytes == 4e6
+
+
+def test_the_whole_set_is_read_by_each_host_or_passed_round() -> None:
+    alone = staged("global_shuffle:source=ssd")
+    assert (alone.batch.tasks["work"].tolist(), alone.nbytes) == ([4e6, 4e6], 8e6)
+    ring = staged("global_shuffle:source=ssd", broadcast=True)
+    assert (ring.batch.tasks["work"].tolist(), ring.nbytes) == ([2e6] * 4, 4e6)
+    count = len(RESOURCES.links.names)
+    assert ring.batch.routes[2][:3].tolist() == [
+        LINK["h0000>switch"],
+        LINK["switch>h0001"],
+        count + 1,
+    ]
+
+
+def test_files_are_opened_on_the_way() -> None:
+    """800 files of 5 kB: 20,000 opens a second are 100 MB/s for all; two copies at once with 1 ms
+    each are 10 MB/s for a host."""
+    traffic, count = staged("local_shuffle", format="files", copies=2), len(RESOURCES.links.names)
+    assert traffic.links.capacity[count:] == pytest.approx([1e9, 1e9, 1e8, 1e7, 1e7])
+    ends = [[link for link in route if link >= count] for route in traffic.batch.routes.tolist()]
+    assert ends == [[count + 2, count + 3, count + 0], [count + 2, count + 4, count + 1]]
+
+
+def test_nothing_is_staged_that_is_read_from_the_pfs() -> None:
+    assert staged("global_shuffle") is None
+
+
+def test_gradients_of_two_hosts_go_round_a_ring() -> None:
+    """2 (M - 1) / M of the gradients over each host's link."""
+    workload = SCENARIO.workload
+    batch = gradient_batch(workload.allreduce, 100e6, RESOURCES)
+    assert batch is not None
+    assert batch.tasks["work"].tolist() == pytest.approx([100e6, 100e6])
+    assert links(batch)[0][1:3] == ["h0000>switch", "switch>h0001"]
+    one = small(world_size=1)
+    assert gradient_batch(workload.allreduce, 100e6, resources_of(one)) is None
+
+
+def test_importances_are_gathered() -> None:
+    """One message latency for two ranks, then 100 doubles over the HCA."""
+    assert gather_seconds(100.0, RESOURCES) == pytest.approx(LATENCY + 800 / 10e9)
+    assert gather_seconds(0.0, RESOURCES) is None
+    assert gather_seconds(1.0, resources_of(small(world_size=1))) is None
+
+
+def test_seconds_of_batches() -> None:
+    samples = np.array([[10, 4], [10, 0]])
+    factor = np.array([[1.0, 2.0], [0.5, 1.0]])
+    assert batch_seconds(samples, 2.0, factor) == [[20.0, 10.0], [16.0, 0.0]]
+
+
+def test_jitter_has_mean_1_and_the_spread_asked_for() -> None:
+    """Five standard errors over 100,000 draws."""
+    drawn = lognormal_factor(np.random.default_rng(0), 0.3, (100, 1000))
+    assert drawn.mean() == pytest.approx(1.0, abs=5 * 0.3 / np.sqrt(1e5))
+    assert drawn.std() == pytest.approx(0.3, rel=0.02)
+    assert (lognormal_factor(np.random.default_rng(0), 0.0, (2, 3)) == 1.0).all()
