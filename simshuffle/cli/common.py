@@ -82,11 +82,9 @@ def values(assignments: Sequence[str]) -> dict[str, Any]:
             )
             continue
         try:
-            values[key.strip()] = read_value(value)
-        except ValueError:
-            problems.append(
-                Problem(f"--set {key}", "the value must be plain YAML", repr(value), "Quote it.")
-            )
+            values[key.strip()] = read_value(value, f"--set {key}")
+        except InputError as error:
+            problems += error.problems
     if problems:
         raise InputError(problems, "command line")
     return values

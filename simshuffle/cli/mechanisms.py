@@ -157,19 +157,14 @@ def _pairs(option: str, texts: Sequence[str] | None) -> list[tuple[str, Any]]:
     out, problems = [], []
     for text in texts or []:
         key, equals, value = text.partition("=")
-        try:
-            out.append((key.strip(), read_value(value)))
-        except ValueError:
-            equals = ""
         if not equals or not key.strip():
-            problems.append(
-                Problem(
-                    option,
-                    "is written KEY=VALUE",
-                    repr(text),
-                    f"For example {option} payload=encoded.",
-                )
-            )
+            remedy = f"For example {option} payload=encoded."
+            problems.append(Problem(option, "is written KEY=VALUE", repr(text), remedy))
+            continue
+        try:
+            out.append((key.strip(), read_value(value, f"{option} {key}")))
+        except InputError as error:
+            problems += error.problems
     if problems:
         raise InputError(problems, "command line")
     return out

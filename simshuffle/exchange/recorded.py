@@ -184,4 +184,6 @@ def _ranks(found: RecordedPlans) -> int:
 @lru_cache(maxsize=2)
 def _read(path: Path, stamp: int) -> tuple[RecordedPlans, str]:
     """Plans and SHA-256 of the file, read again when it was changed."""
-    return read_plans(path), hashlib.sha256(path.read_bytes()).hexdigest()
+    plans = read_plans(path)
+    with path.open("rb") as file:
+        return plans, hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,29 +12,123 @@ from typing import Any
 
 from simshuffle.errors import InputError, Problem
 
+_DOCUMENTS = {"meta.json", "columns.json", "scenario.yaml", "study.yaml", "report.txt", ".lock"}
+_TABLES = {
+    *("timeline.parquet", "links.parquet", "sources.csv", "epochs.csv", "breakdown.csv"),
+    *("measurements.csv", "residuals.csv", "summary.csv"),
+}
+"""Of results whose columns.json does not name them."""
+_PARTS = {"runs", "plans", "extractions"}
+"""Folders in a result, of files with the suffixes `_OF_PARTS`."""
+_OF_PARTS = {".json", ".parquet", ".npz"}
+
 
 def check_place(folder: Path, *, replace: bool) -> None:
-    """See that a result may be written to ``folder``: a new or empty one, or with ``replace`` one
-    that holds a result.
+    """See that a result can be written to ``folder``: a new or empty one, or with ``replace`` one
+    that holds a result and nothing else.
 
     Raises:
-        InputError: it may not.
+        InputError: it cannot.
     """
-    rule = ""
-    if folder.exists() and not folder.is_dir():
-        rule, remedy = "is not a folder", "Name a folder."
-    elif Path.cwd().is_relative_to(folder.resolve()):
-        rule, remedy = "must not be the working directory or one around it", "Name a folder in it."
-    elif folder.exists() and any(folder.iterdir()):
-        if not (folder / "meta.json").is_file():
-            rule, remedy = "holds something else than a result", "Name a new folder."
-        elif not replace:
-            rule, remedy = (
-                "holds another result",
-                "Name another folder, or use --force to replace it.",
-            )
+    try:
+        rule, remedy = _taken(folder, replace) or _unwritable(folder) or ("", "")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        rule, remedy = f"cannot be written: {why}", "Name a folder that can."
     if rule:
-        raise InputError(Problem("--out", rule, str(folder), remedy), "result folder")
+        raise InputError(Problem("--out", rule, _short(str(folder)), remedy), "result folder")
+
+
+def _taken(folder: Path, replace: bool) -> tuple[str, str] | None:
+    """Rule and remedy if something is in the way at ``folder``."""
+    there = folder.is_dir()
+    if not there and os.path.lexists(folder):
+        return "is not a folder", "Name a folder."
+    if Path.cwd().is_relative_to(os.path.realpath(folder)):
+        return "must not be the working directory or one around it", "Name a folder in it."
+    if there and folder.is_mount():
+        return "must not be where a file system begins", "Name a folder in it."
+    if not there or not any(folder.iterdir()):
+        return None
+    if not _is_result(folder):
+        return "holds something else than a result", "Name a new folder."
+    if foreign := _foreign(folder):
+        shown = ", ".join(foreign[:3])
+        return f"holds something else than a result: {_short(shown)}", "Move it, or name another."
+    if not replace:
+        return "holds another result", "Name another folder, or use --force to replace it."
+    return None
+
+
+def _is_result(folder: Path) -> bool:
+    """Whether its ``meta.json`` is that of a result: with its kind, or a fingerprint."""
+    meta = meta_of(folder)
+    kind, fingerprint = meta.get("kind", ""), meta.get("fingerprint", "")
+    return isinstance(kind, str) and (
+        bool(kind) or re.fullmatch("[0-9a-f]{12}", str(fingerprint)) is not None
+    )
+
+
+def _foreign(folder: Path) -> list[str]:
+    """What in the result of ``folder`` no result has, in order: files that no ``columns.json``
+    names, figures without their twin, links."""
+    try:
+        columns = json.loads((folder / "columns.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        columns = {}
+    known = _DOCUMENTS | _TABLES | set(columns if isinstance(columns, dict) else ())
+    names = {path.name for path in folder.iterdir()}
+
+    def ours(path: Path) -> bool:
+        twin = {".png": ".pdf", ".pdf": ".png"}.get(path.suffix)
+        if path.is_symlink():
+            return False
+        if path.name.startswith(".") and ".part-" in path.name:  # of a process that was killed
+            return True
+        if path.is_dir():
+            return path.name in _PARTS and all(map(_of_part, path.rglob("*")))
+        return (
+            path.name in known
+            or (twin is not None and path.with_suffix(twin).name in names)
+            or (path.name.startswith("calibration") and path.suffix == ".yaml")
+        )
+
+    return sorted(path.name for path in folder.iterdir() if not ours(path))
+
+
+def _of_part(path: Path) -> bool:
+    if path.is_symlink():
+        return False
+    return path.is_dir() or path.suffix in _OF_PARTS or path.name == ".lock"
+
+
+def _unwritable(folder: Path) -> tuple[str, str] | None:
+    """Rule and remedy if `write_folder` could not make ``folder``. A folder is made beside it and
+    removed, as permissions alone do not tell: of root, of other file systems, of long names."""
+    room = folder.parent
+    while not room.exists():
+        if os.path.lexists(room):
+            return f"is below {_short(str(room))}, a link to nothing", "Name another folder."
+        room = room.parent
+    if not room.is_dir():
+        return f"is below {_short(str(room))}, which is a file", "Name another folder."
+    longest = os.pathconf(room, "PC_NAME_MAX")
+    if any(len(os.fsencode(part)) > longest for part in folder.parts):
+        return f"has a name of more than {longest} bytes", "Name a shorter one."
+    with _room(folder, room):
+        return None
+
+
+def _room(folder: Path, place: Path) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder in ``place`` for what becomes ``folder``."""
+    # the first characters only: the whole name may be as long as names can be
+    return tempfile.TemporaryDirectory(
+        dir=place, prefix=f".{folder.name[:40]}.part-", ignore_cleanup_errors=True
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object], *, replace: bool = False) -> Path:
@@ -47,9 +143,7 @@ def write_folder(folder: Path, fill: Callable[[Path], object], *, replace: bool 
     """
     check_place(folder, replace=replace)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        dir=folder.parent, prefix=f".{folder.name}.part-", ignore_cleanup_errors=True
-    ) as room:
+    with _room(folder, folder.parent) as room:
         draft, old = Path(room) / "new", Path(room) / "old"
         draft.mkdir()
         fill(draft)
@@ -68,6 +162,6 @@ def meta_of(folder: Path) -> dict[str, Any]:
     """What ``meta.json`` in ``folder`` says; nothing if it cannot be read."""
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return meta if isinstance(meta, dict) else {}

@@ -86,74 +86,166 @@ def nearest(word: str, words: list[str]) -> str:
     return f"{hint}Known: {', '.join(words)}."
 
 
-class _WrittenTwice(yaml.constructor.ConstructorError):
-    """A key that a mapping has already."""
+MAX_YAML_LENGTH = 1_000_000
+"""Most characters of a YAML text. Reading them takes seconds; a scenario has a few kB."""
+MAX_YAML_VALUES = 50_000
+"""Most keys and values of a YAML text, an alias counted as a copy of all that it stands for."""
+MAX_YAML_DEPTH = 50
+"""Most values within one another, aliases unfolded: whatever walks through them is recursive."""
+MAX_NUMBER = 100
+"""Most characters of a number: longer ones fit no float, and Python refuses to print some."""
+
+
+class _Refused(yaml.constructor.ConstructorError):
+    """YAML that breaks a rule of simshuffle's own: `rule`, `remedy` as of `Problem`."""
+
+    def __init__(self, rule: str, found: str, mark: Any, remedy: str) -> None:
+        super().__init__(None, None, found, mark)
+        self.rule = rule
+        self.remedy = remedy
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key written twice."""
+    """Safe YAML of bounded size, which refuses a key written twice.
+
+    An alias is the same node again: nodes are few even where the values are too many to walk
+    through. So values are counted as if written out, and nothing is constructed of too many.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.sizes: dict[yaml.Node, tuple[int, int]] = {}
+        self.count = 0
+        self.depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            same = super().compose_node(parent, index)
+            if same not in self.sizes:
+                raise _Refused("a value must not hold itself", "an alias", mark, "Leave it out.")
+            count, depth = self.sizes[same]
+            self._grow(count, depth, mark)
+            return same
+        before = self.count
+        self._grow(1, 1, mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if node is not None:
+            depth = 1 + max((self.sizes[part][1] for part in _parts(node)), default=0)
+            self.sizes[node] = (self.count - before, depth)
+        return node
+
+    def _grow(self, count: int, depth: int, mark: Any) -> None:
+        self.count += count
+        if self.count > MAX_YAML_VALUES:
+            rule = (
+                f"must hold at most {MAX_YAML_VALUES} keys and values, an alias counted as all that"
+                " it stands for"
+            )
+            raise _Refused(rule, "more of them", mark, "Leave aliases out, or split the file.")
+        if self.depth + depth > MAX_YAML_DEPTH:
+            rule = f"must have at most {MAX_YAML_DEPTH} values within one another"
+            raise _Refused(rule, "more of them", mark, "Nest less.")
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    """The nodes that ``node`` holds: elements, or keys and values."""
+    if isinstance(node, yaml.SequenceNode):
+        return list(node.value)
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return []
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     seen: dict[Any, int] = {}
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, Hashable) and key in seen and key != "<<":
-            raise _WrittenTwice(
-                None,
-                None,
-                f"the key '{key}' is written twice (line {seen[key]} and here)",
-                key_node.start_mark,
-            )
+        if isinstance(key, Hashable) and key in seen:
+            found = f"the key '{key}' is written twice (line {seen[key]} and here)"
+            mark = key_node.start_mark
+            raise _Refused("must have every key once", found, mark, "Correct that line.")
         if isinstance(key, Hashable):
             seen[key] = key_node.start_mark.line + 1
-    loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 
 
+def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
+    if len(node.value) > MAX_NUMBER:
+        rule = f"a number has at most {MAX_NUMBER} characters"
+        found = f"{len(node.value)} characters"
+        raise _Refused(rule, found, node.start_mark, "Round it, or put it in quotes.")
+    whole = node.tag == "tag:yaml.org,2002:int"
+    return loader.construct_yaml_int(node) if whole else loader.construct_yaml_float(node)
+
+
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_constructor("tag:yaml.org,2002:int", _number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
+
+# what constructors of yaml raise for a tag whose text does not fit it, beside YAMLError
+_UNFIT = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError)
 
 
 def read_yaml(path: Path) -> list[Any]:
     """The documents of a YAML file, as plain Python values.
 
     Raises:
-        ScenarioError: the file cannot be read, is not YAML, writes a key twice, or tries to
-            construct objects.
+        ScenarioError: the file cannot be read, is not YAML, is larger than `MAX_YAML_LENGTH`,
+            `MAX_YAML_VALUES` or `MAX_YAML_DEPTH`, writes a key twice, or tries to construct
+            objects.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        return list(yaml.load_all(text, _Loader))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_YAML_LENGTH + 1)
     except UnicodeDecodeError:
-        raise ScenarioError(
-            Problem("", "must be a text file in UTF-8", "other bytes", "Save it as UTF-8."),
-            str(path),
-        ) from None
+        problem = Problem("", "must be a text file in UTF-8", "other bytes", "Save it as UTF-8.")
+        raise ScenarioError(problem, str(path)) from None
     except OSError as error:
-        raise ScenarioError(
-            Problem("", f"cannot be read: {error.strerror}", remedy="Check the path."), str(path)
-        ) from None
-    except _WrittenTwice as error:
-        raise ScenarioError(_yaml_problem(error, "must have every key once"), str(path)) from None
-    except yaml.constructor.ConstructorError as error:
-        raise ScenarioError(
-            _yaml_problem(error, "may hold only plain values; nothing is constructed from a file"),
-            str(path),
-        ) from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ScenarioError(_yaml_problem(error, "must be YAML"), str(path)) from None
+        problem = Problem("", f"cannot be read: {error.strerror}", remedy="Check the path.")
+        raise ScenarioError(problem, str(path)) from None
+    return _documents(text, str(path))
 
 
-def read_value(text: str) -> Any:
-    """A single value in YAML.
+def read_value(text: str, path: str) -> Any:
+    """A single value in YAML, bounded as in `read_yaml`; ``path`` is the key that it is for.
 
     Raises:
-        ValueError: it is not YAML, or not a plain value.
+        ScenarioError: it is not YAML, or not a plain value, or too large.
     """
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(str(error)) from None
+        documents = _documents(text, path)
+    except ScenarioError as error:
+        (found,) = error.problems
+        what = f"the value must be plain YAML: {found.rule}"
+        problem = Problem(path, what, _shortened(repr(text)), "Quote it, or write it shorter.")
+        raise ScenarioError(problem) from None
+    if len(documents) > 1:
+        problem = Problem(path, "must be one value", f"{len(documents)} documents", "Quote it.")
+        raise ScenarioError(problem)
+    return documents[0] if documents else None
+
+
+def _documents(text: str, source: str) -> list[Any]:
+    try:
+        if len(text) > MAX_YAML_LENGTH:
+            rule = f"must have at most {MAX_YAML_LENGTH} characters"
+            raise _Refused(rule, "more of them", None, "Split it into several files.")
+        return list(yaml.load_all(text, _Loader))
+    except _Refused as error:
+        problem = _yaml_problem(error, error.rule, error.remedy)
+    except yaml.constructor.ConstructorError as error:
+        rule = "may hold only plain values; nothing is constructed from a file"
+        problem = _yaml_problem(error, rule)
+    except (yaml.YAMLError, *_UNFIT) as error:
+        problem = _yaml_problem(error, "must be YAML")
+    raise ScenarioError(problem, source) from None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def by_kind(text: str) -> dict[str, Any]:
@@ -189,20 +281,15 @@ def by_kind(text: str) -> dict[str, Any]:
                         "Give one of the two.",
                     )
                 )
-        try:
-            at[last] = read_value(value)
-        except ValueError:
-            raise ScenarioError(
-                Problem(name, "the value must be plain YAML", repr(value), "Write for example 0.1.")
-            ) from None
+        at[last] = read_value(value, name)
     return out
 
 
-def _yaml_problem(error: Exception, rule: str) -> Problem:
+def _yaml_problem(error: Exception, rule: str, remedy: str = "Correct that line.") -> Problem:
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     what = getattr(error, "problem", None) or str(error)
-    return Problem(where, rule, what, "Correct that line.")
+    return Problem(where, rule, _shortened(" ".join(what.split())), remedy)
 
 
 def catalog_entry(kind: str, name: str) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Any, Literal
+from xml.parsers import expat
+from xml.parsers.expat import ExpatError
 
 import networkx as nx
 
@@ -14,14 +17,22 @@ from simshuffle.spec.record import Spec
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.topology.graph import Graph
 
+MAX_BYTES = 32 << 20
+"""Largest file: a node or link has some 150 bytes, and 100,000 of them take seconds to read."""
+MAX_LINKS = 1_000_000
+"""Most links, parallel ones counted: each takes some 500 bytes of memory."""
+MAX_KEYS = 100
+"""Most declarations of attributes in GraphML: each default is copied to every node or link."""
+
 # the parsers of the two formats raise many types; each means the same to the user
 _UNREADABLE = (
     ValueError,
-    KeyError,
+    LookupError,
     TypeError,
     AttributeError,
     SyntaxError,
     RecursionError,
+    ExpatError,
     nx.NetworkXException,
 )
 
@@ -40,17 +51,20 @@ class Custom(Spec):
 
     def digest(self) -> str:
         """SHA-256 of the file, in hexadecimal."""
-        return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+        return hashlib.sha256(self._content()).hexdigest()
 
     def graph(self) -> Graph:
         """The network of the file.
 
         Raises:
-            TopologyError: the file cannot be read, is of another format, changed, or holds a
-                quantity without a unit.
+            TopologyError: the file cannot be read, is of another format, changed or too large, or
+                holds a quantity without a unit.
         """
         raw = self._read()
         problems: list[Problem] = []
+        if len({str(node) for node in raw}) < len(raw):
+            rule = "every node needs a name of its own"
+            problems.append(Problem("nodes", rule, "some differ in type only", "Rename them."))
         graph = Graph()
         for node, data in raw.nodes(data=True):
             kind = data.get("kind")
@@ -66,17 +80,7 @@ class Custom(Spec):
             latency = _quantity(
                 data.get("latency"), Dimension.SECONDS, f"{where}.latency", problems
             )
-            links = data.get("links", 1)
-            if type(links) is not int or links < 1:
-                problems.append(
-                    Problem(
-                        f"{where}.links",
-                        "must be a whole number of at least 1",
-                        repr(links),
-                        "Leave it out for 1.",
-                    )
-                )
-                links = 1
+            links = _links(data.get("links", 1), MAX_LINKS - graph.size(), where, problems)
             for _ in range(links):
                 graph.add_edge(str(a), str(b), bandwidth=bandwidth, latency=latency)
         if problems:
@@ -84,24 +88,15 @@ class Custom(Spec):
         return graph
 
     def _read(self) -> Any:
-        path = Path(self.path)
         try:
-            if self.sha256 not in (None, self.digest()):
+            content = self._content()
+            if self.sha256 not in (None, hashlib.sha256(content).hexdigest()):
                 raise TopologyError(
                     "the file is no longer the one that sha256 names. Remove sha256 to use the new"
                     " one.",
                     self.path,
                 )
-            if path.suffix in {".graphml", ".xml"}:
-                return nx.read_graphml(path)
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if isinstance(data, dict) and data.get("directed"):
-                raise TopologyError(
-                    "links must be undirected, as each stands for both directions. Write a Graph or"
-                    " MultiGraph.",
-                    self.path,
-                )
-            return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
+            found = _parsed(content, graphml=Path(self.path).suffix in {".graphml", ".xml"})
         except TopologyError:
             raise
         except OSError as error:
@@ -116,6 +111,74 @@ class Custom(Spec):
                 " Write it with networkx.node_link_data.",
                 self.path,
             ) from None
+        if found.is_directed():
+            raise TopologyError(
+                "links must be undirected, as each stands for both directions. Write a Graph or"
+                " MultiGraph.",
+                self.path,
+            )
+        return found
+
+    def _content(self) -> bytes:
+        """What the file holds; a device or a pipe, which may have no end, is not opened."""
+        path = Path(self.path)
+        if path.exists() and not path.is_file():
+            raise TopologyError("is not a file. Give the path of one.", self.path)
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise TopologyError(
+                f"must have at most {MAX_BYTES >> 20} MiB. Write parallel links as 'links', and"
+                " leave other attributes out.",
+                self.path,
+            )
+        return content
+
+
+def _parsed(content: bytes, *, graphml: bool) -> Any:
+    if graphml:
+        _check_xml(content)
+        return nx.read_graphml(io.BytesIO(content))
+    data = json.loads(content.decode("utf-8"))
+    return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
+
+
+def _check_xml(content: bytes) -> None:
+    """See that XML declares no entities and few attributes.
+
+    An entity can stand for other files, or for more text than memory holds.
+
+    Raises:
+        ValueError: it does.
+        ExpatError, LookupError: it is not XML.
+    """
+    keys = 0
+
+    def refuse(*_: object) -> None:
+        raise ValueError("it has a <!DOCTYPE>, which may stand for anything; remove that line")
+
+    def count(name: str, _: object) -> None:
+        nonlocal keys
+        keys += name.rpartition("}")[2] == "key"
+        if keys > MAX_KEYS:
+            raise ValueError(f"it declares more than {MAX_KEYS} attributes")
+
+    parser = expat.ParserCreate(namespace_separator="}")
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler = count
+    parser.Parse(content, True)
+
+
+def _links(value: object, most: int, where: str, problems: list[Problem]) -> int:
+    """How many parallel links there are; with a problem, that is noted, one."""
+    if type(value) is not int or value < 1:
+        rule, remedy = "must be a whole number of at least 1", "Leave it out for 1."
+    elif value > most:
+        rule, remedy = f"all links together must be at most {MAX_LINKS}", "Use fewer."
+    else:
+        return value
+    problems.append(Problem(f"{where}.links", rule, repr(value), remedy))
+    return 1
 
 
 def _quantity(value: object, dimension: Dimension, path: str, problems: list[Problem]) -> float:

@@ -72,104 +72,72 @@ def switch_depths(graph: Graph) -> dict[str, int]:
 def graph_problems(graph: Graph, path: str) -> list[Problem]:
     """Everything that keeps ``graph`` from being a network: no host, loose parts, numbers that are
     not positive."""
-    problems = []
     hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
     if not hosts:
-        return [
-            Problem(
-                path,
-                "a topology needs at least one node with kind 'host'",
-                "none",
-                "Mark the hosts with kind: host.",
-            )
-        ]
-    for node, data in graph.nodes(data=True):
-        if data.get("kind") not in {"host", "switch", "storage"}:
-            problems.append(
-                Problem(
-                    f"{path}.nodes.{node}.kind",
-                    "must be 'host', 'switch' or 'storage'",
-                    repr(data.get("kind")),
-                    "Set the node's kind.",
-                )
-            )
-        latency = data.get("latency", 0.0)
-        if not (isinstance(latency, float) and 0 <= latency < math.inf):
-            rule = "the latency of a switch must be at least 0"
-            problems.append(
-                Problem(
-                    f"{path}.nodes.{node}.latency",
-                    rule,
-                    repr(latency),
-                    "Write for example latency: '90 ns'.",
-                )
-            )
-    for a, b, data in graph.edges(data=True):
-        if a == b:
-            problems.append(
-                Problem(
-                    f"{path}.links.{a}-{b}",
-                    "a link must join two nodes",
-                    "a link to itself",
-                    "Remove it.",
-                )
-            )
-        for key, allow_zero in (("bandwidth", False), ("latency", True)):
-            value = data.get(key)
-            good = (
-                isinstance(value, float)
-                and math.isfinite(value)
-                and (value > 0 or (allow_zero and value == 0))
-            )
-            if not good:
-                rule = (
-                    f"every link needs a {key} {'of at least' if allow_zero else 'greater than'} 0,"
-                    " with a unit"
-                )
-                problems.append(
-                    Problem(
-                        f"{path}.links.{a}-{b}.{key}",
-                        rule,
-                        repr(value),
-                        "Write for example bandwidth: '12.5 GB/s'.",
-                    )
-                )
-    if problems:
-        return problems
+        rule = "a topology needs at least one node with kind 'host'"
+        return [Problem(path, rule, "none", "Mark the hosts with kind: host.")]
+    problems = [
+        *(p for node, data in graph.nodes(data=True) for p in _node_problems(node, data, path)),
+        *(p for a, b, data in graph.edges(data=True) for p in _link_problems(a, b, data, path)),
+    ]
+    return problems or _part_problems(graph, path) + _host_problems(graph, hosts, path)
+
+
+def _node_problems(node: str, data: dict[str, Any], path: str) -> list[Problem]:
+    problems = []
+    kind, latency = data.get("kind"), data.get("latency", 0.0)
+    if not isinstance(kind, str) or kind not in {"host", "switch", "storage"}:
+        where = f"{path}.nodes.{node}.kind"
+        rule = "must be 'host', 'switch' or 'storage'"
+        problems.append(Problem(where, rule, repr(kind), "Set the node's kind."))
+    if not (isinstance(latency, float) and 0 <= latency < math.inf):
+        where = f"{path}.nodes.{node}.latency"
+        rule = "the latency of a switch must be at least 0"
+        problems.append(Problem(where, rule, repr(latency), "Write for example latency: '90 ns'."))
+    return problems
+
+
+def _link_problems(a: str, b: str, data: dict[str, Any], path: str) -> list[Problem]:
+    where = f"{path}.links.{a}-{b}"
+    problems = []
+    if a == b:
+        rule = "a link must join two nodes"
+        problems.append(Problem(where, rule, "a link to itself", "Remove it."))
+    for key, least in (("bandwidth", "greater than"), ("latency", "of at least")):
+        value = data.get(key)
+        zero = value == 0 and key == "latency"
+        if not (isinstance(value, float) and (zero or 0 < value < math.inf)):
+            rule = f"every link needs a {key} {least} 0, with a unit"
+            remedy = "Write for example bandwidth: '12.5 GB/s'."
+            problems.append(Problem(f"{where}.{key}", rule, repr(value), remedy))
+    return problems
+
+
+def _part_problems(graph: Graph, path: str) -> list[Problem]:
+    """Loose parts; or, in one part, groups of switches that only a host joins."""
     parts = sorted(
         (sorted(map(str, part)) for part in nx.connected_components(graph)),
         key=lambda part: (-len(part), part),
     )
     if len(parts) > 1:
         loose = ", ".join(node for part in parts[1:] for node in part[:3])
-        problems.append(
-            Problem(
-                path,
-                "every host must reach every other",
-                f"{len(parts)} separate parts; cut off: {loose}",
-                "Add the missing links.",
-            )
-        )
+        found = f"{len(parts)} separate parts; cut off: {loose}"
+        rule = "every host must reach every other"
+        return [Problem(path, rule, found, "Add the missing links.")]
     switches = graph.subgraph([node for node, kind in graph.nodes(data="kind") if kind == "switch"])
     planes = nx.number_connected_components(switches) if len(switches) else 1
-    if len(parts) == 1 and planes > 1:
-        rule = "every switch must reach every other without passing through a host"
-        problems.append(
-            Problem(
-                path,
-                rule,
-                f"{planes} separate groups of switches",
-                "Link the groups, or leave one out.",
-            )
-        )
-    for host in hosts:
-        if not any(graph.nodes[other]["kind"] == "switch" for other in graph.neighbors(host)):
-            problems.append(
-                Problem(
-                    f"{path}.nodes.{host}",
-                    "every host must have a link to a switch",
-                    "none",
-                    "Connect it to a switch.",
-                )
-            )
-    return problems
+    if planes == 1:
+        return []
+    rule = "every switch must reach every other without passing through a host"
+    found = f"{planes} separate groups of switches"
+    return [Problem(path, rule, found, "Link the groups, or leave one out.")]
+
+
+def _host_problems(graph: Graph, hosts: list[str], path: str) -> list[Problem]:
+    """Hosts without a switch."""
+    rule = "every host must have a link to a switch"
+    return [
+        Problem(f"{path}.nodes.{host}", rule, "none", "Connect it to a switch.")
+        for host in hosts
+        if not any(graph.nodes[other]["kind"] == "switch" for other in graph.neighbors(host))
+    ]

@@ -59,7 +59,7 @@ def predicted(values: Mapping[str, str]) -> float:
 def _outcomes(
     study: str, case: str, overrides: tuple[tuple[str, str], ...]
 ) -> Mapping[str, Outcome]:
-    loaded = load(study, {key: read_value(value) for key, value in overrides}).only([case])
+    loaded = load(study, {key: read_value(value, key) for key, value in overrides}).only([case])
     return {o.policy: o for o in compare(loaded.system, loaded.cases[case], loaded.seed)}
 
 

@@ -62,7 +62,7 @@ def load(scenario: str, values: Mapping[str, str]) -> Scenario:
     Raises:
         ScenarioError: the scenario or a value is not valid.
     """
-    return load_scenario(scenario, {key: read_value(text) for key, text in values.items()})
+    return load_scenario(scenario, {key: read_value(text, key) for key, text in values.items()})
 
 
 def times(scenario: str, values: Mapping[str, str]) -> Times:

@@ -108,18 +108,7 @@ def _run_study(chosen: argparse.Namespace, device: torch.device) -> None:
                 Problem("--set", "is written KEY=VALUE", repr(text), "For example --set seeds=1."),
                 "command line",
             )
-        try:
-            values[key] = read_value(value)
-        except ValueError:
-            raise InputError(
-                Problem(
-                    f"--set {key}",
-                    "the value must be plain YAML",
-                    repr(value),
-                    "Write for example 0.1.",
-                ),
-                "command line",
-            ) from None
+        values[key] = read_value(value, f"--set {key}")
     study = load_study(chosen.study, values)
     jobs = jobs_of(study, device.type)
     meta = meta_of(study, jobs, f"{device.type}, {ranks.world_size} processes")
