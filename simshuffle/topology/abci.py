@@ -9,10 +9,11 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Bandwidth, Few, Seconds, Sourced
+from simshuffle.topology.base import Interconnect
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
-class Abci(Sourced):
+class Abci(Sourced, Interconnect):
     """Racks with leaf switches and, above them, full-bisection (FBB) switches; few links from those
     to the spine.
 
@@ -43,6 +44,16 @@ class Abci(Sourced):
                 "every leaf switch of a rack needs a host: give more hosts or fewer leaf switches",
             )
         return self
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of all racks."""
+        return self.racks * self.hosts_per_rack
+
+    @property
+    def links_per_host(self) -> int:
+        """One for each HCA."""
+        return self.hcas_per_host
 
     def graph(self) -> Graph:
         """The network: hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""

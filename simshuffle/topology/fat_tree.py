@@ -10,12 +10,13 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
+from simshuffle.topology.base import Interconnect
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
 
 
-class FatTree(Sourced):
+class FatTree(Sourced, Interconnect):
     """A k-ary n-tree (Petrini & Vanneschi 1997): ``arity`` hosts a leaf switch, and as many links
     down at every level.
 
@@ -55,6 +56,11 @@ class FatTree(Sourced):
     def num_hosts(self) -> int:
         """Hosts of the tree."""
         return self.hosts or self.arity**self.levels
+
+    @property
+    def links_per_host(self) -> int:
+        """1."""
+        return 1
 
     def _children(self) -> list[int]:
         below = self.arity ** (self.levels - 1)

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Few, Seconds, Sourced
+from simshuffle.topology.base import Interconnect
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
-class Star(Sourced):
+class Star(Sourced, Interconnect):
     """``hosts`` hosts on one ideal switch."""
 
     kind: Literal["star"]
@@ -19,6 +20,16 @@ class Star(Sourced):
     link_bandwidth: Bandwidth
     cable_latency: Seconds
     switch_latency: Seconds
+
+    @property
+    def num_hosts(self) -> int:
+        """``hosts``."""
+        return self.hosts
+
+    @property
+    def links_per_host(self) -> int:
+        """One for each HCA."""
+        return self.hcas_per_host
 
     def graph(self) -> Graph:
         """The network: hosts ``h0000`` and one switch ``switch``."""
