@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +20,7 @@ from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.spec.late import networkx as nx
 from simshuffle.topology.graph import Graph, attach_storage, graph_problems, switch_depths
 
 Ints = NDArray[np.int32]

@@ -193,6 +193,29 @@ def from_dict(document: Mapping[str, Any], source: str) -> Scenario:
     return _build(dict(document), {}, source=source, folder=None)
 
 
+def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
+    """Every run of every scenario by its name; the scenario's name goes in front where it is needed
+    to tell them apart.
+
+    Raises:
+        ScenarioError: two runs have the same name, or a value of a sweep is not valid.
+    """
+    expanded = [(s.name, s.runs()) for s in scenarios]
+    names = [name for _, runs in expanded for name in runs]
+    out: dict[str, Scenario] = {}
+    for scenario_name, runs in expanded:
+        for name, single in runs.items():
+            full = name if names.count(name) == 1 else f"{scenario_name} {name}"
+            if full in out:
+                rule, remedy = (
+                    "two runs must not be the same",
+                    "Give the scenarios different names.",
+                )
+                raise ScenarioError(Problem("name", rule, repr(full), remedy))
+            out[full] = single
+    return out
+
+
 def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None) -> Scenario:
     if not isinstance(raw, dict):
         remedy = "Start with name:, cluster:, world_size:, workload:."

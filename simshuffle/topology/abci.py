@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.base import Interconnect
-from simshuffle.topology.graph import Graph, add_host, add_switch, connect
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
 
 
 class Abci(Sourced, Interconnect):
@@ -57,7 +57,7 @@ class Abci(Sourced, Interconnect):
 
     def graph(self) -> Graph:
         """The network: hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""
-        graph = Graph(height=2)
+        graph = new_graph(height=2)
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         for s in range(self.spine_switches):
             add_switch(graph, f"spine{s}", "spine", self.spine_latency)

@@ -8,12 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import networkx as nx
-
 from simshuffle.errors import Problem, TopologyError
+from simshuffle.spec.late import networkx as nx
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.topology.base import Interconnect, no_routing
-from simshuffle.topology.graph import Graph, graph_problems
+from simshuffle.topology.graph import Graph, graph_problems, new_graph
 from simshuffle.topology.routing import ForwardingTable, stands_in_levels
 
 # the parsers of the two formats raise many types; each means the same to the user
@@ -24,7 +23,6 @@ _UNREADABLE = (
     AttributeError,
     SyntaxError,
     RecursionError,
-    nx.NetworkXException,
 )
 
 
@@ -83,7 +81,7 @@ class Custom(Interconnect):
         """
         raw = self._read()
         problems: list[Problem] = []
-        graph = Graph()
+        graph = new_graph()
         for node, data in raw.nodes(data=True):
             kind = data.get("kind")
             latency = _quantity(
@@ -142,7 +140,7 @@ class Custom(Interconnect):
                 " folder.",
                 self.path,
             ) from None
-        except _UNREADABLE as error:
+        except (*_UNREADABLE, nx.NetworkXException) as error:
             raise TopologyError(
                 f"is not networkx node-link JSON or GraphML ({type(error).__name__}: {error})."
                 " Write it with networkx.node_link_data.",

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
 from simshuffle.topology.base import Interconnect
-from simshuffle.topology.graph import Graph, add_host, add_switch, connect
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
 
@@ -74,7 +74,7 @@ class FatTree(Sourced, Interconnect):
         level below (which parent was taken); two switches of neighbouring levels are linked where
         their other digits agree.
         """
-        graph = Graph(height=self.levels - 1)
+        graph = new_graph(height=self.levels - 1)
         occupied = -(-self.num_hosts // self.arity)  # leaf switches with hosts
         children = self._children()
         parents = [1, self.uplinks, *[self.arity] * (self.levels - 2)][: self.levels]

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.spec.late import networkx as nx
 from simshuffle.topology.graph import Graph, switch_depths
 
 Ints = NDArray[np.int32]

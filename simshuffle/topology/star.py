@@ -8,7 +8,7 @@ from pydantic import Field
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.base import Interconnect
-from simshuffle.topology.graph import Graph, add_host, add_switch, connect
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
 
 
 class Star(Sourced, Interconnect):
@@ -33,7 +33,7 @@ class Star(Sourced, Interconnect):
 
     def graph(self) -> Graph:
         """The network: hosts ``h0000`` and one switch ``switch``."""
-        graph = Graph(height=0)
+        graph = new_graph(height=0)
         add_switch(graph, "switch", "leaf", self.switch_latency)
         for host in range(self.hosts):
             add_host(graph, f"h{host:04d}")
