@@ -22,7 +22,7 @@ from simshuffle.spec.library import find, read_yaml
 from simshuffle.spec.overrides import combination_name, grid
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import unreported, validated
 
 
 class Scenario(Spec):
@@ -223,13 +223,9 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         raise ScenarioError(problem, source)
     plain, problems, origin = resolve(raw, values, folder)
     scenario, found = validated(plain, Scenario)
-    broken = {problem.path for problem in problems}
-    problems += [
-        blame(p, origin)
-        for p in found
-        if not any(p.path == b or p.path.startswith(f"{b}.") for b in broken)
-    ]
-    if scenario is not None and not broken:
+    usable = scenario is not None and not problems
+    problems += [blame(problem, origin) for problem in unreported(found, problems)]
+    if scenario is not None and usable:
         problems += cross_field_problems(
             scenario.cluster, scenario.workload, scenario.world_size, scenario.epochs
         )
