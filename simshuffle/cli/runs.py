@@ -77,16 +77,17 @@ def sweep(
 @app.command()
 def check(scenario: ScenarioArgument, set_: SetOption = None) -> None:
     """Print the resolved scenario with its units, and what follows from it. Simulates nothing."""
+    from simshuffle.plan.packets import check_size
     from simshuffle.plan.summary import derived
-    from simshuffle.sim.simulate import check_size
-    from simshuffle.studies.simulation.study import all_runs
+    from simshuffle.scenario.scenario import all_runs
 
     scenarios = load(scenario, set_)
-    for single in all_runs(scenarios).values():
+    runs = all_runs(scenarios)
+    for single in runs.values():
         check_size(single)
     for number, single in enumerate(scenarios):
         typer.echo(("---\n" if number else "") + single.to_yaml().rstrip())
-    for name, single in all_runs(scenarios).items():
+    for name, single in runs.items():
         typer.echo(f"# {name}")
         for key, value in derived(single).items():
             typer.echo(f"#   {key}: {value}")

@@ -74,7 +74,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     workload, world_size = scenario.workload, scenario.world_size
     strategy = workload.exchange
     owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
-    host_of = np.arange(world_size) // scenario.cluster.host.gpus
+    host_of = scenario.cluster.host_of(world_size)
     caches = PageCaches(
         scenario.cluster.memory.page_cache, nbytes, host_of, redrawn=strategy.redraws
     )
@@ -203,7 +203,7 @@ def cached_share(scenario: Scenario, epoch: int) -> float:
         return 0.0
     if workload.exchange.redraws:
         return memory.redrawn_hits(workload.dataset.nbytes, 1.0 / scenario.hosts, epoch - 1)
-    ranks = min(scenario.world_size, scenario.cluster.host.gpus)
+    ranks = scenario.cluster.ranks_per_host(scenario.world_size)
     return memory.repeat_hits(ranks / scenario.world_size * workload.dataset.nbytes)
 
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.errors import Problem, TopologyError
+from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
+from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.spec.late import networkx as nx
 from simshuffle.topology.graph import Graph, attach_storage, graph_problems, switch_depths
-from simshuffle.topology.routing import ForwardingTable
 
 Ints = NDArray[np.int32]
 PFS = "pfs"
@@ -54,20 +54,12 @@ def network_graph(cluster: Cluster) -> Graph:
     Raises:
         TopologyError: the graph has loose parts, no host, or a link without a positive bandwidth.
     """
-    graph = cluster.topology.graph()
-    problems = graph_problems(graph, "cluster.topology")
+    problems = cluster_problems(cluster, world_size=1)
+    if not problems:
+        graph = cluster.topology.graph()
+        problems = graph_problems(graph, "cluster.topology")
     if problems:
         raise TopologyError(problems, f"topology of {cluster.name}")
-    hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
-    short = [h for h in hosts if graph.degree(h) < cluster.host.hcas]
-    if short:
-        few = Problem(
-            "cluster.host.hcas",
-            "every host needs a link to a switch for each HCA",
-            f"{cluster.host.hcas} HCAs, but {short[0]} has {graph.degree(short[0])} links",
-            "Lower cluster.host.hcas or add links.",
-        )
-        raise TopologyError(few, f"topology of {cluster.name}")
     pfs = cluster.parallel_file_system
     if not any(kind == "storage" for _, kind in graph.nodes(data="kind")):
         attach_storage(
@@ -116,20 +108,16 @@ class Resources:
         graph = network_graph(cluster)
         self.cluster = cluster
         self.world_size = world_size
-        self.forwarding = ForwardingTable(graph)
+        self.forwarding = cluster.topology.routing(graph)
         host = cluster.host
         names = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
+        self.num_hosts = cluster.hosts_for(world_size)
+        self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
         if cluster.placement == "scattered":
-            names = [
-                names[i]
-                for i in np.sort(rng.permutation(len(names))[: -(-world_size // host.gpus)])
-            ]
-        self.num_hosts = -(-world_size // host.gpus)
-        self.ranks_per_host = min(world_size, host.gpus)  # of every host but the last
+            names = [names[i] for i in np.sort(rng.permutation(len(names))[: self.num_hosts])]
         self.hosts = names[: self.num_hosts]
-        ranks = np.arange(world_size, dtype=np.int32)
-        self.host_of: Ints = ranks // host.gpus
-        self.gpu_of: Ints = ranks % host.gpus
+        self.host_of: Ints = cluster.host_of(world_size)
+        self.gpu_of: Ints = np.arange(world_size, dtype=np.int32) % host.gpus
         self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus
         self._endpoint = np.array(
             [self.forwarding.endpoints(name)[: host.hcas] for name in self.hosts], np.int32

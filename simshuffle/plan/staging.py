@@ -1,45 +1,9 @@
-"""What is copied to the hosts before the first epoch: how much, whether it fits, and the least time
-that it takes."""
+"""What is copied to the hosts before the first epoch: the least time that it takes."""
 
 from __future__ import annotations
 
-from simshuffle.errors import Problem
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.workload import Workload
-from simshuffle.spec.units import Dimension, readable
-
-
-def storage_problems(
-    cluster: Cluster, workload: Workload, world_size: int, need: float
-) -> list[Problem]:
-    """The problem of ``need`` bytes that a host must keep and has no room for, if it has none."""
-    in_memory = workload.source == "memory"
-    have, where = (
-        (cluster.memory.capacity, "in the memory")
-        if in_memory
-        else (cluster.ssd.capacity, "on the SSD")
-    )
-    if need <= have:
-        return []
-    exchange, dataset, hosts = (
-        workload.exchange,
-        workload.dataset,
-        -(-world_size // cluster.host.gpus),
-    )
-    rule = (
-        f"{exchange.kind} keeps {readable(need, Dimension.NBYTES)} of {dataset.name}"
-        f" ({readable(dataset.nbytes, Dimension.NBYTES)}) {where} of each of {hosts} hosts, which"
-        f" holds {readable(have, Dimension.NBYTES)}"
-    )
-    remedy = (
-        "Use global_shuffle:source=pfs, or local_shuffle or partial_local_shuffle on more hosts"
-    )
-    remedy += ", or workload.staging.target: ssd." if in_memory else "."
-    return [
-        Problem(
-            "workload.exchange", rule, f"{readable(need - have, Dimension.NBYTES)} too much", remedy
-        )
-    ]
 
 
 def write_bandwidth(cluster: Cluster, workload: Workload) -> float:
@@ -62,10 +26,10 @@ def staging_bound(cluster: Cluster, workload: Workload, world_size: int) -> floa
         workload.staging,
         cluster.parallel_file_system,
     )
-    ranks = min(world_size, cluster.host.gpus)
+    ranks = cluster.ranks_per_host(world_size)
     if exchange.stored_share(world_size, ranks) == 0.0:
         return 0.0
-    hosts = -(-world_size // cluster.host.gpus)
+    hosts = cluster.hosts_for(world_size)
     replicated = exchange.redraws
     copies = hosts if replicated and not staging.broadcast else 1
     stored = dataset.nbytes * (1.0 if replicated else ranks / world_size)

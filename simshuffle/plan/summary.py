@@ -76,7 +76,7 @@ def _used(scenario: Scenario, key: str) -> dict[str, float]:
     if key.startswith("cluster.parallel_file_system."):
         return files if last != "latency" else {"file_size": files["file_size"]}
     if key.startswith("cluster.ssd."):
-        return {"clients": min(ranks, scenario.cluster.host.gpus), "file_size": files["file_size"]}
+        return {"clients": scenario.cluster.ranks_per_host(ranks), "file_size": files["file_size"]}
     if (
         key.startswith("workload.model.accelerators.")
         and f".{scenario.cluster.host.accelerator}." not in key

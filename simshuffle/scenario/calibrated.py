@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import is_file, nearest, read_yaml
+from simshuffle.spec.overrides import related
 from simshuffle.spec.record import Fraction, NonNegative, Spec
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 
@@ -198,8 +199,9 @@ def _problem(detail: dict[str, Any]) -> Problem:
 
 # ------------------------------------------------------------ fragments in the values of a scenario
 
-Put = Callable[[str, Any, list[Problem]], None]
-"""Sets a dotted key of the raw scenario; what is wrong goes into the list."""
+Put = Callable[[str, Any, list[Problem]], bool]
+"""Sets a dotted key of the raw scenario, and says whether it could; what is wrong goes into the
+list."""
 
 
 def include(
@@ -285,11 +287,6 @@ def _paths(given: Any, folder: Path | None, problems: list[Problem]) -> list[Pat
 
 def _within(path: str, key: str) -> str:
     return f"include {path}{f': {key}' if key else ''}"
-
-
-def related(key: str, other: str) -> bool:
-    """Whether two dotted keys are the same, or one is below the other."""
-    return key == other or key.startswith(f"{other}.") or other.startswith(f"{key}.")
 
 
 def forget(raw: dict[str, Any], key: str) -> None:

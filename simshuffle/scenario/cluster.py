@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -46,7 +48,7 @@ class MessagePassing(Sourced):
 
 class Cluster(Spec):
     """A machine. ``placement``: consecutive hosts ('compact') or hosts drawn at random
-    ('scattered')."""
+    ('scattered'). Ranks fill the hosts one after the other."""
 
     name: str
     topology: Topology
@@ -57,3 +59,20 @@ class Cluster(Spec):
     message_passing: MessagePassing
     placement: Literal["compact", "scattered"] = "compact"
     description: Annotated[str, Field(default="")] = ""
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all hosts; raises a `TopologyError` if the topology cannot be used."""
+        return self.topology.num_hosts * self.host.gpus
+
+    def hosts_for(self, world_size: int) -> int:
+        """Hosts that so many ranks fill, the last one maybe in part: ceil(M / gpus)."""
+        return -(-world_size // self.host.gpus)
+
+    def ranks_per_host(self, world_size: int) -> int:
+        """Ranks of every host but maybe the last: min(M, gpus)."""
+        return min(world_size, self.host.gpus)
+
+    def host_of(self, world_size: int) -> NDArray[np.int32]:
+        """(M,) number of the host of each rank."""
+        return np.arange(world_size, dtype=np.int32) // np.int32(self.host.gpus)

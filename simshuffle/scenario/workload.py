@@ -181,6 +181,11 @@ class Workload(Spec):
         held = self.exchange.tier
         return "memory" if held == "ssd" and self.staging.target == "memory" else held
 
+    def stored_nbytes(self, world_size: int, ranks_on_host: int) -> float:
+        """Largest number of bytes that a host with that many ranks keeps of what is staged: (1 + Q)
+        N/M size for each of them."""
+        return self.exchange.stored_share(world_size, ranks_on_host) * self.dataset.nbytes
+
     def iterations(self, world_size: int, epoch: int = 1) -> int:
         """Iterations of an epoch: N / (M b), made whole by ``last_batch``; at least 1. With
         'carry', epochs differ by up to 1."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,12 +12,11 @@ import pandas as pd
 import simpy
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.exchange.schedule import epoch_quota
-from simshuffle.network import Links, Packet
+from simshuffle.network import Links
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.hybrid import shared_network
-from simshuffle.plan.epochs import EpochPlan, cached_share, plan_epochs, sample_nbytes
-from simshuffle.plan.host_work import payload_nbytes
+from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.plan.packets import check_size
 from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, phase_table
 from simshuffle.scenario.scenario import Scenario
@@ -26,13 +24,8 @@ from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch, loaders_of
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.staging import NOTHING, Staged, stage
-from simshuffle.spec.units import Dimension, readable
 
 Progress = Callable[[float], None]
-
-MOST_PACKETS = 1e9
-"""Packets of a run beyond which it is refused: one core moves 1 to 2 million a second over 4 to 6
-cables each."""
 
 
 def simulate(
@@ -63,7 +56,7 @@ def simulate(
     name = run or scenario.label()
     _refuse_epochs_that_go_together(scenario, first_epoch)
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
-    _refuse_too_many_packets(scenario, resources)
+    check_size(scenario)
     env, network = simpy.Environment(), _network(scenario, resources)
     clock = NetworkClock(env, network)
     nbytes = sample_nbytes(scenario)
@@ -142,69 +135,6 @@ def _with_loaders(
         yield plan, loaders
         plan, loaders = following, ahead
     yield plan, loaders
-
-
-def expected_packets(scenario: Scenario, resources: Resources, mtu: float) -> dict[str, float]:
-    """Packets of ``mtu`` bytes that cross cables in a run, about: of 'gradients', 'exchange' and
-    'reads' from the PFS."""
-    workload, dataset, world_size = (
-        scenario.workload,
-        scenario.workload.dataset,
-        scenario.world_size,
-    )
-    epochs = range(1, scenario.epochs + 1)
-    out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
-    flows = workload.allreduce.flows(resources.host_of, workload.model.gradient_size)
-    if flows is not None:
-        far = resources.host_of[flows.src] != resources.host_of[flows.dst]
-        out["gradients"] = (
-            float(np.ceil(flows.nbytes[far] / mtu).sum())
-            * workload.iterations(world_size)
-            * scenario.epochs
-        )
-    schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
-    if schedule is not None and fraction is not None:
-        samples = world_size * sum(
-            epoch_quota(fraction, dataset.num_samples, world_size, epoch) for epoch in epochs
-        )
-        out["exchange"] = (
-            samples * (1 - 1 / scenario.hosts) * math.ceil(payload_nbytes(schedule, dataset) / mtu)
-        )
-    if workload.exchange.tier == "pfs":
-        out["reads"] = (
-            sum(1 - cached_share(scenario, epoch) for epoch in epochs) * dataset.nbytes / mtu
-        )
-    return out
-
-
-def check_size(scenario: Scenario) -> None:
-    """Raises a ScenarioError if a run is to be simulated packet by packet, and has more than
-    `MOST_PACKETS`; else returns nothing."""
-    if isinstance(scenario.network, Packet):
-        _refuse_too_many_packets(
-            scenario, Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
-        )
-
-
-def _refuse_too_many_packets(scenario: Scenario, resources: Resources) -> None:
-    if not isinstance(scenario.network, Packet):
-        return
-    mtu = scenario.network.mtu
-    packets = expected_packets(scenario, resources, mtu)
-    total = sum(packets.values())
-    if total > MOST_PACKETS:
-        parts = ", ".join(f"{count:.1e} of {name}" for name, count in packets.items() if count)
-        raise ScenarioError(
-            Problem(
-                "network.kind",
-                f"a run packet by packet must have at most {MOST_PACKETS:.0e} packets; this one has"
-                f" about {total:.1e} ({parts})",
-                f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}",
-                "Use fewer epochs, a larger local_batch_size, larger network.mtu and"
-                " network.port_buffer, or network.kind: fluid.",
-            ),
-            scenario.name,
-        )
 
 
 @contextmanager

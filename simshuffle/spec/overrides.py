@@ -220,11 +220,7 @@ def read_axis(text: str) -> tuple[str, list[Any]]:
             texts[-1] += f",{piece}"
         else:
             texts.append(piece)
-    try:
-        values = [read_value(each) for each in texts]
-    except ValueError:
-        rule = "the values must be plain YAML"
-        raise InputError(Problem(key, rule, repr(listed), "Quote them.")) from None
+    values = [read_value(each, key) for each in texts]
     if len(values) == 1 and isinstance(values[0], list):
         return key, values[0]
     return key, values

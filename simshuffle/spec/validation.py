@@ -32,6 +32,16 @@ def validated(raw: dict[str, Any], record: type[Record]) -> tuple[Record | None,
             return None, problems
 
 
+def unreported(found: Iterable[Problem], problems: Iterable[Problem]) -> list[Problem]:
+    """Those that are ``found`` at no place, nor below one, that ``problems`` name already."""
+    named = {problem.path for problem in problems}
+    return [
+        problem
+        for problem in found
+        if not any(problem.path == path or problem.path.startswith(f"{path}.") for path in named)
+    ]
+
+
 def _drop(raw: Any, location: Iterable[int | str]) -> None:
     steps = [
         step for step in location if not isinstance(step, str) or not step.startswith("function-")

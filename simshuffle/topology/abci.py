@@ -9,10 +9,11 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Bandwidth, Few, Seconds, Sourced
-from simshuffle.topology.graph import Graph, add_host, add_switch, connect
+from simshuffle.topology.base import Interconnect
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
 
 
-class Abci(Sourced):
+class Abci(Sourced, Interconnect):
     """Racks with leaf switches and, above them, full-bisection (FBB) switches; few links from those
     to the spine.
 
@@ -44,9 +45,19 @@ class Abci(Sourced):
             )
         return self
 
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of all racks."""
+        return self.racks * self.hosts_per_rack
+
+    @property
+    def links_per_host(self) -> int:
+        """One for each HCA."""
+        return self.hcas_per_host
+
     def graph(self) -> Graph:
         """The network: hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""
-        graph = Graph(height=2)
+        graph = new_graph(height=2)
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         for s in range(self.spine_switches):
             add_switch(graph, f"spine{s}", "spine", self.spine_latency)

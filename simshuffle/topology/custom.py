@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 from xml.parsers import expat
 from xml.parsers.expat import ExpatError
 
-import networkx as nx
-
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.spec.record import Spec
+from simshuffle.spec.late import networkx as nx
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
-from simshuffle.topology.graph import Graph
+from simshuffle.topology.base import Interconnect, no_routing
+from simshuffle.topology.graph import Graph, graph_problems, new_graph
+from simshuffle.topology.routing import ForwardingTable, stands_in_levels
 
 MAX_BYTES = 32 << 20
 """Largest file: a node or link has some 150 bytes, and 100,000 of them take seconds to read."""
@@ -33,21 +34,50 @@ _UNREADABLE = (
     SyntaxError,
     RecursionError,
     ExpatError,
-    nx.NetworkXException,
 )
 
 
-class Custom(Spec):
+class Custom(Interconnect):
     """A graph read from ``path``: node-link JSON (``.json``) or GraphML (``.graphml``, ``.xml``).
 
     Nodes need ``kind`` ('host', 'switch', 'storage'); a node may have ``tier`` (text) and
     ``latency``. Edges need ``bandwidth`` and ``latency``, as text with a unit; ``links`` (default
-    1) makes parallel links. ``sha256``, if given, must be that of the file.
+    1) makes parallel links. ``sha256``, if given, must be that of the file. ``routes`` says which
+    routes are taken: those of D-mod-K by default, which is known only for switches that stand in
+    levels; 'shortest_path' takes the first of the shortest paths for any network, and does not load
+    links evenly.
     """
 
     kind: Literal["custom"]
     path: str
     sha256: str | None = None
+    routes: Literal["shortest_path"] | None = None
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of the file.
+
+        Raises:
+            TopologyError: as `graph`; or it is no usable network; or no routing is known for it.
+        """
+        return self._size()[0]
+
+    @property
+    def links_per_host(self) -> int:
+        """Links of the host with the fewest; raises as `num_hosts`."""
+        return self._size()[1]
+
+    def _size(self) -> tuple[int, int]:
+        """Hosts, and links of the host with the fewest; read again when the file was changed."""
+        try:
+            state = Path(self.path).stat()
+        except (OSError, ValueError):
+            return _size(self, 0, 0)
+        return _size(self, state.st_mtime_ns, state.st_size)
+
+    def routing(self, graph: Graph) -> ForwardingTable:
+        """The routes of ``graph``, as ``routes`` says; raises as `Interconnect.routing`."""
+        return super().routing(graph) if self.routes is None else ForwardingTable(graph)
 
     def digest(self) -> str:
         """SHA-256 of the file, in hexadecimal."""
@@ -65,7 +95,7 @@ class Custom(Spec):
         if len({str(node) for node in raw}) < len(raw):
             rule = "every node needs a name of its own"
             problems.append(Problem("nodes", rule, "some differ in type only", "Rename them."))
-        graph = Graph()
+        graph = new_graph()
         for node, data in raw.nodes(data=True):
             kind = data.get("kind")
             latency = _quantity(
@@ -105,7 +135,7 @@ class Custom(Spec):
                 " folder.",
                 self.path,
             ) from None
-        except _UNREADABLE as error:
+        except (*_UNREADABLE, nx.NetworkXException) as error:
             raise TopologyError(
                 f"is not networkx node-link JSON or GraphML ({type(error).__name__}: {error})."
                 " Write it with networkx.node_link_data.",
@@ -179,6 +209,19 @@ def _links(value: object, most: int, where: str, problems: list[Problem]) -> int
         return value
     problems.append(Problem(f"{where}.links", rule, repr(value), remedy))
     return 1
+
+
+@lru_cache(maxsize=64)
+def _size(topology: Custom, changed_ns: int, nbytes: int) -> tuple[int, int]:
+    """Hosts of a file in that state, and links of the host with the fewest."""
+    graph = topology.graph()
+    problems = graph_problems(graph, "cluster.topology")
+    if not problems and topology.routes is None and not stands_in_levels(graph):
+        problems = [no_routing("cluster.topology.routes")]
+    if problems:
+        raise TopologyError(problems, topology.path)
+    hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
+    return len(hosts), min(degree for _, degree in graph.degree(hosts))
 
 
 def _quantity(value: object, dimension: Dimension, path: str, problems: list[Problem]) -> float:

@@ -10,12 +10,13 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
-from simshuffle.topology.graph import Graph, add_host, add_switch, connect
+from simshuffle.topology.base import Interconnect
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
 
 
-class FatTree(Sourced):
+class FatTree(Sourced, Interconnect):
     """A k-ary n-tree (Petrini & Vanneschi 1997): ``arity`` hosts a leaf switch, and as many links
     down at every level.
 
@@ -56,6 +57,11 @@ class FatTree(Sourced):
         """Hosts of the tree."""
         return self.hosts or self.arity**self.levels
 
+    @property
+    def links_per_host(self) -> int:
+        """1."""
+        return 1
+
     def _children(self) -> list[int]:
         below = self.arity ** (self.levels - 1)
         return [self.arity] * (self.levels - 1) + [-(-self.num_hosts // below)]
@@ -68,7 +74,7 @@ class FatTree(Sourced):
         level below (which parent was taken); two switches of neighbouring levels are linked where
         their other digits agree.
         """
-        graph = Graph(height=self.levels - 1)
+        graph = new_graph(height=self.levels - 1)
         occupied = -(-self.num_hosts // self.arity)  # leaf switches with hosts
         children = self._children()
         parents = [1, self.uplinks, *[self.arity] * (self.levels - 2)][: self.levels]

@@ -12,11 +12,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import networkx as nx
-
 from simshuffle.errors import Problem
+from simshuffle.spec.late import networkx as nx
 
-Graph: Any = nx.MultiGraph
+Graph = Any
+
+
+def new_graph(**attributes: Any) -> Graph:
+    """A network without nodes; ``height`` as above."""
+    return nx.MultiGraph(**attributes)
 
 
 def add_host(graph: Graph, name: str) -> None:

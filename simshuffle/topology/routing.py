@@ -10,13 +10,14 @@ leaf switch by leaf switch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.spec.late import networkx as nx
 from simshuffle.topology.graph import Graph, switch_depths
 
 Ints = NDArray[np.int32]
@@ -62,15 +63,30 @@ def directed_links(graph: Graph) -> tuple[DirectedLinks, dict[tuple[str, str], l
     return DirectedLinks(names, tiers, np.array(capacity), np.array(latency), target), between
 
 
+Towards = Callable[[str, str], str]
+"""The neighbour through which a switch, the first argument, sends to what is attached to another
+one, the second; on a shortest path between the two."""
+
+
+def stands_in_levels(graph: Graph) -> bool:
+    """Whether D-mod-K knows the routes between the switches of ``graph``: each link between them
+    leads up or down a level (`switch_depths`), or there is only one way between any two."""
+    depth = switch_depths(graph)
+    switches = nx.Graph(graph.subgraph([s for s in depth if graph.nodes[s]["tier"] != "storage"]))
+    return all(abs(depth[a] - depth[b]) == 1 for a, b in switches.edges) or nx.is_forest(switches)
+
+
 class ForwardingTable:
     """Routes between the endpoints (HCAs and storage ports) of a network.
 
     Args:
         graph: the network, without `graph_problems`.
+        towards: the routes between switches; None for D-mod-K.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, towards: Towards | None = None) -> None:
         self._graph = graph
+        self._towards = towards
         self.links, self._between = directed_links(graph)
         self._depth = switch_depths(graph)
         self._switches = list(self._depth)
@@ -164,9 +180,10 @@ class ForwardingTable:
         for number, switch in enumerate(self._switches):
             if switch != name and switch in distance:
                 ways = [n for n in self._neighbours[number] if n == name or self._is_transit(n)]
-                block[:, number] = self._choose(
-                    switch, [n for n in ways if distance[n] == distance[switch] - 1], endpoints
-                )
+                nearer = [n for n in ways if distance[n] == distance[switch] - 1]
+                if self._towards is not None and len(nearer) > 1:
+                    nearer = [nearer[nearer.index(self._towards(switch, name))]]
+                block[:, number] = self._choose(switch, nearer, endpoints)
         self._table = np.concatenate([self._table, block])
 
     def _distances(self, goal: str) -> dict[str, int]:

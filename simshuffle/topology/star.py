@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Few, Seconds, Sourced
-from simshuffle.topology.graph import Graph, add_host, add_switch, connect
+from simshuffle.topology.base import Interconnect
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
 
 
-class Star(Sourced):
+class Star(Sourced, Interconnect):
     """``hosts`` hosts on one ideal switch."""
 
     kind: Literal["star"]
@@ -20,9 +21,19 @@ class Star(Sourced):
     cable_latency: Seconds
     switch_latency: Seconds
 
+    @property
+    def num_hosts(self) -> int:
+        """``hosts``."""
+        return self.hosts
+
+    @property
+    def links_per_host(self) -> int:
+        """One for each HCA."""
+        return self.hcas_per_host
+
     def graph(self) -> Graph:
         """The network: hosts ``h0000`` and one switch ``switch``."""
-        graph = Graph(height=0)
+        graph = new_graph(height=0)
         add_switch(graph, "switch", "leaf", self.switch_latency)
         for host in range(self.hosts):
             add_host(graph, f"h{host:04d}")

@@ -95,9 +95,8 @@ def resources_fit(cluster: Cluster, world_size: int) -> None:
     Raises:
         InputError: it has not.
     """
-    hosts = sum(1 for _, kind in cluster.topology.graph().nodes(data="kind") if kind == "host")
-    if world_size > hosts * cluster.host.gpus:
-        rule = f"must not exceed the {hosts * cluster.host.gpus} GPUs of {cluster.name}"
+    if world_size > cluster.num_gpus:
+        rule = f"must not exceed the {cluster.num_gpus} GPUs of {cluster.name}"
         raise InputError(
             Problem("world_size", rule, str(world_size), "Use fewer ranks or a larger machine."),
             "run",

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -20,8 +20,17 @@ from pydantic_core import PydanticCustomError
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
 from simshuffle.spec.library import by_kind, find, is_file, nearest, read_yaml
+from simshuffle.spec.overrides import (
+    expand,
+    grid,
+    grid_problems,
+    outermost_first,
+    pin,
+    put,
+    related,
+)
 from simshuffle.spec.record import Count, Spec
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import unreported, validated
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
 from simshuffle.train.partition import Partition, RandomPartition
@@ -134,22 +143,22 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
     path = find(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
-    for key, value in (values or {}).items():
+    for key, value in outermost_first(values or {}).items():
         _set(raw, key, value, problems)
     for key in REFERENCES:
-        _name_by_kind(raw, key, key, problems)
+        expand(raw, key, REFERENCES, problems)
     _locate(raw.get("data"), path.parent)
     if isinstance(raw.get("cluster"), str) and is_file(path.parent / raw["cluster"]):
         raw["cluster"] = str((path.parent / raw["cluster"]).absolute())
     for number, block in enumerate(raw["runs"] if isinstance(raw.get("runs"), list) else []):
         _normalise(block, f"runs.{number}", path.parent, problems)
     study, found = validated(raw, Study)
-    problems += found
+    problems += unreported(found, problems)
     if study is not None:
         try:
             study.all_runs()
         except InputError as error:
-            problems += error.problems
+            problems += unreported(error.problems, problems)
     if problems or study is None:
         raise InputError(problems, str(path))
     return study
@@ -197,7 +206,7 @@ def code_digest() -> str:
 
 
 _NOT_OF_A_RUN = {"study.py", "shuffling.py", "pool.py", "filtering", "distributed"}
-REFERENCES = ("data", "model", "partition", "exchange")
+REFERENCES = dict.fromkeys(("data", "model", "partition", "exchange"), by_kind)
 """Keys whose records may be named by their kind: ``exchange:
 importance_pair:exchange_fraction=0.1,lagging=true``."""
 _KEYS = set(Run.model_fields) - {"seed"}
@@ -208,70 +217,27 @@ _KEYS = set(Run.model_fields) - {"seed"}
 
 def _set(raw: dict[str, Any], key: str, value: Any, problems: list[Problem]) -> None:
     """Set a dotted key, and take it out of the blocks, which would set it again."""
-    *parents, last = key.split(".")
-    at: Any = raw
-    for depth, part in enumerate(parents, 1):
-        if part in REFERENCES and depth == 1:
-            _name_by_kind(raw, part, part, problems)
-        at = at.setdefault(part, {})
-        if not isinstance(at, dict):
-            problems.append(
-                Problem(
-                    key,
-                    f"cannot be set: '{'.'.join(parents[:depth])}' holds a plain value",
-                    repr(at),
-                    "Set that itself.",
-                )
-            )
-            return
-    at[last] = copy.deepcopy(value)
-    for number, block in enumerate(
-        raw["runs"] if key != "runs" and isinstance(raw.get("runs"), list) else []
-    ):
-        for varied in (
-            [each for each in block if isinstance(each, str)] if isinstance(block, dict) else []
-        ):
-            if varied == key or varied.startswith(f"{key}."):
-                del block[varied]
-            elif key.startswith(f"{varied}."):
-                rule = f"has no effect in block {number}: runs.{number}.{varied} sets it"
-                problems.append(Problem(key, rule, repr(value), f"Set {varied} too."))
+    if put(raw, key, value, problems, REFERENCES) and key != "runs":
+        blocks = raw["runs"] if isinstance(raw.get("runs"), list) else []
+        for number, block in enumerate(blocks):
+            if isinstance(block, dict):
+                pin(block, key, value, f"runs.{number}", problems)
 
 
 def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> None:
     """Bring a block into its form: records by their kind, files where they are."""
     if not isinstance(block, dict):
         return
-    for key, values in block.items():
-        if key in REFERENCES:
-            each = values if isinstance(values, list) else [values]
-            block[key] = [
-                _record({key: copy.deepcopy(value)}, key, path, folder, problems) for value in each
-            ]
-
-
-def _record(
-    holder: dict[str, Any], key: str, path: str, folder: Path, problems: list[Problem]
-) -> Any:
-    """The plain values of the record below ``key``."""
-    _name_by_kind(holder, key, f"{path}.{key}", problems)
-    if key == "data":
-        _locate(holder[key], folder)
-    return holder[key]
-
-
-def _name_by_kind(holder: dict[Any, Any], key: Any, path: str, problems: list[Problem]) -> None:
-    """Replace a text by the plain values of the record that it names."""
-    if not isinstance(holder.get(key), str):
-        return
-    try:
-        holder[key] = by_kind(holder[key])
-    except InputError as error:
-        problems += [
-            Problem(".".join(filter(None, (path, p.path))), p.rule, p.value, p.remedy)
-            for p in error.problems
-        ]
-        holder[key] = {"kind": holder[key].partition(":")[0]}
+    found: list[Problem] = []
+    for key in [key for key in block if key in REFERENCES]:
+        values = block[key] if isinstance(block[key], list) else [block[key]]
+        records = [{key: copy.deepcopy(value)} for value in values]
+        for record in records:
+            expand(record, key, REFERENCES, found)
+            if key == "data":
+                _locate(record[key], folder)
+        block[key] = [record[key] for record in records]
+    problems += [problem.below(path) for problem in found]
 
 
 def _locate(data: Any, folder: Path) -> None:
@@ -290,74 +256,26 @@ def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:
         at = f"runs.{number}"
         seeds = block.get("seeds", study.seeds)
         lists = {key: values for key, values in block.items() if key != "seeds"}
-        unknown = [key for key in lists if key.split(".")[0] not in _KEYS]
+        axes = {key: lists[key] for key in lists if key.split(".")[0] in _KEYS}
+        known = sorted({*_KEYS, "seeds"})
         problems += [
-            Problem(
-                f"{at}.{key}",
-                "is not a known key",
-                "",
-                nearest(key.split(".")[0], sorted({*_KEYS, "seeds"})),
-            )
-            for key in unknown
+            Problem(f"{at}.{key}", "is not a known key", "", nearest(key.split(".")[0], known))
+            for key in lists
+            if key not in axes
         ]
-        empty = [key for key, values in lists.items() if not values]
-        problems += [
-            Problem(
-                f"{at}.{key}",
-                "must list at least one value",
-                "none",
-                "Add values or remove the key.",
-            )
-            for key in empty
-        ]
-        if empty:
+        if bad := grid_problems(lists):
+            problems += [problem.below(at) for problem in bad]
             continue
-        # a record before what is in it
-        keys = sorted(
-            set(lists) - set(unknown), key=lambda key: (key.count("."), list(lists).index(key))
-        )
-        for values in itertools.product(*(lists[key] for key in keys)):
-            raw, blame = copy.deepcopy(base), _blamer(at, keys)
-            if _put_all(raw, dict(zip(keys, values, strict=True)), blame, problems):
+        for values in grid(outermost_first(axes)):
+            raw, found = copy.deepcopy(base), list[Problem]()
+            if all(put(raw, key, value, found) for key, value in values.items()):
                 run, found = validated(raw, Run)
-                problems += [Problem(blame(p.path), p.rule, p.value, p.remedy) for p in found]
                 if run is not None and not found:
                     yield from (run.model_copy(update={"seed": seed}) for seed in seeds)
+            problems += [replace(p, path=_blamed(p.path, at, axes)) for p in found]
 
 
-def _blamer(at: str, keys: list[str]) -> Callable[[str], str]:
+def _blamed(path: str, at: str, keys: Iterable[str]) -> str:
     """Where in the study's file the value stands that a problem of a run's key comes from."""
-
-    def blame(path: str) -> str:
-        of_block = any(
-            path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in keys
-        )
-        return f"{at}.{path}" if of_block or path in {"exchange", "world_size"} else path
-
-    return blame
-
-
-def _put_all(
-    raw: dict[str, Any],
-    values: Mapping[str, Any],
-    blame: Callable[[str], str],
-    problems: list[Problem],
-) -> bool:
-    """Set dotted keys; whether all could be set."""
-    for key, value in values.items():
-        *parents, last = key.split(".")
-        at: Any = raw
-        for part in parents:
-            at = at.setdefault(part, {}) if isinstance(at, dict) else None
-        if not isinstance(at, dict):
-            problems.append(
-                Problem(
-                    blame(key),
-                    "cannot be set: a key before it holds a plain value",
-                    repr(value),
-                    "Name a key that exists.",
-                )
-            )
-            return False
-        at[last] = copy.deepcopy(value)
-    return True
+    of_block = any(related(path, key) for key in keys)
+    return f"{at}.{path}" if of_block or path in {"exchange", "world_size"} else path

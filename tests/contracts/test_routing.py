@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from simshuffle.topology import FatTree
 from simshuffle.topology.graph import (
-    Graph,
     add_host,
     add_switch,
     attach_storage,
     connect,
     graph_problems,
+    new_graph,
 )
 from simshuffle.topology.routing import ForwardingTable, directed_links
 from tests.strategies import abci, fat_tree, star, trees
@@ -81,7 +81,7 @@ def with_storage(topology: Any) -> Any:
 def ring_of_switches(count: int, every: int = 1) -> Any:
     """A network that is no tree: each switch has two neighbours, and one in ``every`` has a
     host."""
-    graph = Graph()
+    graph = new_graph()
     for i in range(count):
         add_switch(graph, f"s{i}", "leaf", 9e-8)
     for i in range(count):
@@ -94,7 +94,7 @@ def ring_of_switches(count: int, every: int = 1) -> Any:
 
 def mesh_of_switches() -> Any:
     """Switches on 3 x 3 grid points, two hosts each, double links in one direction of the grid."""
-    graph = Graph()
+    graph = new_graph()
     for x in range(3):
         for y in range(3):
             add_switch(graph, f"s{x}{y}", "leaf", 9e-8)

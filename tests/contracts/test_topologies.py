@@ -23,12 +23,12 @@ from simshuffle.errors import TopologyError
 from simshuffle.spec.units import Dimension, format_quantity
 from simshuffle.topology import Custom, FatTree, Topology
 from simshuffle.topology.graph import (
-    Graph,
     add_host,
     add_switch,
     attach_storage,
     connect,
     graph_problems,
+    new_graph,
 )
 from simshuffle.topology.routing import ForwardingTable
 from tests.strategies import abci, abcis, fat_tree, fat_trees, members, star, stars, trees
@@ -493,7 +493,7 @@ def test_link_of_a_custom_file_needs_units(
 
 
 def two_hosts() -> Any:
-    graph = Graph()
+    graph = new_graph()
     add_switch(graph, "s", "leaf", 9e-8)
     for host in ("a", "b"):
         add_host(graph, host)

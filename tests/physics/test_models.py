@@ -12,6 +12,7 @@ from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork, shared_network
+from simshuffle.plan.packets import expected_packets
 from simshuffle.plan.resources import Resources
 from simshuffle.sim import simulate as runs
 from simshuffle.sim.simulate import simulate
@@ -162,8 +163,7 @@ def test_too_many_packets_are_refused_before_the_run(monkeypatch):
 @pytest.mark.parametrize("name", ["reads", "messages"])
 def test_the_packets_of_a_run_are_well_foreseen(timelines, name):
     single = scenario(name, "packet")
-    resources = Resources(single.cluster, single.world_size, single.rng("placement"))
-    foreseen = runs.expected_packets(single, resources, 4096.0)
+    foreseen = expected_packets(single, 4096.0)
     links = timelines[name, "packet"].links
     arriving = links.loc[links["tier"] == "leaf>host", "nbytes"].sum()
     assert sum(foreseen.values()) == pytest.approx(arriving / 4096, rel=0.01)

@@ -15,7 +15,8 @@ import pytest
 from simshuffle.allreduce import Nccl, Tree
 from simshuffle.allreduce.nccl import TREE_BANDWIDTH
 from simshuffle.allreduce.tree import double_tree
-from simshuffle.sim.simulate import expected_packets, simulate
+from simshuffle.plan.packets import expected_packets
+from simshuffle.sim.simulate import simulate
 from simshuffle.studies.validation.collectives import allreduce_seconds
 from tests.small import seconds, small
 
@@ -181,11 +182,7 @@ def test_nvlink_carries_twice_the_bytes_inside_a_host():
 
 def test_packets_of_trees_are_counted():
     """8 hosts: 2 trees of 7 edges, half of the bytes up and down each; 10 iterations."""
-    from simshuffle.plan.resources import Resources
-
-    scenario = small(**tree_of())
-    resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
-    packets = expected_packets(scenario, resources, 4096)["gradients"]
+    packets = expected_packets(small(**tree_of()), 4096)["gradients"]
     assert packets == 10 * 28 * np.ceil(GRADIENTS / 2 / 4096)
 
 

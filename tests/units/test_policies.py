@@ -164,7 +164,7 @@ def test_values_are_set_by_their_path():
         ({"system.colour": "red"}, ("system.colour", "not a known key")),
         ({"cases": {}}, ("cases", "at least 1")),
         ({"cases.mnist.epochs": 101}, ("cases.mnist.epochs", "100")),
-        ({"cases.nothing.epochs": 1}, ("cases.nothing.epochs", "nothing to set it in")),
+        ({"cases.nothing.epochs": 1}, ("cases.nothing.epochs", "there is no 'cases.nothing'")),
         ({"system.memory": None}, ("system.memory",)),
         (
             {"system.parallel_file_system.read_bandwidth": {"points": {}}},

@@ -12,10 +12,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simshuffle.api import all_runs
 from simshuffle.errors import InputError, ScenarioError
 from simshuffle.exchange import ExchangeSchedule, GlobalShuffle, LocalShuffle, PartialLocalShuffle
-from simshuffle.scenario.scenario import load_scenario, load_scenarios
+from simshuffle.scenario.scenario import all_runs, load_scenario, load_scenarios
 from simshuffle.spec.library import CATALOG, catalog_entry, read_yaml, shipped, shipped_names
 
 SCENARIOS = shipped_names("scenarios")

@@ -14,7 +14,6 @@ from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.plan.host_work import host_work
-from simshuffle.plan.resources import network_graph
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.library import nearest
@@ -96,10 +95,8 @@ def scenarios(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
     """
     wanted = sorted(set(world_sizes))
     if not wanted:
-        graph = network_graph(scenario.cluster)
-        hosts = sum(1 for _, kind in graph.nodes(data="kind") if kind == "host")
         most = min(
-            hosts * scenario.cluster.host.gpus,
+            scenario.cluster.num_gpus,
             scenario.workload.dataset.num_samples // scenario.workload.local_batch_size,
         )
         wanted = [size for size in SIZES if size <= most] or [scenario.world_size]

@@ -95,7 +95,7 @@ def system_of(scenario: Scenario) -> System:
 
 def _ranks(scenario: Scenario) -> int:
     """Ranks of a full host."""
-    return min(scenario.world_size, scenario.cluster.host.gpus)
+    return scenario.cluster.ranks_per_host(scenario.world_size)
 
 
 def _class(capacity: float, read: float, write: float, threads: int) -> StorageClass:

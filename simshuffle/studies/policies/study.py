@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.library import is_file, nearest, read_yaml, shipped_names
+from simshuffle.spec.overrides import put
 from simshuffle.spec.record import Sourced
 from simshuffle.studies.policies.mapping import case_of, system_of
 from simshuffle.studies.policies.system import Case, System
@@ -100,23 +101,10 @@ def load(reference: str, values: Mapping[str, Any]) -> Study:
 
 
 def _built(raw: dict[Any, Any], values: Mapping[str, Any], source: str) -> Study:
-    raw, problems = copy.deepcopy(raw), []
+    raw = copy.deepcopy(raw)
+    problems: list[Problem] = []
     for key, value in values.items():
-        at: Any = raw
-        *parents, last = key.split(".")
-        for part in parents:
-            at = at.get(part) if isinstance(at, dict) else None
-        if isinstance(at, dict):
-            at[last] = copy.deepcopy(value)
-        else:
-            problems.append(
-                Problem(
-                    f"--set {key}",
-                    "there is nothing to set it in",
-                    repr(value),
-                    "Name the path of a key of the study.",
-                )
-            )
+        put(raw, key, value, problems, create=False)
     try:
         study = Study.model_validate(raw)
     except ValidationError as error:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NotRequired
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import Problem, ScenarioError
+from simshuffle.plan.packets import check_size
 from simshuffle.results import report, style
 from simshuffle.results.table_io import rows
 from simshuffle.results.timeline import Timeline, concatenate
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.simulate import check_size
+from simshuffle.scenario.scenario import Scenario, all_runs
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, named
 from simshuffle.studies.simulation.result import SimulationResult
@@ -41,29 +40,6 @@ def request(scenarios: Sequence[Scenario]) -> Request[Runs]:
     for single in runs.values():
         check_size(single)
     return Request(scenarios[0].name, runs, {"scenario.yaml": resolved_yaml(scenarios)})
-
-
-def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
-    """Every run of every scenario by its name; the scenario's name goes in front where it is needed
-    to tell them apart.
-
-    Raises:
-        ScenarioError: two runs have the same name, or a value of a sweep is not valid.
-    """
-    expanded = [(s.name, s.runs()) for s in scenarios]
-    names = [name for _, runs in expanded for name in runs]
-    out: dict[str, Scenario] = {}
-    for scenario_name, runs in expanded:
-        for name, single in runs.items():
-            full = name if names.count(name) == 1 else f"{scenario_name} {name}"
-            if full in out:
-                rule, remedy = (
-                    "two runs must not be the same",
-                    "Give the scenarios different names.",
-                )
-                raise ScenarioError(Problem("name", rule, repr(full), remedy))
-            out[full] = single
-    return out
 
 
 def resolved_yaml(scenarios: Sequence[Scenario]) -> str:

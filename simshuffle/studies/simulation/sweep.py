@@ -11,10 +11,10 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.plan.packets import check_size
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.simulate import check_size
 from simshuffle.spec.overrides import combination_name, grid, outermost_first
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.figures import sweep_figure

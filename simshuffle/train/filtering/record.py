@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,8 +12,9 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import by_kind, find
+from simshuffle.spec.overrides import expand, outermost_first, put
 from simshuffle.spec.record import Count, Spec
-from simshuffle.spec.validation import validated
+from simshuffle.spec.validation import unreported, validated
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
 from simshuffle.train.study import Seeds, document
@@ -171,67 +171,26 @@ def load_study(
     path = find(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
-    for key, value in (values or {}).items():
-        _set(raw, key, value, problems)
+    for key, value in outermost_first(values or {}).items():
+        put(raw, key, value, problems)
     _resolve(raw, path.parent, problems)
     study, found = validated(raw, DataOptimisedStudy)
-    if problems or found or study is None:
-        raise InputError([*problems, *found], str(path))
+    problems += unreported(found, problems)
+    if problems or study is None:
+        raise InputError(problems, str(path))
     return study
-
-
-def _set(raw: dict[str, Any], key: str, value: Any, problems: list[Problem]) -> None:
-    """Set a dotted key; steps into lists are numbers."""
-    *parents, last = key.split(".")
-    at: Any = raw
-    for part in parents:
-        if isinstance(at, dict):
-            at = at.setdefault(part, {})
-        else:
-            at = (
-                at[int(part)]
-                if isinstance(at, list) and part.isdigit() and int(part) < len(at)
-                else None
-            )
-    if isinstance(at, dict):
-        at[last] = copy.deepcopy(value)
-    else:
-        problems.append(
-            Problem(
-                key,
-                "cannot be set: there is no such place",
-                repr(value),
-                "Name a key of the study.",
-            )
-        )
 
 
 def _resolve(raw: dict[str, Any], folder: Path, problems: list[Problem]) -> None:
     """Bring records named by their kind into their form, and make paths absolute: beside the study,
     else in the working directory."""
-    extractors = (
-        [each for each in raw["extractors"] if isinstance(each, dict)]
-        if isinstance(raw.get("extractors"), list)
-        else []
-    )
-    retrain = raw.get("retrain")
-    holders = [
-        (raw, "data"),
-        *((each, "model") for each in extractors),
-        *([(retrain, "model")] if isinstance(retrain, dict) else []),
-    ]
-    for holder, key in holders:
-        if isinstance(holder.get(key), str):
-            try:
-                holder[key] = by_kind(holder[key])
-            except InputError as error:
-                problems += error.problems
-                holder[key] = {"kind": holder[key].partition(":")[0]}
+    extractors = raw["extractors"] if isinstance(raw.get("extractors"), list) else []
+    models = [f"extractors.{number}.model" for number in range(len(extractors))]
+    for key in ("data", *models, "retrain.model"):
+        expand(raw, key, {key: by_kind}, problems)
     data = raw.get("data")
-    for holder, key in [
-        *([(data, "path")] if isinstance(data, dict) else []),
-        *((each, "weights") for each in extractors),
-    ]:
+    holders = [(each, "weights") for each in extractors if isinstance(each, dict)]
+    for holder, key in [*([(data, "path")] if isinstance(data, dict) else []), *holders]:
         if isinstance(holder.get(key), str):
             given = Path(holder[key]).expanduser()
             holder[key] = str((folder / given if (folder / given).exists() else given).absolute())

@@ -1,0 +1,151 @@
+"""What the values of a scenario mean together: problems of values that are fine one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange import Recorded
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.workload import Workload
+from simshuffle.spec.library import nearest
+from simshuffle.spec.overrides import grid_problems
+from simshuffle.spec.units import Dimension, readable
+
+
+def cross_field_problems(
+    cluster: Cluster, workload: Workload, world_size: int, epochs: int
+) -> list[Problem]:
+    """What keeps ``world_size`` ranks from running ``epochs`` epochs of a workload on a cluster."""
+    return (
+        cluster_problems(cluster, world_size)
+        + _workload_problems(cluster, workload, world_size)
+        + _recorded_problems(workload, world_size, epochs)
+        + _storage_problems(cluster, workload, world_size)
+    )
+
+
+def sweep_problems(sweep: Mapping[str, list[Any]]) -> list[Problem]:
+    """What keeps a sweep from being a grid of runs."""
+    return [problem.below("sweep") for problem in grid_problems(sweep)] + [
+        Problem(
+            f"sweep.{key}",
+            "cannot be swept",
+            "a mapping",
+            "Write each of its keys as a key of the sweep.",
+        )
+        for key in sweep
+        if key.split(".")[0] == "sweep"
+    ]
+
+
+def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
+    """More ranks than GPUs, more HCAs than links, or a topology that cannot be used."""
+    try:
+        gpus, links = cluster.num_gpus, cluster.topology.links_per_host
+    except InputError as error:
+        return [
+            p
+            if p.path.startswith("cluster")
+            else Problem(
+                "cluster.topology.path",
+                f"{error.source}: {p.path or 'the file'} {p.rule}",
+                p.value,
+                p.remedy,
+            )
+            for p in error.problems
+        ]
+    problems = []
+    if links < cluster.host.hcas:
+        problems.append(
+            Problem(
+                "cluster.host.hcas",
+                "every host needs a link to a switch for each HCA",
+                f"{cluster.host.hcas} HCAs, but hosts with {links} links",
+                "Lower cluster.host.hcas or add links.",
+            )
+        )
+    if world_size > gpus:
+        rule = (
+            f"must not exceed the {gpus} GPUs of {cluster.name}"
+            f" ({cluster.topology.num_hosts} hosts with {cluster.host.gpus})"
+        )
+        remedy = f"Use at most {gpus} ranks or a larger topology."
+        problems.append(Problem("world_size", rule, str(world_size), remedy))
+    return problems
+
+
+def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) -> list[Problem]:
+    """What the workload asks for and the hosts do not have, or what does not go together in it."""
+    problems: list[Problem] = []
+    samples = workload.dataset.num_samples
+    if world_size > samples:
+        rule = f"must not exceed the {samples} samples"
+        problems.append(Problem("world_size", rule, str(world_size), "Use fewer ranks."))
+    if cluster.host.accelerator not in workload.model.accelerators:
+        known = sorted(workload.model.accelerators)
+        problems.append(
+            Problem(
+                "workload.model.accelerators",
+                f"needs the step times of {workload.model.name} on the cluster's accelerator",
+                repr(cluster.host.accelerator),
+                f"Add workload.model.accelerators.{cluster.host.accelerator} with forward,"
+                f" backward, update. {nearest('', known)}",
+            )
+        )
+    key = workload.allreduce.one_for_each_hca
+    count = getattr(workload.allreduce, key)
+    if count > cluster.host.hcas:
+        rule = f"each of the {key} has an HCA of its own; the hosts have {cluster.host.hcas}"
+        problems.append(
+            Problem(
+                f"workload.allreduce.{key}",
+                rule,
+                str(count),
+                f"Use at most {cluster.host.hcas} {key}.",
+            )
+        )
+    if workload.loader.across_epochs and workload.exchange.exchange_schedule is not None:
+        rule = (
+            "cannot be used where samples move: what the next epoch reads is known only when this"
+            " one has ended"
+        )
+        found = f"true with {workload.exchange.kind}"
+        remedy = "Leave it out, or choose a strategy without exchange."
+        problems.append(Problem("workload.loader.across_epochs", rule, found, remedy))
+    return problems
+
+
+def _recorded_problems(workload: Workload, world_size: int, epochs: int) -> list[Problem]:
+    """A recorded exchange that cannot be read, or is of another scale."""
+    if not isinstance(workload.exchange, Recorded):
+        return []
+    try:
+        return workload.exchange.check(workload.dataset.num_samples, world_size, epochs)
+    except InputError as error:
+        return [
+            Problem(f"workload.exchange.{p.path or 'path'}", p.rule, p.value, p.remedy)
+            for p in error.problems
+        ]
+
+
+def _storage_problems(cluster: Cluster, workload: Workload, world_size: int) -> list[Problem]:
+    """What a host must keep and has no room for."""
+    need = workload.stored_nbytes(world_size, cluster.ranks_per_host(world_size))
+    in_memory = workload.source == "memory"
+    have = cluster.memory.capacity if in_memory else cluster.ssd.capacity
+    if need <= have:
+        return []
+    dataset, where = workload.dataset, "in the memory" if in_memory else "on the SSD"
+    rule = (
+        f"{workload.exchange.kind} keeps {readable(need, Dimension.NBYTES)} of {dataset.name}"
+        f" ({readable(dataset.nbytes, Dimension.NBYTES)}) {where} of each of"
+        f" {cluster.hosts_for(world_size)} hosts, which holds {readable(have, Dimension.NBYTES)}"
+    )
+    remedy = (
+        "Use global_shuffle:source=pfs, or local_shuffle or partial_local_shuffle on more hosts"
+        + (", or workload.staging.target: ssd." if in_memory else ".")
+    )
+    found = f"{readable(need - have, Dimension.NBYTES)} too much"
+    return [Problem("workload.exchange", rule, found, remedy)]

@@ -1,0 +1,116 @@
+"""From what a scenario's file holds to plain values that stand alone: fragments included, values
+set, names replaced by what they name, files located."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.scenario.calibrated import forget, include
+from simshuffle.spec.library import by_kind, catalog_entry, find, is_file, read_yaml
+from simshuffle.spec.overrides import References, expand, outermost_first, pin, put, related
+
+
+def resolve(
+    raw: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None
+) -> tuple[dict[str, Any], list[Problem], dict[str, str]]:
+    """The plain values of a scenario that needs no other file.
+
+    Args:
+        raw: what the file holds.
+        values: set instead, by dotted key.
+        folder: of the file; None for the working directory.
+
+    Returns:
+        The values; what is wrong; and the fragment that each dotted key came from which one set.
+    """
+    plain: dict[str, Any] = copy.deepcopy(dict(raw))
+    problems: list[Problem] = []
+    references = _references(plain, folder)
+    if "include" in values:
+        plain["include"] = values["include"]
+
+    def put_here(key: str, value: Any, found: list[Problem]) -> bool:
+        forget(plain, key)
+        return put(plain, key, value, found, references)
+
+    origin = include(plain, folder, put_here, problems)
+    for key, value in outermost_first(values).items():
+        if key == "include":
+            continue
+        if put_here(key, value, problems):
+            sweep = plain.setdefault("sweep", {})
+            if key != "sweep" and isinstance(sweep, dict):
+                pin(sweep, key, value, "sweep", problems)
+        origin = {of: path for of, path in origin.items() if not related(of, key)}
+    for key in references:
+        expand(plain, key, references, problems)
+    _locate_files(plain, folder)
+    sweep = plain.get("sweep")
+    if folder is not None and isinstance(sweep, dict) and isinstance(sweep.get("cluster"), list):
+        for number, reference in enumerate(sweep["cluster"]):
+            holder = {"cluster": reference}
+            expand(holder, "cluster", references, problems)
+            _locate_files(holder, folder)
+            sweep["cluster"][number] = holder["cluster"]
+    return plain, list(dict.fromkeys(problems)), origin
+
+
+def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
+    """What may be named in a scenario; a profile of its own comes before one of the catalog."""
+
+    def model(name: str) -> dict[str, Any]:
+        own = plain.get("models")
+        entry = own.get(name) if isinstance(own, dict) else None
+        if isinstance(entry, dict):
+            return {"name": name, **copy.deepcopy(entry)}
+        return catalog_entry("models", name)
+
+    return {
+        "cluster": lambda text: _cluster(text, folder),
+        "workload.dataset": lambda name: catalog_entry("datasets", name),
+        "workload.exchange": by_kind,
+        "workload.model": model,
+    }
+
+
+def _cluster(text: str, folder: Path | None) -> dict[str, Any]:
+    """The plain values of a cluster, named as a file or as a shipped one."""
+    path = find(text, "topologies", folder)
+    documents = read_yaml(path)
+    if len(documents) == 1 and isinstance(documents[0], dict):
+        return documents[0]
+    count = len(documents)
+    found = f"{count} documents" if count != 1 else type(documents[0]).__name__
+    rule = f"{path} must hold the mapping of one cluster"
+    raise ScenarioError(Problem("", rule, found, "See topologies/ for examples."))
+
+
+def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
+    """Make the paths of a custom topology and of a recorded exchange absolute, and note what the
+    files hold.
+
+    So the resolved scenario stands alone.
+    """
+    for section, key, kind in (
+        ("cluster", "topology", "custom"),
+        ("workload", "exchange", "recorded"),
+    ):
+        holder = raw.get(section)
+        record = holder.get(key) if isinstance(holder, dict) else None
+        if (
+            isinstance(record, dict)
+            and record.get("kind") == kind
+            and isinstance(record.get("path"), str)
+        ):
+            beside = (folder or Path()) / record["path"]
+            path = beside if is_file(beside) else Path(record["path"])
+            with contextlib.suppress(OSError, ValueError):
+                record["path"] = str(path.resolve())
+            if is_file(path):
+                record.setdefault("sha256", hashlib.sha256(path.read_bytes()).hexdigest())

@@ -1,0 +1,57 @@
+"""What every topology answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from simshuffle.errors import Problem, TopologyError
+from simshuffle.spec.record import Spec
+from simshuffle.topology.graph import Graph
+from simshuffle.topology.routing import ForwardingTable, stands_in_levels
+
+
+class Interconnect(Spec, ABC):
+    """A network between hosts, by a few numbers."""
+
+    @property
+    @abstractmethod
+    def num_hosts(self) -> int:
+        """Hosts of the network, without building its graph.
+
+        Raises:
+            TopologyError: it is not a usable network.
+        """
+
+    @property
+    @abstractmethod
+    def links_per_host(self) -> int:
+        """Links of a host to switches; of the host with the fewest, if they differ. Raises as
+        `num_hosts`."""
+
+    @abstractmethod
+    def graph(self) -> Graph:
+        """The network; see `simshuffle.topology.graph`."""
+
+    def routing(self, graph: Graph) -> ForwardingTable:
+        """The routes of ``graph``, which is that of `graph`, maybe with storage attached.
+
+        D-mod-K, which is known only for switches that stand in levels. Other topologies bring their
+        own: a ``ForwardingTable(graph, towards)``.
+
+        Raises:
+            TopologyError: the switches do not stand in levels.
+        """
+        if not stands_in_levels(graph):
+            raise TopologyError(no_routing("cluster.topology"), type(self).__name__)
+        return ForwardingTable(graph)
+
+
+def no_routing(path: str) -> Problem:
+    """The problem of a network for which no routing is known."""
+    return Problem(
+        path,
+        "the switches must stand in levels, each link between them leading up or down, for D-mod-K",
+        "a link between two switches of one level, and several ways around it",
+        "Write a topology with a routing of its own, or for a file accept uneven loads with"
+        " routes: shortest_path.",
+    )
