@@ -11,68 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.allreduce import Allreduce, Nccl, Ring, Tree
 from simshuffle.allreduce.tree import double_tree
-from tests.strategies import members, world_sizes
-
-ALPHA_INTRA, ALPHA_INTER = 3.4e-6, 9.6e-6
-
-
-def ring(rings: int = 1, **changes: Any) -> Ring:
-    values: dict[str, Any] = {
-        "kind": "ring",
-        "rings": rings,
-        "intra_host_latency": "3.4 us",
-        "inter_host_latency": "9.6 us",
-        "intra_host_bus_bandwidth": "21 GB/s",
-        "inter_host_bus_bandwidth": "6 GB/s",
-    }
-    return Ring.model_validate({**values, **changes})
+from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, ring, tree
+from tests.strategies import world_sizes
 
 
-def tree(channels: int = 1, **changes: Any) -> Tree:
-    values: dict[str, Any] = {
-        "kind": "tree",
-        "channels": channels,
-        "intra_host_latency": "28 us",
-        "inter_host_latency": "50 us",
-        "intra_host_bus_bandwidth": "21 GB/s",
-        "inter_host_bus_bandwidth": "6 GB/s",
-    }
-    return Tree.model_validate({**values, **changes})
-
-
-def nccl(channels: int = 1, **changes: Any) -> Nccl:
-    values: dict[str, Any] = {
-        "kind": "nccl",
-        "channels": channels,
-        "ring_intra_host_latency": "3.4 us",
-        "ring_inter_host_latency": "9.6 us",
-        "tree_intra_host_latency": "28 us",
-        "tree_inter_host_latency": "50 us",
-        "intra_host_bus_bandwidth": "21 GB/s",
-        "inter_host_bus_bandwidth": "6 GB/s",
-    }
-    return Nccl.model_validate({**values, **changes})
-
-
-EXAMPLES: dict[str, Any] = {
-    "one ring": ring(),
-    "two rings": ring(2),
-    "four rings": ring(4),
-    "trees": tree(),
-    "trees on two HCAs": tree(2),
-    "trees on four HCAs": tree(4),
-    "nccl": nccl(2),
-    "nccl that takes trees": nccl(
-        2, tree_intra_host_latency="1 us", tree_inter_host_latency="1 us"
-    ),
-}
-
-
-@pytest.fixture(params=list(EXAMPLES))
+@pytest.fixture(params=list(ALGORITHMS))
 def algorithm(request: pytest.FixtureRequest) -> Any:
-    return EXAMPLES[request.param]
+    return ALGORITHMS[request.param]
 
 
 def hosts(world_size: int, gpus: int) -> Any:
@@ -101,10 +47,6 @@ def ring_allreduce(vectors: list[np.ndarray]) -> tuple[list[np.ndarray], list[in
                 sent[rank] += len(data)
             steps += 1
     return [np.concatenate(part) for part in parts], sent, steps
-
-
-def test_every_member_of_the_union_has_an_example() -> None:
-    assert {type(algorithm) for algorithm in EXAMPLES.values()} == set(members(Allreduce))
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 7, 16])
@@ -176,13 +118,13 @@ def test_trees_carried_out_give_every_host_the_sum(count: int) -> None:
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.sampled_from(list(EXAMPLES)), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
+@given(st.sampled_from(list(ALGORITHMS)), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
 def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(
     name: str, world_size: int, gpus: int, nbytes: float
 ) -> None:
     """All ranks together send 2 (M-1) n bytes, so some rank at least 2 (M-1)/M n, and along the
     flows everybody reaches everybody."""
-    flows = EXAMPLES[name].flows(hosts(world_size, gpus), nbytes)
+    flows = ALGORITHMS[name].flows(hosts(world_size, gpus), nbytes)
     if world_size == 1:
         assert flows is None
         return

@@ -16,102 +16,28 @@ from pydantic import ValidationError
 
 from simshuffle.exchange import (
     EpochContext,
-    Exchange,
     ExchangePlan,
     ExchangeSchedule,
-    GlobalShuffle,
-    ImportanceExchange,
-    ImportancePair,
-    LocalShuffle,
-    PairSchedule,
-    PartialLocalShuffle,
-    Recorded,
     Shards,
-    TrainedExchange,
     initial_owner,
 )
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.exchange.schedule import epoch_quota, spread_over_iterations
 from simshuffle.scenario.scenario import load_scenario
+from tests.examples import STRATEGIES, importance_exchange, importance_pair, partial
 from tests.strategies import (
     batch_sizes,
     exchanges,
     importance_strategies,
-    members,
     partial_local_shuffles,
     schedules,
     world_sizes,
 )
 
 
-def partial(fraction: float, **schedule: Any) -> PartialLocalShuffle:
-    return PartialLocalShuffle(
-        kind="partial_local_shuffle",
-        exchange_fraction=fraction,
-        schedule=ExchangeSchedule(**schedule),
-    )
-
-
-def importance_exchange(
-    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
-) -> ImportanceExchange:
-    return ImportanceExchange(
-        kind="importance_exchange",
-        exchange_fraction=fraction,
-        schedule=ExchangeSchedule(**schedule or {}),
-        **more,
-    )
-
-
-def importance_pair(
-    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
-) -> ImportancePair:
-    return ImportancePair(
-        kind="importance_pair",
-        exchange_fraction=fraction,
-        schedule=PairSchedule(**schedule or {}),
-        **more,
-    )
-
-
-EXAMPLES: dict[str, Any] = {
-    "global, pfs": GlobalShuffle(kind="global_shuffle"),
-    "global, ssd": GlobalShuffle(kind="global_shuffle", source="ssd"),
-    "local, ssd": LocalShuffle(kind="local_shuffle"),
-    "local, pfs": LocalShuffle(kind="local_shuffle", source="pfs"),
-    "partial 0": partial(0),
-    "partial 0.3": partial(0.3),
-    "partial 1": partial(1),
-    "partial 0.3, iteration": partial(
-        0.3, partner_lifetime="iteration", samples_per_message="iteration"
-    ),
-    "partial 0.3, epoch": partial(0.3, partner_lifetime="epoch", samples_per_message=2),
-    "partial 0.3, pairs": partial(0.3, partner_rule="random_pairs"),
-    "partial 0.3, sorted": partial(0.3, partner_rule="importance_sorted", partner_lifetime="epoch"),
-    "IS 0": importance_exchange(0),
-    "IS 0.3": importance_exchange(0.3),
-    "IS 1": importance_exchange(1),
-    "ILag 0.3": importance_exchange(0.3, lagging=True),
-    "IS 0.3, highest": importance_exchange(0.3, selection="highest"),
-    "IS 0.3, sorted": importance_exchange(
-        0.3, {"partner_rule": "importance_sorted", "rank_importance": "sum"}
-    ),
-    "IS-Pair 0": importance_pair(0),
-    "IS-Pair 0.3": importance_pair(0.3),
-    "IS-Pair 1": importance_pair(1),
-    "ILag-Pair 0.3": importance_pair(0.3, lagging=True),
-    "IS-Pair 0.3, random pairs": importance_pair(
-        0.3, {"partner_rule": "random_pairs"}, selection="sqrt_importance"
-    ),
-    "IS-Pair 0.3, by iteration": importance_pair(
-        0.3, {"partner_lifetime": "iteration", "rank_importance": "mean"}
-    ),
-}
-
-
-@pytest.fixture(params=list(EXAMPLES))
+@pytest.fixture(params=list(STRATEGIES))
 def strategy(request: pytest.FixtureRequest) -> Any:
-    return EXAMPLES[request.param]
+    return STRATEGIES[request.param]
 
 
 def rng(*seed: int) -> np.random.Generator:
@@ -168,12 +94,6 @@ def situations(draw: Any, strategies: Any = None) -> tuple[Any, Any, int, int, i
 
 
 # ----------------------------------------------------------------------------------- every strategy
-
-
-def test_every_member_of_the_union_has_an_example() -> None:
-    assert {type(strategy) for strategy in EXAMPLES.values()} == set(members(TrainedExchange))
-    # which has tests of its own
-    assert set(members(Exchange)) == set(members(TrainedExchange)) | {Recorded}
 
 
 def test_strategy_answers_what_it_is(strategy: Any) -> None:
@@ -311,11 +231,11 @@ def test_partners_do_not_depend_on_the_order_of_the_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, strategy in EXAMPLES.items() if not strategy.fraction]
+    "name", [name for name, strategy in STRATEGIES.items() if not strategy.fraction]
 )
 def test_nothing_moves(name: str) -> None:
     owner = initial_owner(100, 5, rng(1))
-    _, plan = planned(EXAMPLES[name], owner, 5)
+    _, plan = planned(STRATEGIES[name], owner, 5)
     assert plan.sample.shape == (0, 5)
     assert plan.samples_moved == 0
     assert np.array_equal(plan.apply(owner), owner)
@@ -332,16 +252,16 @@ def test_one_rank_moves_nothing(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("strategy", "world_size", "ranks", "share"),
     [
-        (EXAMPLES["global, pfs"], 64, 4, 0.0),
-        (EXAMPLES["global, ssd"], 64, 4, 1.0),
-        (EXAMPLES["local, ssd"], 64, 4, 4 / 64),
-        (EXAMPLES["local, pfs"], 64, 4, 0.0),
-        (EXAMPLES["partial 0"], 64, 4, 4 / 64),
-        (EXAMPLES["partial 0.3"], 64, 4, 1.3 * 4 / 64),
-        (EXAMPLES["partial 0.3"], 4096, 1, 1.3 / 4096),
-        (EXAMPLES["partial 1"], 10, 2, 0.4),
-        (EXAMPLES["IS 0.3"], 4096, 1, 1.3 / 4096),
-        (EXAMPLES["IS-Pair 0.3"], 64, 4, 1.3 * 4 / 64),
+        (STRATEGIES["global, pfs"], 64, 4, 0.0),
+        (STRATEGIES["global, ssd"], 64, 4, 1.0),
+        (STRATEGIES["local, ssd"], 64, 4, 4 / 64),
+        (STRATEGIES["local, pfs"], 64, 4, 0.0),
+        (STRATEGIES["partial 0"], 64, 4, 4 / 64),
+        (STRATEGIES["partial 0.3"], 64, 4, 1.3 * 4 / 64),
+        (STRATEGIES["partial 0.3"], 4096, 1, 1.3 / 4096),
+        (STRATEGIES["partial 1"], 10, 2, 0.4),
+        (STRATEGIES["IS 0.3"], 4096, 1, 1.3 / 4096),
+        (STRATEGIES["IS-Pair 0.3"], 64, 4, 1.3 * 4 / 64),
     ],
 )
 def test_stored_share(strategy: Any, world_size: int, ranks: int, share: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,35 +14,10 @@ from hypothesis import strategies as st
 from simshuffle.errors import TopologyError
 from simshuffle.plan.resources import Resources, network_graph
 from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.scenario import load_scenario
-from tests.strategies import abci, fat_tree, star, trees
+from tests.examples import ABCI, MACHINES, SMALL, cluster, clusters
+from tests.strategies import fat_tree, star, trees
 
-ABCI = load_scenario("quickstart").cluster
 NS = 1e-9
-
-
-def cluster(
-    topology: Any, *, gpus: int = 1, hcas: int = 1, slots: int = 1, **changes: Any
-) -> Cluster:
-    """ABCI with another network and other hosts."""
-    host = ABCI.host.model_copy(update={"gpus": gpus, "hcas": hcas, "pcie_slots": slots})
-    return Cluster.model_validate(
-        ABCI.model_copy(update={"topology": topology, "host": host, **changes}).model_dump(
-            mode="json"
-        )
-    )
-
-
-CLUSTERS = {
-    "abci": (ABCI, 144),
-    "abci of 2 racks": (cluster(abci(racks=2, hosts_per_rack=6), gpus=4, hcas=2, slots=2), 45),
-    "fat tree": (cluster(fat_tree(2, 3)), 9),
-    "fat tree, shared HCA": (cluster(fat_tree(3, 2), gpus=4, slots=2), 30),
-    "fat tree of 1 level": (cluster(fat_tree(1, 5), gpus=2), 10),
-    "star": (cluster(star(6, hcas_per_host=2), gpus=2, hcas=2), 11),
-    "star with a slot a GPU": (cluster(star(4, hcas_per_host=2), gpus=4, hcas=2, slots=4), 16),
-    "scattered": (cluster(fat_tree(2, 4), gpus=2, placement="scattered"), 13),
-}
 
 
 class Machine:
@@ -105,9 +81,9 @@ def several(name: str, count: int, number: int) -> str:
     return f"{name}{number}" if count > 1 else name
 
 
-@pytest.fixture(params=list(CLUSTERS))
-def machine(request: pytest.FixtureRequest) -> Machine:
-    return Machine(*CLUSTERS[request.param])
+@pytest.fixture(params=[*MACHINES, *(f"on {name}" for name in SMALL)])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
+    return Machine(*clusters(tmp_path)[request.param])
 
 
 # ---------------------------------------------------------------------------------------- the table

@@ -3,8 +3,9 @@ free of contention as D-mod-K is."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, Literal
 
 import networkx as nx
 import numpy as np
@@ -13,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from simshuffle.errors import TopologyError
 from simshuffle.topology import FatTree
+from simshuffle.topology.base import Interconnect
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
@@ -22,7 +25,8 @@ from simshuffle.topology.graph import (
     graph_problems,
     new_graph,
 )
-from simshuffle.topology.routing import ForwardingTable, directed_links
+from simshuffle.topology.routing import ForwardingTable, directed_links, stands_in_levels
+from tests.examples import SMALL, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star, trees
 
 Ints = NDArray[np.int32]
@@ -32,9 +36,9 @@ HEIGHT = {"host": 0, "leaf": 1, "level2": 2, "fbb": 2, "level3": 3, "spine": 4, 
 class Net:
     """A network with the nodes at the ends of every directed link, and its ports by host."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, table: ForwardingTable | None = None) -> None:
         self.graph = graph
-        self.table = ForwardingTable(graph)
+        self.table = ForwardingTable(graph) if table is None else table
         links = self.table.links
         self.number = {name: i for i, name in enumerate(links.names)}
         self.ends = [tuple(name.split("#")[0].split(">")) for name in links.names]
@@ -110,25 +114,35 @@ def mesh_of_switches() -> Any:
     return graph
 
 
-GRAPHS = {
-    "2-ary 3-tree": lambda: fat_tree(3, 2).graph(),
-    "3-ary 2-tree": lambda: fat_tree(2, 3).graph(),
-    "2-ary 4-tree": lambda: fat_tree(4, 2).graph(),
-    "tapered": lambda: fat_tree(2, 4, taper=2, hosts=14).graph(),
-    "tapered, 3 levels": lambda: fat_tree(3, 3, taper=3).graph(),
-    "cut, 3 levels": lambda: fat_tree(3, 3, hosts=17).graph(),
-    "star": lambda: star(4, hcas_per_host=2).graph(),
-    "abci of 2 racks": lambda: abci(racks=2, hosts_per_rack=8).graph(),
+IRREGULAR = {
     "ring": lambda: ring_of_switches(7),
     "ring with hosts on every other switch": lambda: ring_of_switches(12, every=2),
     "mesh": mesh_of_switches,
 }
+"""Networks whose switches are no tree."""
 FULL = [(2, 2), (2, 3), (2, 5), (3, 2), (3, 3), (3, 4), (4, 2)]
 
 
-@pytest.fixture(params=list(GRAPHS))
-def net(request: pytest.FixtureRequest) -> Net:
-    return Net(GRAPHS[request.param]())
+def made(name: str, folder: Path, storage: bool = False) -> Net:
+    """The network of an example, maybe with storage."""
+    if name in IRREGULAR:
+        graph, routing = IRREGULAR[name](), ForwardingTable
+    else:
+        topology = TOPOLOGIES[name](folder)
+        graph, routing = topology.graph(), topology.routing
+    if storage:
+        attach_storage(graph, "pfs", bandwidth=12.5e9, latency=26e-9, links=2)
+    return Net(graph, routing(graph))
+
+
+@pytest.fixture(params=[*SMALL, *IRREGULAR])
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def net(name: str, tmp_path: Path) -> Net:
+    return made(name, tmp_path)
 
 
 # -------------------------------------------------------------------------------------------- links
@@ -188,12 +202,11 @@ def test_routes_are_shortest_paths(net: Net) -> None:
     check_routes(net, *net.pairs())
 
 
-def test_routes_between_hosts_do_not_change_with_storage(net: Net) -> None:
+def test_routes_between_hosts_do_not_change_with_storage(name: str, tmp_path: Path) -> None:
     """The switch of a file system belongs to it: nothing else passes it, and it draws no other
     traffic to it."""
+    net, after = made(name, tmp_path), made(name, tmp_path, storage=True)
     before = net.table.routes(*net.pairs())
-    attach_storage(net.graph, "pfs", bandwidth=12.5e9, latency=26e-9, links=2)
-    after = Net(net.graph)
     names = [
         [[table.links.names[i] for i in route if i >= 0] for route in routes]
         for table, routes in (
@@ -204,11 +217,8 @@ def test_routes_between_hosts_do_not_change_with_storage(net: Net) -> None:
     assert names[1] == names[0]
 
 
-@pytest.mark.parametrize("name", list(GRAPHS))
-def test_routes_to_and_from_storage_are_shortest_paths(name: str) -> None:
-    graph = GRAPHS[name]()
-    attach_storage(graph, "pfs", bandwidth=12.5e9, latency=26e-9, links=2)
-    net = Net(graph)
+def test_routes_to_and_from_storage_are_shortest_paths(name: str, tmp_path: Path) -> None:
+    net = made(name, tmp_path, storage=True)
     (port,) = net.storage_ports
     far = np.full(len(net.ports), port, np.int32)
     check_routes(net, far, net.ports)
@@ -407,6 +417,121 @@ def test_uniform_traffic_on_abci() -> None:
     )
 
 
+def overloaded(net: Net) -> dict[str, tuple[int, float]]:
+    """Links between switches that carry more than 1.5 times the mean of their tier when every port
+    sends to every other: their load, and that mean. Left out are those that serve one port alone,
+    whose flows cannot be spread over several links."""
+    src, dst = net.pairs()
+    routes = net.table.routes(src, dst)
+    tiers = np.array(net.table.links.tiers)
+    out = {}
+    for tier in [tier for tier in dict.fromkeys(tiers.tolist()) if "host" not in tier]:
+        numbers = np.flatnonzero(tiers == tier)
+        load = np.bincount(routes[routes >= 0], minlength=len(tiers))[numbers]
+        for number, flows in zip(numbers.tolist(), load.tolist(), strict=True):
+            on = (routes == number).any(axis=1)
+            alone = min(len(np.unique(src[on])), len(np.unique(dst[on]))) == 1
+            if flows > 1.5 * load.mean() and not alone:
+                out[net.table.links.names[number]] = (flows, float(load.mean()))
+    return out
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_uniform_traffic_loads_the_links_of_a_level_evenly(name: str, tmp_path: Path) -> None:
+    assert overloaded(made(name, tmp_path)) == {}
+
+
+class Torus(Interconnect):
+    """Switches on a grid of ``width`` by ``width`` points that is closed in both directions, a host
+    at each; ``own`` brings a routing: first along one direction, then along the other."""
+
+    kind: Literal["torus"] = "torus"
+    width: int
+    own: bool = False
+
+    @property
+    def num_hosts(self) -> int:
+        return self.width**2
+
+    @property
+    def links_per_host(self) -> int:
+        return 1
+
+    def graph(self) -> Any:
+        graph, points = new_graph(), range(self.width)
+        link = {"bandwidth": 1e9, "latency": 1e-9}
+        for x, y in product(points, points):
+            add_switch(graph, f"s{x}.{y}", "leaf", 9e-8)
+        for x, y in product(points, points):
+            connect(graph, f"s{x}.{y}", f"s{(x + 1) % self.width}.{y}", **link)
+            connect(graph, f"s{x}.{y}", f"s{x}.{(y + 1) % self.width}", **link)
+            add_host(graph, f"h{x}.{y}")
+            connect(graph, f"h{x}.{y}", f"s{x}.{y}", **link)
+        return graph
+
+    def _towards(self, switch: str, goal: str) -> str:
+        here, there = ([int(n) for n in name[1:].split(".")] for name in (switch, goal))
+        axis = 0 if here[0] != there[0] else 1
+        ahead = (there[axis] - here[axis]) % self.width
+        # half way round, as many go one way as the other
+        back = 2 * ahead > self.width or (2 * ahead == self.width and sum(here) % 2)
+        here[axis] = (here[axis] + (-1 if back else 1)) % self.width
+        return f"s{here[0]}.{here[1]}"
+
+    def routing(self, graph: Any) -> ForwardingTable:
+        return ForwardingTable(graph, self._towards) if self.own else super().routing(graph)
+
+
+@pytest.mark.parametrize("width", [4, 5])
+def test_a_torus_without_a_routing_of_its_own_is_refused(width: int) -> None:
+    graph = Torus(width=width).graph()
+    with pytest.raises(TopologyError, match="must stand in levels"):
+        Torus(width=width).routing(graph)
+    assert overloaded(Net(graph))  # and rightly: D-mod-K is not made for it
+
+
+@pytest.mark.parametrize("width", [3, 4, 5])
+def test_a_torus_with_a_routing_of_its_own_keeps_the_contracts(width: int) -> None:
+    """Along a ring of w switches the mean way is (w^2 - w mod 2) / 4w links; w^2 sources times w^2
+    destinations go that way along each of the two axes, whose 4 w^2 links share it."""
+    topology = Torus(width=width, own=True)
+    graph = topology.graph()
+    net = Net(graph, topology.routing(graph))
+    check_routes(net, *net.pairs())
+    assert overloaded(net) == {}
+    load = net.load(*net.pairs())[net.of_tier("leaf>leaf")]
+    mean = (width**2 - width % 2) / (4 * width) * 2 * width**4 / (4 * width**2)
+    assert load.mean() == pytest.approx(mean)
+    if width % 2:
+        assert set(load.tolist()) == {mean}
+
+
+def test_a_route_that_is_none_is_an_error_of_the_topology() -> None:
+    graph = Torus(width=4).graph()
+    src, dst = Net(graph).pairs()
+    with pytest.raises(ValueError, match=r"is not in list"):
+        ForwardingTable(graph, lambda switch, goal: goal).routes(src, dst)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [fat_tree(3, 3, taper=3).graph(), abci(racks=2).graph(), star(3).graph()],
+    ids=["fat tree", "abci", "star"],
+)
+def test_switches_of_a_tree_stand_in_levels_with_storage_or_without(graph: Any) -> None:
+    assert stands_in_levels(graph)
+    attach_storage(graph, "pfs", bandwidth=12.5e9, latency=26e-9, links=2)
+    assert stands_in_levels(graph)
+
+
+def test_switches_with_one_way_between_them_need_no_levels() -> None:
+    graph = ring_of_switches(5)
+    assert not stands_in_levels(graph)
+    graph.remove_edge("s0", "s4")
+    assert stands_in_levels(graph)
+    assert not stands_in_levels(mesh_of_switches())
+
+
 # --------------------------------------------------------------------------------------- contention
 
 
@@ -479,4 +604,4 @@ def test_tapered_tree_shares_its_uplinks() -> None:
 
 
 def test_graphs_of_these_tests_are_networks() -> None:
-    assert all(graph_problems(make(), "") == [] for make in GRAPHS.values())
+    assert all(graph_problems(make(), "") == [] for make in IRREGULAR.values())

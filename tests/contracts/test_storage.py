@@ -12,27 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.scenario.workload import SampleSize, Workload
-from simshuffle.storage import LocalSsd, Memory
+from tests.examples import TIERS, memory, ssd
 
 QUICKSTART = load_scenario("quickstart").workload
-
-
-def ssd(read: str = "2 GB/s", write: str = "1 GB/s") -> LocalSsd:
-    values = {
-        "capacity": "1 TB",
-        "read_bandwidth": read,
-        "write_bandwidth": write,
-        "latency": "80 us",
-    }
-    return LocalSsd.model_validate(values)
-
-
-def memory(page_cache: float) -> Memory:
-    return Memory.model_validate(
-        {"capacity": "1 TB", "bandwidth": "100 GB/s", "page_cache": f"{page_cache!r} B"}
-    )
 
 
 # ---------------------------------------------------------------------------------------------- SSD
@@ -248,3 +233,25 @@ def test_iterations_cover_the_shards(num_samples: int, batch: int, world_size: i
         assert rules["nearest"] == (
             rules["keep"] if rest and 2 * rest >= world_size * batch else rules["drop"]
         )
+
+
+# ---------------------------------------------------------------------------------------- all tiers
+
+
+@pytest.mark.parametrize("tier", list(TIERS))
+def test_a_tier_reads_back_and_refuses_what_it_does_not_know(tier: str) -> None:
+    record = TIERS[tier]
+    values = record.model_dump(mode="json", exclude_none=True)
+    assert type(record).model_validate(values) == record
+    with pytest.raises(ValidationError):
+        type(record).model_validate({**values, "colour": "red"})
+
+
+@pytest.mark.parametrize("tier", list(TIERS))
+def test_a_tier_is_a_resource_of_every_host_or_of_all(tier: str) -> None:
+    machine = load_scenario("quickstart").cluster.model_copy(update={tier: TIERS[tier]})
+    links = Resources(machine, 8, np.random.default_rng(0)).links
+    of_tier = {"parallel_file_system": "pfs.bandwidth"}.get(tier, tier)
+    numbers = [i for i, name in enumerate(links.tiers) if name == of_tier]
+    assert len(numbers) == (1 if tier == "parallel_file_system" else 2)
+    assert (links.capacity[numbers] > 0).all()

@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from pydantic import ValidationError
 
 from simshuffle.errors import TopologyError
-from simshuffle.spec.units import Dimension, format_quantity
-from simshuffle.topology import Custom, FatTree, Topology
+from simshuffle.topology import Custom, FatTree
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
@@ -31,65 +30,13 @@ from simshuffle.topology.graph import (
     new_graph,
 )
 from simshuffle.topology.routing import ForwardingTable
-from tests.strategies import abci, abcis, fat_tree, fat_trees, members, star, stars, trees
+from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written
+from tests.strategies import abci, abcis, fat_tree, fat_trees, star, stars, trees
 
 
-def as_text(graph: Any, *, multi: bool) -> Any:
-    """The graph as a user would write it: quantities as text, parallel links as parallel edges or
-    as ``links``."""
-    out = nx.MultiGraph() if multi else nx.Graph()
-    for node, data in graph.nodes(data=True):
-        out.add_node(
-            node, **{**data, "latency": format_quantity(data["latency"], Dimension.SECONDS)}
-        )
-    for a, b, data in graph.edges(data=True):
-        texts = {
-            "bandwidth": format_quantity(data["bandwidth"], Dimension.BANDWIDTH),
-            "latency": format_quantity(data["latency"], Dimension.SECONDS),
-        }
-        if multi:
-            out.add_edge(a, b, **texts)
-        else:
-            out.add_edge(a, b, **texts, links=graph.number_of_edges(a, b))
-    return out
-
-
-def written(graph: Any, path: Path, *, multi: bool, edges: str = "edges") -> Custom:
-    """The custom topology of a graph that networkx wrote."""
-    text = as_text(graph, multi=multi)
-    if path.suffix == ".json":
-        path.write_text(json.dumps(nx.node_link_data(text, edges=edges)))
-    else:
-        nx.write_graphml(text, path)
-    return Custom(kind="custom", path=str(path))
-
-
-SMALL_ABCI: dict[str, int] = {
-    "racks": 2,
-    "hosts_per_rack": 6,
-    "leaf_fbb_links": 2,
-    "fbb_spine_links": 2,
-}
-EXAMPLES: dict[str, Callable[[Path], Any]] = {
-    "abci": lambda _: abci(),
-    "abci of 2 racks": lambda _: abci(**SMALL_ABCI),
-    "fat tree of 1 level": lambda _: fat_tree(1, 5),
-    "fat tree of 2 levels": lambda _: fat_tree(2, 3),
-    "fat tree of 3 levels": lambda _: fat_tree(3, 3),
-    "fat tree of 4 levels": lambda _: fat_tree(4, 2),
-    "tapered fat tree": lambda _: fat_tree(2, 4, taper=2),
-    "cut fat tree": lambda _: fat_tree(2, 4, hosts=10),
-    "star": lambda _: star(5, hcas_per_host=2),
-    "custom json": lambda folder: written(fat_tree(2, 2).graph(), folder / "net.json", multi=True),
-    "custom graphml": lambda folder: written(
-        fat_tree(2, 2).graph(), folder / "net.graphml", multi=False
-    ),
-}
-
-
-@pytest.fixture(params=list(EXAMPLES))
+@pytest.fixture(params=list(TOPOLOGIES))
 def topology(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return EXAMPLES[request.param](tmp_path)
+    return TOPOLOGIES[request.param](tmp_path)
 
 
 def of_kind(graph: Any, kind: str) -> list[str]:
@@ -115,10 +62,6 @@ def everything(graph: Any) -> tuple[list[Any], list[Any]]:
 # ----------------------------------------------------------------------------------- every topology
 
 
-def test_every_member_of_the_union_has_an_example(tmp_path: Path) -> None:
-    assert {type(make(tmp_path)) for make in EXAMPLES.values()} == set(members(Topology))
-
-
 def test_network_has_no_problems(topology: Any) -> None:
     graph = topology.graph()
     assert graph_problems(graph, "topology") == []
@@ -137,6 +80,13 @@ def test_attributes_are_present_and_positive(topology: Any) -> None:
     for _, _, data in graph.edges(data=True):
         assert set(data) == {"bandwidth", "latency"}
         assert all(isinstance(value, float) and 0 < value < math.inf for value in data.values())
+
+
+def test_hosts_and_their_links_are_counted_without_the_graph(topology: Any) -> None:
+    graph = topology.graph()
+    hosts = of_kind(graph, "host")
+    assert topology.num_hosts == len(hosts)
+    assert topology.links_per_host == min(graph.degree(host) for host in hosts)
 
 
 def test_hosts_link_only_to_switches(topology: Any) -> None:
@@ -161,15 +111,15 @@ def test_resolved_record_reads_back_to_the_same_graph(topology: Any) -> None:
 
 
 _PRINT_ROUTES = """
-import hashlib, numpy as np
-from simshuffle.topology.routing import ForwardingTable
+import hashlib, numpy as np, sys
+from pathlib import Path
 from simshuffle.topology.graph import attach_storage
-from tests.strategies import abci, fat_tree
+from tests.examples import small_topologies
 digest = hashlib.sha256()
-for topology in (abci(racks=2, hosts_per_rack=6), fat_tree(3, 3)):
+for topology in small_topologies(Path(sys.argv[1])).values():
     graph = topology.graph()
     attach_storage(graph, "pfs", bandwidth=1e9, latency=0.0, links=2)
-    table = ForwardingTable(graph)
+    table = topology.routing(graph)
     nodes = [n for n in graph if graph.nodes[n]["kind"] != "switch"]
     ends = np.array([p for n in nodes for p in table.endpoints(n)], np.int32)
     routes = table.routes(np.repeat(ends, len(ends)), np.tile(ends, len(ends)))
@@ -178,11 +128,11 @@ print(digest.hexdigest())
 """
 
 
-def test_order_and_routes_do_not_depend_on_the_hash_seed() -> None:
+def test_order_and_routes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     digests = {
         subprocess.run(
-            [sys.executable, "-c", _PRINT_ROUTES],
+            [sys.executable, "-c", _PRINT_ROUTES, str(tmp_path)],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
             cwd=root,
             capture_output=True,
@@ -449,6 +399,42 @@ def test_changed_file_is_refused(tmp_path: Path) -> None:
     written(fat_tree(2, 3).graph(), tmp_path / "net.json", multi=True)
     with pytest.raises(TopologyError, match="sha256"):
         kept.graph()
+
+
+def test_size_of_a_file_is_read_once_and_again_when_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    custom = written(fat_tree(2, 2).graph(), tmp_path / "net.json", multi=True)
+    assert (custom.num_hosts, custom.links_per_host) == (4, 1)
+    with monkeypatch.context() as patched:
+        patched.delattr(Custom, "graph")
+        assert custom.num_hosts == 4
+    written(fat_tree(2, 3).graph(), tmp_path / "net.json", multi=True)
+    assert custom.num_hosts == 9
+    (tmp_path / "net.json").unlink()
+    with pytest.raises(TopologyError, match="cannot be read"):
+        assert custom.num_hosts
+
+
+def test_file_without_levels_is_refused_unless_shortest_paths_are_accepted(tmp_path: Path) -> None:
+    graph = new_graph()
+    for i in range(4):
+        add_switch(graph, f"s{i}", "leaf", 1e-7)
+        add_host(graph, f"h{i}")
+        connect(graph, f"h{i}", f"s{i}", bandwidth=1e9, latency=1e-9)
+    for i in range(4):
+        connect(graph, f"s{i}", f"s{(i + 1) % 4}", bandwidth=1e9, latency=1e-9)
+    custom = written(graph, tmp_path / "ring.json", multi=True)
+    with pytest.raises(
+        TopologyError, match=r"(?s)routes: the switches must stand in levels.*short"
+    ):
+        assert custom.num_hosts
+    with pytest.raises(TopologyError, match="must stand in levels"):
+        custom.routing(graph)
+    accepting = custom.model_copy(update={"routes": "shortest_path"})
+    assert accepting.num_hosts == 4
+    ends = np.array([0, 0], np.int32), np.array([1, 2], np.int32)
+    assert (accepting.routing(graph).routes(*ends) >= 0).sum(axis=1).tolist() == [3, 4]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"nodes": 3}', "not json"])

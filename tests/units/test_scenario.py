@@ -16,6 +16,7 @@ from simshuffle.errors import InputError, ScenarioError
 from simshuffle.exchange import ExchangeSchedule, GlobalShuffle, LocalShuffle, PartialLocalShuffle
 from simshuffle.scenario.scenario import all_runs, load_scenario, load_scenarios
 from simshuffle.spec.library import CATALOG, catalog_entry, read_yaml, shipped, shipped_names
+from simshuffle.topology import Abci
 
 SCENARIOS = shipped_names("scenarios")
 TOPOLOGIES = shipped_names("topologies")
@@ -289,6 +290,38 @@ BASE = load_scenario("abci-imagenet1k", SMALL)
 
 
 # ----------------------------------------------------------------------------------------- sweeping
+
+
+def test_reading_and_checking_a_scenario_builds_no_network(monkeypatch):
+    monkeypatch.delattr(Abci, "graph")
+    assert len(load_scenario("paper/scaling").runs()) == 12
+    with pytest.raises(ScenarioError, match="must not exceed the 4352 GPUs of abci"):
+        load_scenario("abci-imagenet1k", {"world_size": 4353})
+    with pytest.raises(ScenarioError, match=r"cluster.host.hcas: .* for each HCA; got 4 HCAs"):
+        load_scenario("abci-imagenet1k", {"cluster.host.hcas": 4})
+
+
+def test_a_record_is_set_before_what_is_in_it_whatever_their_order():
+    values = {FRACTION: 0.5, EXCHANGE: "partial_local_shuffle:exchange_fraction=0.1"}
+    for ordered in (values, dict(reversed(values.items()))):
+        assert BASE.with_values(ordered).workload.exchange.fraction == 0.5
+        assert list(BASE.combinations({key: [value] for key, value in ordered.items()})) == [
+            "partial-0.5 @8"
+        ]
+
+
+def test_combinations_may_be_taken_side_by_side():
+    axes = {"world_size": [4, 8], "seed": [3, 4]}
+    assert list(BASE.combinations(axes, zipped=True)) == [
+        "partial-0.1 @4 seed=3",
+        "partial-0.1 @8 seed=4",
+    ]
+
+
+def test_a_sweep_of_too_many_runs_is_refused_when_it_is_read():
+    sweep = {f"workload.loader.{key}": list(range(1, 400)) for key in ("workers", "prefetch")}
+    with pytest.raises(ScenarioError, match=r"sweep: must make at most 100000 combinations"):
+        load_scenario("abci-imagenet1k", {**SMALL, "sweep": sweep})
 
 
 def test_a_scenario_without_sweep_is_one_run():

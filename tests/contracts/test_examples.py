@@ -1,0 +1,48 @@
+"""Every member of a union has an example, and so meets the contracts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simshuffle import storage
+from simshuffle.allreduce import Allreduce
+from simshuffle.exchange import Exchange, Recorded, TrainedExchange
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.studies.training.figures import COLOURS, MARKERS
+from simshuffle.studies.training.tables import STRATEGIES as STRATEGY_ORDER
+from simshuffle.topology import Topology
+from tests.examples import ALGORITHMS, STRATEGIES, TIERS, TOPOLOGIES, clusters, small_topologies
+from tests.strategies import members
+
+
+def test_every_topology_has_an_example_and_a_small_one(tmp_path: Path) -> None:
+    assert {type(make(tmp_path)) for make in TOPOLOGIES.values()} == set(members(Topology))
+    small = small_topologies(tmp_path).values()
+    assert {type(each) for each in small} == set(members(Topology))
+    assert max(each.num_hosts for each in small) <= 64
+    on = {type(machine.topology) for machine, _ in clusters(tmp_path).values()}
+    assert on == set(members(Topology))
+
+
+def test_every_strategy_has_an_example() -> None:
+    assert {type(each) for each in STRATEGIES.values()} == set(members(TrainedExchange))
+    # which has tests of its own
+    assert set(members(Exchange)) == set(members(TrainedExchange)) | {Recorded}
+
+
+def test_tables_and_figures_know_the_names_of_all_strategies() -> None:
+    """In the order of the papers; others would be drawn too, in a colour of no meaning."""
+    names = {strategy.short_name for strategy in STRATEGIES.values()}
+    assert names == {"global", "local", "partial", "IS", "ILag", "IS-Pair", "ILag-Pair"}
+    assert names == set(STRATEGY_ORDER) == set(COLOURS) == set(MARKERS)
+
+
+def test_every_allreduce_algorithm_has_an_example() -> None:
+    assert {type(each) for each in ALGORITHMS.values()} == set(members(Allreduce))
+
+
+def test_every_tier_has_an_example() -> None:
+    tiers = {getattr(storage, name) for name in storage.__all__}
+    fields = {name for name, field in Cluster.model_fields.items() if field.annotation in tiers}
+    assert fields == set(TIERS)
+    assert {type(tier) for tier in TIERS.values()} == tiers

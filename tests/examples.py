@@ -1,0 +1,290 @@
+"""Examples of every kind of record, which all contract tests share: a new topology, strategy,
+algorithm or tier needs one here, and meets every test there is.
+
+`test_examples` sees that no member of a union is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from simshuffle.allreduce import Nccl, Ring, Tree
+from simshuffle.exchange import (
+    ExchangeSchedule,
+    GlobalShuffle,
+    ImportanceExchange,
+    ImportancePair,
+    LocalShuffle,
+    PairSchedule,
+    PartialLocalShuffle,
+)
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.spec.units import Dimension, format_quantity
+from simshuffle.storage import LocalSsd, Memory
+from simshuffle.topology import Custom
+from tests.strategies import abci, fat_tree, star
+
+# -------------------------------------------------------------------------------------- topologies
+
+
+def as_text(graph: Any, *, multi: bool) -> Any:
+    """The graph as a user would write it: quantities as text, parallel links as parallel edges or
+    as ``links``."""
+    out = nx.MultiGraph() if multi else nx.Graph()
+    for node, data in graph.nodes(data=True):
+        out.add_node(
+            node, **{**data, "latency": format_quantity(data["latency"], Dimension.SECONDS)}
+        )
+    for a, b, data in graph.edges(data=True):
+        texts = {
+            "bandwidth": format_quantity(data["bandwidth"], Dimension.BANDWIDTH),
+            "latency": format_quantity(data["latency"], Dimension.SECONDS),
+        }
+        if multi:
+            out.add_edge(a, b, **texts)
+        else:
+            out.add_edge(a, b, **texts, links=graph.number_of_edges(a, b))
+    return out
+
+
+def written(graph: Any, path: Path, *, multi: bool, edges: str = "edges") -> Custom:
+    """The custom topology of a graph that networkx wrote."""
+    text = as_text(graph, multi=multi)
+    if path.suffix == ".json":
+        path.write_text(json.dumps(nx.node_link_data(text, edges=edges)))
+    else:
+        nx.write_graphml(text, path)
+    return Custom(kind="custom", path=str(path))
+
+
+SMALL_ABCI: dict[str, int] = {
+    "racks": 2,
+    "hosts_per_rack": 6,
+    "leaf_fbb_links": 2,
+    "fbb_spine_links": 2,
+}
+TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
+    "abci": lambda _: abci(),
+    "abci of 2 racks": lambda _: abci(**SMALL_ABCI),
+    "fat tree of 1 level": lambda _: fat_tree(1, 5),
+    "fat tree of 2 levels": lambda _: fat_tree(2, 3),
+    "fat tree of 3 levels": lambda _: fat_tree(3, 3),
+    "fat tree of 4 levels": lambda _: fat_tree(4, 2),
+    "tapered fat tree": lambda _: fat_tree(2, 4, taper=2),
+    "cut fat tree": lambda _: fat_tree(2, 4, hosts=10),
+    "tapered fat tree of 3 levels": lambda _: fat_tree(3, 3, taper=3),
+    "cut fat tree of 3 levels": lambda _: fat_tree(3, 3, hosts=17),
+    "star": lambda _: star(5, hcas_per_host=2),
+    "custom json": lambda folder: written(fat_tree(2, 2).graph(), folder / "net.json", multi=True),
+    "custom graphml": lambda folder: written(
+        fat_tree(2, 2).graph(), folder / "net.graphml", multi=False
+    ),
+}
+"""Makes a topology, of files in a folder if it needs any."""
+
+
+SMALL = [name for name in TOPOLOGIES if name != "abci"]
+"""Those that are small enough to ask for all routes."""
+
+
+def small_topologies(folder: Path) -> dict[str, Any]:
+    """The topologies of `SMALL` by name."""
+    return {name: TOPOLOGIES[name](folder) for name in SMALL}
+
+
+# ---------------------------------------------------------------------------------------- clusters
+
+ABCI = load_scenario("quickstart").cluster
+
+
+def cluster(
+    topology: Any, *, gpus: int = 1, hcas: int = 1, slots: int = 1, **changes: Any
+) -> Cluster:
+    """ABCI with another network and other hosts."""
+    host = ABCI.host.model_copy(update={"gpus": gpus, "hcas": hcas, "pcie_slots": slots})
+    return Cluster.model_validate(
+        ABCI.model_copy(update={"topology": topology, "host": host, **changes}).model_dump(
+            mode="json"
+        )
+    )
+
+
+MACHINES = {
+    "abci": (ABCI, 144),
+    "abci of 2 racks": (cluster(abci(racks=2, hosts_per_rack=6), gpus=4, hcas=2, slots=2), 45),
+    "fat tree": (cluster(fat_tree(2, 3)), 9),
+    "fat tree, shared HCA": (cluster(fat_tree(3, 2), gpus=4, slots=2), 30),
+    "fat tree of 1 level": (cluster(fat_tree(1, 5), gpus=2), 10),
+    "star": (cluster(star(6, hcas_per_host=2), gpus=2, hcas=2), 11),
+    "star with a slot a GPU": (cluster(star(4, hcas_per_host=2), gpus=4, hcas=2, slots=4), 16),
+    "scattered": (cluster(fat_tree(2, 4), gpus=2, placement="scattered"), 13),
+}
+"""Clusters, and how many ranks they are given."""
+
+
+def clusters(folder: Path) -> dict[str, tuple[Cluster, int]]:
+    """`MACHINES`, and a machine for every small topology, the last host not full."""
+    made = {}
+    for name, topology in small_topologies(folder).items():
+        hcas = topology.links_per_host
+        machine = cluster(topology, gpus=2 * hcas, hcas=hcas, slots=hcas)
+        made[f"on {name}"] = (machine, machine.num_gpus - 1)
+    return {**MACHINES, **made}
+
+
+# -------------------------------------------------------------------------------------- strategies
+
+
+def partial(fraction: float, **schedule: Any) -> PartialLocalShuffle:
+    return PartialLocalShuffle(
+        kind="partial_local_shuffle",
+        exchange_fraction=fraction,
+        schedule=ExchangeSchedule(**schedule),
+    )
+
+
+def importance_exchange(
+    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
+) -> ImportanceExchange:
+    return ImportanceExchange(
+        kind="importance_exchange",
+        exchange_fraction=fraction,
+        schedule=ExchangeSchedule(**schedule or {}),
+        **more,
+    )
+
+
+def importance_pair(
+    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
+) -> ImportancePair:
+    return ImportancePair(
+        kind="importance_pair",
+        exchange_fraction=fraction,
+        schedule=PairSchedule(**schedule or {}),
+        **more,
+    )
+
+
+STRATEGIES: dict[str, Any] = {
+    "global, pfs": GlobalShuffle(kind="global_shuffle"),
+    "global, ssd": GlobalShuffle(kind="global_shuffle", source="ssd"),
+    "local, ssd": LocalShuffle(kind="local_shuffle"),
+    "local, pfs": LocalShuffle(kind="local_shuffle", source="pfs"),
+    "partial 0": partial(0),
+    "partial 0.3": partial(0.3),
+    "partial 1": partial(1),
+    "partial 0.3, iteration": partial(
+        0.3, partner_lifetime="iteration", samples_per_message="iteration"
+    ),
+    "partial 0.3, epoch": partial(0.3, partner_lifetime="epoch", samples_per_message=2),
+    "partial 0.3, pairs": partial(0.3, partner_rule="random_pairs"),
+    "partial 0.3, sorted": partial(0.3, partner_rule="importance_sorted", partner_lifetime="epoch"),
+    "IS 0": importance_exchange(0),
+    "IS 0.3": importance_exchange(0.3),
+    "IS 1": importance_exchange(1),
+    "ILag 0.3": importance_exchange(0.3, lagging=True),
+    "IS 0.3, highest": importance_exchange(0.3, selection="highest"),
+    "IS 0.3, sorted": importance_exchange(
+        0.3, {"partner_rule": "importance_sorted", "rank_importance": "sum"}
+    ),
+    "IS-Pair 0": importance_pair(0),
+    "IS-Pair 0.3": importance_pair(0.3),
+    "IS-Pair 1": importance_pair(1),
+    "ILag-Pair 0.3": importance_pair(0.3, lagging=True),
+    "IS-Pair 0.3, random pairs": importance_pair(
+        0.3, {"partner_rule": "random_pairs"}, selection="sqrt_importance"
+    ),
+    "IS-Pair 0.3, by iteration": importance_pair(
+        0.3, {"partner_lifetime": "iteration", "rank_importance": "mean"}
+    ),
+}
+
+
+# --------------------------------------------------------------------------------------- allreduce
+
+ALPHA_INTRA, ALPHA_INTER = 3.4e-6, 9.6e-6
+
+
+def ring(rings: int = 1, **changes: Any) -> Ring:
+    values: dict[str, Any] = {
+        "kind": "ring",
+        "rings": rings,
+        "intra_host_latency": "3.4 us",
+        "inter_host_latency": "9.6 us",
+        "intra_host_bus_bandwidth": "21 GB/s",
+        "inter_host_bus_bandwidth": "6 GB/s",
+    }
+    return Ring.model_validate({**values, **changes})
+
+
+def tree(channels: int = 1, **changes: Any) -> Tree:
+    values: dict[str, Any] = {
+        "kind": "tree",
+        "channels": channels,
+        "intra_host_latency": "28 us",
+        "inter_host_latency": "50 us",
+        "intra_host_bus_bandwidth": "21 GB/s",
+        "inter_host_bus_bandwidth": "6 GB/s",
+    }
+    return Tree.model_validate({**values, **changes})
+
+
+def nccl(channels: int = 1, **changes: Any) -> Nccl:
+    values: dict[str, Any] = {
+        "kind": "nccl",
+        "channels": channels,
+        "ring_intra_host_latency": "3.4 us",
+        "ring_inter_host_latency": "9.6 us",
+        "tree_intra_host_latency": "28 us",
+        "tree_inter_host_latency": "50 us",
+        "intra_host_bus_bandwidth": "21 GB/s",
+        "inter_host_bus_bandwidth": "6 GB/s",
+    }
+    return Nccl.model_validate({**values, **changes})
+
+
+ALGORITHMS: dict[str, Any] = {
+    "one ring": ring(),
+    "two rings": ring(2),
+    "four rings": ring(4),
+    "trees": tree(),
+    "trees on two HCAs": tree(2),
+    "trees on four HCAs": tree(4),
+    "nccl": nccl(2),
+    "nccl that takes trees": nccl(
+        2, tree_intra_host_latency="1 us", tree_inter_host_latency="1 us"
+    ),
+}
+
+
+# ----------------------------------------------------------------------------------------- storage
+
+
+def ssd(read: str = "2 GB/s", write: str = "1 GB/s") -> LocalSsd:
+    values = {
+        "capacity": "1 TB",
+        "read_bandwidth": read,
+        "write_bandwidth": write,
+        "latency": "80 us",
+    }
+    return LocalSsd.model_validate(values)
+
+
+def memory(page_cache: float) -> Memory:
+    return Memory.model_validate(
+        {"capacity": "1 TB", "bandwidth": "100 GB/s", "page_cache": f"{page_cache!r} B"}
+    )
+
+
+TIERS: dict[str, Any] = {
+    "ssd": ssd(),
+    "memory": memory(5e11),
+    "parallel_file_system": ABCI.parallel_file_system,
+}
+"""By the field of a cluster."""
