@@ -1,0 +1,106 @@
+"""Commands in processes of their own that need not import everything again: each is forked from one
+process that has. An import of all that a command needs takes seconds, most commands less."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE = 300
+"""s until a command is killed."""
+
+PARENT = """
+import json, os, signal, sys, warnings
+from contextlib import suppress
+from simshuffle import load_scenario, run
+from simshuffle.cli import main
+with suppress(ImportError):
+    import sklearn.datasets, sklearn.manifold, torch
+values = {"epochs": 1, "world_size": 4, "sweep": {}, "workload.dataset.num_samples": 256}
+run(load_scenario("quickstart", values))  # the kernels are loaded once
+for line in sys.stdin:
+    folder, outputs, patience, code, words, variables = json.loads(line)
+    child = os.fork()
+    if not child:
+        signal.alarm(patience)
+        os.chdir(folder)
+        os.environ.update(variables)
+        files = [os.open(os.devnull, os.O_RDONLY)]
+        files += [os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) for name in outputs]
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        if words:
+            sys.exit(main(words))
+        warnings.simplefilter("error")
+        exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
+        sys.exit()
+    _, status, used = os.wait4(child, 0)
+    seconds = used.ru_utime + used.ru_stime
+    print(json.dumps([os.waitstatus_to_exitcode(status), seconds]), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A process that has ended.
+
+    Attributes:
+        status: its exit status; below 0 the signal that killed it.
+        stdout, stderr: what it printed.
+        seconds: of CPU, with the processes that it waited for.
+    """
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+class Preloaded:
+    """A process that has imported simshuffle, and forks. It has no terminal.
+
+    Args:
+        environment: its variables beside those of this process, such as PYTHONPATH.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._outputs = tempfile.TemporaryDirectory()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PARENT],
+            env={**os.environ, **(environment or {})},
+            cwd=self._outputs.name,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def simshuffle(self, words: Sequence[str], folder: Path, **variables: str) -> Done:
+        """The command line with these words, run in ``folder``."""
+        return self._run("", list(words), folder, variables)
+
+    def python(self, code: str, folder: Path, **variables: str) -> Done:
+        """A piece of Python whose warnings are errors, run in ``folder``."""
+        return self._run(code, [], folder, variables)
+
+    def _run(self, code: str, words: list[str], folder: Path, variables: dict[str, str]) -> Done:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        outputs = [Path(self._outputs.name, name) for name in ("stdout", "stderr")]
+        asked = [str(folder), [str(path) for path in outputs], PATIENCE, code, words, variables]
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, "the process that forks has ended"
+        status, seconds = json.loads(answer)
+        return Done(status, *(path.read_bytes() for path in outputs), seconds)
+
+    def end(self) -> None:
+        """Let the process end."""
+        self._process.communicate()
+        self._outputs.cleanup()
