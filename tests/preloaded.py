@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE = 300
+PATIENCE = 900
 """s until a command is killed."""
 
 PARENT = """
@@ -104,3 +108,42 @@ class Preloaded:
         """Let the process end."""
         self._process.communicate()
         self._outputs.cleanup()
+
+
+def run_ranks(script: str, folder: Path, patience: float) -> None:
+    """Run a test's file as a script of its own, which starts its ranks by `fork_ranks`, with
+    warnings as errors. All of them are killed after ``patience`` s."""
+    root = str(Path(__file__).parents[1])
+    with (folder / "errors").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", script, str(folder)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root},
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+    try:
+        status = process.wait(patience)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert status == 0, (folder / "errors").read_text()[-6000:]
+
+
+def fork_ranks(count: int, work: Callable[[int], None]) -> None:
+    """Call ``work`` with the number of a rank in as many forks of this process; ends it."""
+    children = []
+    for rank in range(count):
+        with warnings.catch_warnings(action="ignore"):  # of threads, of which none holds a lock
+            child = os.fork()
+        if not child:
+            try:
+                work(rank)
+            except BaseException:  # noqa: BLE001
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)  # threads of gloo can abort a process while Python takes itself apart
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    sys.exit(any(codes))

@@ -39,7 +39,7 @@ def run(preloaded, arguments, folder):
             env=os.environ | {"PATH": search},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         status, printed = process.returncode, process.stdout
