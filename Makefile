@@ -25,7 +25,7 @@ demo: $(VENV)/.installed
 	$(BIN)/simshuffle run paper/strategies --out $(DEMO) --force
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

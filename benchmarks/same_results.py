@@ -30,6 +30,10 @@ from compare_files import differences, without_fingerprints
 from verb_cases import CASES, COPIED, INPUTS, Case
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+
+from tests.preloaded import Preloaded  # noqa: E402
+
 SIDES = ("old", "new")
 
 
@@ -48,10 +52,16 @@ ALWAYS = (
     Named("*", "*meta.json", "fingerprint", "stands for the code as well"),
     Named("*", "*meta.json", "versions.*", "of what is installed"),
     Named("replay", "*.stderr", "*solved in * s of processor time*", "measured on this machine"),
-    Named("train", "*runs.csv", "seconds", "measured on this machine"),
+    Named("train", "*.csv", "seconds", "measured on this machine"),
     Named("train", "*.json", "*seconds", "measured on this machine"),
+    Named("train", "*run.json", "*samples_per_s", "measured on this machine"),
+    Named("train", "*.json", "digest", "of what was measured as well"),
+    Named("train", "*/runs/*.json", "files.iterations.parquet", "digest of what was measured"),
+    Named("train", "*/epochs.parquet", "(bytes)", "names of runs end in fingerprints"),
     Named("train", "*iterations.parquet", "*_s", "measured on this machine"),
     Named("train", "*epochs.parquet", "importance_s", "measured on this machine"),
+    Named("train", "*", "* s in all runs, each with one thread*", "measured on this machine"),
+    Named("train", "*.stderr", "* of * runs, about * left", "measured on this machine"),
 )
 DELIBERATE: tuple[Named, ...] = ()
 """What a change between OLD and NEW has altered on purpose: a new column, a mended fault."""
@@ -59,32 +69,6 @@ DELIBERATE: tuple[Named, ...] = ()
 SKIPPED = {
     "testbed": "measures this machine, never the same twice; predicted: validate --only testbed"
 }
-
-
-SERVER = """
-import json, os, sys
-from contextlib import suppress
-from simshuffle import load_scenario, run
-from simshuffle.cli import main
-with suppress(ImportError):
-    import sklearn.datasets, sklearn.manifold, torch
-values = {"epochs": 1, "world_size": 4, "sweep": {}, "workload.dataset.num_samples": 256}
-run(load_scenario("quickstart", values))  # the kernels are loaded once
-for line in sys.stdin:
-    folder, name, words = json.loads(line)
-    child = os.fork()
-    if not child:
-        os.chdir(folder)
-        files = [os.open(os.devnull, os.O_RDONLY)]
-        for suffix in ("stdout", "stderr"):
-            files.append(os.open(f"{name}.{suffix}", os.O_WRONLY | os.O_CREAT, 0o666))
-        for number, file in enumerate(files):
-            os.dup2(file, number)
-        sys.exit(main(words))
-    _, status, used = os.wait4(child, 0)
-    seconds = used.ru_utime + used.ru_stime
-    print(json.dumps([os.waitstatus_to_exitcode(status), seconds]), flush=True)
-"""
 
 
 @dataclass
@@ -108,7 +92,7 @@ def verbs(checkout: Path) -> set[str]:
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment(checkout),
+        env=os.environ | environment(checkout),
         cwd=tempfile.gettempdir(),
         capture_output=True,
         text=True,
@@ -123,38 +107,13 @@ def verbs(checkout: Path) -> set[str]:
 
 
 def environment(checkout: Path) -> dict[str, str]:
-    """Of a process that takes simshuffle from ``checkout``."""
-    return {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
+    """Of a process that takes simshuffle from ``checkout``, beside the variables of this one."""
+    return {"PYTHONPATH": str(checkout), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
 
 
-class Server:
-    """A process that takes simshuffle from a checkout and runs commands in forks of itself."""
-
-    def __init__(self, checkout: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVER],
-            env=environment(checkout),
-            cwd=tempfile.gettempdir(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, words: Sequence[str], folder: Path, name: str) -> float:
-        """Run a command in ``folder``: CPU seconds. Status, stdout and stderr become files."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps([str(folder), name, words]), file=self._process.stdin, flush=True)
-        status, seconds = json.loads(self._process.stdout.readline())
-        (folder / f"{name}.status").write_text(str(status), encoding="utf-8")
-        return float(seconds)
-
-    def end(self) -> None:
-        """Let the process end."""
-        self._process.communicate()
-
-
-def run_case(case: Case, server: Server, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
+def run_case(
+    case: Case, process: Preloaded, folder: Path
+) -> tuple[dict[str, str], dict[str, float]]:
     """Run the commands in ``folder``: the verb that made each file, by the file's name without
     fingerprints, and the CPU seconds of each verb."""
     folder.mkdir(parents=True)
@@ -165,7 +124,12 @@ def run_case(case: Case, server: Server, folder: Path) -> tuple[dict[str, str], 
     made = dict.fromkeys(files_of(folder), "")
     seconds: Counter[str] = Counter()
     for number, words in enumerate(case.commands, 1):
-        seconds[words[0]] += server.run(words, folder, f"{number}-{words[0]}")
+        done = process.simshuffle(words, folder)
+        seconds[words[0]] += done.seconds
+        place = folder / f"{number}-{words[0]}"
+        place.with_suffix(".stdout").write_bytes(done.stdout)
+        place.with_suffix(".stderr").write_bytes(done.stderr)
+        place.with_suffix(".status").write_text(str(done.status), encoding="utf-8")
         for name in files_of(folder):
             made.setdefault(name, words[0])
     return {name: verb for name, verb in made.items() if verb}, dict(seconds)
@@ -173,13 +137,16 @@ def run_case(case: Case, server: Server, folder: Path) -> tuple[dict[str, str], 
 
 def files_of(folder: Path) -> dict[str, Path]:
     """All files below ``folder`` but the copied ones, by their name without fingerprints."""
-    return {
-        without_fingerprints(path.relative_to(folder).as_posix()): path
+    paths = [
+        path
         for path in sorted(folder.rglob("*"))
         if path.is_file()
         and path.name != ".lock"
         and path.relative_to(folder).parts[0] not in COPIED
-    }
+    ]
+    files = {without_fingerprints(path.relative_to(folder).as_posix()): path for path in paths}
+    assert len(files) == len(paths), "two names differ in nothing but their fingerprints"
+    return files
 
 
 def compare_case(
@@ -194,7 +161,11 @@ def compare_case(
         if None in paths:
             found = [(FILE, f"only in {SIDES[paths.index(None) - 1]}")]
         else:
-            old, new = (path.read_bytes() for path in paths if path is not None)
+            old, new = (
+                content(path, folder / side)
+                for path, side in zip(paths, SIDES, strict=True)
+                if path is not None
+            )
             found = differences(old, new, name)
             if name.endswith(".status") and new != b"0":
                 found = [("", f"exit status {new.decode()}; see {folder / 'new' / case.name}")]
@@ -204,6 +175,13 @@ def compare_case(
         count.files["different" if left else "named" if found else "equal"] += 1
         count.found += [f"{case.name}/{name} {part}: {how}" for part, how in left]
     return used
+
+
+def content(path: Path, folder: Path) -> bytes:
+    """Of a file; in a text the folder that both sides have for themselves is only named."""
+    found = path.read_bytes()
+    is_binary = path.suffix in {".parquet", ".npz", ".gz", ".png", ".pdf"}
+    return found if is_binary else found.replace(str(folder).encode(), b"FOLDER")
 
 
 def named(verb: str, file: str, part: str) -> Named | None:
@@ -224,9 +202,9 @@ def compare(
     """Run all cases on both sides and compare them: the counts by verb, and what was explained."""
 
     def outcomes(side: str) -> list[tuple[dict[str, str], dict[str, float]]]:
-        server = Server(checkouts[side])
-        ran = [run_case(case, server, folder / side / case.name) for case in cases]
-        server.end()
+        process = Preloaded(environment(checkouts[side]))
+        ran = [run_case(case, process, folder / side / case.name) for case in cases]
+        process.end()
         return ran
 
     with ThreadPoolExecutor(len(SIDES)) as pool:

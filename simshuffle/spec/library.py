@@ -3,8 +3,10 @@ data sets; and safe reading of YAML."""
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Hashable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -298,11 +300,18 @@ def catalog_entry(kind: str, name: str) -> dict[str, Any]:
     Raises:
         ScenarioError: there is no such entry.
     """
-    entries = read_yaml(CATALOG / f"{kind}.yaml")[0]
+    entries = _catalog(kind)
     if name not in entries:
         raise ScenarioError(
             Problem(
                 "", f"no such entry among the {kind}", repr(name), nearest(name, sorted(entries))
             )
         )
-    return {"name": name, **entries[name]}
+    return {"name": name, **copy.deepcopy(entries[name])}
+
+
+@cache
+def _catalog(kind: str) -> dict[str, Any]:
+    """All entries by name, read once a process: every scenario asks for two."""
+    entries: dict[str, Any] = read_yaml(CATALOG / f"{kind}.yaml")[0]
+    return entries

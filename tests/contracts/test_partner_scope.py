@@ -237,7 +237,8 @@ def test_the_simulator_keeps_partners_in_their_scope() -> None:
 
     scenario = small(
         cluster__host__gpus=4,
-        workload__exchange="partial_local_shuffle:exchange_fraction=0.2,schedule.partner_scope=host",
+        workload__exchange="partial_local_shuffle:exchange_fraction=0.2,"
+        "schedule.partner_scope=host",
     )
     plan = next(plan_epochs(scenario, sample_nbytes(scenario))).exchange
     assert (plan.target // 4 == np.arange(8) // 4).all()

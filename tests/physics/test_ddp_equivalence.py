@@ -8,8 +8,6 @@ every epoch every rank must have trained on the same samples in the same order.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +24,7 @@ from simshuffle.train.iterations import epoch_samples
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource
+from tests.preloaded import fork_ranks, run_ranks
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 SECONDS = 240
@@ -214,28 +213,7 @@ def serve(rank: int, world_size: int, folder: Path) -> None:
 def real(tmp_path_factory):
     """The folder with what four processes did, and then two of them."""
     folder = tmp_path_factory.mktemp("ranks")
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    processes = []
-    try:
-        for rank in range(4):
-            command = [sys.executable, "-W", "error", __file__, str(rank), str(folder)]
-            with (folder / f"errors{rank}").open("wb") as errors:
-                processes.append(
-                    subprocess.Popen(
-                        command, env=environment, stdout=subprocess.DEVNULL, stderr=errors
-                    )
-                )
-        codes = [process.wait(SECONDS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert codes == [0] * 4, "\n".join((folder / f"errors{rank}").read_text() for rank in range(4))[
-        -6000:
-    ]
+    run_ranks(__file__, folder, 2 * SECONDS)
     return folder
 
 
@@ -313,9 +291,13 @@ def test_their_tables_are_the_same(real, name):
     assert list(found["columns"]) == list(emulated.columns)
 
 
+def serve_both(rank: int) -> None:
+    """All four ranks, and then two of them."""
+    serve(rank, 4, Path(sys.argv[1]))
+    if rank < 2:
+        serve(rank, 2, Path(sys.argv[1]))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    serve(int(sys.argv[1]), 4, Path(sys.argv[2]))
-    if int(sys.argv[1]) < 2:
-        serve(int(sys.argv[1]), 2, Path(sys.argv[2]))
-    os._exit(0)  # threads of gloo can abort a process while Python takes itself apart
+    fork_ranks(4, serve_both)

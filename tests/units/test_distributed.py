@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +24,7 @@ from simshuffle.train.distributed.checking import faults
 from simshuffle.train.distributed.codec import decode, encode
 from simshuffle.train.distributed.store import FolderStore
 from simshuffle.train.distributed.transport import messages_of
+from tests.preloaded import fork_ranks, run_ranks
 
 SECONDS = 240
 COUNT = 41
@@ -259,7 +259,6 @@ SCENARIOS = [
 
 
 def serve(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
     limit = timedelta(seconds=SECONDS)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=3, timeout=limit
@@ -269,35 +268,13 @@ def serve(rank: int, folder: Path) -> None:
         place.mkdir(exist_ok=True)
         found = scenario(rank, place)
         (place / f"found{rank}.json").write_text(json.dumps(found))
-    os._exit(0)
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
     """A function: what each of three ranks found in a scenario."""
     folder = tmp_path_factory.mktemp("three")
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    processes = []
-    try:
-        for rank in range(3):
-            with (folder / f"errors{rank}").open("wb") as errors:
-                command = [sys.executable, "-W", "error", __file__, str(rank), str(folder)]
-                processes.append(
-                    subprocess.Popen(
-                        command, env=environment, stdout=subprocess.DEVNULL, stderr=errors
-                    )
-                )
-        codes = [process.wait(SECONDS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert codes == [0, 0, 0], "\n".join(
-        (folder / f"errors{rank}").read_text() for rank in range(3)
-    )[-6000:]
+    run_ranks(__file__, folder, SECONDS)
     return (
         lambda scenario, ranks=(0, 1, 2): [
             json.loads((folder / scenario.__name__ / f"found{rank}.json").read_text())
@@ -579,4 +556,5 @@ def test_the_script_of_the_page_is_the_one_that_runs():
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), Path(sys.argv[2]))
+    torch.set_num_threads(1)
+    fork_ranks(3, lambda rank: serve(rank, Path(sys.argv[1])))

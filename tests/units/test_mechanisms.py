@@ -196,8 +196,10 @@ def test_two_processes_find_what_one_finds():
         ),
         ("importance_exchange", "importance_pare", [], [], ["--end", "importance_pare"]),
         (
-            "partial_local_shuffle:schedule.partner_rule=importance_sorted,schedule.rank_importance=mean",
-            "partial_local_shuffle:schedule.partner_lifetime=epoch,schedule.samples_per_message=iteration",
+            "partial_local_shuffle:schedule.partner_rule=importance_sorted,"
+            "schedule.rank_importance=mean",
+            "partial_local_shuffle:schedule.partner_lifetime=epoch,"
+            "schedule.samples_per_message=iteration",
             [("samples_per_message", 2)],
             [],
             ["--also samples_per_message", "already"],

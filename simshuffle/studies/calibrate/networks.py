@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.studies.calibrate.training import Network
+from simshuffle.studies.calibrate.step_times import Network
 
 
 def networks(

@@ -73,25 +73,7 @@ def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
         scenario.workload.dataset.num_samples,
         scenario.workload.local_batch_size,
     )
-    if scale is None and (ranks, samples) != (trained.world_size, trained.num_samples):
-        given = (
-            f"{ranks} ranks and {samples} samples in the scenario, {trained.world_size} and"
-            f" {trained.num_samples} in the training"
-        )
-        remedy = (
-            "Give --scale trained, samples or ranks, or set world_size and"
-            " workload.dataset.num_samples."
-        )
-        raise InputError(
-            Problem("--scale", "is needed where the scales differ", given, remedy), scenario.name
-        )
-    if scale is not None and scale not in SCALES:
-        raise InputError(
-            Problem(
-                "--scale", f"must be one of {', '.join(SCALES)}", repr(scale), "Name one of them."
-            ),
-            "command line",
-        )
+    _check_scale(scale, scenario, trained)
     if scale == "trained":
         ranks, samples, batch = trained.world_size, trained.num_samples, trained.local_batch_size
     elif scale == "samples":
@@ -129,6 +111,30 @@ def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
         copies,
         _rule(scenario, trained, (ranks, samples, batch), each, copies),
     )
+
+
+def _check_scale(scale: str | None, scenario: Scenario, trained: Trained) -> None:
+    """See that ``scale`` is one of `SCALES`, or None where the scales agree."""
+    ranks, samples = scenario.world_size, scenario.workload.dataset.num_samples
+    if scale is None and (ranks, samples) != (trained.world_size, trained.num_samples):
+        given = (
+            f"{ranks} ranks and {samples} samples in the scenario, {trained.world_size} and"
+            f" {trained.num_samples} in the training"
+        )
+        remedy = (
+            "Give --scale trained, samples or ranks, or set world_size and"
+            " workload.dataset.num_samples."
+        )
+        raise InputError(
+            Problem("--scale", "is needed where the scales differ", given, remedy), scenario.name
+        )
+    if scale is not None and scale not in SCALES:
+        raise InputError(
+            Problem(
+                "--scale", f"must be one of {', '.join(SCALES)}", repr(scale), "Name one of them."
+            ),
+            "command line",
+        )
 
 
 def _rule(

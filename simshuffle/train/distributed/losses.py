@@ -90,3 +90,29 @@ def inference_losses(
             )
     network.train(training)
     return np.concatenate(found)
+
+
+def shared_importance(measured: Floats | None, owner: Ints, ranks: Ranks, epoch: int) -> Floats:
+    """The importance (N,) of all samples, of which every rank has ``measured`` that of its own.
+    Collective.
+
+    Args:
+        measured: of this rank's samples, in the order of their numbers; None if it was not.
+        owner: the rank of each sample, (N,).
+        ranks: all ranks.
+        epoch: to be planned, from 1.
+
+    Raises:
+        InputError: on all ranks: one has not measured its samples.
+    """
+    importance = np.zeros(len(owner))
+    for rank, part in enumerate(ranks.gather(np.zeros(0) if measured is None else measured)):
+        of_rank = np.flatnonzero(owner == rank)
+        if len(part) != len(of_rank):
+            rule, value = f"must be measured for epoch {epoch}", f"none on rank {rank}"
+            remedy = (
+                "Call scheduler.measure_importance(model) on every rank before scheduling(epoch)."
+            )
+            raise InputError(Problem("importance", rule, value, remedy), "scheduler")
+        importance[of_rank] = part
+    return importance

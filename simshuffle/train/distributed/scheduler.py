@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import (
     EpochContext,
     ExchangePlan,
@@ -19,33 +19,31 @@ from simshuffle.exchange import (
     Places,
     Shards,
     Strategy,
-    TrainedExchange,
 )
-from simshuffle.spec.library import by_kind
-from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.validation import validated
+from simshuffle.train.distributed.arguments import read_arguments
 from simshuffle.train.distributed.carrying import EpochExchange
 from simshuffle.train.distributed.checking import check_shards
 from simshuffle.train.distributed.dataset import Manifest, ShardDataset
 from simshuffle.train.distributed.group import alike
-from simshuffle.train.distributed.losses import Loss, TrainedLosses, cross_entropy, inference_losses
+from simshuffle.train.distributed.losses import (
+    Loss,
+    TrainedLosses,
+    cross_entropy,
+    inference_losses,
+    shared_importance,
+)
 from simshuffle.train.distributed.sampler import ShardSampler
 from simshuffle.train.distributed.transport import (
-    TRANSPORTS,
     Pair,
     Request,
     TransportName,
     transport_named,
 )
 from simshuffle.train.iterations import epoch_samples, local_batches
-from simshuffle.train.training import Training
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
-DEFAULT_SCHEDULE = {"payload": "encoded", "barriers": "none"}
-"""Of partial local shuffle by its fraction alone: files travel as they are, and ranks need not meet
-before messages."""
 _SAME = {
     "samples": "Give every rank the same dataset.",
     "partition": "Give every rank the same partition, seed and targets.",
@@ -94,7 +92,7 @@ class Scheduler:
         places: Places | None = None,
     ) -> None:
         self._places = places
-        chosen = _chosen(fraction, strategy, batch_size, drop_last, transport)
+        chosen = read_arguments(fraction, strategy, batch_size, drop_last, transport)
         self.dataset, self.ranks, self.strategy = dataset, dataset.ranks, chosen.strategy
         given = {
             "samples": len(dataset),
@@ -270,26 +268,7 @@ class Scheduler:
             # in the first epoch all are alike
             return np.where(np.isnan(self.losses.table), 1.0, self.losses.table)
         measured, self._measured = self._measured, None
-        parts = self.ranks.gather(np.zeros(0) if measured is None else measured)
-        importance = np.zeros(len(self.dataset))
-        for rank, part in enumerate(parts):
-            of_rank = np.flatnonzero(self.owner == rank)
-            if len(part) != len(of_rank):
-                remedy = (
-                    "Call scheduler.measure_importance(model) on every rank before"
-                    " scheduling(epoch)."
-                )
-                raise InputError(
-                    Problem(
-                        "importance",
-                        f"must be measured for epoch {epoch}",
-                        f"none on rank {rank}",
-                        remedy,
-                    ),
-                    "scheduler",
-                )
-            importance[of_rank] = part
-        return importance
+        return shared_importance(measured, self.owner, self.ranks, epoch)
 
     # ----------------------------------------------------------------------- checks and checkpoints
 
@@ -302,32 +281,14 @@ class Scheduler:
             ExchangeError: on all ranks, with the samples that are missing, twice there, misplaced
                 or damaged, and their ranks.
         """
-        if self._scheduled:
-            raise InputError(
-                Problem(
-                    "verify",
-                    "must be called between epochs",
-                    "",
-                    "Call clean_local_storage() first.",
-                ),
-                "scheduler",
-            )
+        self._need_rest("verify")
         if self._manifest is not None:
             check_shards(self.dataset, self.owner, self._manifest, self._schedule.payload)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs to go on after the last epoch: the same on all ranks, for
         torch.save. Not collective."""
-        if self._scheduled:
-            raise InputError(
-                Problem(
-                    "state_dict",
-                    "must be called between epochs",
-                    "",
-                    "Call clean_local_storage() first.",
-                ),
-                "scheduler",
-            )
+        self._need_rest("state_dict")
         return {
             "epochs_done": self.epochs_done,
             "owner": torch.from_numpy(np.array(self.owner)),
@@ -408,6 +369,13 @@ class Scheduler:
                 "scheduler",
             )
 
+    def _need_rest(self, what: str) -> None:
+        if self._scheduled:
+            remedy = "Call clean_local_storage() first."
+            raise InputError(
+                Problem(what, "must be called between epochs", "", remedy), "scheduler"
+            )
+
     def _need_epoch(self, what: str) -> None:
         if not self._scheduled:
             raise InputError(
@@ -416,56 +384,6 @@ class Scheduler:
                 ),
                 "scheduler",
             )
-
-
-class _Chosen(Spec):
-    """The arguments of a scheduler that are records."""
-
-    strategy: TrainedExchange
-    training: Training
-    transport: TransportName
-
-
-def _chosen(
-    fraction: float | None, strategy: Any, batch_size: int, drop_last: bool, transport: str
-) -> _Chosen:
-    if (fraction is None) == (strategy is None):
-        remedy = "Give fraction=Q for partial local shuffle, or strategy=."
-        raise InputError(
-            Problem("strategy", "either a fraction or a strategy is needed", "", remedy),
-            "scheduler",
-        )
-    if transport not in TRANSPORTS:
-        raise InputError(
-            Problem(
-                "transport",
-                f"must be one of {', '.join(TRANSPORTS)}",
-                repr(transport),
-                "Use 'isend'.",
-            ),
-            "scheduler",
-        )
-    if strategy is None:
-        raw: Any = {
-            "kind": "partial_local_shuffle",
-            "exchange_fraction": fraction,
-            "schedule": DEFAULT_SCHEDULE,
-        }
-    else:
-        try:
-            raw = by_kind(strategy) if isinstance(strategy, str) else strategy
-        except ScenarioError as error:
-            raise InputError(
-                [Problem("strategy", p.rule, p.value, p.remedy) for p in error.problems],
-                "scheduler",
-            ) from None
-    training = {"local_batch_size": batch_size, "drop_last": drop_last}
-    chosen, problems = validated(
-        {"strategy": raw, "training": training, "transport": transport}, _Chosen
-    )
-    if problems or chosen is None:
-        raise InputError(problems, "scheduler")
-    return chosen
 
 
 def _mark(*arrays: Ints) -> str:

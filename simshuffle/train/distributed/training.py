@@ -18,10 +18,16 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.results.timeline import phase_rows, phase_table
+from simshuffle.results.timeline import phase_table
 from simshuffle.studies.training.record import RunRecord
 from simshuffle.train.data import Samples, TrainingSet
 from simshuffle.train.distributed.dataset import ShardDataset
+from simshuffle.train.distributed.marks import (
+    Marks,
+    epoch_seconds,
+    iteration_seconds,
+    timeline_rows,
+)
 from simshuffle.train.distributed.network import data_parallel, with_batch_norm
 from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.scoring import Scorer
@@ -37,12 +43,6 @@ from simshuffle.train.source import ArraySource
 Floats = NDArray[np.float64]
 Watcher = Callable[["RankTraining", int], None]
 """Told after every epoch (from 1), on every rank."""
-_TIMES = ("forward", "backward", "update", "exchange")
-_PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
-"""What an iteration goes through, as the simulator's timeline names it
-(`simshuffle.results.timeline.PHASES`)."""
-_COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4, 6)}
-"""Which of them make up each time of the iterations table."""
 
 
 @dataclass(frozen=True)
@@ -56,28 +56,6 @@ class MeasuredRun(RunRecord):
     """
 
     timeline: pd.DataFrame
-
-
-@dataclass(frozen=True)
-class Marks:
-    """When one rank did what in an epoch: s of its own clock.
-
-    Attributes:
-        begin: of the epoch.
-        measured: importance was measured, if it was.
-        bounds: (iterations, 8) when the first and each following of `_PHASES` began, and when the
-            last ended.
-        end: of the last exchange.
-    """
-
-    begin: float
-    measured: float
-    bounds: Floats
-    end: float
-
-    def flat(self) -> Floats:
-        """All in one array, by which ranks tell one another."""
-        return np.concatenate([[self.begin, self.measured, self.end], self.bounds.ravel()])
 
 
 class _Rows(Dataset[tuple[NDArray[Any], int]]):
@@ -170,7 +148,7 @@ class RankTraining:
         """An iteration, in the order of the authors' training loop: the samples of the last one are
         waited for after the backward pass.
 
-        Returns the losses, what is under way, and when each of `_PHASES` ended.
+        Returns the losses, what is under way, and when each of `PHASES` ended.
         """
         scheduler, schedule = self.scheduler, self.scheduler.strategy.exchange_schedule
         batch, labels = self._prepared(inputs, targets)
@@ -288,7 +266,7 @@ def train_distributed(
     recorder = Recorder(run.exchange, scheduler.owner, data.train.targets)
     scorer = Scorer(run, data, scheduler.ranks, torch.device(device)) if evaluate else None
     timeline: list[dict[str, NDArray[Any]]] = []
-    status, message = "done", ""
+    message = ""
     scheduler.ranks.barrier()
     start = time.perf_counter()  # of this rank's clock; all ranks are here
     for epoch in range(1, training.epochs + 1):
@@ -300,7 +278,7 @@ def train_distributed(
             outcome = _outcome(rank, epoch, losses, every)
         except Diverged as error:
             scheduler.clean_local_storage()
-            status, message = "failed", str(error)
+            message = str(error)
             break
         scheduler.losses.share(scheduler.ranks)
         scheduler.clean_local_storage()
@@ -308,56 +286,31 @@ def train_distributed(
             epoch % training.evaluate_every == 0 or epoch == training.epochs
         )
         scores = scorer.scores(rank.model) if scorer is not None and wanted else {}
-        timeline += _phases(epoch, every)
+        timeline += timeline_rows(epoch, every)
         recorder.add(outcome, scheduler.losses.table, scores)
         if watcher is not None:
             watcher(rank, epoch)
     scheduler.dataset.unstage()
     if scheduler.ranks.rank != 0:
         return None
-    parameters = sum(p.numel() for p in rank.model.parameters())
+    described = _described(run, data, rank)
+    record = recorder.record(described, "done" if not message else "failed", message)
+    return MeasuredRun(**record.__dict__, timeline=phase_table(described["label"], timeline))
+
+
+def _described(run: Run, data: TrainingSet, rank: RankTraining) -> dict[str, Any]:
+    """What a record says about its run."""
     names: dict[str, Any] = {
         "data": data.name,
         "model": run.model.kind,
         "partition": run.partition.kind,
         "device": rank.device.type,
-    }
-    names |= {
         "world_size": run.world_size,
         "seed": run.seed,
         "num_samples": len(data.train),
-        "parameters": parameters,
+        "parameters": sum(weight.numel() for weight in rank.model.parameters()),
     }
-    record = recorder.record(
-        description(run.exchange, training, **names),
-        "done" if status == "done" else "failed",
-        message,
-    )
-    return MeasuredRun(
-        **record.__dict__,
-        timeline=phase_table(description(run.exchange, training, **names)["label"], timeline),
-    )
-
-
-def _phases(epoch: int, every: Floats) -> list[dict[str, NDArray[Any]]]:
-    """Rows of the timeline, given the marks (M, n) of all ranks; without bytes."""
-    ranks, bounds = len(every), _bounds(every).swapaxes(0, 1)
-    measured = every[None, :, :2]
-    last = np.stack([bounds[-1, :, -1], every[:, 2]], axis=-1)[None]
-    parts = (
-        (["importance"], measured, True),
-        (list(_PHASES), bounds, False),
-        (["exchange"], last, True),
-    )
-    return [
-        phase_rows(epoch, names, at, np.zeros((len(at), ranks, len(names))), final=final)
-        for names, at, final in parts
-    ]
-
-
-def _bounds(every: Floats) -> Floats:
-    """(M, iterations, 8), from marks as `Marks.flat` has them."""
-    return every[:, 3:].reshape(len(every), -1, len(_PHASES) + 1)
+    return description(run.exchange, run.training, **names)
 
 
 def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> EpochOutcome:
@@ -372,15 +325,7 @@ def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> E
         raise RuntimeError("no epoch was scheduled")
     everyone = np.array([np.asarray(part, np.float64) for part in ranks.gather(losses)])
     _check_finite(rank, epoch, everyone)
-    took = np.diff(_bounds(every), axis=-1).mean(axis=0)  # (iterations, 7)
-    took[-1, -1] += (every[:, 2] - _bounds(every)[:, -1, -1]).mean()
-    rows = [
-        {f"{name}_s": float(row[list(_COLUMNS[name])].sum()) for name in _TIMES} for row in took
-    ]
-    importance_s, total_s = (
-        float((every[:, 1] - every[:, 0]).mean()),
-        float((every[:, 2] - every[:, 0]).mean()),
-    )
+    importance_s, total_s = epoch_seconds(every)
     inference = scheduler.strategy.inference_pass
     return EpochOutcome(
         epoch=epoch,
@@ -390,7 +335,7 @@ def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> E
         train_loss=float(everyone.mean()),
         samples=sum(sizes) * ranks.world_size,
         learning_rate=rank.learning_rate(epoch, len(sizes) - 1),
-        iterations=rows,
+        iterations=iteration_seconds(every),
         importance_s=importance_s if inference else 0.0,
         seconds=total_s,
     )

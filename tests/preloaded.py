@@ -1,0 +1,149 @@
+"""Commands in processes of their own that need not import everything again: each is forked from one
+process that has. An import of all that a command needs takes seconds, most commands less."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE = 900
+"""s until a command is killed."""
+
+PARENT = """
+import json, os, signal, sys, warnings
+from contextlib import suppress
+from simshuffle import load_scenario, run
+from simshuffle.cli import main
+with suppress(ImportError):
+    import sklearn.datasets, sklearn.manifold, torch
+values = {"epochs": 1, "world_size": 4, "sweep": {}, "workload.dataset.num_samples": 256}
+run(load_scenario("quickstart", values))  # the kernels are loaded once
+for line in sys.stdin:
+    folder, outputs, patience, code, words, variables = json.loads(line)
+    child = os.fork()
+    if not child:
+        signal.alarm(patience)
+        os.chdir(folder)
+        os.environ.update(variables)
+        files = [os.open(os.devnull, os.O_RDONLY)]
+        files += [os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) for name in outputs]
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        if words:
+            sys.exit(main(words))
+        warnings.simplefilter("error")
+        exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
+        sys.exit()
+    _, status, used = os.wait4(child, 0)
+    seconds = used.ru_utime + used.ru_stime
+    print(json.dumps([os.waitstatus_to_exitcode(status), seconds]), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A process that has ended.
+
+    Attributes:
+        status: its exit status; below 0 the signal that killed it.
+        stdout, stderr: what it printed.
+        seconds: of CPU, with the processes that it waited for.
+    """
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+class Preloaded:
+    """A process that has imported simshuffle, and forks. It has no terminal.
+
+    Args:
+        environment: its variables beside those of this process, such as PYTHONPATH.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._outputs = tempfile.TemporaryDirectory()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PARENT],
+            env={**os.environ, **(environment or {})},
+            cwd=self._outputs.name,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def simshuffle(self, words: Sequence[str], folder: Path, **variables: str) -> Done:
+        """The command line with these words, run in ``folder``."""
+        return self._run("", list(words), folder, variables)
+
+    def python(self, code: str, folder: Path, **variables: str) -> Done:
+        """A piece of Python whose warnings are errors, run in ``folder``."""
+        return self._run(code, [], folder, variables)
+
+    def _run(self, code: str, words: list[str], folder: Path, variables: dict[str, str]) -> Done:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        outputs = [Path(self._outputs.name, name) for name in ("stdout", "stderr")]
+        asked = [str(folder), [str(path) for path in outputs], PATIENCE, code, words, variables]
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, "the process that forks has ended"
+        status, seconds = json.loads(answer)
+        return Done(status, *(path.read_bytes() for path in outputs), seconds)
+
+    def end(self) -> None:
+        """Let the process end."""
+        self._process.communicate()
+        self._outputs.cleanup()
+
+
+def run_ranks(script: str, folder: Path, patience: float) -> None:
+    """Run a test's file as a script of its own, which starts its ranks by `fork_ranks`, with
+    warnings as errors. All of them are killed after ``patience`` s."""
+    root = str(Path(__file__).parents[1])
+    with (folder / "errors").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", script, str(folder)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root},
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+    try:
+        status = process.wait(patience)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert status == 0, (folder / "errors").read_text()[-6000:]
+
+
+def fork_ranks(count: int, work: Callable[[int], None]) -> None:
+    """Call ``work`` with the number of a rank in as many forks of this process; ends it."""
+    children = []
+    for rank in range(count):
+        with warnings.catch_warnings(action="ignore"):  # of threads, of which none holds a lock
+            child = os.fork()
+        if not child:
+            try:
+                work(rank)
+            except BaseException:  # noqa: BLE001
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)  # threads of gloo can abort a process while Python takes itself apart
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    sys.exit(any(codes))
