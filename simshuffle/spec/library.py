@@ -208,7 +208,7 @@ def read_yaml(path: Path) -> list[Any]:
     except OSError as error:
         problem = Problem("", f"cannot be read: {error.strerror}", remedy="Check the path.")
         raise ScenarioError(problem, str(path)) from None
-    return _documents(text, str(path))
+    return documents(text, str(path))
 
 
 def read_value(text: str, path: str) -> Any:
@@ -218,19 +218,24 @@ def read_value(text: str, path: str) -> Any:
         ScenarioError: it is not YAML, or not a plain value, or too large.
     """
     try:
-        documents = _documents(text, path)
+        values = documents(text, path)
     except ScenarioError as error:
         (found,) = error.problems
         what = f"the value must be plain YAML: {found.rule}"
         problem = Problem(path, what, _shortened(repr(text)), "Quote it, or write it shorter.")
         raise ScenarioError(problem) from None
-    if len(documents) > 1:
-        problem = Problem(path, "must be one value", f"{len(documents)} documents", "Quote it.")
+    if len(values) > 1:
+        problem = Problem(path, "must be one value", f"{len(values)} documents", "Quote it.")
         raise ScenarioError(problem)
-    return documents[0] if documents else None
+    return values[0] if values else None
 
 
-def _documents(text: str, source: str) -> list[Any]:
+def documents(text: str, source: str) -> list[Any]:
+    """The documents of a text in YAML, bounded as in `read_yaml`; ``source`` is where it is from.
+
+    Raises:
+        ScenarioError: it is not YAML, or too large.
+    """
     try:
         if len(text) > MAX_YAML_LENGTH:
             rule = f"must have at most {MAX_YAML_LENGTH} characters"

@@ -35,6 +35,12 @@ class Outcome:
     values: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
+
+    def content(self, name: str) -> bytes:
+        """What a file holds."""
+        file = self.files[name]
+        return file if isinstance(file, bytes) else file.read_bytes()
+
     lost: str = ""
 
 
