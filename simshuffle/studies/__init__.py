@@ -18,6 +18,8 @@ KINDS = {
     "congestion": "simshuffle.studies.congestion.study",
     "policies": "simshuffle.studies.policies.study",
     "hiding": "simshuffle.studies.hidden_fraction.study",
+    "training": "simshuffle.studies.training.study",
+    "data_optimised": "simshuffle.studies.filtering.study",
 }
 """Every kind of result folder, and the module whose ``STUDY`` it is."""
 
