@@ -25,6 +25,9 @@ from simshuffle.network.packet import LONGEST, TICK, Packet, PacketNetwork
 
 BOUNDLESS = 1e300
 """A capacity that never binds, and is finite so that shares of it can be told."""
+OWN_PAIR = -(1 << 62)
+"""Key of the queue pair of a transfer that shares none with others, plus its number in the order of
+posting: below the keys of all pairs."""
 PARTS = 16
 """Most parts in which a transfer with a rate limit is sent over cables, evenly spread over the time
 that the limit makes it take."""
@@ -244,9 +247,13 @@ class HybridNetwork(FluidNetwork):
             )
         routes = np.stack([parcel.cables for _, parcel in begun])
         nbytes = np.array([parcel.nbytes / parts for _, parcel in begun])
+        # simultaneous posts go by key: not by slot, which depends on all that went before
+        posted = self._state.nodes["seq"]
         keys = np.array(
             [
-                parcel.pair if parcel.alone and parcel.pair != NO_PAIR else -1 - slot
+                parcel.pair
+                if parcel.alone and parcel.pair != NO_PAIR
+                else OWN_PAIR + int(posted[slot])
                 for slot, parcel in begun
             ]
         )

@@ -357,6 +357,15 @@ def test_a_pair_is_a_queue_pair_of_the_packet_network(env):
     assert finishes(net, ([0], 1e6, pair), ([0], 1e6, pair)) == pytest.approx([2, 3])
 
 
+def test_packets_of_one_moment_go_in_the_order_of_posting_whatever_was_before(env):
+    net = SharedNetwork(env, capacity=[1.0], model=Packet(mtu="1 B", port_buffer="4 B"))
+    for _ in range(4):
+        begin = env.now
+        # of the first 0 to 1 s, of the second 1 to 2 s, then 2 to 3 s
+        found = [end - begin for end in finishes(net, ([0], 1.0), ([0], 2.0))]
+        assert found == pytest.approx([1, 3])
+
+
 def test_a_pair_with_a_rate_limit_goes_one_after_the_other(env):
     net = SharedNetwork(env, capacity=[1e6], model=Packet())
     options = {"pair": "p", "rate_limit": 5e5}

@@ -23,6 +23,13 @@ CASES = {
     },
     "importance lagging": {"workload__exchange": f"importance_pair:{EXCHANGE},lagging=true"},
     "global": {"workload__exchange": "global_shuffle:source=pfs", "workload__jitter__read": 0.3},
+    # reads of different sizes that meet on the cables of the file system, a few packets each
+    "packets": {
+        "workload__exchange": "global_shuffle:source=pfs",
+        "workload__dataset__sample_size__std": "100 kB",
+        "cluster__parallel_file_system__link_bandwidth": "20 MB/s",
+        "network": {"kind": "packet", "mtu": "100 kB", "port_buffer": "1 MB"},
+    },
 }
 
 
