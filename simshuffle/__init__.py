@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from simshuffle.api import run
     from simshuffle.errors import ScenarioError, SimshuffleError
     from simshuffle.scenario.scenario import Scenario, load_scenario
+    from simshuffle.sim.simpy_network import SimpyNetwork
     from simshuffle.studies.simulation.result import Result
 
 __all__ = [
     "Result",
     "Scenario",
     "ScenarioError",
+    "SimpyNetwork",
     "SimshuffleError",
     "__version__",
     "load_scenario",
@@ -34,6 +36,7 @@ _HOMES = {
     "Result": "studies.simulation.result",
     "Scenario": "scenario.scenario",
     "ScenarioError": "errors",
+    "SimpyNetwork": "sim.simpy_network",
     "SimshuffleError": "errors",
     "load_scenario": "scenario.scenario",
     "run": "api",

@@ -15,8 +15,7 @@ import simpy
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.network import Links, Packet
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.network.hybrid import shared_network
+from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.epochs import EpochPlan, cached_share, plan_epochs, sample_nbytes
 from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, phase_table
@@ -250,7 +249,7 @@ def _source_row(
 class LinkStatistics:
     """Per-epoch differences of the network's link counters."""
 
-    def __init__(self, run: str, resources: Resources, network: FluidNetwork) -> None:
+    def __init__(self, run: str, resources: Resources, network: SharedNetwork) -> None:
         self._run, self._resources, self._network = run, resources, network
         self._frames: list[pd.DataFrame] = []
         self._before = network.links.copy()

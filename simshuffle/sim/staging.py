@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network import Flows, Links
+from simshuffle.network import Flows, Fluid, Links
 from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.network.fluid import FluidNetwork
+from simshuffle.network.shared import shared_network
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.staging import write_bandwidth
 from simshuffle.scenario.scenario import Scenario
@@ -139,7 +139,10 @@ class _Network:
         count = len(flows)
         # the kernel that the run needs as well, and not `Fluid.finish_times`, whose own would have
         # to be compiled
-        network = FluidNetwork(self._links.capacity, width=flows.routes.shape[1], tags=count)
+        no_cables = np.zeros(len(self._links), bool)
+        network = shared_network(
+            Fluid(), self._links, no_cables, width=flows.routes.shape[1], tags=count
+        )
         posted = tasks(
             count,
             work=flows.nbytes,

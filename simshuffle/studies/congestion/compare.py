@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.network import Analytic, Fluid, Packet
+from simshuffle.network import Packet
+from simshuffle.network.models import MODELS, Model
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.congestion.measure import Floats, Measured, measure, tiers
@@ -30,11 +31,9 @@ from simshuffle.studies.congestion.samples import Samples, samples
 from simshuffle.studies.congestion.tables import COLUMNS, Tables
 from simshuffle.studies.congestion.verdict import compared
 
-Model = Analytic | Fluid | Packet
 Progress = Callable[[str, float], None]
 """Called with what is being run and the share of all the work that is done, from 0 to 1."""
 
-MODELS: dict[str, type[Model]] = {"analytic": Analytic, "fluid": Fluid, "packet": Packet}
 COST = {"analytic": 0.3, "fluid": 10.0, "packet": 0.7}
 """Seconds for a million messages, of packet for a million packets, on one core: weights of the
 progress, and nothing else."""

@@ -8,9 +8,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.network.models import MODELS
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.library import nearest
-from simshuffle.studies.congestion.compare import MODELS, Progress, Settings, compare
+from simshuffle.studies.congestion.compare import Progress, Settings, compare
 from simshuffle.studies.congestion.folder import KIND, Comparison
 from simshuffle.studies.congestion.patterns import PATTERNS
 from simshuffle.studies.simulation import result as results
