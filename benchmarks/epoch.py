@@ -20,8 +20,8 @@ import json, resource, sys, time
 begin = time.process_time()
 from simshuffle import load_scenario
 from simshuffle.sim import simulate as module
-from simshuffle.network.fluid import finish_times
-finish_times([1.0], [0.0], [[0]], [1.0], [0.0])
+from simshuffle.network import Flows, Fluid, Links
+Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))
 ready = time.process_time()
 scenario = load_scenario("abci-imagenet1k", {"epochs": 1, "workload.exchange": sys.argv[1]})
 module.simulate(scenario)

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from packet import empty_events, machine, megabytes, reset_peak, steps
 
 from simshuffle.network import Flows, Fluid, Links, Packet
-from simshuffle.network import packet_kernel as kernel
+from simshuffle.network.packet import records
 
 Ints = NDArray[np.int32]
 Case = tuple[Links, Flows]
@@ -257,7 +257,7 @@ def measure(name: str) -> dict[str, float]:
         arrays = (flows.routes, flows.nbytes, flows.start, flows.after_from, flows.after_to)
         limit = (sum(array.nbytes for array in arrays) + 8 * len(flows)) / copy_rate()
     else:
-        heap = np.zeros(work.pending, kernel.EVENT)
+        heap = np.zeros(work.pending, records.EVENT)
         empty_events(heap, 10, 5)
         begin = time.process_time()
         empty_events(heap, events, work.pending)

@@ -23,8 +23,9 @@ import numpy as np
 
 from simshuffle import load_scenario
 from simshuffle.network import Flows, Links, Packet
-from simshuffle.network import packet_kernel as kernel
-from simshuffle.network.packet import PacketNetwork
+from simshuffle.network.compiling import entry
+from simshuffle.network.packet import queues, records
+from simshuffle.network.packet.network import PacketNetwork
 from simshuffle.plan.resources import Resources
 
 RANKS = 2048
@@ -33,8 +34,8 @@ SAMPLE = 115e3  # bytes
 CASES = ("one step", "epoch", "epoch, 8 KiB buffers", "epoch, step by step", "all-to-all")
 
 
-@kernel.entry
-def empty_events(heap: kernel.Records, count: int, pending: int) -> None:
+@entry
+def empty_events(heap: records.Records, count: int, pending: int) -> None:
     """Take out and put in ``count`` events of a heap, of which ``pending`` are in it at a time."""
     state = np.uint64(88172645463325252)
     for event in range(count):
@@ -44,8 +45,8 @@ def empty_events(heap: kernel.Records, count: int, pending: int) -> None:
         at = np.int64(state >> np.uint64(44))
         if event >= pending:
             at += heap[0].at
-            kernel.pop(heap, pending - 1)
-        kernel.push(heap, min(event, pending - 1), at, event)
+            queues.pop(heap, pending - 1)
+        queues.push(heap, min(event, pending - 1), at, event)
 
 
 def machine() -> tuple[Links, Resources]:
@@ -116,7 +117,7 @@ def measure(case: str) -> dict[str, float]:
     network = Packet.model_validate({"port_buffer": "8 KiB"}) if "8 KiB" in case else Packet()
     step_by_step(links, steps(resources, 1))
     network.run(links, steps(resources, 1))
-    heap = np.zeros(RANKS, kernel.EVENT)
+    heap = np.zeros(RANKS, records.EVENT)
     empty_events(heap, 10, 5)
     flows = (
         all_to_all(resources, 512.0)

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from simshuffle.api import read, run
     from simshuffle.errors import ScenarioError, SimshuffleError
     from simshuffle.scenario.scenario import Scenario, load_scenario
+    from simshuffle.sim.simpy_network import SimpyNetwork
     from simshuffle.study.study import Result
 
 __all__ = [
     "Result",
     "Scenario",
     "ScenarioError",
+    "SimpyNetwork",
     "SimshuffleError",
     "__version__",
     "load_scenario",
@@ -35,6 +37,7 @@ _HOMES = {
     "Result": "study.study",
     "Scenario": "scenario.scenario",
     "ScenarioError": "errors",
+    "SimpyNetwork": "sim.simpy_network",
     "SimshuffleError": "errors",
     "load_scenario": "scenario.scenario",
     "read": "api",

@@ -29,7 +29,7 @@ def max_min_rates(capacity, routes, caps):
 
 
 def finish_times(capacity, latency, routes, nbytes, start, after=None, caps=None):
-    """When each flow ends; arguments as `simshuffle.network.fluid.finish_times`, and caps (bytes/s)
+    """When each flow ends; arguments as `tests.explicit.finish_times`, and caps (bytes/s)
     of the flows."""
     capacity = np.asarray(capacity, float)
     count = len(routes)

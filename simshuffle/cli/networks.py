@@ -51,10 +51,10 @@ def replay(
     ] = False,
 ) -> None:
     """Say when the flows of CASE end: a CSV table; a summary on standard error."""
-    from simshuffle.network.case import read_case
-    from simshuffle.network.files import check_target, whole_file
-    from simshuffle.network.replay import csv_rows, network_model, summary
-    from simshuffle.network.replay import replay as replay_case
+    from simshuffle.network.replay.case import read_case
+    from simshuffle.network.replay.files import check_target, whole_file
+    from simshuffle.network.replay.replay import csv_rows, network_model, summary
+    from simshuffle.network.replay.replay import replay as replay_case
 
     model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
     if out is not None:

@@ -80,7 +80,7 @@ def testbed(
 ) -> None:
     """Measure exchange patterns on a network of namespaces on this machine, and simulate the same;
     needs root."""
-    from simshuffle.network.files import check_target
+    from simshuffle.network.replay.files import check_target
     from simshuffle.results.folders import check_place
     from simshuffle.spec.units import Dimension
     from simshuffle.studies.testbed import folder, settings

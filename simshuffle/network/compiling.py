@@ -30,15 +30,15 @@ _CompilerBase: Any = compiler.CompilerBase
 _Passes: Any = compiler.DefaultPassBuilder
 
 
-def _fingerprint() -> str:
-    """A mark of all sources in this folder, which changes with any of them."""
+def fingerprint(folder: Path) -> str:
+    """Twelve digits that change with any Python source in ``folder`` and the folders below it."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-SOURCES = _fingerprint()
+SOURCES = fingerprint(Path(__file__).parent)
 NO_CACHE = (
     "the network kernels are compiled anew in every run, about 11 s: set NUMBA_CACHE_DIR to a"
     " folder that you may write to"
@@ -102,7 +102,7 @@ def entry(function: F) -> F:
     together with all that it calls.
 
     numba looks for changes in the file of ``function`` alone; what it calls may stand in others, so
-    their mark is part of its name.
+    their fingerprint is part of its name.
     """
     function.__qualname__ = f"{function.__qualname__}_{SOURCES}"
     options = {"pipeline_class": _Compiler, "error_model": "numpy", "_nrt": False}

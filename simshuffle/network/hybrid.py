@@ -1,10 +1,5 @@
-"""The network models in a run: one object that carries transfers over cables and over everything
-else, whatever the model of the cables.
-
-Only cables are the network. Host devices, memory, the file system's servers and rate limits are
-fluid in every model. `shared_network` makes the object; all three have the methods of
-`FluidNetwork`, and nothing above needs to know which it is.
-"""
+"""Networks of a run whose cables are not fluid: each link has one model, and all others are shared
+as in `FluidNetwork`, on which both stand."""
 
 from __future__ import annotations
 
@@ -16,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import SimulationError
-from simshuffle.network import fair, kernel
-from simshuffle.network.analytic import Analytic
 from simshuffle.network.batch import NO_PAIR, TransferBatch, tasks
 from simshuffle.network.flows import Ints, Links
-from simshuffle.network.fluid import Fluid, FluidNetwork
-from simshuffle.network.packet import LONGEST, TICK, Packet, PacketNetwork
+from simshuffle.network.fluid.network import FluidNetwork
+from simshuffle.network.packet.limits import LONGEST, TICK
+from simshuffle.network.packet.network import PacketNetwork
 
 BOUNDLESS = 1e300
 """A capacity that never binds, and is finite so that shares of it can be told."""
@@ -33,34 +27,6 @@ PARTS = 16
 that the limit makes it take."""
 
 
-def shared_network(
-    model: Analytic | Fluid | Packet,
-    links: Links,
-    cables: NDArray[np.bool_],
-    *,
-    width: int,
-    accounts: int = 0,
-) -> FluidNetwork:
-    """The network of a run.
-
-    Args:
-        model: of the cables.
-        links: all links; of their latencies only those of cables are read.
-        cables: (links,) which of them are cables. Latencies of cables are part of `TASK.delay`,
-            whatever the model.
-        width: the longest route, in links.
-        accounts: number of time accounts (see `TASK.account`).
-
-    Raises:
-        ValueError: a cable is so slow that its packets do not fit the clock.
-    """
-    if isinstance(model, Packet):
-        return HybridNetwork(links, cables, model, width=width, accounts=accounts)
-    if isinstance(model, Analytic):
-        return AnalyticNetwork(links, cables, width=width, accounts=accounts)
-    return FluidNetwork(links.capacity, width=width, accounts=accounts, tolerance=model.tolerance)
-
-
 class AnalyticNetwork(FluidNetwork):
     """Cables that are never shared: a transfer drains as if alone on those of its route. All other
     links are shared.
@@ -70,17 +36,16 @@ class AnalyticNetwork(FluidNetwork):
     """
 
     def __init__(
-        self, links: Links, cables: NDArray[np.bool_], *, width: int, accounts: int
+        self, links: Links, cables: NDArray[np.bool_], *, width: int, accounts: int, tags: int
     ) -> None:
-        super().__init__(
-            np.where(cables, BOUNDLESS, links.capacity), width=width, accounts=accounts
-        )
+        capacities = np.where(cables, BOUNDLESS, links.capacity)
+        super().__init__(capacities, width=width, accounts=accounts, tags=tags)
         self._cables = np.flatnonzero(cables)
         # the last one for the padding of routes
         self._cable_capacity = np.append(np.where(cables, links.capacity, inf), inf)
 
     def post(self, now: float, batch: TransferBatch) -> float:
-        """As `FluidNetwork.post`."""
+        """See `SharedNetwork.post`."""
         slowest = self._cable_capacity[batch.routes].min(axis=1, initial=inf)
         if (slowest < batch.tasks["cap"]).any():
             records = batch.tasks.copy()
@@ -89,7 +54,7 @@ class AnalyticNetwork(FluidNetwork):
         return super().post(now, batch)
 
     def settle(self) -> None:
-        """As `FluidNetwork.settle`."""
+        """See `SharedNetwork.settle`."""
         super().settle()
         self.links["peak"][self._cables] *= BOUNDLESS / self._cable_capacity[self._cables]
 
@@ -130,9 +95,18 @@ class HybridNetwork(FluidNetwork):
     """
 
     def __init__(
-        self, links: Links, cables: NDArray[np.bool_], model: Packet, *, width: int, accounts: int
+        self,
+        links: Links,
+        cables: NDArray[np.bool_],
+        mtu: float,
+        port_buffer: float,
+        *,
+        width: int,
+        accounts: int,
+        tags: int,
     ) -> None:
-        super().__init__(links.capacity, width=width, accounts=accounts)
+        super().__init__(links.capacity, width=width, accounts=accounts, tags=tags)
+        self._hops = max(width, 1)
         self._cables = np.flatnonzero(cables)
         # in the packet network; the last one for the padding of routes
         self._number = np.full(len(links) + 1, -1, np.int32)
@@ -143,8 +117,8 @@ class HybridNetwork(FluidNetwork):
             np.append(latency, 0.0),
         )
         named = Links(capacity, latency, [links.name(link) for link in self._cables.tolist()])
-        self._packets = PacketNetwork(named, mtu=model.mtu, port_buffer=model.port_buffer)
-        self._mtu = model.mtu
+        self._packets = PacketNetwork(named, mtu=mtu, port_buffer=port_buffer)
+        self._mtu = mtu
         self._next = inf  # event of the packet network (s)
         self._parcels: dict[int, _Parcel] = {}  # by slot of the transfer
         self._slot_of: dict[int, int] = {}  # by handle of the packet network
@@ -157,7 +131,7 @@ class HybridNetwork(FluidNetwork):
         return max(super().now, self._packets.now)
 
     def post(self, now: float, batch: TransferBatch) -> float:
-        """As `FluidNetwork.post`."""
+        """See `SharedNetwork.post`."""
         cables = self._number[batch.routes]
         which = np.flatnonzero((cables >= 0).any(axis=1))
         if not len(which):
@@ -179,34 +153,33 @@ class HybridNetwork(FluidNetwork):
         handed["pair"][alone] = NO_PAIR
         records[which], routes[which] = handed, -1
         upcoming = super().post(now, replace(batch, tasks=records, routes=routes))
-        self._parcels.update(zip(self._slots[which].tolist(), parcels, strict=True))
+        self._parcels.update(zip(self.posted[which].tolist(), parcels, strict=True))
         return min(upcoming, self._next)
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
-        """As `FluidNetwork.advance`."""
+        """See `SharedNetwork.advance`."""
         while True:
             upcoming, done = super().advance(min(horizon, self._next))
-            told = [group for group in done if group not in self._draining]
+            complete = [group for group in done if group not in self._draining]
             for group in done:
                 if group in self._draining:
                     self.close_group(group)
                     upcoming = min(upcoming, self._end_part(self._draining.pop(group), super().now))
-            if self._outbox[0] >= 0:
-                upcoming = min(upcoming, self._begin())
+            upcoming = min(upcoming, self._begin(self.take_outbox()))
             first = min(upcoming, self._next)
-            if told or first > horizon or first == inf:
-                return first, told
+            if complete or first > horizon or first == inf:
+                return first, complete
             if self._next < upcoming:
                 self._next, ended = self._packets.advance(min(horizon, upcoming))
                 for handle, when in ended:
                     self._end_part(self._slot_of.pop(handle), when)
 
     def settle(self) -> None:
-        """As `FluidNetwork.settle`."""
+        """See `SharedNetwork.settle`."""
         statistics, records, cables = self._packets.statistics(), self.links, self._cables
         sent = cables[statistics.nbytes > records["nbytes"][cables]]
         # a packet has the cable for itself
-        self._state.load[fair.TOP, sent] = self._state.load[fair.CAPACITY, sent]
+        self.raise_peaks(sent)
         super().settle()
         for name, values in (
             ("work", statistics.nbytes),
@@ -215,24 +188,19 @@ class HybridNetwork(FluidNetwork):
         ):
             records[name][cables] = values
 
-    def _begin(self) -> float:
-        """Let the transfers in the outbox begin; returns the time of the next event of the fluid
-        network (s)."""
-        following, slots = self._state.nodes["next_free"], []
-        slot = int(self._outbox[0])
-        while slot >= 0:
-            slots.append(slot)
-            slot = int(following[slot])
-        self._outbox[0] = -1
-        slots.sort(key=self._state.nodes["seq"].__getitem__)
-        alike: dict[tuple[int, float], list[tuple[int, _Parcel]]] = {}
+    def _begin(self, slots: list[int]) -> float:
+        """Let transfers begin, which the fluid network has handed over; returns the time of its
+        next event (s)."""
+        if not slots:
+            return inf
+        paced: dict[tuple[int, float], list[tuple[int, _Parcel]]] = {}
         begun = [(slot, self._parcels.pop(slot)) for slot in slots]
         for slot, parcel in begun:
             self._missing[slot] = parcel.parts + (0 if parcel.alone else 1)
             gap = parcel.nbytes / parcel.cap / parcel.parts if parcel.parts > 1 else 0.0
-            alike.setdefault((parcel.parts, gap), []).append((slot, parcel))
+            paced.setdefault((parcel.parts, gap), []).append((slot, parcel))
         now = self.now
-        for (parts, gap), some in alike.items():
+        for (parts, gap), some in paced.items():
             self._send(now, parts, gap, some)
         self._next = min(self._next, now)
         return self._drain(now, [(slot, parcel) for slot, parcel in begun if not parcel.alone])
@@ -285,11 +253,11 @@ class HybridNetwork(FluidNetwork):
         if self._missing[slot]:
             return inf
         del self._missing[slot]
-        return float(kernel.complete(self._state, self._heap, slot, now))
+        return self.complete(slot, now)
 
     def _to_the_left(self, routes: NDArray[np.int32]) -> Ints:
         """Routes (n, hops) with their links in order and all padding at the end, (n, any)."""
-        out = np.full((len(routes), self._width), -1, np.int32)
+        out = np.full((len(routes), self._hops), -1, np.int32)
         out[:, : routes.shape[1]] = np.take_along_axis(
             routes, np.argsort(routes < 0, axis=1, kind="stable"), axis=1
         )

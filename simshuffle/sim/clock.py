@@ -9,18 +9,18 @@ from math import inf
 import simpy
 
 from simshuffle.network.batch import TransferBatch
-from simshuffle.network.fluid import FluidNetwork
+from simshuffle.network.shared import SharedNetwork
 
 
 class NetworkClock:
-    """Couples a network (see `simshuffle.network.hybrid.shared_network`) to a SimPy environment.
+    """Couples a network (see `simshuffle.network.shared.shared_network`) to a SimPy environment.
 
     SimPy is woken only when a group of transfers is complete for which somebody waits. Between two
     SimPy events the network advances on its own: nothing can be posted before the next of them,
     whose time SimPy tells (``Environment.peek``).
     """
 
-    def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
+    def __init__(self, env: simpy.Environment, network: SharedNetwork) -> None:
         self.env = env
         self.network = network
         self._upcoming = inf  # next event inside the network (s)

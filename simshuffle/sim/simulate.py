@@ -13,8 +13,7 @@ import simpy
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.network import Links
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.network.hybrid import shared_network
+from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.resources import Resources
@@ -94,7 +93,7 @@ def simulate(
     return Timeline(phase_table(name, rows), links.table(), table)
 
 
-def _network(scenario: Scenario, resources: Resources) -> FluidNetwork:
+def _network(scenario: Scenario, resources: Resources) -> SharedNetwork:
     """The network of a run, with an account for each rank."""
     table = resources.links
     return shared_network(
@@ -184,7 +183,7 @@ def _source_row(
 class LinkStatistics:
     """Per-epoch differences of the network's link counters."""
 
-    def __init__(self, run: str, resources: Resources, network: FluidNetwork) -> None:
+    def __init__(self, run: str, resources: Resources, network: SharedNetwork) -> None:
         self._run, self._resources, self._network = run, resources, network
         self._frames: list[pd.DataFrame] = []
         self._before = network.links.copy()

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.lowering.staging import staging_traffic
-from simshuffle.network.fluid import FluidNetwork
+from simshuffle.network import Fluid
+from simshuffle.network.shared import shared_network
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.workload import Workload
 
@@ -33,7 +34,9 @@ def stage(workload: Workload, resources: Resources, shard_nbytes: NDArray[np.flo
     count = len(traffic.batch)
     # the kernel that the run needs as well, and not `Fluid.finish_times`, whose own would have to
     # be compiled
-    network = FluidNetwork(traffic.links.capacity, width=traffic.batch.routes.shape[1], tags=count)
+    no_cables = np.zeros(len(traffic.links), bool)
+    width = traffic.batch.routes.shape[1]
+    network = shared_network(Fluid(), traffic.links, no_cables, width=width, tags=count)
     network.post(0.0, traffic.batch)
     network.advance(np.inf)
     return Staged(float(network.finish[:count].max()), traffic.nbytes)

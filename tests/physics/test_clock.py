@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork, finish_times
+from simshuffle.network.fluid.network import FluidNetwork
 from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
+from tests.explicit import finish_times
 
 
 def send(env, clock, at, route, size, ends, number):

@@ -2,10 +2,10 @@
 tie.
 
 There the solver sweeps over all saturated links in order instead of repairing a few
-(simshuffle/network/fair.py), so small networks say nothing about it. Answers are compared with the
-plain solver, and rates with the definition of max-min fairness: feasible, and every flow has a
-bottleneck, a full link on which no flow is faster (Bertsekas & Gallager, Data Networks, 2nd ed.,
-section 6.5.2).
+(simshuffle/network/fluid/sweep.py), so small networks say nothing about it. Answers are compared
+with the plain solver, and rates with the definition of max-min fairness: feasible, and every flow
+has a bottleneck, a full link on which no flow is faster (Bertsekas & Gallager, Data Networks, 2nd
+ed., section 6.5.2).
 """
 
 import math
@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.network import Flows, Fluid, Links, kernel
+from simshuffle.network import Flows, Fluid, Links
 from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork, finish_times
+from simshuffle.network.fluid.network import FluidNetwork
+from simshuffle.network.fluid.records import ACTIVE
 from tests import reference
+from tests.explicit import finish_times
 
 
 def dense(seed, links=(40, 150), flows=(100, 400), tied=True, hops=4, starts=(0.0,), waiting=0.0):
@@ -90,7 +92,7 @@ def network_of(case, **options):
 def rates(network, count):
     """(flows,) units/s now, 0 for those that do not drain."""
     state = network._state
-    active = state.nodes[state.nodes["state"] == kernel.ACTIVE]
+    active = state.nodes[state.nodes["state"] == ACTIVE]
     out = np.zeros(count)
     out[active["tag"]] = state.links["level"][active["bottleneck"]]
     return out

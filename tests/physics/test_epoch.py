@@ -13,6 +13,7 @@ import pytest
 from simshuffle.results import report
 from simshuffle.results.timeline import EXCLUSIVE
 from simshuffle.sim.simulate import simulate
+from tests.explicit import finish_times
 from tests.small import seconds, small
 
 # s an iteration: 10 samples at the catalog's V100 times of ResNet-50
@@ -178,7 +179,6 @@ def test_a_lone_reader_is_held_by_latency():
 def test_a_tapered_uplink_binds():
     """16 hosts on a tree with 2:1 taper: 4 leaf switches with 2 links up for 4 hosts. All ranks of
     a leaf send to the next leaf."""
-    from simshuffle.network.fluid import finish_times
     from simshuffle.plan.resources import Resources
 
     tree = {
@@ -208,7 +208,6 @@ def test_a_tapered_uplink_binds():
 def test_messages_and_gradients_share_an_hca():
     """One mechanism: a message and a ring flow that leave one host together get half of its HCA
     each."""
-    from simshuffle.network.fluid import finish_times
     from simshuffle.plan.resources import Resources
 
     scenario = small()
@@ -242,7 +241,6 @@ def test_messages_and_gradients_share_an_hca():
 def test_reads_and_writes_share_an_ssd():
     """Device time: 3 MB to read at 3 GB/s and 1 MB to write at 1 GB/s are 1 ms each; together both
     take 2 ms."""
-    from simshuffle.network.fluid import finish_times
 
     ssd = small().cluster.ssd
     ends = finish_times(

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from simshuffle.errors import SimulationError
 from simshuffle.network import Flows, Fluid, Links
 from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork, finish_times
+from simshuffle.network.fluid.network import FluidNetwork
 from tests import reference
+from tests.explicit import finish_times
 
 GB = 1e9
 
@@ -296,7 +297,7 @@ def test_many_that_start_and_end_at_the_same_instant(seed):
 
 
 def test_a_long_solution_tells_its_progress(monkeypatch):
-    monkeypatch.setattr("simshuffle.network.fluid.SLICE", 20)
+    monkeypatch.setattr("simshuffle.network.fluid.network.SLICE", 20)
     shares = []
     links = Links([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
     flows = Flows.of([[k % 3] for k in range(200)], np.arange(1.0, 201.0))

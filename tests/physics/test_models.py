@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from simshuffle.errors import ScenarioError, TopologyError
 from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork, shared_network
+from simshuffle.network.fluid.network import FluidNetwork
+from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork
+from simshuffle.network.shared import shared_network
 from simshuffle.plan.packets import expected_packets
 from simshuffle.plan.resources import Resources
 from simshuffle.sim import simulate as runs
+from simshuffle.sim.simpy_network import SimpyNetwork
 from simshuffle.sim.simulate import simulate
-from simshuffle.sim.transfers import SharedNetwork
 from tests.small import small
 
 KINDS = ("analytic", "fluid", "packet")
@@ -292,7 +293,7 @@ def test_a_clock_that_would_run_over_is_refused():
         ends(FINE, together(([1], 10.0), start=140000.0), 1)
 
 
-# ------------------------------------------------------------------------------------ SharedNetwork
+# ------------------------------------------------------------------------------------ SimpyNetwork
 
 
 @pytest.fixture
@@ -312,7 +313,7 @@ def finishes(net, *transfers):
 
 @pytest.mark.parametrize("model", [Analytic(), Fluid(), Packet()])
 def test_one_transfer_by_hand(env, model):
-    net = SharedNetwork(env, capacity=[1e6, 4e5, 2e6], latency=[0.025, 0.0125, 8], model=model)
+    net = SimpyNetwork(env, capacity=[1e6, 4e5, 2e6], latency=[0.025, 0.0125, 8], model=model)
     assert finishes(net, ([0, 1], 2e5)) == pytest.approx([0.0375 + 0.5])
     assert net.link_statistics().nbytes == pytest.approx([2e5, 2e5, 0])
     assert net.link_statistics().peak_utilisation == pytest.approx(
@@ -324,14 +325,14 @@ def test_one_transfer_by_hand(env, model):
     ("model", "expected"), [(Analytic(), [1, 2]), (Fluid(), [2, 3]), (Packet(), [2, 3])]
 )
 def test_two_that_share(env, model, expected):
-    net = SharedNetwork(env, capacity=[1e7], model=model)
+    net = SimpyNetwork(env, capacity=[1e7], model=model)
     assert finishes(net, ([0], 1e7), ([0], 2e7)) == pytest.approx(expected, rel=1e-3)
     assert net.link_statistics().busy_seconds == pytest.approx([expected[-1]])
 
 
 @pytest.mark.parametrize(("model", "expected"), [(Analytic(), 1), (Fluid(), 8), (Packet(), 8)])
 def test_incast(env, model, expected):
-    net = SharedNetwork(env, capacity=[1e7] * 9, latency=[1e-6] * 9, model=model)
+    net = SimpyNetwork(env, capacity=[1e7] * 9, latency=[1e-6] * 9, model=model)
     found = finishes(net, *[([sender, 8], 1e7) for sender in range(8)])
     assert found == pytest.approx([expected] * 8, rel=1e-3)
 
@@ -343,7 +344,7 @@ def test_incast(env, model, expected):
 def test_who_stands_in_line_behind_an_incast(env, model, expected):
     # link 0 leads to 1, which is free, and to 2, which three others use too: what it has for 2
     # stands before what it has for 1
-    net = SharedNetwork(env, capacity=[1e7] * 6, model=model)
+    net = SimpyNetwork(env, capacity=[1e7] * 6, model=model)
     victim = finishes(
         net, ([0, 1], 1e7), ([0, 2], 2e7), ([3, 2], 2e7), ([4, 2], 2e7), ([5, 2], 2e7)
     )[0]
@@ -351,14 +352,14 @@ def test_who_stands_in_line_behind_an_incast(env, model, expected):
 
 
 def test_a_pair_is_a_queue_pair_of_the_packet_network(env):
-    net = SharedNetwork(env, capacity=[1e6], latency=[1], model=Packet())
+    net = SimpyNetwork(env, capacity=[1e6], latency=[1], model=Packet())
     pair = {"pair": "p"}
     # the second is on its way while the first is: latency is not paid twice
     assert finishes(net, ([0], 1e6, pair), ([0], 1e6, pair)) == pytest.approx([2, 3])
 
 
 def test_packets_of_one_moment_go_in_the_order_of_posting_whatever_was_before(env):
-    net = SharedNetwork(env, capacity=[1.0], model=Packet(mtu="1 B", port_buffer="4 B"))
+    net = SimpyNetwork(env, capacity=[1.0], model=Packet(mtu="1 B", port_buffer="4 B"))
     for _ in range(4):
         begin = env.now
         # of the first 0 to 1 s, of the second 1 to 2 s, then 2 to 3 s
@@ -367,14 +368,14 @@ def test_packets_of_one_moment_go_in_the_order_of_posting_whatever_was_before(en
 
 
 def test_a_pair_with_a_rate_limit_goes_one_after_the_other(env):
-    net = SharedNetwork(env, capacity=[1e6], model=Packet())
+    net = SimpyNetwork(env, capacity=[1e6], model=Packet())
     options = {"pair": "p", "rate_limit": 5e5}
     assert finishes(net, ([0], 1e6, options), ([0], 1e6, options)) == pytest.approx([2, 4])
 
 
 @pytest.mark.parametrize("model", [Analytic(), Fluid(fair_share="message")])
 def test_a_model_without_pairs_has_none(env, model):
-    net = SharedNetwork(env, capacity=[1e6], model=model)
+    net = SimpyNetwork(env, capacity=[1e6], model=model)
     found = finishes(net, ([0], 1e6, {"pair": "p"}), ([0], 1e6, {"pair": "p"}))
     assert found[0] == found[1]
 
@@ -382,17 +383,17 @@ def test_a_model_without_pairs_has_none(env, model):
 def test_the_tolerance_of_the_fluid_is_obeyed(env):
     # at 2 s a sixth of the second is left
     assert finishes(
-        SharedNetwork(env, capacity=[10], model=Fluid(tolerance=0.2)), ([0], 10), ([0], 12)
+        SimpyNetwork(env, capacity=[10], model=Fluid(tolerance=0.2)), ([0], 10), ([0], 12)
     ) == pytest.approx([2, 2])
     exact = simpy.Environment()
     assert finishes(
-        SharedNetwork(exact, capacity=[10], model=Fluid(tolerance=0.1)), ([0], 10), ([0], 12)
+        SimpyNetwork(exact, capacity=[10], model=Fluid(tolerance=0.1)), ([0], 10), ([0], 12)
     ) == pytest.approx([2, 2.2])
 
 
 @pytest.mark.parametrize("model", [Analytic(), Fluid(), Packet()])
 def test_the_past_is_refused_under_every_model(env, model):
-    net = SharedNetwork(env, capacity=[1e6], model=model)
+    net = SimpyNetwork(env, capacity=[1e6], model=model)
     net.transfer([0], 1e7)
     env.step()
     with pytest.raises(RuntimeError, match="run ahead"):
@@ -400,7 +401,7 @@ def test_the_past_is_refused_under_every_model(env, model):
 
 
 def test_packets_that_are_on_their_way_cannot_be_called_back(env):
-    net = SharedNetwork(env, capacity=[1e6], model=Packet())
+    net = SimpyNetwork(env, capacity=[1e6], model=Packet())
     net.transfer([0], 1e7)
     env.timeout(5)
     # up to 5 s nothing can happen outside the network, so that half of the packets have gone
@@ -411,7 +412,7 @@ def test_packets_that_are_on_their_way_cannot_be_called_back(env):
 
 
 def test_routes_that_could_deadlock_are_refused(env):
-    net = SharedNetwork(env, capacity=[1e6] * 3, model=Packet())
+    net = SimpyNetwork(env, capacity=[1e6] * 3, model=Packet())
     for route in ([0, 1], [1, 2], [2, 0]):
         net.transfer(route, 1e6)
     with pytest.raises(TopologyError, match="link 0 -> link 1 -> link 2 -> link 0"):
@@ -432,7 +433,7 @@ def test_packets_posted_on_the_way_equal_packets_posted_at_once(seed, count):
     )
     model = Packet(mtu="10 kB", port_buffer="50 kB")
     env = simpy.Environment()
-    net = SharedNetwork(env, links, model=model)
+    net = SimpyNetwork(env, links, model=model)
     found = np.zeros(count)
 
     def one(i):

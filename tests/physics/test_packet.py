@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from simshuffle.errors import SimulationError, TopologyError
 from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
-from simshuffle.network.deadlock import routing_cycle
-from simshuffle.network.packet import PacketNetwork
+from simshuffle.network.packet.deadlock import ChannelDependencies
+from simshuffle.network.packet.network import PacketNetwork
 from simshuffle.topology.routing import ForwardingTable
 from tests.strategies import fat_tree
 
@@ -590,7 +590,7 @@ def test_up_and_down_in_a_tree_never_deadlocks(seed):
     links, routes, hosts = tree(levels=3, arity=3)
     src, dst, nbytes = random_traffic(hosts, 2000, seed)
     flows = Flows(routes(src, dst), nbytes, np.zeros(len(src)))
-    assert routing_cycle(links, flows.routes) is None
+    assert ChannelDependencies(links).add(flows.routes) is None
     assert (packet(buffer=MTU).finish_times(links, flows).finish > 0).all()
 
 
@@ -607,14 +607,16 @@ def test_routes_around_a_ring_are_refused(switches):
         [switches + i, i, (i + 1) % switches, 2 * switches + (i + 2) % switches]
         for i in range(switches)
     ]
-    circle = routing_cycle(links, Flows.of(table, [1.0] * switches).routes)
+    circle = ChannelDependencies(links).add(Flows.of(table, [1.0] * switches).routes)
     assert circle == list(range(switches))
     with pytest.raises(TopologyError) as caught:
         packet().finish_times(links, Flows.of(table, [1.0] * switches))
     assert " -> ".join([*names[:switches], names[0]]) in str(caught.value)
     assert "kind: fluid" in str(caught.value)
     # one route less opens the circle
-    assert routing_cycle(links, Flows.of(table[1:], [1.0] * (switches - 1)).routes) is None
+    assert (
+        ChannelDependencies(links).add(Flows.of(table[1:], [1.0] * (switches - 1)).routes) is None
+    )
     network = PacketNetwork(links, mtu=MTU, port_buffer=MTU)
     network.inject(0.0, np.array(table[1:], np.int32), np.ones(switches - 1))
     with pytest.raises(TopologyError, match="circle"):
@@ -624,7 +626,7 @@ def test_routes_around_a_ring_are_refused(switches):
 
 
 def test_a_link_that_follows_itself_is_a_circle():
-    assert routing_cycle(links_of(3), np.array([[0, 1, 1, 2]], np.int32)) == [1]
+    assert ChannelDependencies(links_of(3)).add(np.array([[0, 1, 1, 2]], np.int32)) == [1]
 
 
 # ----------------------------------------------------------------------------------- beside a clock
@@ -766,7 +768,7 @@ def test_a_run_in_slices_is_the_same_and_tells_its_progress(monkeypatch):
     src, dst, nbytes = random_traffic(hosts, 50, seed=1)
     flows = Flows(routes(src, dst), nbytes, np.zeros(50))
     whole = packet().finish_times(links, flows).finish
-    monkeypatch.setattr("simshuffle.network.packet.EVENTS_PER_SLICE", 100)
+    monkeypatch.setattr("simshuffle.network.packet.core.EVENTS_PER_SLICE", 100)
     told = []
     np.testing.assert_array_equal(
         packet().finish_times(links, flows, progress=told.append).finish, whole
@@ -778,7 +780,7 @@ def test_a_run_can_be_interrupted_between_slices(monkeypatch):
     def interrupt(share):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simshuffle.network.packet.EVENTS_PER_SLICE", 10)
+    monkeypatch.setattr("simshuffle.network.packet.core.EVENTS_PER_SLICE", 10)
     links, route = star(2)
     with pytest.raises(KeyboardInterrupt):
         packet().finish_times(links, Flows.of([route(0, 1)], [1e6]), progress=interrupt)

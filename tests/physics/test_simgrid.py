@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simshuffle.network.case import read_case
-from simshuffle.network.fluid import Fluid, finish_times
+from simshuffle.network import Fluid
+from simshuffle.network.replay.case import read_case
+from tests.explicit import finish_times
 
 CASES = sorted((Path(__file__).parent.parent / "golden" / "simgrid").glob("*.json.gz"))
 

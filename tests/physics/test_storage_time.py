@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.network.fluid import finish_times
 from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.resources import Resources
 from simshuffle.results import report
 from simshuffle.sim.simulate import simulate
+from tests.explicit import finish_times
 from tests.small import small
 
 CABLE = 26e-9

@@ -6,7 +6,6 @@ import copy
 import csv
 import errno
 import gzip
-import importlib
 import io
 import json
 import os
@@ -28,8 +27,10 @@ from hypothesis import strategies as st
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
-from simshuffle.network.case import Case, read_case, write_case
-from simshuffle.network.replay import network_model, relative_errors
+from simshuffle.network.analytic import alone
+from simshuffle.network.order import latest_ends
+from simshuffle.network.replay.case import Case, read_case, write_case
+from simshuffle.network.replay.replay import network_model, relative_errors
 
 CASES = Path(__file__).parent.parent / "golden" / "simgrid"
 SHARED = CASES / "two_share_down.json.gz"
@@ -191,7 +192,7 @@ def test_a_compressed_table_holds_the_same_and_is_the_same_every_time(capsys):
 
 def test_a_long_table_is_written_in_pieces(monkeypatch, capsys):
     assert main(["replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
-    monkeypatch.setattr("simshuffle.network.replay._ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("simshuffle.network.replay.replay._ROWS_AT_ONCE", 10)
     whole = capsys.readouterr().out
     assert main(["replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
     assert capsys.readouterr().out == whole
@@ -306,7 +307,7 @@ def test_a_written_case_is_read_back_to_the_last_bit(tmp_path_factory, case, nam
 
 
 def test_long_lists_are_written_in_pieces(monkeypatch):
-    monkeypatch.setattr("simshuffle.network.case._AT_ONCE", 2)
+    monkeypatch.setattr("simshuffle.network.replay.case._AT_ONCE", 2)
     before = read_case(put(VALID))
     write_case(
         "copy.json",
@@ -588,7 +589,7 @@ def test_a_path_with_a_zero_byte_is_refused():
 
 
 def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, refused):
-    monkeypatch.setattr("simshuffle.network.columns.MOST_HOPS", 9)
+    monkeypatch.setattr("simshuffle.network.replay.columns.MOST_HOPS", 9)
     assert (
         "flows.route: flows times links of the longest route must be at most 9; got 5 x 2"
         in refused(put(VALID))
@@ -650,6 +651,69 @@ def test_there_is_nothing_to_compare_with(refused):
     assert "--compare: needs a case that says when its flows end" in refused(
         put(without("end")), "--compare"
     )
+
+
+# ------------------------------------------------------------------------- what floats cannot hold
+
+
+def two_flows(capacity=(1e9, 1e9), size=(1e6, 1e6), start=(0.0, 0.0), **more):
+    """Two flows over the same two links."""
+    return {
+        "links": {"capacity": list(capacity), "latency": [0.0, 0.0]},
+        "flows": {"size": list(size), "start": list(start), "route": [[0, 1]] * 2, **more},
+    }
+
+
+# 1e-14 of the time must be within 1e-3 of what the flow takes alone, here 1 s, or within 1 us;
+# 2.22e-16 of all bytes within 1e-3 of the flow's own, or within 1 B; the same of the capacities.
+@pytest.mark.parametrize(
+    ("held", "lost", "place"),
+    [
+        ({"start": (0, 0.99e8)}, {"start": (0, 1.01e8)}, "flows[1]"),
+        (
+            {"start": (0, 0.99e11), "size": (1e9, 1e9)},
+            {"start": (0, 1.01e11), "size": (1e9, 1e9)},
+            "flows[1]",
+        ),
+        (
+            {"start": (0.99e8, 0), "size": (1e6, 1e6), "after": [[], [0]]},
+            {"start": (1.01e8, 0), "size": (1e6, 1e6), "after": [[], [0]]},
+            "flows[1]",
+        ),
+        ({"size": (4.4e15, 1.0)}, {"size": (4.6e15, 1.0)}, "flows.size[1]"),
+        ({"size": (4.4e20, 1e8)}, {"size": (4.6e20, 1e8)}, "flows.size[1]"),
+        ({"capacity": (4.4e18, 1e6)}, {"capacity": (4.6e18, 1e6)}, "links.capacity[1]"),
+    ],
+)
+def test_what_floats_cannot_hold_is_refused_and_what_they_can_is_not(
+    put, refused, held, lost, place
+):
+    case = read_case(put(two_flows(**held)))
+    ends = Fluid().finish_times(case.links, case.flows).finish
+    lower = latest_ends(case.flows, alone(case.links, case.flows))
+    assert (ends >= lower - np.maximum(1e-3 * alone(case.links, case.flows), 1e-6)).all()
+    message = refused(put(two_flows(**lost)))
+    assert f"{place}: must not be lost in rounding" in message
+    assert "; got " in message
+    assert any(remedy in message for remedy in ("near 0 s", "of their own", "within a factor"))
+
+
+def test_many_flows_that_floats_cannot_hold_are_counted(put, refused):
+    case = two_flows()
+    case["flows"] = {"size": [1e6] * 9, "start": [1e30] * 9, "route": [[0]] * 9}
+    message = refused(put(case))
+    assert "flows[2]" in message
+    assert "flows[3]" not in message
+    assert "as many more break the same rule; got 6" in message
+
+
+def test_a_flow_of_1e30_seconds_that_begins_at_0_is_held(put):
+    case = read_case(put(two_flows(capacity=(1.0, 1.0), size=(1e30, 1e30))))
+    assert Fluid().finish_times(case.links, case.flows).finish == pytest.approx([2e30] * 2)
+
+
+def test_a_day_of_small_messages_is_held(put):
+    read_case(put(two_flows(size=(64, 1e12), start=(86_400.0, 0.0))))
 
 
 # ---------------------------------------------------------------------------------- random mistakes
@@ -793,7 +857,7 @@ def test_a_failure_while_writing_keeps_the_old_file_and_leaves_nothing_beside_it
         yield "flow,finish_s\n"
         raise error
 
-    monkeypatch.setattr(importlib.import_module("simshuffle.network.replay"), "csv_rows", failing)
+    monkeypatch.setattr("simshuffle.network.replay.replay.csv_rows", failing)
     assert main(["replay", str(SHARED), "--out", name]) == status
     assert list(folder.iterdir()) == []
     Path(name).write_bytes(b"old")

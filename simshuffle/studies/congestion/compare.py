@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.network import Analytic, Fluid, Packet
+from simshuffle.network import Packet
+from simshuffle.network.models import MODELS
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.library import nearest
 from simshuffle.studies.congestion.cell import LINKS, NBYTES, Model, Place, SentCell, TrafficCell
@@ -27,8 +28,6 @@ from simshuffle.studies.congestion.tables import STORED
 from simshuffle.studies.congestion.verdict import compared
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Outcomes, Request, Tables
-
-MODELS: dict[str, type[Model]] = {"analytic": Analytic, "fluid": Fluid, "packet": Packet}
 
 
 @dataclass(frozen=True)

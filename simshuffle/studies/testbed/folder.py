@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.network.files import whole_file
+from simshuffle.network.replay.files import whole_file
 from simshuffle.results import code as results
 from simshuffle.results import style as plots
 from simshuffle.results.folders import write_folder

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from simshuffle.network import Fluid, Links, Network
 from simshuffle.network.batch import NO_PAIR, TransferBatch, as_floats, pad_routes, tasks
 from simshuffle.network.flows import Floats
-from simshuffle.network.fluid import FluidNetwork
-from simshuffle.network.hybrid import shared_network
+from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.sim.clock import NetworkClock
 
 AHEAD = 1e-9
@@ -48,7 +47,7 @@ class LinkStatistics(NamedTuple):
 class _Clock(NetworkClock):
     """A clock whose events say what there is to say about the completed group."""
 
-    def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
+    def __init__(self, env: simpy.Environment, network: SharedNetwork) -> None:
         super().__init__(env, network)
         self._promised: dict[int, tuple[simpy.Event, Callable[[float], Any]]] = {}
 
@@ -70,7 +69,7 @@ class _Clock(NetworkClock):
         self._arm()
 
 
-class SharedNetwork:
+class SimpyNetwork:
     """Directed links in a SimPy environment, and transfers over them.
 
     A transfer spends the sum of its links' latencies and moves its bytes as the model says. By
@@ -221,7 +220,7 @@ class SharedNetwork:
             return self.env.event().succeed(np.empty(0))
         delays = [sum([self._latency[link] for link in path]) for path in paths]
         group = self._network.open_group(count)
-        room, first = self._take_tags(count)
+        size, first = self._take_tags(count)
         columns = tasks(
             count,
             work=sizes,
@@ -234,7 +233,7 @@ class SharedNetwork:
         )
 
         def ends(_: float) -> Floats:
-            self._free_tags[room].append(first)
+            self._free_tags[size].append(first)
             return self._network.finish[first : first + count].copy()
 
         return self._clock.promise(TransferBatch(columns, pad_routes(paths)), group, ends)
@@ -262,7 +261,7 @@ class SharedNetwork:
                 raise ValueError(f"a route must not use a link twice; got {links}")
             if len(links) > self.max_hops:
                 raise ValueError(
-                    f"a route of {len(links)} links; give SharedNetwork a max_hops of at least"
+                    f"a route of {len(links)} links; give SimpyNetwork a max_hops of at least"
                     f" that, now {self.max_hops}"
                 )
         return links
@@ -283,18 +282,15 @@ class SharedNetwork:
         return self._pairs.setdefault(pair, len(self._pairs))
 
     def _take_tags(self, count: int) -> tuple[int, int]:
-        """Room for ``count`` noted ends: its size, a power of two, and the first of its places."""
-        room = 1 << (count - 1).bit_length()
-        free = self._free_tags.setdefault(room, [])
+        """Places for ``count`` noted ends: how many, a power of two, and the first of them."""
+        size = 1 << (count - 1).bit_length()
+        free = self._free_tags.setdefault(size, [])
         if free:
-            return room, free.pop()
+            return size, free.pop()
         first = self._tags
-        self._tags += room
-        if self._tags > len(self._network.finish):
-            grown = np.full(2 * self._tags, np.nan)
-            grown[:first] = self._network.finish[:first]
-            self._network.finish = grown
-        return room, first
+        self._tags += size
+        self._network.reserve_tags(self._tags)
+        return size, first
 
 
 def _limit(rate_limit: float | None) -> float:

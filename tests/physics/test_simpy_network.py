@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.network import Flows, Fluid, Links
-from simshuffle.sim.transfers import SharedNetwork
+from simshuffle.sim.simpy_network import SimpyNetwork
 
 
 @pytest.fixture
@@ -44,17 +44,17 @@ def run(env, net, *transfers):
 
 
 def test_one_transfer_takes_its_latencies_and_then_its_slowest_link(env):
-    net = SharedNetwork(env, capacity=[10, 4, 20], latency=[0.25, 0.5, 8])
+    net = SimpyNetwork(env, capacity=[10, 4, 20], latency=[0.25, 0.5, 8])
     assert run(env, net, ("a", 2, [0, 1], 100)) == {"a": 2 + 0.75 + 25}
 
 
 def test_links_may_be_given_whole(env):
-    net = SharedNetwork(env, Links(np.array([10.0]), np.array([0.5])))
+    net = SimpyNetwork(env, Links(np.array([10.0]), np.array([0.5])))
     assert run(env, net, ("a", 0, [0], 100)) == {"a": 10.5}
 
 
 def test_two_share_a_link_and_the_longer_one_has_the_rest(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     # 5 each: the first ends at 2 s, when the second has 10 left for itself
     assert run(env, net, ("short", 0, [0], 10), ("long", 0, [0], 20)) == pytest.approx(
         {"short": 2, "long": 3}
@@ -62,25 +62,25 @@ def test_two_share_a_link_and_the_longer_one_has_the_rest(env):
 
 
 def test_one_that_comes_later_takes_its_share_from_then_on(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     # a alone until 1 s, 10 left; both 5 until b ends at 2 s; a has 5 left
     assert run(env, net, ("a", 0, [0], 20), ("b", 1, [0], 5)) == pytest.approx({"a": 2.5, "b": 2})
 
 
 def test_shares_are_max_min_fair(env):
-    net = SharedNetwork(env, capacity=[10, 4])
+    net = SimpyNetwork(env, capacity=[10, 4])
     # b has 4 behind link 1, though half of link 0 would be 5; a has the other 6
     assert run(env, net, ("a", 0, [0], 12), ("b", 0, [0, 1], 8)) == pytest.approx({"a": 2, "b": 2})
 
 
 def test_latency_uses_no_bandwidth(env):
-    net = SharedNetwork(env, capacity=[10, 100], latency=[0, 1])
+    net = SimpyNetwork(env, capacity=[10, 100], latency=[0, 1])
     # b is not on link 0 before 1 s
     assert run(env, net, ("a", 0, [0], 10), ("b", 0, [0, 1], 10)) == pytest.approx({"a": 1, "b": 2})
 
 
 def test_the_transfers_of_a_pair_go_one_after_the_other(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     pair = ("h0", "h1")
     ends = run(
         env,
@@ -93,21 +93,21 @@ def test_the_transfers_of_a_pair_go_one_after_the_other(env):
 
 
 def test_without_a_pair_all_share(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     assert run(env, net, *[(name, 0, [0], 10) for name in "abc"]) == pytest.approx(
         {"a": 3, "b": 3, "c": 3}
     )
 
 
 def test_a_rate_limit_leaves_the_rest_to_others(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     ends = run(env, net, ("slow", 0, [0], 4, {"rate_limit": 2}), ("fast", 0, [0], 24))
     # 8 a second beside it, 10 after it
     assert ends == pytest.approx({"slow": 2, "fast": 2 + 8 / 10})
 
 
 def test_options_of_one_transfer_do_not_stay_for_the_next(env):
-    net = SharedNetwork(env, capacity=[10, 10, 10], latency=[0, 0, 1])
+    net = SimpyNetwork(env, capacity=[10, 10, 10], latency=[0, 0, 1])
     first = ("first", 0, [0, 1, 2], 10, {"pair": "p", "rate_limit": 1})
     assert run(env, net, first, ("next", 0, [0], 9), ("last", 0, [1], 9)) == pytest.approx(
         {"first": 11, "next": 0.9, "last": 0.9}
@@ -126,7 +126,7 @@ def test_options_of_one_transfer_do_not_stay_for_the_next(env):
     ],
 )
 def test_transfers_with_nothing_to_do_or_nothing_to_cross(env, route, nbytes, options, seconds):
-    net = SharedNetwork(env, capacity=[10], latency=[0.5])
+    net = SimpyNetwork(env, capacity=[10], latency=[0.5])
     assert run(env, net, ("a", 3, route, nbytes, options)) == {"a": 3 + seconds}
 
 
@@ -134,7 +134,7 @@ def test_transfers_with_nothing_to_do_or_nothing_to_cross(env, route, nbytes, op
 
 
 def test_many_at_once_end_one_by_one_and_are_told_together(env):
-    net = SharedNetwork(env, capacity=[10, 10], latency=[0, 1])
+    net = SimpyNetwork(env, capacity=[10, 10], latency=[0, 1])
     told = []
 
     def process():
@@ -149,7 +149,7 @@ def test_many_at_once_end_one_by_one_and_are_told_together(env):
 
 
 def test_many_at_once_have_pairs_and_limits(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     event = net.transfers(
         [[0]] * 4, 10, pairs=["p", "p", None, None], rate_limits=[None, None, None, 1]
     )
@@ -159,7 +159,7 @@ def test_many_at_once_have_pairs_and_limits(env):
 
 
 def test_many_at_once_may_be_none(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     event = net.transfers([], [])
     env.run()
     assert event.value.shape == (0,)
@@ -167,7 +167,7 @@ def test_many_at_once_may_be_none(env):
 
 
 def test_batches_that_overlap_do_not_mix_their_ends(env):
-    net = SharedNetwork(env, capacity=[10] * 8)
+    net = SimpyNetwork(env, capacity=[10] * 8)
     found = {}
 
     def process(number):
@@ -187,7 +187,7 @@ def test_batches_that_overlap_do_not_mix_their_ends(env):
 
 
 def test_the_ends_of_a_batch_stay_what_they_were(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     first = net.transfers([[0]] * 2, [10, 20])
     env.run()
     net.transfers([[0]] * 2, [30, 40])
@@ -206,7 +206,7 @@ def test_transfers_on_the_way_equal_all_of_them_at_once(seed, count):
         rng.choice([0.0, 0.5, 1.0, 2.25], count),
     )
     env = simpy.Environment()
-    net = SharedNetwork(env, links, max_hops=3)
+    net = SimpyNetwork(env, links, max_hops=3)
     ends = np.full(count, np.nan)
 
     def one(i):
@@ -234,7 +234,7 @@ def test_transfers_on_the_way_equal_all_of_them_at_once(seed, count):
 
 
 def test_an_interrupt_stops_the_waiting_and_not_the_transfer(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     seen = {}
 
     def waiter():
@@ -258,14 +258,14 @@ def test_an_interrupt_stops_the_waiting_and_not_the_transfer(env):
 
 
 def test_a_transfer_nobody_waits_for_takes_its_share(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     forgotten = net.transfer([0], 100)
     assert run(env, net, ("a", 0, [0], 10)) == pytest.approx({"a": 2})
     assert forgotten.value == pytest.approx((0, 11))
 
 
 def test_events_can_be_combined(env):
-    net = SharedNetwork(env, capacity=[10, 10])
+    net = SimpyNetwork(env, capacity=[10, 10])
     seen = []
 
     def process():
@@ -283,7 +283,7 @@ def test_events_can_be_combined(env):
 
 
 def test_running_in_pieces_changes_nothing(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     first = net.transfer([0], 100)
     env.run(until=3)
     second = net.transfer([0], 20)  # 70 of the first are left
@@ -298,7 +298,7 @@ def test_running_in_pieces_changes_nothing(env):
 
 
 def test_several_networks_in_one_environment_keep_apart(env):
-    nets = [SharedNetwork(env, capacity=[10 * (k + 1)]) for k in range(3)]
+    nets = [SimpyNetwork(env, capacity=[10 * (k + 1)]) for k in range(3)]
     ends = {}
     for k, net in enumerate(nets):
         for number in range(2):
@@ -312,7 +312,7 @@ def test_several_networks_in_one_environment_keep_apart(env):
 def test_environments_keep_apart():
     ends = []
     envs = [simpy.Environment(initial_time=start) for start in (0, 100)]
-    nets = [SharedNetwork(env, capacity=[10]) for env in envs]
+    nets = [SimpyNetwork(env, capacity=[10]) for env in envs]
     events = [net.transfer([0], 10) for net in nets] + [nets[1].transfer([0], 10)]
     for env in envs:
         env.run()
@@ -322,7 +322,7 @@ def test_environments_keep_apart():
 
 
 def test_a_transfer_that_would_be_in_the_past_of_the_network_is_refused(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     net.transfer([0], 100)
     env.step()  # nothing else is planned, so the network is at 10 s already
     assert env.now == 0
@@ -338,7 +338,7 @@ def test_a_transfer_that_would_be_in_the_past_of_the_network_is_refused(env):
 
 
 def test_statistics_of_links_by_hand(env):
-    net = SharedNetwork(env, capacity=[10, 5, 20], latency=[0, 1, 0])
+    net = SimpyNetwork(env, capacity=[10, 5, 20], latency=[0, 1, 0])
     net.transfer([0, 1], 20)  # from 1 to 5 s, 5 a second
     net.transfer([0], 5, rate_limit=2)  # from 0 to 2.5 s
     env.run(until=2)
@@ -355,7 +355,7 @@ def test_statistics_of_links_by_hand(env):
 
 
 def test_asking_for_statistics_changes_nothing(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
 
     def ask():
         while env.now < 5:
@@ -388,7 +388,7 @@ def test_asking_for_statistics_changes_nothing(env):
 def test_what_cannot_be_transferred_is_refused_and_leaves_no_trace(
     env, route, nbytes, options, text
 ):
-    net = SharedNetwork(env, capacity=[10, 10, 10], max_hops=2)
+    net = SimpyNetwork(env, capacity=[10, 10, 10], max_hops=2)
     with pytest.raises(ValueError, match=text):
         net.transfer(route, nbytes, **options)
     with pytest.raises(ValueError, match=text.partition(";")[0]):
@@ -398,7 +398,7 @@ def test_what_cannot_be_transferred_is_refused_and_leaves_no_trace(
 
 
 def test_lists_of_different_lengths_are_refused(env):
-    net = SharedNetwork(env, capacity=[10])
+    net = SimpyNetwork(env, capacity=[10])
     for arguments in (([[0]], [1, 2]), ([[0], []], [[1, 2]])):
         with pytest.raises(ValueError, match="do not fit"):
             net.transfers(*arguments)
@@ -422,12 +422,12 @@ def test_lists_of_different_lengths_are_refused(env):
 )
 def test_what_is_no_network_is_refused(env, arguments, text):
     with pytest.raises(ValueError, match=text):
-        SharedNetwork(env, **arguments)
+        SimpyNetwork(env, **arguments)
 
 
 def test_it_needs_little_of_the_rest():
     code = (
-        "import sys, simshuffle.sim.transfers; print({'pandas', 'matplotlib', 'networkx',"
+        "import sys, simshuffle.sim.simpy_network; print({'pandas', 'matplotlib', 'networkx',"
         " 'simshuffle.scenario.scenario', 'simshuffle.sim.simulate'} & set(sys.modules))"
     )
     done = subprocess.run(

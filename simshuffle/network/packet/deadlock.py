@@ -34,8 +34,12 @@ class ChannelDependencies:
         self._known = np.empty(0, np.int64)
 
     def add(self, routes: Ints) -> list[int] | None:
-        """Take in routes, (n, hops) int32 links padded with -1; or return the circle that they
-        would close, see `routing_cycle`."""
+        """Take in routes, (n, hops) int32 links padded with -1.
+
+        Returns:
+            None; or a circle that they would close, and then they are not taken in: links of which
+            each is followed by the next on some route, and the last by the first.
+        """
         count = len(self._links)
         new = np.setdiff1d(
             _unique_pairs(np.ascontiguousarray(routes, np.int32), count),
@@ -64,20 +68,6 @@ class ChannelDependencies:
         circle = self.add(routes)
         if circle is not None:
             raise TopologyError(deadlock(self._links, circle), "routes")
-
-
-def routing_cycle(links: Links, routes: Ints) -> list[int] | None:
-    """A circle of links that can wait for each other forever.
-
-    Args:
-        links: the links of the network.
-        routes: (n, hops) int32 links, padded with -1 at the end.
-
-    Returns:
-        Links of which each is followed by the next on some route, and the last by the first; None
-        if there is no circle.
-    """
-    return ChannelDependencies(links).add(routes)
 
 
 def deadlock(links: Links, circle: Sequence[int]) -> Problem:

@@ -18,10 +18,11 @@ from numpy.typing import ArrayLike
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.network.batch import as_floats
-from simshuffle.network.columns import LARGEST, Columns, shown
-from simshuffle.network.files import whole_file
 from simshuffle.network.flows import Floats, Flows, Links
 from simshuffle.network.order import successors
+from simshuffle.network.replay.columns import LARGEST, Columns, shown
+from simshuffle.network.replay.files import whole_file
+from simshuffle.network.replay.resolution import check_resolution
 
 _REQUIRED = {"": ("links", "flows"), "links": ("capacity", "latency"), "flows": ("size", "route")}
 _OPTIONAL = {"": ("name",), "links": ("name",), "flows": ("start", "after", "end")}
@@ -91,6 +92,9 @@ def _case(data: dict[str, Any], path: Path) -> Case:
     if links is None or flows is None:
         raise InputError(columns.problems, str(path))
     _refuse_circles(flows, str(path))
+    check_resolution(links, flows, columns)
+    if columns.problems:
+        raise InputError(columns.problems, str(path))
     return Case(links, flows, expected, name, data)
 
 

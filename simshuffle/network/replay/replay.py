@@ -12,16 +12,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.network.analytic import Analytic
-from simshuffle.network.case import Case
 from simshuffle.network.flows import Floats, Flows, Links, Outcome
-from simshuffle.network.fluid import Fluid
-from simshuffle.network.packet import Packet
+from simshuffle.network.models import MODELS, Analytic, Model
+from simshuffle.network.replay.case import Case
 from simshuffle.spec.library import nearest
 
-Model = Analytic | Fluid | Packet
-
-_MODELS: dict[str, type[Model]] = {"analytic": Analytic, "fluid": Fluid, "packet": Packet}
 _EXAMPLES = {"tolerance": "0.01", "mtu": "'4096 B'", "port_buffer": "'64 KiB'"}
 _ROWS_AT_ONCE = 1 << 16
 
@@ -52,17 +47,17 @@ def network_model(kind: str, settings: Mapping[str, object]) -> Model:
     Raises:
         InputError: there is no such model, it has no such setting, or a value is out of range.
     """
-    model = _MODELS.get(kind)
+    model = MODELS.get(kind)
     if model is None:
         raise InputError(
-            Problem("--network", "no such network model", repr(kind), nearest(kind, list(_MODELS))),
+            Problem("--network", "no such network model", repr(kind), nearest(kind, list(MODELS))),
             "command line",
         )
     given = {name: value for name, value in settings.items() if value is not None}
     problems = []
     for name, value in given.items():
         owners = " or ".join(
-            f"--network {other}" for other, its in _MODELS.items() if name in its.model_fields
+            f"--network {other}" for other, its in MODELS.items() if name in its.model_fields
         )
         if name not in model.model_fields:
             problems.append(

@@ -1,0 +1,163 @@
+"""Rates made anew where much of the network starts at one instant: progressive filling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simshuffle.network.compiling import compiled, int64
+from simshuffle.network.fluid.ends import refresh_minima, upcoming_end
+from simshuffle.network.fluid.members import add_row, fair_level, join_links, sift_down, write_entry
+from simshuffle.network.fluid.records import CAPACITY, FIRST, OTHER, PEAK, Ints, State
+from simshuffle.network.fluid.visits import pop_visit, sift_visits
+
+
+@compiled
+def _gather_flows(s: State, flows: Ints, n: int) -> int:
+    """Add the flows that have a bottleneck to ``flows``, noting what they have left; returns how
+    many there are."""
+    for ident in range(s.links.shape[0]):
+        link = s.links[ident]
+        if link.n == 0:
+            continue
+        link.served += link.level * (s.clock[0].now - link.t_last)
+        for at in range(link.offset, link.offset + link.n):
+            flows[n] = s.entries[at].flow
+            s.nodes[flows[n]].left = max(s.entries[at].key - link.served, 0.0)
+            n += 1
+    return n
+
+
+@compiled
+def _freeze_flow(s: State, flow: int, bottleneck: int, level: float) -> None:
+    """Give a flow its rate and its bottleneck, whose heap is put in order by `_close_link`."""
+    width = s.width
+    node = s.nodes[flow]
+    node.bottleneck = bottleneck
+    for k in range(flow * width, flow * width + node.n_hops):
+        ident = int64(s.hops[k].link)
+        link = s.links[ident]
+        link.n_open -= 1
+        if ident == bottleneck:
+            s.entries[link.offset + link.n].flow = flow
+            s.entries[link.offset + link.n].key = node.left
+            link.n += 1
+        else:
+            s.load[OTHER, ident] += level
+
+
+@compiled
+def _open_links(s: State, flows: Ints, n_flows: int) -> int:
+    """Empty the links of ``flows`` and queue them by the level at which they would saturate;
+    returns how many there are."""
+    width = s.width
+    clock = s.clock[0]
+    clock.stamp += 1
+    n = FIRST
+    for i in range(n_flows):
+        flow = flows[i]
+        s.nodes[flow].bottleneck = -1
+        for k in range(flow * width, flow * width + s.nodes[flow].n_hops):
+            ident = int64(s.hops[k].link)
+            link = s.links[ident]
+            if link.stamp != clock.stamp:
+                link.stamp = clock.stamp
+                link.n_open = link.n_active
+                link.n = link.n_rows = 0
+                link.floor = np.inf
+                s.load[OTHER, ident] = 0.0
+                s.ends[ident] = np.inf
+                s.visits[n].key = (
+                    link.level if link.fixed else s.load[CAPACITY, ident] / link.n_open
+                )
+                s.visits[n].link = ident
+                n += 1
+    for pos in range((n >> 1) - 1, -1, -1):
+        sift_visits(s.visits, n, pos)
+    return int(n)
+
+
+@compiled
+def _close_link(s: State, ident: int, level: float) -> None:
+    """Put the flows of a link that has saturated at ``level`` in the order of their ends."""
+    link = s.links[ident]
+    link.level = level
+    link.served = 0.0
+    link.t_last = s.clock[0].now
+    base = int64(link.offset)
+    for at in range(base, base + link.n):
+        flow = int64(s.entries[at].flow)
+        s.nodes[flow].place = at
+        add_row(s, ident, flow)
+    for k in range((link.n >> 1) - 1, -1, -1):
+        key, flow = s.entries[base + k].key, int64(s.entries[base + k].flow)
+        write_entry(
+            s.entries,
+            s.nodes,
+            base + sift_down(s.entries, s.nodes, base, int64(link.n), k, key),
+            key,
+            flow,
+        )
+    s.ends[ident] = upcoming_end(s, ident)
+    s.load[PEAK, ident] = s.load[CAPACITY, ident]
+    s.clock[0].n_saturated += 1
+
+
+@compiled
+def _freeze_flows(s: State, ident: int, level: float) -> int:
+    """Freeze the flows of a link that still rise at ``level`` (units/s); returns how many."""
+    n = 0
+    for head in (s.links[ident].head, s.links[ident].alone):
+        at = int64(head)
+        while at >= 0:
+            if s.nodes[at // s.width].bottleneck < 0:
+                _freeze_flow(s, at // s.width, ident, level)
+                n += 1
+            at = int64(s.hops[at].next)
+    return n
+
+
+@compiled
+def fill(s: State, flows: Ints, n_new: int) -> None:
+    """Raise all rates of the network together, and freeze the flows of each link that saturates.
+
+    The first ``n_new`` of ``flows`` start now; it is long enough for all active ones.
+    """
+    clock = s.clock[0]
+    for i in range(n_new):
+        join_links(s, int64(flows[i]))
+        s.nodes[flows[i]].left = s.nodes[flows[i]].work
+    n_flows = _gather_flows(s, flows, n_new)
+    for i in range(clock.n_dirty):
+        s.links[s.dirty[i]].queued = 0
+        s.ends[s.dirty[i]] = np.inf
+    clock.n_dirty = 0
+    clock.n_saturated = 0
+    n = _open_links(s, flows, n_flows)
+    n_left = n_flows
+    while n_left > 0:
+        key = s.visits[0].key
+        ident = int64(s.visits[0].link)
+        link = s.links[ident]
+        level = link.level
+        if link.n_open > 0 and not link.fixed:
+            level = fair_level(s.load, ident, link.n_open)
+            if level > key:  # others froze below it meanwhile: its turn comes later
+                s.visits[0].key = level
+                sift_visits(s.visits, n, FIRST)
+                if s.visits[0].key < level or s.visits[0].link != ident:
+                    continue
+        if link.n_open > 0:
+            n_left -= _freeze_flows(s, ident, level)
+            _close_link(s, ident, level)
+        elif not link.fixed:
+            s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
+        n -= 1
+        pop_visit(s.visits, n)
+    for i in range(n):
+        ident = int64(s.visits[i].link)
+        s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
+    clock.in_order = 0
+    clock.sweeping = 0
+    clock.n_repairs = 0
+    clock.n_visits += n_flows
+    refresh_minima(s.ends, s.links.shape[0])

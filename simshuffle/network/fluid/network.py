@@ -1,0 +1,325 @@
+"""`FluidNetwork`: links and the transfers on them, for Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simshuffle.network.batch import TransferBatch, as_floats
+from simshuffle.network.fluid import posting, records, shares, transfers
+from simshuffle.network.fluid.records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP, Floats, Ints
+
+PAIR_BUCKETS = 1 << 14
+# Links kept for distinct rate limits of transfers; more are made when they are needed.
+RATE_LIMITS = 15
+# Events, and visits of links, between two looks at whether the user wants to stop: well under a
+# second.
+SLICE = 1 << 20
+
+
+class FluidNetwork:
+    """A set of links and the transfers on them; see `SharedNetwork` for what its methods mean.
+
+    Args:
+        capacities: (links,) capacity of each directed link, in its own units per second; greater
+            than 0.
+        width: the longest route, in links.
+        accounts: number of time accounts (see `TASK.account`).
+        tags: number of end times to note (see `TASK.tag`).
+        capped: whether transfers may have a rate limit of their own (see `TASK.cap`).
+        tolerance: a transfer ends as soon as it has at most this share of its work left; 0 for the
+            exact answer.
+
+    Raises:
+        ValueError: a capacity is not a positive finite number.
+    """
+
+    def __init__(
+        self,
+        capacities: ArrayLike,
+        *,
+        width: int = 8,
+        accounts: int = 0,
+        tags: int = 0,
+        capped: bool = True,
+        tolerance: float = 0.0,
+    ) -> None:
+        values = as_floats(capacities)
+        if not np.all(np.isfinite(values) & (values > 0)):
+            raise ValueError("every link needs a capacity that is finite and greater than 0")
+        self._tolerance = tolerance
+        # called now and then during a long `advance`
+        self.after_slice: Callable[[], None] | None = None
+        self._count = len(values)
+        self.clock = np.zeros(1, records.CLOCK)
+        self.clock["null_link"] = self._count
+        self.clock["free_node"] = self.clock["free_edge"] = self.clock["outbox"] = -1
+        self._n_done, self._n_alive, self._seq, self._outbox = (
+            self.clock[name] for name in ("n_done", "n_alive", "seq", "outbox")
+        )
+        self._n_posted = 0
+        self._free_groups: list[int] = []
+        self._state = self._no_links(max(width, 1) + capped)
+        ints = np.empty(0, np.int32)
+        self._graph = records.Graph(
+            heap=ints,
+            edges=np.zeros(0, records.EDGE),
+            groups=np.zeros(0, records.GROUP),
+            buckets=np.full(PAIR_BUCKETS, -1, np.int32),
+            done=ints,
+            starting=ints,
+            queue=ints,
+            accounts=np.zeros(max(accounts, 1)),
+            finish=np.full(max(tags, 1), np.nan),
+        )
+        self._grow_links(self._count + 1 + (RATE_LIMITS if capped else 0))
+        self._state.load[CAPACITY, : self._count] = values
+        self._grow_nodes(256)
+        self._grow_edges(256)
+        self._grow_groups(64)
+
+    def _no_links(self, width: int) -> records.State:
+        """The arrays without any link or transfer."""
+        ints = np.empty(0, np.int32)
+        return records.State(
+            width=width,
+            clock=self.clock,
+            nodes=np.zeros(0, records.NODE),
+            hops=np.zeros(0, records.HOP),
+            links=np.zeros(0, records.LINK),
+            load=np.empty((3, 0)),
+            ends=np.empty(0),
+            entries=np.zeros(0, records.ENTRY),
+            members=ints,
+            others=np.empty(0, np.uint32),
+            visits=np.zeros(0, records.VISIT),
+            dirty=ints,
+            order=ints,
+            flows=ints,
+        )
+
+    @property
+    def links(self) -> NDArray[Any]:
+        """(links,) records of dtype `LINK`: the statistics of the links, up to date after
+        `settle`."""
+        statistics: NDArray[Any] = self._state.links[: self._count]
+        return statistics
+
+    @property
+    def now(self) -> float:
+        """Simulated time reached (s)."""
+        return float(self.clock["now"][0])
+
+    @property
+    def alive(self) -> int:
+        """Transfers posted and not yet ended."""
+        return int(self.clock["n_alive"][0])
+
+    @property
+    def accounts(self) -> Floats:
+        """(accounts,) s, see `TASK.account`."""
+        return self._graph.accounts
+
+    @property
+    def finish(self) -> Floats:
+        """(tags,) s, see `TASK.tag`; nan where nothing has ended."""
+        return self._graph.finish
+
+    def reserve_tags(self, count: int) -> None:
+        """Make room for at least ``count`` noted ends."""
+        old = self._graph.finish
+        if count > len(old):
+            finish = np.full(2 * count, np.nan)
+            finish[: len(old)] = old
+            self._graph = self._graph._replace(finish=finish)
+
+    def open_group(self, expected: int) -> int:
+        """See `SharedNetwork.open_group`."""
+        if not self._free_groups:
+            self._grow_groups(2 * len(self._graph.groups))
+        group = self._free_groups.pop()
+        self._remaining[group] = expected
+        self._watched[group] = 0
+        return group
+
+    def watch(self, group: int) -> bool:
+        """See `SharedNetwork.watch`."""
+        if self._remaining[group] == 0:
+            return False
+        self._watched[group] = 1
+        return True
+
+    def close_group(self, group: int) -> tuple[float, float]:
+        """See `SharedNetwork.close_group`."""
+        self._free_groups.append(group)
+        return float(self._t_mark[group]), float(self._t_done[group])
+
+    @property
+    def posted(self) -> Ints:
+        """(n,) slots of the transfers of the batch posted last."""
+        return self._slots[: self._n_posted]
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """See `SharedNetwork.last`."""
+        return int(self._slots[self._n_posted - 1]), int(self._seq[0]) - 1
+
+    def post(self, now: float, batch: TransferBatch) -> float:
+        """See `SharedNetwork.post`."""
+        self._make_room(batch)
+        columns = batch.tasks, batch.routes, batch.edge_from, batch.edge_to
+        count = True
+        while True:
+            upcoming = posting.post(
+                self._state, self._graph, float(now), *columns, self._slots, count
+            )
+            if upcoming >= 0.0:
+                self._n_posted = len(batch.tasks)
+                return float(upcoming)
+            count = upcoming == posting.LACKS_LINKS
+            if count:
+                self._grow_links(2 * len(self._state.links))
+            else:
+                self._grow_arena(batch)
+
+    def advance(self, horizon: float) -> tuple[float, list[int]]:
+        """See `SharedNetwork.advance`."""
+        while True:
+            upcoming = transfers.advance(self._state, self._graph, horizon, self._tolerance, SLICE)
+            if self._n_done[0] or upcoming > horizon or upcoming == np.inf or self._outbox[0] >= 0:
+                break
+            if self.after_slice is not None:
+                self.after_slice()
+        n_done = self._n_done[0]
+        return float(upcoming), self._graph.done[:n_done].tolist() if n_done else []
+
+    def take_outbox(self) -> list[int]:
+        """The slots of the transfers whose turn it is to be carried elsewhere (`TASK.outside`), in
+        the order of posting."""
+        nodes, slots = self._state.nodes, []
+        slot = int(self._outbox[0])
+        while slot >= 0:
+            slots.append(slot)
+            slot = int(nodes["next_free"][slot])
+        self._outbox[0] = -1
+        return sorted(slots, key=nodes["seq"].__getitem__)
+
+    def complete(self, slot: int, now: float) -> float:
+        """End a transfer from the outbox at ``now`` (s), up to which all events have been run;
+        returns the time of the next event (s)."""
+        return float(transfers.complete(self._state, self._graph, slot, now))
+
+    def settle(self) -> None:
+        """See `SharedNetwork.settle`."""
+        shares.settle(self._state)
+
+    def restart_peaks(self) -> None:
+        """See `SharedNetwork.restart_peaks`."""
+        load = self._state.load
+        load[PEAK] = np.where(self._state.links["n"] > 0, load[CAPACITY], load[OTHER])
+
+    def raise_peaks(self, links: NDArray[np.integer]) -> None:
+        """Note that ``links`` have been in use to their whole capacity."""
+        load = self._state.load
+        load[PEAK, links] = load[CAPACITY, links]
+
+    # ------------------------------------------------------------------------------- longer arrays
+
+    def _make_room(self, batch: TransferBatch) -> None:
+        state, clock = self._state, self.clock
+        if batch.routes.shape[1] > state.width:
+            raise ValueError(
+                f"a route of {batch.routes.shape[1]} links does not fit the width of {state.width}"
+            )
+        nodes = int(self._n_alive[0]) + len(batch.tasks)
+        if nodes > len(state.nodes):
+            self._grow_nodes(max(len(state.nodes) * 3 // 2, nodes))
+        edges = int(clock["n_edges"][0]) + len(batch.edge_from) + len(batch.tasks)
+        if edges > len(self._graph.edges):
+            self._grow_edges(max(2 * len(self._graph.edges), edges))
+
+    def _thread(self, following: Ints, old: int, head: str) -> None:
+        """Put the entries from ``old`` on in front of a free list, lowest index first."""
+        following[old:] = np.arange(old + 1, len(following) + 1)
+        following[-1] = self.clock[head][0]
+        self.clock[head] = old
+
+    def _grow_links(self, count: int) -> None:
+        """Make the number of links ``count``; what is new is for rate limits."""
+        state = self._state
+        old = len(state.links)
+        links = _longer(state.links, count)
+        for name in ("head", "alone", "rank"):
+            links[name][old:] = -1
+        # not zeros: vector stores into memory that was never written are slow on some processors
+        load = np.full((3, count), 0.0)
+        load[CAPACITY] = np.inf
+        load[:, :old] = state.load
+        groups = -(-count // FAN**2)
+        ends = np.full(groups * PER_GROUP, np.inf)
+        ends[:old] = state.ends[:old]
+        blocks = groups * FAN * FAN
+        ends[blocks:-groups] = ends[:blocks].reshape(-1, FAN).min(axis=1)
+        ends[-groups:] = ends[blocks:-groups].reshape(-1, FAN).min(axis=1)
+        self._state = state._replace(links=links, load=load, ends=ends)
+        self._grow_scratch(count + 1)
+
+    def _grow_scratch(self, count: int) -> None:
+        state = self._state
+        if count > len(state.visits):
+            self._state = state._replace(
+                visits=_longer(state.visits, count),
+                dirty=_longer(state.dirty, count),
+                order=_longer(state.order, count),
+                flows=_longer(state.flows, count),
+            )
+
+    def _grow_nodes(self, count: int) -> None:
+        state, old = self._state, len(self._state.nodes)
+        self._slots = np.empty(count, np.int32)
+        nodes = _longer(state.nodes, count)
+        self._state = state._replace(
+            nodes=nodes,
+            hops=_longer(state.hops, count * state.width),
+        )
+        self._graph = self._graph._replace(
+            heap=_longer(self._graph.heap, count),
+            starting=np.empty(count, np.int32),
+            queue=np.empty(2 * count, np.int32),
+        )
+        self._grow_scratch(count)
+        self._thread(nodes["next_free"], old, "free_node")
+
+    def _grow_arena(self, batch: TransferBatch) -> None:
+        """Enlarge the arena for the heaps of the links, at least by what ``batch`` may need."""
+        state = self._state
+        count = max(
+            2 * len(state.entries), int(self.clock["heap_top"][0]) + batch.routes.size + len(batch)
+        )
+        self._state = state._replace(
+            entries=_longer(state.entries, count),
+            members=_longer(state.members, count),
+            others=_longer(state.others, count * (state.width - 1)),
+        )
+
+    def _grow_edges(self, count: int) -> None:
+        old, edges = len(self._graph.edges), _longer(self._graph.edges, count)
+        self._graph = self._graph._replace(edges=edges)
+        self._thread(edges["next"], old, "free_edge")
+
+    def _grow_groups(self, count: int) -> None:
+        old, groups = len(self._graph.groups), _longer(self._graph.groups, count)
+        self._graph = self._graph._replace(groups=groups, done=np.empty(count, np.int32))
+        self._remaining, self._watched = groups["remaining"], groups["watched"]
+        self._t_mark, self._t_done = groups["t_mark"], groups["t_done"]
+        self._free_groups[:0] = range(count - 1, old - 1, -1)
+
+
+def _longer(values: NDArray[Any], count: int) -> NDArray[Any]:
+    """A copy with room for ``count`` rows, the new ones 0."""
+    out = np.zeros((count, *values.shape[1:]), values.dtype)
+    out[: len(values)] = values
+    return out

@@ -1,0 +1,180 @@
+"""Transfers that are posted: room on their links, their routes, what they wait for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simshuffle.network.compiling import compiled, entry, int64
+from simshuffle.network.fluid.events import make_ready, upcoming
+from simshuffle.network.fluid.records import UNUSED, WAITING, Graph, Ints, Records, State
+
+# What `post` returns instead of a time if it needs a larger arena, or more links for rate limits.
+LACKS_ENTRIES, LACKS_LINKS = -1.0, -2.0
+
+
+@compiled
+def _limit_link(links: Records, clock: Records, limit: float) -> int:
+    """The link that stands for the rate limit ``limit`` (units/s), which may be new; -1 if all
+    such links are taken."""
+    first = clock[0].null_link + 1
+    for ident in range(first, first + clock[0].n_fixed):
+        if links[ident].level == limit:
+            return ident
+    ident = first + clock[0].n_fixed
+    if ident == links.shape[0]:
+        return -1
+    links[ident].level = limit
+    links[ident].fixed = 1
+    clock[0].n_fixed += 1
+    return int(ident)
+
+
+@compiled
+def _reserve_link(s: State, ident: int) -> bool:
+    """Make the heap of a link large enough for all transfers that may have their bottleneck there;
+    False if the arena is full."""
+    link = s.links[ident]
+    if link.n_alive <= link.reserved:
+        return True
+    places = max(4, link.n_alive if link.reserved == 0 else link.n_alive + link.n_alive // 2)
+    base = s.clock[0].heap_top
+    if base + places > s.entries.shape[0]:
+        return False
+    for k in range(link.n):
+        s.entries[base + k].key = s.entries[link.offset + k].key
+        s.entries[base + k].flow = s.entries[link.offset + k].flow
+        s.nodes[s.entries[base + k].flow].place = base + k
+    width = s.width - 1
+    for k in range(link.n_rows):
+        s.members[base + k] = s.members[link.offset + k]
+        s.nodes[s.members[base + k]].row = base + k
+        for j in range(width):
+            s.others[(base + k) * width + j] = s.others[(link.offset + k) * width + j]
+    link.offset = base
+    link.reserved = places
+    s.clock[0].heap_top = base + places
+    return True
+
+
+@compiled
+def _reserve(s: State, tasks: Records, routes: Ints, count: bool) -> float:
+    """Make room on the links for a batch; ``count``: whether its transfers are still to be counted
+    on their links. Returns 0, `LACKS_ENTRIES` or `LACKS_LINKS`."""
+    for i in range(tasks.shape[0]):
+        if tasks[i].cap < np.inf and _limit_link(s.links, s.clock, tasks[i].cap) < 0:
+            return LACKS_LINKS
+    for counting in range(0 if count else 1, 2):
+        for i in range(tasks.shape[0]):
+            k = 0
+            while k < routes.shape[1] and routes[i, k] >= 0:
+                if counting == 0:
+                    s.links[routes[i, k]].n_alive += 1
+                elif not _reserve_link(s, int64(routes[i, k])):
+                    return LACKS_ENTRIES
+                k += 1
+            if tasks[i].cap < np.inf:
+                limit = _limit_link(s.links, s.clock, tasks[i].cap)
+                if counting == 0:
+                    s.links[limit].n_alive += 1
+                elif not _reserve_link(s, limit):
+                    return LACKS_ENTRIES
+    return 0.0
+
+
+@compiled
+def _add_edge(nodes: Records, edges: Records, clock: Records, before: int, after: int) -> None:
+    edge = clock[0].free_edge
+    clock[0].free_edge = edges[edge].next
+    clock[0].n_edges += 1
+    edges[edge].to = after
+    edges[edge].next = nodes[before].first_edge
+    nodes[before].first_edge = edge
+    nodes[after].n_deps += 1
+
+
+@compiled
+def _add_node(nodes: Records, clocks: Records, task: Records) -> int:
+    """A transfer, still without a route; returns its slot."""
+    clock = clocks[0]
+    slot = int64(clock.free_node)
+    node = nodes[slot]
+    clock.free_node = node.next_free
+    clock.n_alive += 1
+    node.work = task.work
+    node.booked = 0.0
+    node.place = -1
+    node.nbytes = task.nbytes
+    node.delay = task.delay
+    node.t_ready = task.start
+    node.pair = task.pair
+    node.group = task.group
+    node.group2 = task.group2
+    node.account = task.account
+    node.tag = task.tag
+    node.mark = task.mark
+    node.outside = task.outside
+    node.seq = clock.seq
+    clock.seq += 1
+    node.state = WAITING
+    node.n_deps = 0
+    node.first_edge = -1
+    node.pair_next = -1
+    return int(slot)
+
+
+@compiled
+def _add_route(s: State, slot: int, routes: Ints, i: int, limit: float) -> None:
+    """Note the links of route ``i``, and last that of the rate limit, if there is one."""
+    n_hops = 0
+    while n_hops < routes.shape[1] and routes[i, n_hops] >= 0:
+        s.hops[slot * s.width + n_hops].link = routes[i, n_hops]
+        n_hops += 1
+    s.nodes[slot].alone = n_hops < 2
+    if limit < np.inf:
+        s.hops[slot * s.width + n_hops].link = _limit_link(s.links, s.clock, limit)
+        n_hops += 1
+    s.nodes[slot].n_hops = n_hops
+
+
+@entry
+def post(
+    s: State,
+    g: Graph,
+    now: float,
+    tasks: Records,
+    routes: Ints,
+    edge_from: Ints,
+    edge_to: Ints,
+    slots: Ints,
+    count: bool,
+) -> float:
+    """Post a batch of transfers; edges say which ends before which starts (indices within the
+    batch), and ``slots`` is filled with where they are kept.
+
+    The caller has made sure that nodes, hops, heap and edges suffice. Returns the time of the next
+    event (s). If that is `LACKS_ENTRIES` or `LACKS_LINKS` nothing has been posted: the caller makes
+    more of them and calls again, with ``count`` (whether the transfers are still to be counted on
+    their links) only after the latter.
+    """
+    lack = _reserve(s, tasks, routes, count)
+    if lack < 0.0:
+        return lack
+    clock = s.clock[0]
+    clock.now = max(clock.now, now)
+    for i in range(tasks.shape[0]):
+        slots[i] = _add_node(s.nodes, s.clock, tasks[i])
+        _add_route(s, int64(slots[i]), routes, i, tasks[i].cap)
+    for i in range(edge_from.shape[0]):
+        _add_edge(s.nodes, g.edges, s.clock, int64(slots[edge_from[i]]), int64(slots[edge_to[i]]))
+    for i in range(tasks.shape[0]):
+        before = int64(tasks[i].after)
+        if (
+            before >= 0
+            and s.nodes[before].seq == tasks[i].after_seq
+            and s.nodes[before].state != UNUSED
+        ):
+            _add_edge(s.nodes, g.edges, s.clock, before, int64(slots[i]))
+    for i in range(tasks.shape[0]):
+        if s.nodes[slots[i]].n_deps == 0:
+            make_ready(s.nodes, g.heap, s.clock, int64(slots[i]), clock.now)
+    return upcoming(s, g)
