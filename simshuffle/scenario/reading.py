@@ -13,7 +13,15 @@ from typing import Any
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.scenario.calibrated import forget, include
 from simshuffle.spec.library import by_kind, catalog_entry, find, is_file, read_yaml
-from simshuffle.spec.overrides import References, expand, outermost_first, pin, put, related
+from simshuffle.spec.overrides import (
+    References,
+    expand,
+    outermost_first,
+    pin,
+    plain_copy,
+    put,
+    related,
+)
 
 
 def resolve(
@@ -29,7 +37,7 @@ def resolve(
     Returns:
         The values; what is wrong; and the fragment that each dotted key came from which one set.
     """
-    plain: dict[str, Any] = copy.deepcopy(dict(raw))
+    plain: dict[str, Any] = plain_copy(dict(raw))
     problems: list[Problem] = []
     references = _references(plain, folder)
     if "include" in values:

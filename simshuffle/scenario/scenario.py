@@ -89,9 +89,10 @@ class Scenario(Spec):
             InputError: the axes make no grid, a combination is not valid, or two have one name.
         """
         base = self.model_copy(update={"sweep": {}})
+        plain = base.to_dict()
         out: dict[str, Scenario] = {}
         for values in grid(axes, zipped):
-            run = base.with_values(values) if values else base
+            run = _build(plain, values, source=self.name, folder=None) if values else base
             name = f"{run.label()} {combination_name(values, _IN_LABEL)}".rstrip()
             if name in out:
                 rule = "two runs must not have the same name"

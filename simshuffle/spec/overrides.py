@@ -70,6 +70,15 @@ def put(
     return True
 
 
+def plain_copy(value: Any) -> Any:
+    """A copy of plain values, mappings and lists and all that is in them."""
+    if isinstance(value, dict):
+        return {key: plain_copy(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [plain_copy(each) for each in value]
+    return value
+
+
 def _inside(at: Any, part: str) -> Any:
     """What a mapping or a list has under that step of a key; None if nothing."""
     if isinstance(at, dict):
