@@ -51,7 +51,11 @@ def flat(exchange: Any) -> Values:
     (`simshuffle.exchange.sending.SendingStrategy`)."""
     dumped = exchange.model_dump(mode="json")
     schedule = {key: value for key, value in dumped["schedule"].items() if key != "source"}
-    return {**schedule, "selection": exchange.selected_by, "lagging": exchange.lagging}
+    return {
+        **schedule,
+        "selection": exchange.selected_by,
+        "lagging": getattr(exchange, "lagging", False),
+    }
 
 
 def made(
