@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import SetOption, progress_bars, say, values
+from simshuffle.cli.common import SetOption, say, values
+from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pandas as pd
+    from collections.abc import Sequence
 
     from simshuffle.scenario.scenario import Scenario
 
 app = typer.Typer()
 
-Place = Annotated[
-    Path | None, typer.Option(help="Result folder; the default is results/VERB-NAME-FINGERPRINT.")
-]
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="Print the tables as JSON on standard output, and nothing else."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is in the result folder.")]
-Processes = Annotated[
-    int | None, typer.Option(min=1, help="Simulations at once; the default is one on each core.")
-]
 ScenarioName = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="A scenario file, or a name below scenarios/.")
 ]
@@ -66,32 +52,21 @@ def ablate(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds, from that of the scenario on.")] = 3,
     set_: SetOption = None,
-    out: Place = None,
+    out: Out = None,
     json: AsJson = False,
     force: Force = False,
-    processes: Processes = None,
+    processes: ProcessCount = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Take the difference of two exchanges apart: which mechanism costs how much of the epoch of
     SCENARIO."""
-    from simshuffle.studies.ablation import ablate as ablation
+    from simshuffle.studies.ablation.ablate import request
+    from simshuffle.studies.ablation.study import STUDY
 
-    loaded = _loaded(scenario, set_)
-    asked = ablation.request(
-        loaded, start, end, _pairs("--also", also), _pairs("--alone", alone), seeds
-    )
-    about = {"start": start, "end": end, "also": also or [], "alone": alone or [], "seeds": seeds}
-    text = f"{asked.start.to_yaml()}---\n{asked.end.to_yaml()}"
-    say(f"{asked.simulations} simulations.")
-    _show(
-        "ablation",
-        loaded,
-        about,
-        text,
-        lambda progress: ablation.ablate(asked, processes, progress),
-        out,
-        json,
-        force,
-    )
+    switched, single = _pairs("--also", also), _pairs("--alone", alone)
+    asked = request(_loaded(scenario, set_), start, end, switched, single, seeds)
+    say(f"{asked.values.simulations} simulations.")
+    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, "simulation"))
 
 
 @app.command()
@@ -118,29 +93,19 @@ def hiding(
         float, typer.Option(min=0.0, max=1.0, help="Share of the epoch that may be added.")
     ] = 0.01,
     set_: SetOption = None,
-    out: Place = None,
+    out: Out = None,
     json: AsJson = False,
     force: Force = False,
-    processes: Processes = None,
+    processes: ProcessCount = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Find the largest exchange fraction that costs the epoch of SCENARIO nothing, for each number
     of ranks, and what ends it."""
-    from simshuffle.studies.ablation import hiding as search
+    from simshuffle.studies.hidden_fraction.hiding import request
+    from simshuffle.studies.hidden_fraction.study import STUDY
 
-    loaded = _loaded(scenario, set_)
-    ways, sized = search.ways(loaded, way or []), search.scenarios(loaded, world_size or [])
-    about = {"ways": ways, "tolerance": tolerance}
-    text = "---\n".join(single.to_yaml() for single in sized)
-    _show(
-        "hiding",
-        loaded,
-        about,
-        text,
-        lambda progress: search.hiding(sized, ways, tolerance, processes, progress),
-        out,
-        json,
-        force,
-    )
+    asked = request(_loaded(scenario, set_), world_size or [], way or [], tolerance)
+    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, "search"))
 
 
 def _loaded(reference: str, assignments: Sequence[str] | None) -> Scenario:
@@ -168,47 +133,3 @@ def _pairs(option: str, texts: Sequence[str] | None) -> list[tuple[str, Any]]:
     if problems:
         raise InputError(problems, "command line")
     return out
-
-
-def _show(
-    kind: str,
-    scenario: Scenario,
-    asked: dict[str, Any],
-    text: str,
-    work: Callable[[Callable[[float], None] | None], dict[str, pd.DataFrame]],
-    out: Path | None,
-    json: bool,
-    force: bool,
-) -> None:
-    """Find the result or make it, and print it."""
-    from rich.console import Console
-
-    from simshuffle.results.folders import check_place
-    from simshuffle.studies.ablation import folder as folders
-    from simshuffle.studies.ablation.text import parts
-
-    mark = folders.fingerprint(kind, asked, text)
-    verb = folders.VERBS[kind]
-    folder = (
-        out
-        if out is not None
-        else Path("results") / f"{verb}-{scenario.name.replace('/', '-')}-{mark}"
-    )
-    result = None if force else folders.existing(folder, mark)
-    if result is None:
-        check_place(folder, replace=force)  # before a long simulation, not after it
-        with progress_bars() as bars:
-            result = folders.outcome(
-                kind, work((lambda share: bars(verb, share)) if bars else None), asked, text
-            )
-        result.save(folder, replace=force)
-    else:
-        say(f"{folder} already holds this result; nothing was simulated.")
-    if json:
-        typer.echo(result.as_json())
-        return
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    for part in parts(kind, result.tables):
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
-    name = folders.FIGURES[kind][0]
-    typer.echo(f"Tables: {folder}\nFigure: {folder / f'{name}.png'} and {folder / f'{name}.pdf'}")

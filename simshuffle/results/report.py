@@ -17,6 +17,9 @@ LABELS = {
 """The papers' labels and the phases in each. As in the authors' timers, waiting for other ranks
 counts where it happens."""
 
+WHOLE = "epoch"
+"""Beside the labels: the whole epoch, to which they add up."""
+
 COMPUTING = ("forward", "backward", "update")
 """Phases in which the accelerator computes."""
 

@@ -167,8 +167,9 @@ def _gather(
 def _failure(lost: Mapping[str, Lost], total: int) -> SimshuffleError:
     """The error of a study that has no result without the cells in ``lost``."""
     errors = [reason.error for reason in lost.values() if reason.error is not None]
-    if len(errors) == len(lost) == 1:
-        return errors[0]
+    found = [error.problems if isinstance(error, InputError) else [error] for error in errors]
+    if len(errors) == len(lost) and all(problems == found[0] for problems in found):
+        return errors[0]  # what is wrong is what all of them share
     lines = [f"  - {name}: {reason.why}" for name, reason in lost.items()]
     return SimulationError("\n".join([f"{len(lost)} of {total} could not be done:", *lines]))
 
@@ -283,9 +284,6 @@ def read(study: Study[Any], folder: Path) -> Result:
             documents[name] = (folder / name).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             problems.append(Problem(name, "cannot be read", str(error), REMEDY))
-    for key, column in study.meta.items():
-        if fault := column.fault_of(meta.get(key)):
-            problems.append(Problem(f"meta.json: {key}", fault, repr(meta.get(key))[:60], REMEDY))
     if not problems:
         files_in = {place: _files(folder / place) for place in study.files_in}
         result = study.result(study, tables, meta, documents, files_in)

@@ -71,13 +71,6 @@ class Column:
             return f"must be from {self.low:g} to {self.high:g}"
         return ""
 
-    def fault_of(self, value: Any) -> str:
-        """The same of a single value, as JSON can hold it; None is empty."""
-        try:
-            return self.fault(pd.Series([value]))
-        except (TypeError, ValueError, OverflowError):  # a list, a mapping, a number beyond floats
-            return f"must be a {self.kind}"
-
     def _fault_of_texts(self, values: pd.Series[Any]) -> str:
         if isinstance(values.dtype, pd.CategoricalDtype):
             values = pd.Series(values.cat.categories)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -71,13 +71,12 @@ class Study(Generic[V]):
         figures: figures by name.
         one_figure: whether there is always one.
         parts: what a terminal shows: texts and tables.
-        as_json: what ``--json`` prints, as plain values; None for all stored tables.
+        as_json: what ``--json`` prints, as plain values; None for all tables.
         facts: what ``meta.json`` says beside kind, fingerprint and versions.
         says: what ``meta.json`` holds for figures and texts, as a TypedDict: other values are
             refused where a folder is read.
-        meta: what texts and figures use of it, by key.
-        faults: what is wrong with a result that was read, whose tables and ``meta`` are each as
-            they should be: where they do not fit together.
+        faults: what is wrong with a result that was read, whose tables and ``meta.json`` are each
+            as they should be: where they do not fit together.
         decides: modules whose code, with what they import, decides the stored tables beside the
             code of the cells; the module of ``collect`` if none are named.
         partial: whether there is a result although cells are lost (``meta['lost']`` says which and
@@ -104,7 +103,6 @@ class Study(Generic[V]):
     as_json: Callable[[Result], Any] | None = None
     facts: Callable[[V, Outcomes, Tables], Meta] = lambda values, outcomes, tables: {}
     says: Any = dict[str, Any]
-    meta: Mapping[str, Column] = field(default_factory=dict)
     faults: Callable[[Result], Iterable[Problem]] = lambda result: ()
     decides: tuple[str, ...] = ()
     partial: bool = False
@@ -123,7 +121,7 @@ class Study(Generic[V]):
         derived = {name: made.schema for name, made in self.derived.items()}
         leading = dict(self.leading(meta))
         return {
-            name: Schema({**leading, **schema.columns}, schema.suffix)
+            name: replace(schema, columns={**leading, **schema.columns})
             for name, schema in {**self.stored, **derived}.items()
         }
 
@@ -181,6 +179,11 @@ class Result:
         """The tables that follow from the stored ones, by name."""
         return {name: made.table(self) for name, made in self.study.derived.items()}
 
+    @property
+    def all_tables(self) -> Tables:
+        """Those that are stored and those that follow, by name."""
+        return {**self.tables, **self.derived}
+
     def save(self, folder: str | Path, *, replace: bool = False, draw: bool = True) -> Path:
         """Write the result folder, with its figures if ``draw``; nothing is left half-written,
         whatever happens. Returns the folder.
@@ -204,7 +207,7 @@ class Result:
         schemas = self.study.schemas(self.meta)
         about = {f"{name}{schema.suffix}": schema.meanings for name, schema in schemas.items()}
         (folder / "columns.json").write_text(f"{json.dumps(about, indent=1)}\n", encoding="utf-8")
-        for name, table in {**self.tables, **self.derived}.items():
+        for name, table in self.all_tables.items():
             schemas[name].write(table, folder / name)
         for name, text_of in self.study.texts.items():
             (folder / name).write_text(text_of(self), encoding="utf-8")
@@ -237,4 +240,4 @@ class Result:
         """What ``--json`` prints, as plain values; what is empty is None."""
         if self.study.as_json is not None:
             return self.study.as_json(self)
-        return {name: rows(table) for name, table in self.tables.items()}
+        return {name: rows(table) for name, table in self.all_tables.items()}

@@ -6,19 +6,20 @@ from dataclasses import asdict
 import pytest
 
 from simshuffle.plan.host_work import host_work
-from simshuffle.studies.ablation import hiding
-from simshuffle.studies.ablation.hiding import (
+from simshuffle.studies.hidden_fraction import search
+from simshuffle.studies.hidden_fraction.hiding import request
+from simshuffle.studies.hidden_fraction.search import largest
+from simshuffle.studies.hidden_fraction.study import STUDY
+from simshuffle.studies.hidden_fraction.ways import (
     BARRIERS,
     HOST_WORK,
     READS,
     WIRE,
     WRITES,
     coarse,
-    largest,
-    scenarios,
-    ways,
     work,
 )
+from simshuffle.study import engine
 from tests.small import small
 
 FREE = dict.fromkeys(("read", "decode", "pickle", "zero_buffer", "draw", "write", "remove"), "0 s")
@@ -38,9 +39,8 @@ def exchange(**schedule):
 
 
 def found(scenario, tolerance, way="own"):
-    tables = hiding.hiding(
-        scenarios(scenario, [scenario.world_size]), ways(scenario, [way]), tolerance, processes=1
-    )
+    asked = request(scenario, [scenario.world_size], [way], tolerance)
+    tables = engine.run(STUDY, asked).tables
     return tables["limits"].iloc[0], tables["points"]
 
 
@@ -115,7 +115,7 @@ def test_reads_are_named_where_the_ssd_is_what_the_training_waits_for():
 
 
 def test_what_no_removal_saves_is_not_blamed_on_any(monkeypatch):
-    monkeypatch.setattr(hiding, "coarse", lambda scenario: {WIRE: {}})
+    monkeypatch.setattr(search, "coarse", lambda scenario: {WIRE: {}})
     limit, _ = found(small(workload__exchange=exchange(read="1 ms"), **MEMORY), 0.02)
     assert limit["bottleneck"] == "none by itself"
     assert limit["saved_s"] == 0.0
@@ -156,8 +156,8 @@ def test_without_the_wire_all_host_work_is_as_before(payload):
 
 
 def test_limits_are_in_the_order_of_sizes_and_ways():
-    of = scenarios(small(workload__exchange=exchange(), **MEMORY), [8, 4])
-    limits = hiding.hiding(of, ways(of[0], ["wire", "own"]), 0.05, processes=1)["limits"]
+    asked = request(small(workload__exchange=exchange(), **MEMORY), [8, 4], ["own", "wire"], 0.05)
+    limits = engine.run(STUDY, asked).tables["limits"]
     assert list(zip(limits["world_size"], limits["way"], strict=True)) == [
         (4, "wire"),
         (4, "own"),

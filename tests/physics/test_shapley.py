@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.studies.ablation.shapley import ALL, contributions, on_the_way, shapley, state, text
+from simshuffle.studies.ablation.shapley import contributions, on_the_way, shapley, state, text
+from simshuffle.studies.ablation.tables import ALL
 
 
 def table(of_state, label="epoch", seed=1):

@@ -1,8 +1,7 @@
-"""Ablation and search end to end on tiny scenarios; result folders; bad input; processes."""
+"""Ablation and search end to end on tiny scenarios; result folders; bad input."""
 
-import importlib
 import json
-import multiprocessing
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,15 @@ import pytest
 from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.studies.ablation import ablate, folder, hiding, text
-from simshuffle.studies.ablation.pool import outcomes
-from simshuffle.studies.ablation.shapley import ALL, contributions
+from simshuffle.studies import read_folder
+from simshuffle.studies.ablation import ablate
+from simshuffle.studies.ablation.shapley import contributions
+from simshuffle.studies.ablation.study import STUDY
 from simshuffle.studies.ablation.switches import differences, flat
+from simshuffle.studies.ablation.tables import ALL
+from simshuffle.studies.hidden_fraction import hiding, search
+from simshuffle.studies.hidden_fraction.study import STUDY as HIDING
+from simshuffle.study import engine
 from tests.small import small
 
 TINY = {
@@ -57,15 +61,20 @@ def request_():
 
 
 @pytest.fixture(scope="module")
-def tables(request_):
-    return ablate.ablate(request_, processes=1)
+def result(request_):
+    return engine.run(STUDY, request_)
+
+
+@pytest.fixture(scope="module")
+def tables(result):
+    return result.tables
 
 
 # ----------------------------------------------------------------------------------------- ablation
 
 
 def test_the_switches_are_what_the_strategies_differ_in(request_):
-    assert [(s.key, s.start, s.end) for s in request_.switches] == [
+    assert [(s.key, s.start, s.end) for s in request_.values.switches] == [
         ("partner_rule", "random", "importance_sorted"),
         ("partner_lifetime", "sample", "epoch"),
         ("samples_per_message", 1, "iteration"),
@@ -76,8 +85,8 @@ def test_the_switches_are_what_the_strategies_differ_in(request_):
 
 def test_combinations_that_cannot_be_are_left_out(request_):
     # of 32: several samples in a message need a partner that stays
-    assert len(request_.states) == 24
-    assert all(state[1] or not state[2] for state in request_.states)
+    assert len(request_.values.states) == 24
+    assert all(state[1] or not state[2] for state in request_.values.states)
 
 
 def test_partial_local_shuffle_is_importance_exchange_with_random_samples():
@@ -90,11 +99,14 @@ def test_partial_local_shuffle_is_importance_exchange_with_random_samples():
 
 def test_the_ends_are_those_of_a_run_of_the_strategies(request_, tables):
     epochs = tables["runs"][
-        (tables["runs"]["label"] == "epoch") & (tables["runs"]["seed"] == request_.start.seed)
+        (tables["runs"]["label"] == "epoch")
+        & (tables["runs"]["seed"] == request_.values.start.seed)
     ].set_index("state")["seconds"]
     for state, kind in (("00000", "importance_exchange"), ("11110", "importance_pair")):
         result = run(
-            request_.start.with_values({"workload.exchange": f"{kind}:exchange_fraction=0.5"})
+            request_.values.start.with_values(
+                {"workload.exchange": f"{kind}:exchange_fraction=0.5"}
+            )
         )
         assert epochs[state] == pytest.approx(result.epochs["epoch_s"].iloc[-1], rel=1e-12)
 
@@ -116,28 +128,13 @@ def test_what_cannot_be_first_or_last_is_left_empty(tables):
     assert np.isnan(found.loc[("epoch", "partner_lifetime"), "last_s"])
 
 
-def test_lifetimes_between_are_simulated_alone(request_, tables):
-    assert ("partner_lifetime", "iteration") in request_.alone
-    assert set(tables["alone"]["key"]) == {"partner_lifetime", "partner_scope"}
-    of = folder.outcome("ablation", tables, {}, "").all_tables()["changes"]
+def test_lifetimes_between_are_simulated_alone(request_, result):
+    assert ("partner_lifetime", "iteration") in request_.values.alone
+    assert set(result.tables["alone"]["key"]) == {"partner_lifetime", "partner_scope"}
+    of = result.derived["changes"]
     host = of[(of["key"] == "partner_scope") & (of["label"] == "epoch")]
     assert set(host["base"]) == {"start", "end"}
     assert (host["min_s"] <= host["change_s"]).all()
-
-
-def test_two_processes_find_what_one_finds():
-    asked = ablate.request(
-        exchanging(),
-        "partial_local_shuffle",
-        "partial_local_shuffle:schedule.barriers=none",
-        [],
-        [],
-        1,
-    )
-    shares = []
-    together = ablate.ablate(asked, processes=2, progress=shares.append)
-    pd.testing.assert_frame_equal(together["runs"], ablate.ablate(asked, processes=1)["runs"])
-    assert shares == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +212,7 @@ def test_a_switch_that_another_needs_off_comes_first():
     start = "partial_local_shuffle:schedule.partner_lifetime=epoch,schedule.partners_per_epoch=2"
     end = "partial_local_shuffle:schedule.partner_lifetime=sample"
     # the lifetime must be switched after the number of partners: one order is left
-    assert len(ablate.request(exchanging(), start, end, [], []).states) == 3
+    assert len(ablate.request(exchanging(), start, end, [], []).values.states) == 3
 
 
 # ------------------------------------------------------------------------------------- command line
@@ -241,7 +238,7 @@ def test_ablate_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
     assert set(json.loads((here / "mine" / "columns.json").read_text())) == {
         path.name for path in (here / "mine").glob("*.csv")
     }
-    stored = folder.read(here / "mine")
+    stored = read_folder(here / "mine")
     pd.testing.assert_frame_equal(
         contributions(stored.tables["switches"], stored.tables["runs"]),
         pd.read_csv(here / "mine/contributions.csv"),
@@ -301,14 +298,12 @@ def test_bad_input_ends_with_2_and_leaves_nothing(arguments, words, here, capsys
     assert list(here.iterdir()) == []
 
 
-@pytest.mark.parametrize(("module", "verb"), [("ablate", "ablate"), ("hiding", "hiding")])
-def test_an_interrupt_leaves_nothing(module, verb, here, monkeypatch, capsys):
+@pytest.mark.parametrize("verb", ["ablate", "hiding"])
+def test_an_interrupt_leaves_nothing(verb, here, monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(
-        importlib.import_module(f"simshuffle.studies.ablation.{module}"), "outcomes", interrupted
-    )
+    monkeypatch.setattr(engine, "_do", interrupted)
     assert main([verb, "quickstart", *SET]) == 130
     assert "nothing was written" in capsys.readouterr().err
     assert list(here.iterdir()) == []
@@ -317,37 +312,100 @@ def test_an_interrupt_leaves_nothing(module, verb, here, monkeypatch, capsys):
 def test_a_folder_that_lacks_a_table_is_said(here, capsys):
     (here / "mine").mkdir()
     (here / "mine" / "meta.json").write_text(json.dumps({"kind": "ablation"}))
-    assert folder.holds(here / "mine")
     assert main(["plot", "mine"]) == 2
-    assert "no scenario.yaml" in capsys.readouterr().err
+    assert "no columns.json, scenario.yaml" in capsys.readouterr().err
+
+
+def test_what_all_simulations_are_refused_for_is_said_once(here, capsys):
+    arguments = ["--set", "workload.loader.across_epochs=true", "--seeds", "1"]
+    assert main(["ablate", "quickstart", *SET, *arguments]) == 2
+    message = capsys.readouterr().err
+    assert message.count("workload.loader.across_epochs") == 1
+    assert "1 problem\n" in message
 
 
 def test_unsteady_limits_are_said(monkeypatch):
     monkeypatch.setattr(
-        hiding, "largest", lambda added, tolerance, most: (int(added(1) <= tolerance), False)
+        search, "largest", lambda added, tolerance, most: (int(added(1) <= tolerance), False)
     )
-    asked = hiding.scenarios(exchanging(), [4])
-    found = hiding.hiding(asked, ["pair"], 1.0, processes=1)
-    assert any(
-        "not monotone" in part for part in text.parts("hiding", found) if isinstance(part, str)
-    )
+    found = engine.run(HIDING, hiding.request(exchanging(), [4], ["pair"], 1.0))
+    assert any("not monotone" in part for part in found.parts() if isinstance(part, str))
 
 
-# ---------------------------------------------------------------------------------------- processes
+# ---------------------------------------------------------------------------------- damaged folders
 
 
-def test_outcomes_come_in_the_order_of_what_was_given():
-    assert outcomes(abs, [-3, 2, -1], processes=2) == [3, 2, 1]
-    assert outcomes(abs, [-3], processes=1) == [3]
+def edited(change):
+    """A damage: what becomes of a table."""
+    return lambda path: change(pd.read_csv(path, dtype={"state": str})).to_csv(path, index=False)
 
 
-def test_what_is_raised_on_the_way_stops_the_processes():
-    def interrupt(share):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("runs", edited(lambda t: t.head(0)), ["runs.csv", "lead from the start to the end"]),
+        ("runs", edited(lambda t: t.head(-1)), ["runs.csv", "all labels and seeds"]),
+        ("runs", edited(lambda t: pd.concat([t, t])), ["runs.csv", "repeat state, seed, label"]),
+        ("runs", edited(lambda t: t.assign(state="0")), ["runs.csv", "repeat"]),
+        ("runs", edited(lambda t: t.assign(seconds=1e200)), ["runs.csv: seconds", "1e+100"]),
+        ("runs", edited(lambda t: t[t["state"] != "11"]), ["runs.csv", "to the end"]),
+        ("alone", edited(lambda t: t.head(1)), ["alone.csv", "all labels"]),
+        ("alone", edited(lambda t: t.assign(seed=7)), ["alone.csv", "no seed"]),
+        ("ends", edited(lambda t: t.tail(1)), ["ends.csv", "the start"]),
+        ("switches", edited(lambda t: t.head(0)), ["switches.csv", "one switch"]),
+        ("switches", edited(lambda t: t.assign(switch=[ALL, "x"])), ["switches.csv", "'all'"]),
+    ],
+)
+def test_tables_of_an_ablation_that_do_not_fit_are_refused(
+    name, damage, words, small_ablation, capsys
+):
+    damage(small_ablation / f"{name}.csv")
+    assert main(["plot", str(small_ablation), "--out", str(small_ablation / "drawn")]) == 2
+    message = capsys.readouterr().err
+    assert all(word in message for word in words), message
 
-    before = set(multiprocessing.active_children())
-    with pytest.raises(KeyboardInterrupt):
-        outcomes(abs, [-1, -2, -3], processes=2, progress=interrupt)
-    assert set(multiprocessing.active_children()) == before
-    with pytest.raises(TypeError):
-        outcomes(abs, ["a", 1], processes=2)
+
+@pytest.fixture(scope="module")
+def ablation_once(tmp_path_factory):
+    start, end = "partial_local_shuffle", "partial_local_shuffle:schedule.barriers=none"
+    also, alone = [("payload", "encoded")], [("partner_scope", "host")]
+    asked = ablate.request(exchanging(), start, end, also, alone, 1)
+    return engine.run(STUDY, asked).save(tmp_path_factory.mktemp("ablation") / "mine")
+
+
+@pytest.fixture
+def small_ablation(ablation_once, tmp_path):
+    return shutil.copytree(ablation_once, tmp_path / "mine")
+
+
+def test_an_ablation_in_which_nothing_takes_time_is_drawn(small_ablation):
+    for name in ("runs", "alone"):
+        edited(lambda t: t.assign(seconds=0.0))(small_ablation / f"{name}.csv")
+    assert main(["plot", str(small_ablation)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("limits", edited(lambda t: t.head(0)), ["limits.csv", "every way"]),
+        ("limits", edited(lambda t: t.tail(1)), []),
+        ("limits", edited(lambda t: t.head(3)), ["limits.csv", "every way"]),
+        ("limits", edited(lambda t: t.assign(way="walk")), ["limits.csv: way", "must be one of"]),
+        ("points", edited(lambda t: t.head(1)), ["points.csv", "one sample more"]),
+    ],
+)
+def test_tables_of_a_search_that_do_not_fit_are_refused(
+    name, damage, words, hiding_once, tmp_path, capsys
+):
+    folder = shutil.copytree(hiding_once, tmp_path / "mine")
+    damage(folder / f"{name}.csv")
+    assert main(["plot", str(folder)]) == (2 if words else 0)
+    message = capsys.readouterr().err
+    assert all(word in message for word in words), message
+
+
+@pytest.fixture(scope="module")
+def hiding_once(tmp_path_factory):
+    found = engine.run(HIDING, hiding.request(exchanging(), [2, 4], ["pair", "authors"], 0.01))
+    assert found.tables["limits"]["over_s"].notna().any()
+    return found.save(tmp_path_factory.mktemp("hiding") / "mine")

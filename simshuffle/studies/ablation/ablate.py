@@ -3,8 +3,8 @@ simulated, over seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -12,8 +12,6 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.ablation import measure
-from simshuffle.studies.ablation.pool import Progress, outcomes
 from simshuffle.studies.ablation.shapley import text
 from simshuffle.studies.ablation.switches import (
     Switch,
@@ -26,15 +24,17 @@ from simshuffle.studies.ablation.switches import (
     position,
     with_also,
 )
-from simshuffle.studies.ablation.tables import COLUMNS
+from simshuffle.studies.ablation.tables import BASES, LABELS, STORED
+from simshuffle.studies.simulation.warm import WarmCell, prepared
+from simshuffle.study.cell import Cell
+from simshuffle.study.study import Outcomes, Request, Tables
 
 BETWEEN = {("sample", "epoch"): "iteration", ("epoch", "sample"): "iteration"}
 """Lifetimes of partners with one between them, which is simulated alone."""
-BASES = ("start", "end")
 
 
 @dataclass(frozen=True)
-class Request:
+class Ablation:
     """What is taken apart.
 
     Attributes:
@@ -60,14 +60,6 @@ class Request:
         return self.seeds * (len(self.states) + sum(len(bases) for bases in self.alone.values()))
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One simulation: what it is, and the scenario."""
-
-    what: tuple[Any, ...]
-    scenario: Scenario = field(repr=False)
-
-
 def request(
     scenario: Scenario,
     start: str,
@@ -75,7 +67,7 @@ def request(
     also: Sequence[tuple[str, Any]],
     alone: Sequence[tuple[str, Any]],
     seeds: int = 3,
-) -> Request:
+) -> Request[Ablation]:
     """What is asked for.
 
     Args:
@@ -109,7 +101,16 @@ def request(
     switches = with_also(differences(values, flat(after)), also, values)
     states = corners(switches, values, fraction)
     bases = {"start": values, "end": position(switches, values, (True,) * len(switches))}
-    return Request(first, last, switches, states, _alone(bases, switches, alone, fraction), seeds)
+    of = Ablation(first, last, switches, states, _alone(bases, switches, alone, fraction), seeds)
+    asked = {
+        "start": start,
+        "end": end,
+        "also": [f"{key}={written(value)}" for key, value in also],
+        "alone": [f"{key}={written(value)}" for key, value in alone],
+        "seeds": seeds,
+    }
+    documents = {"scenario.yaml": f"{first.to_yaml()}---\n{last.to_yaml()}"}
+    return Request(scenario.name, of, documents, {"asked": asked})
 
 
 def _exchanging(scenario: Scenario, option: str, reference: str) -> Scenario:
@@ -119,7 +120,7 @@ def _exchanging(scenario: Scenario, option: str, reference: str) -> Scenario:
     if fraction and not any(item.startswith("exchange_fraction=") for item in arguments.split(",")):
         reference = f"{reference}{',' if arguments else ':'}exchange_fraction={fraction!r}"
     try:
-        return measure.prepared(scenario).with_values({"workload.exchange": reference})
+        return prepared(scenario).with_values({"workload.exchange": reference})
     except InputError as error:
         raise InputError(
             [Problem(f"{option}: {p.path}", p.rule, p.value, p.remedy) for p in error.problems],
@@ -178,56 +179,47 @@ def _alone(
     return out
 
 
-def ablate(
-    of: Request, processes: int | None = None, progress: Progress | None = None
-) -> dict[str, pd.DataFrame]:
-    """Simulate it.
-
-    Args:
-        of: from `request`.
-        processes: at once; None for one on each usable core.
-        progress: told of the progress, if given.
-
-    Returns:
-        The tables by name, with the columns of ``COLUMNS["ablation"]``; the same for the same
-        arguments.
-    """
-    jobs = _jobs(of)
-    rows: dict[str, list[tuple[Any, ...]]] = {"runs": [], "alone": []}
-    for job, seconds in zip(jobs, outcomes(_measured, jobs, processes, progress), strict=True):
-        table, *what = job.what
-        rows[table] += [(*what, label, value) for label, value in seconds.items()]
-    ends = [
-        _end(place, scenario, of) for place, scenario in zip(BASES, (of.start, of.end), strict=True)
-    ]
-    switched = [(switch.key, written(switch.start), written(switch.end)) for switch in of.switches]
-    tables = {"ends": ends, "switches": switched, **rows}
+def cells(of: Ablation, outcomes: Outcomes) -> dict[str, Cell]:
+    """A simulation for every row of `_runs`, by its name."""
     return {
-        name: pd.DataFrame(tables[name], columns=list(columns))
-        for name, columns in COLUMNS["ablation"].items()
+        (name := _name(what)): WarmCell(_with(of.start, exchange, what[-1]).to_dict(), name)
+        for _, what, exchange in _runs(of)
     }
 
 
-def _end(place: str, scenario: Scenario, of: Request) -> tuple[Any, ...]:
+def collect(of: Ablation, outcomes: Outcomes) -> Tables:
+    """The stored tables."""
+    rows: dict[str, list[tuple[Any, ...]]] = {"runs": [], "alone": []}
+    for table, what, _ in _runs(of):
+        seconds = outcomes[_name(what)].values
+        rows[table] += [(*what, label, seconds[label]) for label in LABELS]
+    rows["ends"] = [
+        _end(place, scenario, of) for place, scenario in zip(BASES, (of.start, of.end), strict=True)
+    ]
+    rows["switches"] = [(s.key, written(s.start), written(s.end)) for s in of.switches]
+    return {name: pd.DataFrame(rows[name], columns=list(STORED[name].columns)) for name in STORED}
+
+
+def _runs(of: Ablation) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
+    """Every simulation: its table, the first columns of its rows there, the last of which is the
+    seed, and its exchange."""
+    for seed in range(of.start.seed, of.start.seed + of.seeds):
+        for state, exchange in of.states.items():
+            yield "runs", (text(state), seed), exchange
+        for (key, value), bases in of.alone.items():
+            for base, exchange in bases.items():
+                yield "alone", (key, written(value), base, seed), exchange
+
+
+def _name(what: tuple[Any, ...]) -> str:
+    return f"{' '.join(what[:-1])}, seed {what[-1]}"
+
+
+def _end(place: str, scenario: Scenario, of: Ablation) -> tuple[Any, ...]:
     """A row of the table `ends`."""
     reached = flat(of.end.workload.exchange)
     more = any(reached[switch.key] != switch.end for switch in of.switches)
     return place, scenario.label(), scenario.world_size, scenario.workload.exchange.fraction, more
-
-
-def _jobs(of: Request) -> list[_Job]:
-    jobs = []
-    for seed in range(of.start.seed, of.start.seed + of.seeds):
-        jobs += [
-            _Job(("runs", text(state), seed), _with(of.start, exchange, seed))
-            for state, exchange in of.states.items()
-        ]
-        for (key, value), bases in of.alone.items():
-            jobs += [
-                _Job(("alone", key, written(value), base, seed), _with(of.start, ex, seed))
-                for base, ex in bases.items()
-            ]
-    return jobs
 
 
 def _with(scenario: Scenario, exchange: Any, seed: int) -> Scenario:
@@ -238,10 +230,6 @@ def _with(scenario: Scenario, exchange: Any, seed: int) -> Scenario:
             "workload": scenario.workload.model_copy(update={"exchange": exchange}),
         }
     )
-
-
-def _measured(job: _Job) -> measure.Seconds:
-    return measure.labels(job.scenario)
 
 
 def written(value: Any) -> str:

@@ -1,9 +1,6 @@
-"""The figures, from tables alone. Sized for one column of a two-column paper."""
+"""The figure, from tables alone. Sized for one column of a two-column paper."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import matplotlib
 import pandas as pd
@@ -11,27 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from simshuffle.results.style import COLOURS, COLUMN_INCHES, STYLE
-from simshuffle.studies.ablation.shapley import ALL, contributions
+from simshuffle.studies.ablation.tables import ALL
+from simshuffle.study.study import Tables
 
 GREY = "#BBBBBB"
-LINES = {
-    "authors": "#EE6677",
-    "pair": "#4477AA",
-    "encoded": "#228833",
-    "wire": "#000000",
-    "own": "#AA3377",
-}
-NAMES = {
-    "authors": "as the authors' code",
-    "pair": "IS-Pair's schedule",
-    "encoded": "IS-Pair's, encoded, no barriers",
-    "wire": "the wire alone",
-    "own": "the scenario's own",
-}
-MARKERS = {"authors": "o", "pair": "s", "encoded": "^", "wire": "D", "own": "v"}
 
 
 def _new(height: float) -> Figure:
@@ -40,10 +22,7 @@ def _new(height: float) -> Figure:
     return figure
 
 
-# ---------------------------------------------------------------------------------------- waterfall
-
-
-def waterfall_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def waterfall_figure(tables: Tables) -> Figure:
     """From the epoch of the start to that of the end, a step for each switch."""
     with matplotlib.rc_context(STYLE):
         figure = _new(0.95 + 0.27 * (len(tables["switches"]) + 2))
@@ -62,18 +41,18 @@ def waterfall_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
         return figure
 
 
-def waterfall(tables: Mapping[str, pd.DataFrame], ax: Axes) -> list[str]:
+def waterfall(tables: Tables, ax: Axes) -> list[str]:
     """Rows from top to bottom: the start, each switch, the end. Steps are means over orders and
     seeds; whiskers are the seeds' range.
 
     Args:
-        tables: of an ablation.
+        tables: all those of an ablation.
         ax: where to draw. Its axis begins above 0, so that small steps are seen.
 
     Returns:
         The labels in whose colours steps are drawn.
     """
-    table = contributions(tables["switches"], tables["runs"])
+    table = tables["contributions"]
     parts = table[table["switch"] != ALL].pivot(index="switch", columns="label", values="mean_s")
     start, end = _bars(tables)
     steps = table[(table["label"] == "epoch") & (table["switch"] != ALL)].to_dict("records")
@@ -110,7 +89,7 @@ def waterfall(tables: Mapping[str, pd.DataFrame], ax: Axes) -> list[str]:
     return shown
 
 
-def _bars(tables: Mapping[str, pd.DataFrame]) -> tuple[pd.Series, pd.Series]:
+def _bars(tables: Tables) -> tuple[pd.Series, pd.Series]:
     """Epochs (s) of the start and of the end by seed."""
     runs, count = tables["runs"], len(tables["switches"])
     epochs = runs[runs["label"] == "epoch"]
@@ -131,7 +110,7 @@ def _whisker(ax: Axes, row: float, low: float, high: float) -> None:
     )
 
 
-def _frame(ax: Axes, tables: Mapping[str, pd.DataFrame], low: float, high: float) -> None:
+def _frame(ax: Axes, tables: Tables, low: float, high: float) -> None:
     changed = [
         f"{r['switch'].replace('_', ' ')}\n{_short(r['start'])} → {_short(r['end'])}"
         for r in tables["switches"].to_dict("records")
@@ -144,7 +123,7 @@ def _frame(ax: Axes, tables: Mapping[str, pd.DataFrame], low: float, high: float
     ]
     ax.set_yticks(range(len(ticks)), ticks, fontsize=6, linespacing=1.1)
     ax.set_ylim(len(ticks) - 0.5, -0.5)
-    room = 0.2 * (high - low) or 0.1 * high
+    room = 0.2 * (high - low) or 0.1 * high or 1.0
     left = max(0.0, low - room)
     ax.set_xlim(left, high + 0.9 * room)
     if left > 0:  # the bars are cut
@@ -163,7 +142,7 @@ def _frame(ax: Axes, tables: Mapping[str, pd.DataFrame], low: float, high: float
     ax.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _more(tables: Mapping[str, pd.DataFrame]) -> bool:
+def _more(tables: Tables) -> bool:
     """Whether more is switched than start and end differ in."""
     return bool(tables["ends"]["switched_more"].any())
 
@@ -178,96 +157,3 @@ def _wrapped(name: str) -> str:
 
 def _signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
-
-
-# ------------------------------------------------------------------------------------------- hiding
-
-
-def hiding_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """The largest hidden exchange fraction against the world size, a line for each way of carrying
-    the exchange out."""
-    with matplotlib.rc_context(STYLE):
-        figure = _new(2.7)
-        ax = hiding(tables["limits"], figure.subplots())
-        handles, labels = ax.get_legend_handles_labels()
-        figure.legend(
-            handles,
-            labels,
-            ncols=2,
-            loc="outside upper center",
-            frameon=False,
-            handlelength=1.6,
-            columnspacing=1.0,
-        )
-        return figure
-
-
-def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
-    """Q* against M, both logarithmic; hollow at the lower edge, and named so, where nothing is
-    hidden. Above, the iterations of an epoch.
-
-    Args:
-        limits: table `limits`.
-        ax: where to draw.
-
-    Returns:
-        ``ax``.
-    """
-    some = limits.loc[limits["exchange_fraction"] > 0, "exchange_fraction"]
-    floor = (float(some.min()) if len(some) else 0.01) / 2
-    for way, rows in limits.groupby("way", sort=False):
-        sizes, fractions = rows["world_size"], rows["exchange_fraction"]
-        style: dict[str, Any] = {
-            "color": LINES[str(way)],
-            "marker": MARKERS[str(way)],
-            "markersize": 3.5,
-        }
-        ax.plot(
-            sizes,
-            fractions.clip(lower=floor),
-            linewidth=0.9,
-            label=NAMES[str(way)],
-            **style,
-            zorder=3,
-        )
-        none = rows[fractions == 0]
-        ax.plot(
-            none["world_size"],
-            [floor] * len(none),
-            linestyle="",
-            **{**style, "markerfacecolor": "white", "zorder": 4},
-        )
-    hidden_none = limits.loc[limits["exchange_fraction"] == 0, "world_size"]
-    if len(hidden_none):
-        place: dict[str, Any] = {
-            "textcoords": "offset points",
-            "ha": "right",
-            "va": "center",
-            "fontsize": 6,
-        }
-        ax.annotate("none", (hidden_none.min(), floor), (-4, 0), **place)
-    ax.set(xscale="log", yscale="log", ylabel="largest hidden Q", xlabel="ranks, M")
-    ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_ylim(floor * 0.8, 1.4)
-    _sizes(ax, limits)
-    ax.spines[["right"]].set_visible(False)
-    return ax
-
-
-def _sizes(ax: Axes, limits: pd.DataFrame) -> None:
-    """World sizes below, and above them the iterations of an epoch."""
-    of_size = limits.drop_duplicates("world_size").sort_values("world_size")
-    sizes = of_size["world_size"].tolist()
-    ax.set_xlim(min(sizes) / 1.2, max(sizes) * 1.2)
-    above = ax.twiny()
-    above.set(xscale="log", xlim=ax.get_xlim())
-    for axis, labels in (
-        (ax, [str(size) for size in sizes]),
-        (above, [str(count) for count in of_size["iterations"]]),
-    ):
-        axis.xaxis.set_major_locator(FixedLocator(sizes))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.set_xticks(sizes, labels)
-    above.set_xlabel("iterations of an epoch")
-    above.spines[["right"]].set_visible(False)

@@ -1,5 +1,5 @@
 """How much each switch contributes, from the table of times alone: switched first, switched last,
-and on average over all orders."""
+and on average over all orders; and what single values do."""
 
 from __future__ import annotations
 
@@ -9,29 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simshuffle.results.report import WHOLE
+from simshuffle.studies.ablation.tables import ALL, CHANGES, CONTRIBUTIONS
+
 Floats = NDArray[np.float64]
 State = tuple[bool, ...]
 """For each switch whether it is on."""
-
-ALL = "all"
-"""In the place of a switch: all of them."""
-
-CONTRIBUTION_COLUMNS = {
-    "switch": f"key that is switched; '{ALL}' for all of them",
-    "label": "'epoch' for the whole epoch, or one of the papers' labels, which add up to it",
-    "first_s": (
-        "s by which the switch changes the label, switched first and alone, mean over seeds; empty"
-        " if it cannot be"
-    ),
-    "last_s": "the same, switched when all others are on already; empty if it cannot be",
-    "mean_s": (
-        "the same, mean over all orders of switching that there can be (Shapley value), and over"
-        " seeds; all switches add up to 'all'"
-    ),
-    "min_s": "lowest of the seeds of that mean over orders",
-    "max_s": "highest of the seeds",
-    "share": "mean_s over the change of the whole epoch by all switches",
-}
 
 
 def text(state: State) -> str:
@@ -93,7 +76,7 @@ def shapley(values: Mapping[State, Floats]) -> list[Floats]:
 
 
 def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """The contribution of every switch to every label: columns `CONTRIBUTION_COLUMNS`.
+    """The contribution of every switch to every label: columns `CONTRIBUTIONS`.
 
     Args:
         switches: table `switches`.
@@ -102,7 +85,7 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     keys = [str(key) for key in switches["switch"]]
     start, end = (False,) * len(keys), (True,) * len(keys)
     of_label = {label: _by_state(rows) for label, rows in runs.groupby("label", sort=False)}
-    whole = float(np.mean(of_label["epoch"][end] - of_label["epoch"][start]))
+    whole = float(np.mean(of_label[WHOLE][end] - of_label[WHOLE][start]))
     rows = []
     for label, values in of_label.items():
         for number, (key, mean) in enumerate(zip(keys, shapley(values), strict=True)):
@@ -113,7 +96,24 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             (ALL, label, float(change.mean()), float(change.mean()), *_summary(change, whole))
         )
-    return pd.DataFrame(rows, columns=list(CONTRIBUTION_COLUMNS))
+    return pd.DataFrame(rows, columns=list(CONTRIBUTIONS.columns))
+
+
+def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
+    """Every value that was simulated alone, against the base it was set in: columns `CHANGES`, from
+    the stored tables of those names."""
+    count = len(switches)
+    base_of = {"start": "0" * count, "end": "1" * count}
+    before = runs.set_index(["state", "label", "seed"])["seconds"]
+    keys = ["key", "value", "base", "label"]
+    rows = []
+    for _, of in alone.groupby(keys, sort=False):
+        key, value, base, label = (str(of[name].iloc[0]) for name in keys)
+        then = np.array([before.loc[(base_of[base], label, seed)] for seed in of["seed"].tolist()])
+        change = of["seconds"].to_numpy() - then
+        spread = (float(change.mean()), float(change.min()), float(change.max()))
+        rows.append((key, value, base, label, *spread))
+    return pd.DataFrame(rows, columns=list(CHANGES.columns))
 
 
 def _by_state(rows: pd.DataFrame) -> dict[State, Floats]:

@@ -1,4 +1,4 @@
-"""What is noted of a run: the seconds of its warm epoch, and of the papers' labels in it."""
+"""The warm epoch of a run as a cell: its seconds, and those of the papers' labels in it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,37 @@ from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
+from simshuffle.studies.simulation.cell import RunCell
+from simshuffle.study.cell import Outcome, Tell
 
 EPOCHS = 2
 """Epochs of every run. The first is cold and only planned; the second, which is simulated and
 measured, is like all that follow."""
-WHOLE = "epoch"
-"""The label of the whole epoch."""
 
 Seconds = dict[str, float]
 
 
-def labels(scenario: Scenario) -> Seconds:
-    """Seconds of the second epoch: of `WHOLE`, and of each of the papers' labels (mean over ranks;
-    they add up to the whole)."""
-    return seconds(warm_epoch(scenario))
+class WarmCell(RunCell):
+    """The second epoch of a scenario from `prepared`, alone: what `seconds` says of it."""
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`: none."""
+        return frozenset()
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`."""
+        return Outcome(seconds(warm_epoch(self.scenario, tell)))
 
 
-def warm_epoch(scenario: Scenario) -> Timeline:
+def warm_epoch(scenario: Scenario, tell: Tell | None = None) -> Timeline:
     """The second epoch alone, of a scenario from `prepared`."""
-    return simulate(scenario, first_epoch=EPOCHS)
+    return simulate(scenario, progress=tell, first_epoch=EPOCHS)
 
 
 def seconds(timeline: Timeline) -> Seconds:
-    """The same as `labels`, of a run that has a second epoch."""
+    """Seconds of the second epoch: of the whole, and of each of the papers' labels (mean over
+    ranks; they add up to the whole)."""
     epochs = report.epochs(timeline)
     parts = report.breakdown(timeline)
     parts = parts[parts["epoch"] == EPOCHS]
@@ -36,7 +44,10 @@ def seconds(timeline: Timeline) -> Seconds:
         str(label): float(value)
         for label, value in zip(parts["label"], parts["seconds"], strict=True)
     }
-    return {WHOLE: float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0]), **of_label}
+    return {
+        report.WHOLE: float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0]),
+        **of_label,
+    }
 
 
 def prepared(scenario: Scenario, **changes: object) -> Scenario:

@@ -1,0 +1,1 @@
+"""How much of an exchange an epoch can hide, and what ends it."""

@@ -1,0 +1,116 @@
+"""The figure, from tables alone. Sized for one column of a two-column paper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.studies.hidden_fraction.tables import NAMES
+from simshuffle.study.study import Tables
+
+LINES = {
+    "authors": "#EE6677",
+    "pair": "#4477AA",
+    "encoded": "#228833",
+    "wire": "#000000",
+    "own": "#AA3377",
+}
+MARKERS = {"authors": "o", "pair": "s", "encoded": "^", "wire": "D", "own": "v"}
+
+
+def hiding_figure(tables: Tables) -> Figure:
+    """The largest hidden exchange fraction against the world size, a line for each way of carrying
+    the exchange out."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(COLUMN_INCHES, 2.7), layout="constrained")
+        FigureCanvasAgg(figure)
+        ax = hiding(tables["limits"], figure.subplots())
+        handles, labels = ax.get_legend_handles_labels()
+        figure.legend(
+            handles,
+            labels,
+            ncols=2,
+            loc="outside upper center",
+            frameon=False,
+            handlelength=1.6,
+            columnspacing=1.0,
+        )
+        return figure
+
+
+def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
+    """Q* against M, both logarithmic; hollow at the lower edge, and named so, where nothing is
+    hidden. Above, the iterations of an epoch.
+
+    Args:
+        limits: table `limits`.
+        ax: where to draw.
+
+    Returns:
+        ``ax``.
+    """
+    some = limits.loc[limits["exchange_fraction"] > 0, "exchange_fraction"]
+    floor = (float(some.min()) if len(some) else 0.01) / 2
+    for way, rows in limits.groupby("way", sort=False):
+        sizes, fractions = rows["world_size"], rows["exchange_fraction"]
+        style: dict[str, Any] = {
+            "color": LINES[str(way)],
+            "marker": MARKERS[str(way)],
+            "markersize": 3.5,
+        }
+        ax.plot(
+            sizes,
+            fractions.clip(lower=floor),
+            linewidth=0.9,
+            label=NAMES[str(way)],
+            **style,
+            zorder=3,
+        )
+        none = rows[fractions == 0]
+        ax.plot(
+            none["world_size"],
+            [floor] * len(none),
+            linestyle="",
+            **{**style, "markerfacecolor": "white", "zorder": 4},
+        )
+    hidden_none = limits.loc[limits["exchange_fraction"] == 0, "world_size"]
+    if len(hidden_none):
+        place: dict[str, Any] = {
+            "textcoords": "offset points",
+            "ha": "right",
+            "va": "center",
+            "fontsize": 6,
+        }
+        ax.annotate("none", (hidden_none.min(), floor), (-4, 0), **place)
+    ax.set(xscale="log", yscale="log", ylabel="largest hidden Q", xlabel="ranks, M")
+    ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_ylim(floor * 0.8, 1.4)
+    _sizes(ax, limits)
+    ax.spines[["right"]].set_visible(False)
+    return ax
+
+
+def _sizes(ax: Axes, limits: pd.DataFrame) -> None:
+    """World sizes below, and above them the iterations of an epoch."""
+    of_size = limits.drop_duplicates("world_size").sort_values("world_size")
+    sizes = of_size["world_size"].tolist()
+    ax.set_xlim(min(sizes) / 1.2, max(sizes) * 1.2)
+    above = ax.twiny()
+    above.set(xscale="log", xlim=ax.get_xlim())
+    for axis, labels in (
+        (ax, [str(size) for size in sizes]),
+        (above, [str(count) for count in of_size["iterations"]]),
+    ):
+        axis.xaxis.set_major_locator(FixedLocator(sizes))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_xticks(sizes, labels)
+    above.set_xlabel("iterations of an epoch")
+    above.spines[["right"]].set_visible(False)

@@ -1,0 +1,263 @@
+"""The search for the largest hidden exchange fraction of one way at one world size, and for what
+ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.errors import ScenarioError
+from simshuffle.results.report import WHOLE
+from simshuffle.results.timeline import Timeline
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.studies.hidden_fraction.ways import (
+    ALL_IN_MEMORY,
+    HOST_WORK,
+    READS,
+    WIRE,
+    coarse,
+    exchanging,
+    fraction_of,
+    without,
+    work,
+)
+from simshuffle.studies.simulation.cell import RunCell
+from simshuffle.studies.simulation.warm import EPOCHS, seconds, warm_epoch
+from simshuffle.study.cell import Outcome, PlainCell, Tell
+
+FIRST, STRIDE = 4, 16
+"""Samples of a rank that are tried first, and how many times as many may be tried next as are known
+to be hidden."""
+SMALL = 0.25
+"""Host work of less than this share of the costliest is not removed by itself, for the costliest
+saves more."""
+ALONE = 0.1
+"""Where the best removal saves less than this share of what is added, no mechanism ends the hiding
+by itself."""
+TOGETHER = "none by itself"
+
+
+@dataclass(frozen=True)
+class SearchCell(PlainCell):
+    """A search.
+
+    Attributes:
+        document: the resolved scenario as plain values, from `prepared`.
+        way: of carrying the exchange out.
+        tolerance: share of the epoch without exchange that counts as nothing.
+        baseline_s: s of that epoch.
+    """
+
+    document: Mapping[str, Any]
+    way: str
+    tolerance: float
+    baseline_s: float
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        return [self._run.key, self.way, self.tolerance, self.baseline_s]
+
+    @property
+    def label(self) -> str:
+        """As for `Cell`."""
+        return f"{self.way} @{self.document['world_size']}"
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`: a search takes about ten simulations."""
+        return 10 * self._run.cost
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`."""
+        return self._run.memory
+
+    @cached_property
+    def _run(self) -> RunCell:
+        return RunCell(self.document, "")
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario."""
+        return self._run.scenario
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: the row of `limits`, and those of `points`."""
+        scenario, points = self.scenario, _Points(self)
+        most = _most(self)
+        samples, steady = largest(points.added, self.tolerance, most)
+        limit = {
+            "way": self.way,
+            "world_size": scenario.world_size,
+            "iterations": scenario.workload.iterations(scenario.world_size, EPOCHS),
+            "samples_of_rank": most,
+            "baseline_s": self.baseline_s,
+            "samples": samples,
+            "exchange_fraction": fraction_of(scenario, samples),
+            "added": points.added(samples) if samples else 0.0,
+            "steady": steady,
+        }
+        limit |= points.bottleneck(samples + 1 if samples < most else None)
+        return Outcome({"limit": limit, "points": points.rows})
+
+
+def largest(added: Callable[[int], float], tolerance: float, most: int) -> tuple[int, bool]:
+    """The largest number up to ``most`` that adds no more than ``tolerance`` while no smaller one
+    that was tried adds more.
+
+    What is added is about in proportion to the number, so the search goes on where the line through
+    what is known reaches the tolerance; every third step halves what is left, so that it ends soon
+    whatever is added. In the end the number is known to be hidden and the next one not to be, and
+    twice that one is tried too. Were hiding not monotone, a border is found all the same, below
+    everything that is known not to be hidden.
+
+    Args:
+        added: what a number from 1 on adds, of which 0 adds nothing.
+        tolerance: what counts as nothing.
+        most: at least 1.
+
+    Returns:
+        The number, and whether all that was tried agrees: less is hidden, and more is not.
+    """
+    known = {0: 0.0}
+    low, high, number = 0, most + 1, min(FIRST, most)
+    while high - low > 1:
+        known[number] = added(number)
+        low, high = (number, high) if known[number] <= tolerance else (low, number)
+        number = _next(known, tolerance, low, high, most)
+    if 2 * high <= most and 2 * high not in known:
+        known[2 * high] = added(2 * high)
+    return low, all((value <= tolerance) == (number <= low) for number, value in known.items())
+
+
+def _next(known: Mapping[int, float], tolerance: float, low: int, high: int, most: int) -> int:
+    """The number to try next, between ``low``, which is hidden, and ``high``, which is not, or is
+    one more than the most."""
+    if high > most:
+        reached = low * tolerance / known[low] if low and known[low] > 0 else STRIDE * low
+        return min(max(2 * low, min(int(reached), STRIDE * low), 1), most)
+    if len(known) % 3 == 0:
+        return (low + high) // 2
+    slope = (known[high] - known[low]) / (high - low)
+    return min(max(int(low + (tolerance - known[low]) / slope), low + 1), high - 1)
+
+
+def _most(cell: SearchCell) -> int:
+    """The most samples that a rank can exchange: all of the smallest shard, or as many as the SSD
+    has room for."""
+    low, high = 1, cell.scenario.workload.dataset.num_samples // cell.scenario.world_size
+    middle = high  # try all first
+    while low < high:
+        try:
+            exchanging(cell.scenario, cell.way, middle, {})
+            low = middle
+        except ScenarioError:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low
+
+
+class _Points:
+    """The simulations of a search, each once; ``rows`` are those of the table `points`."""
+
+    def __init__(self, cell: SearchCell) -> None:
+        self._cell = cell
+        self._cables: dict[tuple[int, str], pd.DataFrame] = {}
+        self._over: dict[tuple[int, str], float] = {}
+        self._reads: dict[int, bool] = {}
+        self.rows: list[dict[str, Any]] = []
+
+    def added(self, samples: int) -> float:
+        """Share of the epoch without exchange that ``samples`` of each rank add."""
+        return self._added_s(samples) / self._cell.baseline_s
+
+    def _added_s(
+        self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None
+    ) -> float:
+        """The same in s, without the mechanism that is ``removed`` by the values ``changes``."""
+        cell, key = self._cell, (samples, removed)
+        if key not in self._over:
+            timeline = warm_epoch(exchanging(cell.scenario, cell.way, samples, changes or {}))
+            self._cables[key] = _cables(timeline)
+            if not removed:
+                self._reads[samples] = bool(timeline.sources["nbytes_ssd"].iloc[0] > 0)
+            spent = seconds(timeline)[WHOLE]
+            over = self._over[key] = spent - self._baseline(removed)
+            row = {
+                "way": cell.way,
+                "world_size": cell.scenario.world_size,
+                "samples": samples,
+                "removed": removed,
+            }
+            row |= {
+                "exchange_fraction": fraction_of(cell.scenario, samples),
+                "epoch_s": spent,
+                "added": over / cell.baseline_s,
+            }
+            self.rows.append(row)
+        return self._over[key]
+
+    def _baseline(self, removed: str) -> float:
+        """The epoch without exchange (s). Only reads are also its own."""
+        if removed != READS:
+            return self._cell.baseline_s
+        alone = without(self._cell.scenario).with_values(ALL_IN_MEMORY)
+        return seconds(warm_epoch(alone))[WHOLE]
+
+    def bottleneck(self, samples: int | None) -> dict[str, Any]:
+        """What costs most of what ``samples`` add: the columns of `limits` that say so; all empty
+        for None."""
+        if samples is None:
+            return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
+        scenario = exchanging(self._cell.scenario, self._cell.way, samples, {})
+        before = self._added_s(samples)
+        saved = self._saved(
+            samples, coarse(scenario) | ({READS: ALL_IN_MEMORY} if self._reads[samples] else {})
+        )
+        worst = max(saved, key=lambda name: saved[name])
+        if worst == HOST_WORK:
+            parts = self._saved(
+                samples,
+                {
+                    name: changes
+                    for name, changes in work(scenario, SMALL).items()
+                    if name != HOST_WORK
+                },
+            )
+            best = max(parts, key=lambda name: parts[name])
+            worst, saved = f"{HOST_WORK}: {best}", {f"{HOST_WORK}: {best}": parts[best]}
+        name = worst if saved[worst] >= ALONE * before else TOGETHER
+        return {
+            "over_s": before,
+            "bottleneck": name,
+            "saved_s": saved[worst],
+            "tier": self._tier(samples) if name == WIRE else "",
+        }
+
+    def _saved(self, samples: int, removals: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+        before = self._added_s(samples)
+        return {
+            name: before - self._added_s(samples, name, changes)
+            for name, changes in removals.items()
+        }
+
+    def _tier(self, samples: int) -> str:
+        """The tier of the cable that needs longest for the bytes of the exchange."""
+        own, idle = (self._cables[samples, name] for name in ("", WIRE))
+        needed = (own["nbytes"] - idle["nbytes"].reindex(own.index, fill_value=0.0)) / own[
+            "capacity"
+        ]
+        return str(own["tier"].iloc[int(needed.argmax())])
+
+
+def _cables(timeline: Timeline) -> pd.DataFrame:
+    """Tier, capacity and bytes of the cables in the epoch that is measured, by link."""
+    links = timeline.links[timeline.links["epoch"] == EPOCHS]
+    cables = links[links["tier"].astype(str).str.contains(">")]
+    return cables.set_index(cables["link"].astype(str))[["tier", "capacity", "nbytes"]]

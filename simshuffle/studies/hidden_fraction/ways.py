@@ -1,0 +1,129 @@
+"""Ways of carrying an exchange out, and the mechanisms of each that can be removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from simshuffle.exchange import MessageSchedule
+from simshuffle.plan.host_work import host_work
+from simshuffle.scenario.scenario import Scenario
+
+NOTHING = "0 s"
+WORK = ("read", "decode", "pickle", "zero_buffer", "draw", "write", "remove")
+"""Keys of a schedule that are host work of sending, and of receiving (write)."""
+INSTANT = 1e18
+"""Bytes/s from which on writing is instant."""
+INSTANT_WRITES = {"cluster.ssd.write_bandwidth": "1000000 PB/s"}
+ALL_IN_MEMORY = dict.fromkeys(
+    ("cluster.memory.capacity", "cluster.memory.page_cache"), "1000000 PB"
+)
+FRESH = {"partner_lifetime": "iteration", "samples_per_message": "iteration", "barriers": "none"}
+WAYS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "authors": ("partial_local_shuffle", {}, {}),
+    "pair": ("importance_pair", {}, {}),
+    "encoded": ("importance_pair", {"payload": "encoded", "barriers": "none"}, {}),
+    "wire": ("partial_local_shuffle", {**FRESH, **dict.fromkeys(WORK, NOTHING)}, INSTANT_WRITES),
+}
+"""Ways of carrying an exchange out: the strategy, the keys of its schedule that are set, and keys
+of the scenario.
+
+authors: partial local shuffle as its authors' code does it: a random permutation, a message and a
+barrier for every sample; pair: one partner an epoch, one message and one barrier an iteration;
+encoded: the same without barriers, and files are sent as they are;
+wire: nothing but the network: no host work, no barriers, instant writes; decoded samples, a random
+permutation for every iteration.
+
+Importance is always lagging, for its measurement is no exchange.
+"""
+OWN = "own"
+"""The way of the scenario itself."""
+BARRIERS, HOST_WORK, WRITES, WIRE, WAITING = (
+    "barriers",
+    "host work",
+    "storage writes",
+    "wire",
+    "no overlap",
+)
+READS = "storage reads"
+"""Not of the exchange alone: what was received is read like all else, and may drive other samples
+out of the page cache."""
+
+
+def without(scenario: Scenario) -> Scenario:
+    """``scenario`` with nothing exchanged."""
+    return scenario.with_values({"workload.exchange": "local_shuffle"})
+
+
+def fraction_of(scenario: Scenario, samples: int) -> float:
+    """Q for so many samples of each rank and epoch; 1 for as many as the smallest shard has."""
+    shard = scenario.workload.dataset.num_samples / scenario.world_size
+    return 1.0 if samples == int(shard) else samples / shard
+
+
+def exchanging(scenario: Scenario, way: str, samples: int, changes: Mapping[str, Any]) -> Scenario:
+    """``scenario`` exchanging so many samples of each rank in that way, with further values."""
+    more: dict[str, Any] = {}
+    if way == OWN:
+        exchange = scenario.workload.exchange.model_dump(mode="json", exclude_none=True)
+    else:
+        kind, schedule, more = WAYS[way]
+        exchange = {"kind": kind, "schedule": schedule}
+    if exchange["kind"] != "partial_local_shuffle":
+        exchange["lagging"] = True
+    exchange["exchange_fraction"] = fraction_of(scenario, samples)
+    return scenario.with_values({"workload.exchange": exchange, **more, **changes})
+
+
+def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
+    """The mechanisms that cost anything in ``scenario``, and the values that remove each."""
+    schedule = _schedule(scenario)
+    out: dict[str, dict[str, Any]] = {}
+    if schedule.barriers != "none":
+        out[BARRIERS] = {f"{_KEY}.barriers": "none"}
+    costly = work(scenario)
+    if HOST_WORK in costly:
+        out[HOST_WORK] = costly[HOST_WORK]
+    if scenario.workload.source == "ssd" and scenario.cluster.ssd.write_bandwidth < INSTANT:
+        out[WRITES] = dict(INSTANT_WRITES)
+    if not schedule.overlap:
+        out[WAITING] = {f"{_KEY}.overlap": True}
+    return {**out, WIRE: _weightless(scenario)}
+
+
+def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
+    """The host work that costs anything, by key, and `HOST_WORK` for all of it; empty if there is
+    none.
+
+    With ``small``, what costs less than that share of the costliest is left out.
+    """
+    charged = _costs(scenario)
+    costs = {key: value for key, value in charged.items() if value > small * max(charged.values())}
+    parts: dict[str, dict[str, Any]] = {key: {f"{_KEY}.{key}": NOTHING} for key in costs}
+    whole: dict[str, Any] = {key: value for part in parts.values() for key, value in part.items()}
+    return {HOST_WORK: whole, **parts} if parts else {}
+
+
+_KEY = "workload.exchange.schedule"
+
+
+def _schedule(scenario: Scenario) -> MessageSchedule:
+    schedule = scenario.workload.exchange.exchange_schedule
+    if schedule is None:
+        raise TypeError(f"{scenario.workload.exchange.kind} exchanges nothing")
+    return schedule
+
+
+def _costs(scenario: Scenario) -> dict[str, float]:
+    """Seconds a sample of each key of `WORK`, as they are charged at most."""
+    costs = asdict(host_work(_schedule(scenario), scenario.workload.dataset))
+    return {**{key: costs[key] for key in WORK}, "draw": costs["draw"] * scenario.world_size}
+
+
+def _weightless(scenario: Scenario) -> dict[str, Any]:
+    """Values that send next to nothing, with all other costs as they are: decoded samples of one
+    byte. Latencies stay."""
+    costs = _costs(scenario)
+    kept = {f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "pickle", "write")}
+    return {f"{_KEY}.payload": "decoded", **kept, "workload.dataset.decoded_size.mean": "1 B"}
