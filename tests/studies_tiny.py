@@ -6,6 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from simshuffle.studies.ablation import ablate
+from simshuffle.studies.ablation import study as ablation
+from simshuffle.studies.congestion import compare
+from simshuffle.studies.congestion import study as congestion
+from simshuffle.studies.hidden_fraction import hiding
+from simshuffle.studies.hidden_fraction import study as hidden_fraction
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
 from simshuffle.study.study import Request, Study
@@ -31,5 +37,31 @@ def _sweep(place: Path) -> tuple[Study[Any], Request[Any]]:
     return sweep.STUDY, sweep.request(small(**SIZE), axes, seeds=2)
 
 
-TINY: dict[str, Tiny] = {"simulation": _simulation, "sweep": _sweep, "toy": _toy}
+def _ablation(place: Path) -> tuple[Study[Any], Request[Any]]:
+    start, end = "partial_local_shuffle", "partial_local_shuffle:schedule.barriers=none"
+    scenario = small(**SIZE, workload__exchange="partial_local_shuffle:exchange_fraction=0.3")
+    alone = [("partner_scope", "host")]
+    return ablation.STUDY, ablate.request(scenario, start, end, [], alone, seeds=1)
+
+
+def _hiding(place: Path) -> tuple[Study[Any], Request[Any]]:
+    scenario = small(**SIZE, cluster__topology__link_bandwidth="10 MB/s")
+    return hidden_fraction.STUDY, hiding.request(scenario, [2, 4], ["wire"], 0.01)
+
+
+def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
+    scenario = small(**SIZE, workload__exchange="partial_local_shuffle:exchange_fraction=0.3")
+    patterns = ("all_to_all", "pairing_random")
+    settings = compare.Settings(patterns, seeds=2, packet_seeds=1, packets=200)
+    return congestion.STUDY, compare.request([scenario], settings)
+
+
+TINY: dict[str, Tiny] = {
+    "simulation": _simulation,
+    "sweep": _sweep,
+    "toy": _toy,
+    "ablation": _ablation,
+    "hiding": _hiding,
+    "congestion": _congestion,
+}
 """By the kind that ``meta.json`` names."""

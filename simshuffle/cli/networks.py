@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from simshuffle.cli.common import SetOption, progress_bars, say, values
+from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
 from simshuffle.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from simshuffle.studies.congestion.folder import Comparison
 
 app = typer.Typer()
 
@@ -118,64 +115,18 @@ def congestion(
         ),
     ] = None,
     set_: SetOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Result folder; the default is results/congestion-NAME-FINGERPRINT."),
-    ] = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print the tables as JSON on standard output, and nothing else."
-        ),
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace what is in the result folder.")
-    ] = False,
+    out: Out = None,
+    json: AsJson = False,
+    force: Force = False,
+    processes: ProcessCount = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Compare all-to-all with pairwise exchange on the bytes of SCENARIO: times, what decides, and
     a verdict."""
-    from simshuffle.results.folders import check_place
-    from simshuffle.studies.congestion import folder as folders
-    from simshuffle.studies.congestion import request
-    from simshuffle.studies.congestion.compare import Settings
+    from simshuffle.studies.congestion.compare import Settings, chosen, request, scenarios
+    from simshuffle.studies.congestion.study import STUDY
 
-    settings = request.chosen(
-        Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets),
-        pattern or [],
-        network or [],
-    )
-    scenarios = request.scenarios(scenario, values(set_ or []), world_size or [])
-    mark = request.fingerprint(scenarios, settings)
-    folder = (
-        out
-        if out is not None
-        else Path("results") / f"congestion-{scenarios[0].name.replace('/', '-')}-{mark}"
-    )
-    result = None if force else folders.existing(folder, mark)
-    if result is None:
-        check_place(folder, replace=force)  # before a long comparison, not after it
-        with progress_bars() as progress:
-            result = request.comparison(
-                scenarios, settings, request.with_estimate(progress, say, monotonic)
-            )
-        result.save(folder, replace=force)
-    else:
-        say(f"{folder} already holds this comparison; nothing was computed.")
-    if json:
-        typer.echo(folders.as_json(result.tables))
-        return
-    _print_comparison(result)
-    typer.echo(
-        f"Tables: {folder}\nFigures: {folder / 'times.png'}, {folder / 'heat.png'}, and both as"
-        " .pdf"
-    )
-
-
-def _print_comparison(result: Comparison) -> None:
-    from rich.console import Console
-
-    from simshuffle.studies.congestion import text
-
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    for part in text.parts(result.tables, result.meta["message_latency_s"]):
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+    counts = Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets)
+    settings = chosen(counts, pattern or [], network or [])
+    sized = scenarios(scenario, values(set_ or []), world_size or [])
+    carry_out(STUDY, request(sized, settings), Options(out, json, force, processes, scheduler))

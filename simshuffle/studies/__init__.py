@@ -15,6 +15,7 @@ KINDS = {
     "simulation": "simshuffle.studies.simulation.study",
     "sweep": "simshuffle.studies.simulation.sweep",
     "ablation": "simshuffle.studies.ablation.study",
+    "congestion": "simshuffle.studies.congestion.study",
     "hiding": "simshuffle.studies.hidden_fraction.study",
 }
 """Every kind of result folder, and the module whose ``STUDY`` it is."""

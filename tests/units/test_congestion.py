@@ -1,9 +1,9 @@
 """The comparison of exchange patterns: the bytes, the verdict, the ablation, the tables, the
 figures and the command."""
 
-import importlib
 import json
 import math
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -12,13 +12,16 @@ from matplotlib.colors import to_hex
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError, ScenarioError
+from simshuffle.network import Analytic
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.congestion import figures, folder, request, text
+from simshuffle.studies import read_folder
+from simshuffle.studies.congestion import cell, figures, text
 from simshuffle.studies.congestion.ablation import CORNERS, SWITCHES, ablation
-from simshuffle.studies.congestion.compare import Settings, compare
+from simshuffle.studies.congestion.compare import Settings, request, scenarios
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.samples import samples
-from simshuffle.studies.congestion.tables import COLUMNS, HOTTEST_COLUMNS, hottest, utilisation
+from simshuffle.studies.congestion.study import STUDY
+from simshuffle.studies.congestion.tables import HOTTEST, STORED, hottest, utilisation
 from simshuffle.studies.congestion.verdict import (
     PRACTICE,
     QUESTIONS,
@@ -26,6 +29,7 @@ from simshuffle.studies.congestion.verdict import (
     comparisons,
     verdicts,
 )
+from simshuffle.study import engine
 from tests.small import small
 
 VALUES = {
@@ -47,6 +51,10 @@ def scenario(**values):
     return load_scenario(
         "quickstart", VALUES | {key.replace("__", "."): value for key, value in values.items()}
     )
+
+
+def compare(scenarios, settings):
+    return engine.run(STUDY, request(scenarios, settings)).tables
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +151,7 @@ def times_of(seconds, world_size=8):
         for v, of_seed in of_variant.items()
         for seed, time in enumerate(of_seed, 1)
     ]
-    return pd.DataFrame(rows).reindex(columns=list(COLUMNS["times"]))
+    return pd.DataFrame(rows).reindex(columns=list(STORED["times"].columns))
 
 
 def judged(seconds):
@@ -298,36 +306,36 @@ def test_without_all_corners_nothing_is_said():
 
 def test_tables_have_the_columns_that_are_documented(tables):
     for name, table in tables.items():
-        assert list(table.columns) == list(COLUMNS[name]), name
+        assert list(table.columns) == list(STORED[name].columns), name
         assert not table.isna().any().any(), name
-    assert list(hottest(tables).columns) == list(HOTTEST_COLUMNS)
+    assert list(hottest(tables).columns) == list(HOTTEST.columns)
 
 
 def test_every_model_gets_the_same_bytes(tables):
-    sent = tables.times.groupby(["world_size", "seed"])["nbytes"]
+    sent = tables["times"].groupby(["world_size", "seed"])["nbytes"]
     assert (sent.max() / sent.min()).max() == pytest.approx(1.0, rel=1e-12)
     assert sent.mean().groupby("world_size").mean().tolist() == pytest.approx(
-        tables.sets["nbytes"].tolist(), rel=1e-12
+        tables["sets"]["nbytes"].tolist(), rel=1e-12
     )
-    bounds = tables.times.groupby(["world_size", "pattern", "batching", "seed"])["bound_s"]
+    bounds = tables["times"].groupby(["world_size", "pattern", "batching", "seed"])["bound_s"]
     assert (bounds.max() == bounds.min()).all()
 
 
 def test_every_variant_is_run_by_fluid_and_what_is_judged_by_packet(tables):
     every = variants(PATTERNS)
-    runs = tables.times.groupby(["world_size", "model"]).size()
+    runs = tables["times"].groupby(["world_size", "model"]).size()
     assert runs.tolist() == [2 * len(every), 2 * len(compared(every))] * 2
 
 
 def test_times_are_those_of_the_busiest_link_or_longer(tables):
-    by_model = tables.times.groupby("model")["slowdown"].min()
+    by_model = tables["times"].groupby("model")["slowdown"].min()
     assert by_model["fluid"] > 1 - 1e-9
     # where the latencies before and behind the link are those of different messages
     assert by_model["packet"] > 0.999
-    whole = tables.times[tables.times["batching"] == "all"]
+    whole = tables["times"][tables["times"]["batching"] == "all"]
     assert whole["flow_max_s"].to_numpy() == pytest.approx(whole["time_s"].to_numpy(), rel=1e-12)
-    assert (tables.times["flow_p50_s"] <= tables.times["flow_p99_s"]).all()
-    assert (tables.times["flow_p99_s"] <= tables.times["flow_max_s"]).all()
+    assert (tables["times"]["flow_p50_s"] <= tables["times"]["flow_p99_s"]).all()
+    assert (tables["times"]["flow_p99_s"] <= tables["times"]["flow_max_s"]).all()
 
 
 def test_utilisation_is_bytes_over_capacity_and_time(tables):
@@ -336,10 +344,10 @@ def test_utilisation_is_bytes_over_capacity_and_time(tables):
         link["nbytes"] / (12.5e9 * link["time_s"]), rel=1e-12
     )
     # equal shares of everything but the host's own go out on its port
-    row = tables.tiers[
-        (tables.tiers["pattern"] == "all_to_all") & (tables.tiers["tier"] == "host>leaf")
+    row = tables["tiers"][
+        (tables["tiers"]["pattern"] == "all_to_all") & (tables["tiers"]["tier"] == "host>leaf")
     ].iloc[0]
-    time = tables.times[tables.times["pattern"] == "all_to_all"].iloc[0]
+    time = tables["times"][tables["times"]["pattern"] == "all_to_all"].iloc[0]
     assert row["links"] == 8
     assert row["mean_utilisation"] == pytest.approx(
         time["nbytes"] / 8 / 12.5e9 / time["time_s"], rel=1e-12
@@ -356,7 +364,7 @@ def test_the_hottest_links_come_first(tables):
 
 
 def test_messages_and_barriers_are_counted(tables):
-    times = tables.times[tables.times["world_size"] == 8].drop_duplicates(
+    times = tables["times"][tables["times"]["world_size"] == 8].drop_duplicates(
         ["pattern", "batching", "barrier"]
     )
     counts = {
@@ -378,23 +386,21 @@ def test_the_same_arguments_give_the_same_tables_and_another_seed_others():
 
 
 def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
-    module = importlib.import_module("simshuffle.studies.congestion.compare")
-    made = []
+    made, exchange = [], cell.exchange
     monkeypatch.setattr(
-        module,
-        "exchange",
-        lambda variant, *rest: (made.append(variant), exchange(variant, *rest))[1],
+        cell, "exchange", lambda variant, *rest: (made.append(variant), exchange(variant, *rest))[1]
     )
-    exchange = importlib.import_module("simshuffle.studies.congestion.patterns").exchange
     # one sample an iteration: batches of one iteration are batches of one sample
     alike = small(workload__exchange=EXCHANGE)
     found = compare(
         [alike],
         Settings(patterns=("linear_shift", "pairing_random"), models=("analytic",), seeds=3),
     )
-    assert len(found.times) == 2 * 5 * 3
+    assert len(found["times"]) == 2 * 5 * 3
     assert len(made) == 3 + 3 * 3  # of the shift once for all seeds, as all samples have one size
-    pairing = found.times[(found.times["pattern"] == "pairing_random") & found.times["barrier"]]
+    pairing = found["times"][
+        (found["times"]["pattern"] == "pairing_random") & found["times"]["barrier"]
+    ]
     one, other = (
         pairing.loc[pairing["batching"] == batching, "time_s"].tolist()
         for batching in ("sample", "iteration")
@@ -404,12 +410,14 @@ def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
 
 def test_the_packet_model_gets_shortened_bytes_and_so_does_its_rival():
     found = compare([scenario()], Settings(seeds=2, packet_seeds=1, packets=2000))
-    full, short = (found.times[found.times["bytes_set"] == name] for name in ("full", "short"))
+    full, short = (
+        found["times"][found["times"]["bytes_set"] == name] for name in ("full", "short")
+    )
     assert set(full["model"]) == {"fluid"}
     assert sorted(set(full["seed"])) == [1, 2]
     assert set(short["model"]) == {"fluid", "packet"}
     assert set(short["seed"]) == {1}
-    (row,) = found.sets[found.sets["bytes_set"] == "short"].to_dict("records")
+    (row,) = found["sets"][found["sets"]["bytes_set"] == "short"].to_dict("records")
     assert row["byte_share"] == pytest.approx(2000 / 7680, abs=0.05)
     assert row["nbytes"] == pytest.approx(short["nbytes"].iloc[0], rel=1e-12)
     assert any(
@@ -420,9 +428,11 @@ def test_the_packet_model_gets_shortened_bytes_and_so_does_its_rival():
 
 def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
     found = compare([scenario()], Settings(seeds=1, packet_seeds=1, packets=50))
-    packet = found.times[found.times["model"] == "packet"]
+    packet = found["times"][found["times"]["model"] == "packet"]
     assert "all_to_all" not in set(packet["pattern"])
-    assert set(found.times.loc[found.times["pattern"] == "all_to_all", "bytes_set"]) == {"full"}
+    assert set(found["times"].loc[found["times"]["pattern"] == "all_to_all", "bytes_set"]) == {
+        "full"
+    }
     assert any("needs --packets 56 at least" in line for line in text.notes(found, 1e-6))
     assert any("not compared by the packet model" in line for line in text.verdict_lines(found))
 
@@ -440,7 +450,7 @@ def test_what_the_packet_model_is_run_for(models, patterns, expected):
     found = compare(
         [scenario()], Settings(models=models, patterns=patterns, seeds=1, packet_seeds=1)
     )
-    assert (found.times["model"] == "packet").sum() == expected
+    assert (found["times"]["model"] == "packet").sum() == expected
 
 
 def test_a_comparison_of_nothing_is_refused():
@@ -448,7 +458,7 @@ def test_a_comparison_of_nothing_is_refused():
     with pytest.raises(ScenarioError, match="at least 56 for all_to_all; got 50"):
         compare([scenario()], settings)
     both = Settings(models=("fluid", "packet"), patterns=("all_to_all",), packets=50, seeds=1)
-    assert compare([scenario()], both).times["model"].tolist() == ["fluid"]
+    assert compare([scenario()], both)["times"]["model"].tolist() == ["fluid"]
 
 
 # -------------------------------------------------------------------------------------- the figures
@@ -478,7 +488,7 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     drawn = {(line.get_label(), line.get_linestyle()): line for line in ax.lines}
     line = drawn["pairing_random", "--"]
-    chosen = tables.times.query(
+    chosen = tables["times"].query(
         "pattern == 'pairing_random' and batching == 'sample' and barrier and model == 'fluid'"
     )
     assert line.get_ydata() == pytest.approx(
@@ -487,14 +497,12 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
     assert list(line.get_xdata()) == [8, 16]
     assert to_hex(line.get_color()) == figures.COLOURS["pairing_random"].lower()
     assert drawn["ports at line rate", "-"].get_ydata() == pytest.approx(
-        tables.sets["injection_s"].to_numpy()
+        tables["sets"]["injection_s"].to_numpy()
     )
 
 
 def one_size(tables):
-    return type(tables)(
-        **{name: table[table["world_size"] == 16] for name, table in tables.items()}
-    )
+    return {name: table[table["world_size"] == 16] for name, table in tables.items()}
 
 
 def test_a_single_world_size_shows_all_variants_side_by_side(tables):
@@ -512,8 +520,8 @@ def test_a_single_world_size_shows_all_variants_side_by_side(tables):
         round(float(line.get_xdata()[0]), 9) for line in ax.lines if line.get_linestyle() == "None"
     }
     expected = (
-        single.times.groupby(["pattern", "batching", "barrier", "model"])["time_s"].median()
-        / single.sets["injection_s"].iloc[0]
+        single["times"].groupby(["pattern", "batching", "barrier", "model"])["time_s"].median()
+        / single["sets"]["injection_s"].iloc[0]
     )
     assert medians == {round(value, 9) for value in expected}
 
@@ -534,7 +542,9 @@ def test_the_heat_map_shows_every_link_of_every_tier(tables):
         values = ax.images[0].get_array()
         assert values.shape == (len(variants(PATTERNS)), count)
         assert np.all(np.diff(values, axis=1) <= 0)
-        of_tier = tables.tiers[(tables.tiers["tier"] == tier) & (tables.tiers["world_size"] == 16)]
+        of_tier = tables["tiers"][
+            (tables["tiers"]["tier"] == tier) & (tables["tiers"]["world_size"] == 16)
+        ]
         first = of_tier[
             (of_tier["pattern"] == "all_to_all")
             & (of_tier["model"] == "fluid")
@@ -563,10 +573,10 @@ def finished(tmp_path_factory):
 
 def test_the_folder_holds_what_is_documented(finished):
     figures_ = {f"{name}.{kind}" for name in ("times", "heat") for kind in ("png", "pdf")}
-    assert {path.name for path in finished.iterdir()} == {*folder.FILES, *figures_}
+    assert {path.name for path in finished.iterdir()} == {*STUDY.files, *figures_}
     assert [path.name for path in finished.parent.iterdir()] == ["out"]
     documented = json.loads((finished / "columns.json").read_text())
-    assert set(documented) == {name for name in folder.FILES if name.endswith((".csv", ".parquet"))}
+    assert set(documented) == {name for name in STUDY.files if name.endswith((".csv", ".parquet"))}
     for name, columns in documented.items():
         path = finished / name
         table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
@@ -578,7 +588,7 @@ def test_the_folder_holds_what_is_documented(finished):
 def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_path, capsys):
     fresh = compare([scenario(sweep={})], Settings(seeds=2, packet_seeds=1, packets=100_000))
     for (name, stored), (_, table) in zip(
-        folder.read(finished).tables.items(), fresh.items(), strict=True
+        read_folder(finished).tables.items(), fresh.items(), strict=True
     ):
         assert stored.astype(object).equals(table.astype(object)), name
     assert main(["plot", str(finished), "--out", str(tmp_path / "again")]) == 0
@@ -588,10 +598,10 @@ def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_pat
 
 
 def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
-    monkeypatch.setattr(request, "compare", lambda *_: pytest.fail("it was run again"))
+    monkeypatch.setattr(engine, "run", lambda *_: pytest.fail("it was run again"))
     assert main(["congestion", *FEW, "--out", str(finished)]) == 0
     out = capsys.readouterr()
-    assert "already holds this comparison" in out.err
+    assert "already holds this result" in out.err
     assert "all_to_all or pairing_random all?" in out.out
     for word in (
         "8 ranks on 8 hosts",
@@ -641,25 +651,22 @@ def test_patterns_models_and_world_sizes_are_chosen(tmp_path, capsys):
 
 
 def test_world_sizes_come_from_the_sweep_and_nothing_else_does():
-    swept = request.scenarios("paper/congestion-imagenet1k", {}, [])
+    swept = scenarios("paper/congestion-imagenet1k", {}, [])
     assert [single.world_size for single in swept] == [128, 256, 512, 1024, 2048]
     assert [single.sweep for single in swept] == [{}] * 5
-    assert [single.world_size for single in request.scenarios("quickstart", {}, [])] == [64]
-    assert [single.world_size for single in request.scenarios("quickstart", {}, [32, 16, 32])] == [
+    assert [single.world_size for single in scenarios("quickstart", {}, [])] == [64]
+    assert [single.world_size for single in scenarios("quickstart", {}, [32, 16, 32])] == [
         16,
         32,
     ]
     # 64, the scenario's own, would not fit
     assert (
-        request.scenarios(
-            "quickstart", {"cluster": "small-fat-tree", "workload.allreduce.rings": 1}, [8]
-        )[0].world_size
+        scenarios("quickstart", {"cluster": "small-fat-tree", "workload.allreduce.rings": 1}, [8])[
+            0
+        ].world_size
         == 8
     )
-    assert (
-        request.scenarios("paper/congestion-deepcam", {}, [128])[0].workload.dataset.name
-        == "deepcam"
-    )
+    assert scenarios("paper/congestion-deepcam", {}, [128])[0].workload.dataset.name == "deepcam"
 
 
 @pytest.mark.parametrize(
@@ -710,7 +717,7 @@ def test_an_interruption_leaves_nothing_and_an_old_result_as_it_was(
     def fail(*_):
         raise broken
 
-    monkeypatch.setattr(folder, "draw", fail)
+    monkeypatch.setattr(figures, "heat_figure", fail)
     quick = [*ARGUMENTS, "--pattern", "pairing_random", "--network", "analytic", "--seeds", "1"]
     assert main(["congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
     assert list(tmp_path.iterdir()) == []
@@ -726,52 +733,64 @@ def test_a_damaged_folder_is_refused_with_its_name(finished, tmp_path, capsys):
         (damaged / path.name).write_bytes(path.read_bytes())
     (damaged / "times.csv").write_text("a,b\n1,2\n")
     assert main(["plot", str(damaged)]) == 2
-    assert "times.csv has other columns" in capsys.readouterr().err
+    assert "times.csv: must have the columns" in capsys.readouterr().err
     (damaged / "links.parquet").unlink()
     with pytest.raises(InputError, match=r"no links\.parquet"):
-        folder.read(damaged)
+        read_folder(damaged)
 
 
-def test_a_long_run_says_how_long():
-    said, told, moments = [], [], iter([0.0, 3.0, 8.0, 10.0, 20.0])
-    report = request.with_estimate(
-        lambda *done: told.append(done), said.append, lambda: next(moments)
-    )
-    shares = (0.1, 0.105, 0.11, 0.15, 0.2)
-    for share in shares:
-        report("x", share)
-    assert told == [("x", share) for share in shares]
-    # from 0 to 10 s a twentieth was done: 200 s in all
-    assert said == [
-        "This will take about 3 min in all. Fewer --seeds, --packets or --pattern take less."
-    ]
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("times.csv", lambda t: t.head(0)),
+        ("times.csv", lambda t: t.head(1)),
+        ("times.csv", lambda t: t.assign(seed=[0, *t["seed"][1:]])),
+        ("times.csv", lambda t: t.assign(seed=[3, *t["seed"][1:]])),
+        ("times.csv", lambda t: pd.concat([t, t])),
+        ("times.csv", lambda t: t.assign(time_s=0.0)),
+        ("times.csv", lambda t: t.assign(pattern="odd")),
+        ("times.csv", lambda t: t.assign(world_size=9)),
+        ("sets.csv", lambda t: t.head(0)),
+        ("links.parquet", lambda t: t[t["pattern"] != "xor"]),
+        ("links.parquet", lambda t: t.assign(tier="odd")),
+        ("tiers.parquet", lambda t: t.tail(1)),
+        ("tiers.parquet", lambda t: t.assign(links=1)),
+        ("tiers.parquet", lambda t: t.assign(links=2**40)),
+    ],
+)
+def test_tables_that_do_not_fit_together_are_refused(name, change, finished, tmp_path, capsys):
+    folder = shutil.copytree(finished, tmp_path / "damaged")
+    path = folder / name
+    if path.suffix == ".csv":
+        change(pd.read_csv(path)).to_csv(path, index=False)
+    else:
+        change(pd.read_parquet(path)).to_parquet(path, index=False)
+    assert main(["plot", str(folder)]) == 2
+    assert path.stem in capsys.readouterr().err
 
 
-def test_a_very_long_run_says_so_after_a_minute():
-    said, moments = [], iter([0.0, 30.0, 61.0])
-    report = request.with_estimate(None, said.append, lambda: next(moments))
-    for share in (0.0, 0.004, 0.01):
-        report("x", share)
-    assert said[0].startswith("This will take about 102 min")
+def test_a_meta_file_without_the_latency_is_refused(finished, tmp_path, capsys):
+    folder = shutil.copytree(finished, tmp_path / "damaged")
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"message_latency_s": -1.0}))
+    assert main(["plot", str(folder)]) == 2
+    assert "meta.json: message_latency_s" in capsys.readouterr().err
 
 
-def test_progress_ends_at_the_whole():
-    told = []
-    alike = small(workload__exchange=EXCHANGE)
-    compare(
-        [alike],
-        Settings(
-            patterns=("linear_shift", "pairing_random"), models=("analytic", "packet"), seeds=2
-        ),
-        lambda *x: told.append(x),
-    )
-    assert [share for _, share in told] == sorted({share for _, share in told})
-    assert told[-1] == ("8 ranks", pytest.approx(1.0))
+def test_a_model_leaves_the_flows_as_they_are_for_the_next_one():
+    (job,) = request([scenario()], Settings(models=("fluid",), seeds=1)).values
+    for run, _ in job.runs():
+        fabric, nbytes = cell.fabric_of(run.place), run.samples.nbytes(1)
+        rng = np.random.default_rng(1)
+        traffic = cell.exchange(
+            run.variant, fabric, nbytes, run.samples.iteration, rng, rng.random(8)
+        )
+        posted = traffic.flows.posted.copy()
+        cell.completion_seconds(traffic, Analytic().finish_times(fabric.links, traffic.flows))
+        assert np.array_equal(traffic.flows.posted, posted), run.label
 
 
-def test_a_short_run_says_nothing():
-    said, moments = [], iter([0.0, 6.0])
-    report = request.with_estimate(None, said.append, lambda: next(moments))
-    report("x", 0.1)
-    report("x", 0.5)
-    assert said == []
+def test_a_network_is_built_once_a_process():
+    cell.fabric_of.cache_clear()
+    compare([scenario()], Settings(seeds=1, packet_seeds=1, packets=2000))
+    assert cell.fabric_of.cache_info().misses == 1

@@ -11,7 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.studies.congestion.patterns.variant import Batching, Variant
-from simshuffle.studies.congestion.tables import VARIANT, groups
+from simshuffle.studies.congestion.tables import BYTES_SET, MODEL, VARIANT, WORLD_SIZE, groups
+from simshuffle.study.schema import Schema, amount, text
 
 Floats = NDArray[np.float64]
 
@@ -35,25 +36,31 @@ PARTNERS_ALONE = tuple(
 )
 """Other partners in place of the permutations, and nothing else."""
 
-ABLATION_COLUMNS = {
-    "world_size": "ranks, M",
-    "bytes_set": "'full' or 'short' (see sets)",
-    "model": "network model",
-    "switch": "what is changed",
-    "alone": "time after / time before, switched first and alone: median over seeds",
-    "alone_min": "lowest of the seeds",
-    "alone_max": "highest of the seeds",
-    "last": "the same, switched when the others are on already; empty for other partners",
-    "mean": (
-        "geometric mean over seeds and over all orders of switching; the three multiply to that of"
-        " 'all three'"
-    ),
-}
+ABLATION = Schema(
+    {
+        "world_size": WORLD_SIZE,
+        "bytes_set": BYTES_SET,
+        "model": MODEL,
+        "switch": text("what is changed"),
+        "alone": amount("time after / time before, switched first and alone: median over seeds"),
+        "alone_min": amount("lowest of the seeds"),
+        "alone_max": amount("highest of the seeds"),
+        "last": amount(
+            "the same, switched when the others are on already; empty for other partners",
+            empty=True,
+        ),
+        "mean": amount(
+            "geometric mean over seeds and over all orders of switching; the three multiply to that"
+            " of 'all three'",
+            empty=True,
+        ),
+    }
+)
 
 
 def ablation(times: pd.DataFrame) -> pd.DataFrame:
     """Factors on the time, for every world size, set of bytes and model that has all of `CORNERS`:
-    columns `ABLATION_COLUMNS`."""
+    columns `ABLATION`."""
     rows: list[dict[str, object]] = []
     for (world_size, bytes_set, model), case in groups(times, "world_size", "bytes_set", "model"):
         wide = case.pivot(index="seed", columns=VARIANT, values="time_s")
@@ -64,7 +71,7 @@ def ablation(times: pd.DataFrame) -> pd.DataFrame:
         if all(corner in logs for corner in CORNERS):
             key = {"world_size": world_size, "bytes_set": bytes_set, "model": model}
             rows += [{**key, **row} for row in _factors(logs)]
-    return pd.DataFrame(rows, columns=list(ABLATION_COLUMNS))
+    return pd.DataFrame(rows, columns=list(ABLATION.columns))
 
 
 def _factors(logs: dict[Variant, Floats]) -> list[dict[str, object]]:

@@ -1,43 +1,34 @@
-"""Run the comparison: every variant of every pattern on the same bytes, by every network model,
-over seeds and world sizes."""
+"""What is compared: every variant of every pattern on the same bytes, by every network model, over
+seeds and world sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from simshuffle.errors import Problem, ScenarioError
+from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.network import Analytic, Fluid, Packet
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.congestion.measure import Floats, Measured, measure, tiers
+from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.spec.library import nearest
+from simshuffle.studies.congestion.cell import LINKS, NBYTES, Model, Place, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import (
     PATTERNS,
-    REPEATED,
-    Fabric,
-    Traffic,
     Variant,
-    exchange,
-    first_samples,
     needs_power_of_two,
     variants,
 )
 from simshuffle.studies.congestion.samples import Samples, samples
-from simshuffle.studies.congestion.tables import COLUMNS, Tables
+from simshuffle.studies.congestion.tables import STORED
 from simshuffle.studies.congestion.verdict import compared
-
-Model = Analytic | Fluid | Packet
-Progress = Callable[[str, float], None]
-"""Called with what is being run and the share of all the work that is done, from 0 to 1."""
+from simshuffle.study.cell import Cell
+from simshuffle.study.study import Outcomes, Request, Tables
 
 MODELS: dict[str, type[Model]] = {"analytic": Analytic, "fluid": Fluid, "packet": Packet}
-COST = {"analytic": 0.3, "fluid": 10.0, "packet": 0.7}
-"""Seconds for a million messages, of packet for a million packets, on one core: weights of the
-progress, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -60,118 +51,85 @@ class Settings:
     packets: int = 2_000_000
 
 
-@dataclass
-class _Job:
-    """One world size and one set of bytes."""
+@dataclass(frozen=True)
+class Job:
+    """One world size and one set of bytes.
 
-    fabric: Fabric
+    Attributes:
+        place: the ranks and the network between them.
+        samples: what they send.
+        models: network models by name.
+        seeds: how many.
+        variants: what is run.
+        for_packets: those of them that the packet model is run for.
+        packet_seeds: how many seeds it is run for.
+    """
+
+    place: Place
     samples: Samples
-    models: dict[str, Model]
+    models: Mapping[str, Model]
     seeds: int
-    variants: list[Variant]
+    variants: Sequence[Variant]
     for_packets: set[Variant]
     packet_seeds: int
-    rows: dict[str, list[dict[str, Any]]] = field(
-        default_factory=lambda: {name: [] for name in COLUMNS}
-    )
-    # patterns and batchings whose links are in the rows
-    noted: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def name(self) -> str:
-        return (
-            f"{self.fabric.world_size}"
-            f" ranks{', short' if self.samples.bytes_set == 'short' else ''}"
-        )
+        """Of the job, for people."""
+        ranks = self.samples.scenario.world_size
+        return f"{ranks} ranks{', short' if self.samples.bytes_set == 'short' else ''}"
 
     @property
-    def key(self) -> dict[str, Any]:
-        return {"world_size": self.fabric.world_size, "bytes_set": self.samples.bytes_set}
+    def sent(self) -> SentCell:
+        """What is sent, and over which links."""
+        return SentCell(self.place, self.samples, self.seeds, f"{self.name}: the network")
 
-    def wanted(self, variant: Variant, model: str, seed: int) -> bool:
-        """Whether a run is part of the job."""
-        return model != "packet" or (seed <= self.packet_seeds and variant in self.for_packets)
-
-    def messages(self, variant: Variant) -> int:
-        """Messages of a variant."""
-        count = self.fabric.world_size
-        return count * (
-            count - 1
-            if variant.pattern == "all_to_all"
-            else len(first_samples(variant.batching, self.samples.iteration))
-        )
-
-    def cost(self, variant: Variant, model: str) -> float:
-        """About the time that a run takes, relative to others."""
-        work = float(self.messages(variant))
-        if isinstance(packet := self.models[model], Packet):
-            work += self.samples.count * self.fabric.world_size * self.samples.mean / packet.mtu
-        elif variant.batching != "all" and not variant.barrier:
-            work *= 2.0  # what has come out of step is never equal again
-        return COST[model] * work
-
-    def runs(self) -> Iterator[tuple[int, Variant, list[str]]]:
-        """Seed, variant and models of the runs, in the order of the tables."""
+    def runs(self) -> Iterator[tuple[TrafficCell, dict[str, Any]]]:
+        """Every run, with the first columns of its rows, in the order of the tables."""
+        of_job = {
+            "world_size": self.samples.scenario.world_size,
+            "bytes_set": self.samples.bytes_set,
+        }
+        noted: set[tuple[str, str]] = set()
         for seed in range(1, self.seeds + 1):
             for variant in self.variants:
-                models = [name for name in self.models if self.wanted(variant, name, seed)]
-                if models:
-                    yield seed, variant, models
-
-    def likeness(self, variant: Variant, model: str, seed: int) -> tuple[object, ...]:
-        """What decides the outcome of a run: runs that agree in this need not be repeated."""
-        first = first_samples(variant.batching, self.samples.iteration)
-        chance = 0 if variant.pattern in REPEATED and self.samples.alike else seed
-        return model, variant.pattern, variant.barrier, first.tobytes(), chance
-
-    def total(self) -> float:
-        """All the costs."""
-        return sum(
-            {
-                self.likeness(v, m, s): self.cost(v, m)
-                for s, v, models in self.runs()
-                for m in models
-            }.values()
-        )
+                for name, model in self.models.items():
+                    if name == "packet" and (
+                        seed > self.packet_seeds or variant not in self.for_packets
+                    ):
+                        continue
+                    case = (variant.pattern, variant.batching)
+                    label = f"{self.name}: {variant}, {name}, seed {seed}"
+                    with_links = case not in noted
+                    noted.add(case)
+                    cell = TrafficCell(
+                        self.place, self.samples, variant, model, seed, label, with_links
+                    )
+                    yield cell, {**of_job, **asdict(variant), "model": name, "seed": seed}
 
 
-def compare(
-    scenarios: Sequence[Scenario], settings: Settings, progress: Progress | None = None
-) -> Tables:
-    """Run the comparison.
+def request(scenarios: Sequence[Scenario], settings: Settings) -> Request[list[Job]]:
+    """What is asked for.
 
     Args:
         scenarios: without sweep, one for each world size.
         settings: what is compared. A model has the settings of the scenario's network if that is of
             its kind, else the default ones.
-        progress: told of the progress, if given.
-
-    Returns:
-        The tables; the same for the same arguments.
 
     Raises:
         ScenarioError: a scenario exchanges nothing, or none of the patterns can be made for its
             world size.
-        TopologyError: the packet model could deadlock on these routes.
     """
-    plans = [job for scenario in scenarios for job in _jobs(scenario, settings, samples(scenario))]
-    total, done = sum(job.total() for job in plans), 0.0
-    for job in plans:
-        for spent in _run(job):
-            done += spent
-            if progress is not None:
-                progress(job.name, min(done / total, 1.0))
-    return Tables(
-        **{
-            name: pd.DataFrame(
-                [r for job in plans for r in job.rows[name]], columns=list(COLUMNS[name])
-            )
-            for name in COLUMNS
-        }
-    )
+    jobs = [job for scenario in scenarios for job in _jobs(scenario, settings, samples(scenario))]
+    asked = {
+        "settings": asdict(settings),
+        "message_latency_s": scenarios[0].cluster.message_passing.latency,
+    }
+    documents = {"scenario.yaml": "---\n".join(scenario.to_yaml() for scenario in scenarios)}
+    return Request(scenarios[0].name, jobs, documents, asked)
 
 
-def _jobs(scenario: Scenario, settings: Settings, full: Samples) -> list[_Job]:
+def _jobs(scenario: Scenario, settings: Settings, full: Samples) -> list[Job]:
     possible = [
         pattern
         for pattern in settings.patterns
@@ -192,13 +150,13 @@ def _jobs(scenario: Scenario, settings: Settings, full: Samples) -> list[_Job]:
     packet = models.get("packet")
     short = full.shortened(settings.packets, packet.mtu) if isinstance(packet, Packet) else full
     others = {name: model for name, model in models.items() if name != "packet"}
-    fabric = Fabric(Resources(scenario.cluster, scenario.world_size, scenario.rng("placement")))
+    place = Place.of(scenario)
     every = variants(possible)
     for_packets = _for_packets(every, scenario, settings)
     kept = [variant for variant in every if variant in for_packets]
 
-    def job(what: Samples, of: dict[str, Model], seeds: int, of_these: list[Variant]) -> _Job:
-        return _Job(fabric, what, of, seeds, of_these, for_packets, settings.packet_seeds)
+    def job(what: Samples, of: dict[str, Model], seeds: int, of_these: list[Variant]) -> Job:
+        return Job(place, what, of, seeds, of_these, for_packets, settings.packet_seeds)
 
     if short is full:
         return [
@@ -237,69 +195,76 @@ def _for_packets(every: list[Variant], scenario: Scenario, settings: Settings) -
     return out
 
 
-def _run(job: _Job) -> Iterator[float]:
-    """Fill the rows of a job; yields the cost of each run that is done."""
-    of_tier = tiers(job.fabric)
-    known: dict[tuple[object, ...], Measured] = {}
-    sent = np.array([job.samples.nbytes(seed).sum(axis=0) for seed in range(1, job.seeds + 1)])
-    for seed, variant, models in job.runs():
-        traffic: Traffic | None = None
-        for name in models:
-            like = job.likeness(variant, name, seed)
-            if like not in known:
-                traffic = traffic or _traffic(job, variant, seed)
-                outcome = job.models[name].finish_times(job.fabric.links, traffic.flows)
-                known[like] = measure(job.fabric.links, of_tier, traffic, outcome)
-                yield job.cost(variant, name)
-            _note(job, variant, name, seed, known[like])
-    _note_bytes(job, sent)
+def cells(jobs: Sequence[Job], outcomes: Outcomes) -> dict[str, Cell]:
+    """Every run of every job, and what is sent in it."""
+    found: list[Cell] = [job.sent for job in jobs]
+    found += [cell for job in jobs for cell, _ in job.runs()]
+    return {cell.label: cell for cell in found}
 
 
-def _traffic(job: _Job, variant: Variant, seed: int) -> Traffic:
-    of = job.samples
-    importance = of.scenario.rng("congestion.importance", seed).random(job.fabric.world_size)
-    rng = of.scenario.rng(f"congestion.{variant.pattern}", seed)
-    return exchange(variant, job.fabric, of.nbytes(seed), of.iteration, rng, importance)
+def collect(jobs: Sequence[Job], outcomes: Outcomes) -> Tables:
+    """The stored tables."""
+    rows: dict[str, list[dict[str, Any]]] = {"sets": [], "times": [], "tiers": []}
+    links: list[pd.DataFrame] = []
+    for job in jobs:
+        sent = outcomes[job.sent.label]
+        rows["sets"].append(dict(sent.values))
+        for cell, run in job.runs():
+            outcome = outcomes[cell.label]
+            rows["times"].append({**run, **outcome.values["times"]})
+            rows["tiers"] += [{**run, **row} for row in outcome.values["tiers"]]
+            if cell.with_links:
+                found = sent.tables[LINKS].assign(
+                    nbytes=np.frombuffer(outcome.files[NBYTES], "<f8")
+                )
+                links.append(found[found["nbytes"] > 0].assign(**run))
+    tables = {name: pd.DataFrame(of) for name, of in rows.items()}
+    tables["links"] = pd.concat(links, ignore_index=True)
+    return {name: tables[name][list(schema.columns)] for name, schema in STORED.items()}
 
 
-def _note(job: _Job, variant: Variant, model: str, seed: int, measured: Measured) -> None:
-    case = {**job.key, "pattern": variant.pattern, "batching": variant.batching}
-    run = {**case, "barrier": variant.barrier, "model": model, "seed": seed}
-    job.rows["times"].append({**run, **measured.times})
-    job.rows["tiers"] += [{**run, **row} for row in measured.tiers]
-    place = (variant.pattern, variant.batching)
-    if place not in job.noted:
-        job.noted.add(place)
-        fabric = job.fabric
-        for link in np.flatnonzero(measured.link_nbytes).tolist():
-            about = {
-                "link": fabric.links.name(link),
-                "tier": fabric.tiers[link],
-                "capacity": float(fabric.links.capacity[link]),
-            }
-            job.rows["links"].append({**case, **about, "nbytes": float(measured.link_nbytes[link])})
+def chosen(settings: Settings, patterns: Sequence[str], models: Sequence[str]) -> Settings:
+    """``settings`` with other patterns and models, in the order of the tables; where none is given,
+    those it has.
 
-
-def _note_bytes(job: _Job, sent: Floats) -> None:
-    """The row of `sets`; ``sent`` is (seeds, M) bytes of each rank."""
-    ports, full = job.fabric.ports, samples(job.samples.scenario)
-    injection = 0.0
-    if ports[0] >= 0:
-        used, which = np.unique(ports, return_inverse=True)
-        loads = (
-            np.array([np.bincount(which, weights=of_seed) for of_seed in sent])
-            / job.fabric.links.capacity[used]
+    Raises:
+        InputError: a name is not known.
+    """
+    problems = [
+        Problem(option, f"no such {what}", repr(name), nearest(name, list(known)))
+        for option, what, names, known in (
+            ("--pattern", "pattern", patterns, PATTERNS),
+            ("--network", "network model", models, MODELS),
         )
-        injection = float(loads.max(axis=1).mean())
-    job.rows["sets"].append(
-        {
-            **job.key,
-            "hosts": job.fabric.resources.num_hosts,
-            "samples": job.samples.count,
-            "sample_share": job.samples.share,
-            "nbytes": float(sent.sum(axis=1).mean()),
-            "byte_share": job.samples.count * job.samples.share / full.count,
-            "seeds": job.seeds,
-            "injection_s": injection,
-        }
+        for name in names
+        if name not in known
+    ]
+    if problems:
+        raise InputError(problems, "command line")
+    return replace(
+        settings,
+        patterns=tuple(name for name in PATTERNS if name in patterns) or settings.patterns,
+        models=tuple(name for name in MODELS if name in models) or settings.models,
+    )
+
+
+def scenarios(
+    reference: str, values: Mapping[str, Any], world_sizes: Sequence[int]
+) -> list[Scenario]:
+    """The scenario for each world size, smallest first: those given, else those of its sweep, else
+    its own. No other key is swept.
+
+    Raises:
+        ScenarioError: the scenario, or one of its world sizes, is not valid.
+    """
+    # a size that is given must not fail because the scenario's own does not fit to other values
+    loaded = load_scenario(
+        reference, {**values, "world_size": world_sizes[0]} if world_sizes else values
+    )
+    base = loaded.model_copy(update={"sweep": {}})
+    wanted = world_sizes or loaded.sweep.get("world_size", [base.world_size])
+    different = {json.dumps(size): size for size in wanted}.values()
+    return sorted(
+        (base.with_values({"world_size": size}) for size in different),
+        key=lambda scenario: scenario.world_size,
     )

@@ -16,7 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from simshuffle.results.style import COLUMN_INCHES, STYLE
-from simshuffle.studies.congestion.tables import VARIANT, Tables, groups, utilisation
+from simshuffle.studies.congestion.tables import VARIANT, groups, utilisation
+from simshuffle.study.study import Tables
 
 COLOURS = {
     "all_to_all": "#000000",
@@ -37,7 +38,7 @@ PREFERRED = ("fluid", "packet", "analytic")
 def times_figure(tables: Tables) -> Figure:
     """Time against world size, or where there is only one, the times of all variants side by
     side."""
-    several = tables.sets["world_size"].nunique() > 1
+    several = tables["sets"]["world_size"].nunique() > 1
     with matplotlib.rc_context(STYLE):
         return _scaling(tables) if several else _side_by_side(tables)
 
@@ -51,8 +52,8 @@ def _new(height: float) -> Figure:
 def shown(tables: Tables) -> tuple[str, str]:
     """The set of bytes and the model that the figures of one model show: all bytes if any model had
     them, and fluid before packet."""
-    full = "full" if "full" in set(tables.times["bytes_set"]) else "short"
-    models = set(tables.times.loc[tables.times["bytes_set"] == full, "model"])
+    full = "full" if "full" in set(tables["times"]["bytes_set"]) else "short"
+    models = set(tables["times"].loc[tables["times"]["bytes_set"] == full, "model"])
     return full, next(model for model in PREFERRED if model in models)
 
 
@@ -69,15 +70,15 @@ def _variants(times: pd.DataFrame) -> list[tuple[str, str, bool]]:
 
 def _scaling(tables: Tables) -> Figure:
     bytes_set, model = shown(tables)
-    times = tables.times[
-        (tables.times["bytes_set"] == bytes_set) & (tables.times["model"] == model)
+    times = tables["times"][
+        (tables["times"]["bytes_set"] == bytes_set) & (tables["times"]["model"] == model)
     ]
     batchings = [batching for batching in PANELS if (times["batching"] == batching).any()]
     figure = _new(3.6)
     axes = figure.subplots(1, len(batchings), sharey=True, squeeze=False)[0]
     for ax, batching in zip(axes, batchings, strict=True):
         scaling(times[(times["batching"] == batching) | (times["pattern"] == "all_to_all")], ax)
-        _bounds(ax, times, tables.sets[tables.sets["bytes_set"] == bytes_set])
+        _bounds(ax, times, tables["sets"][tables["sets"]["bytes_set"] == bytes_set])
         ax.set_title(PANELS[batching], fontsize=7)
     axes[0].set_ylabel(f"time of an exchange (s), {model}")
     figure.supxlabel("ranks (above: what a message carries)", fontsize=7.5)
@@ -190,18 +191,18 @@ def _legend(figure: Figure, patterns: list[str], barriers: bool) -> None:
 
 
 def _side_by_side(tables: Tables) -> Figure:
-    cases = _variants(tables.times)
+    cases = _variants(tables["times"])
     figure = _new(0.75 + 0.115 * (len(cases) + len({pattern for pattern, _, _ in cases})))
     ax = figure.subplots()
     side_by_side(tables, ax)
-    world_size = int(tables.sets["world_size"].iloc[0])
+    world_size = int(tables["sets"]["world_size"].iloc[0])
     # the first set of bytes is the full one, if there is one
     line_rate = float(_unit(tables).iloc[0])
     ax.set_xlabel(
         f"time / time at the ports' line rate\n({world_size} ranks: {1e3 * line_rate:.3g} ms)"
     )
     handles = []
-    for (bytes_set, model), _ in groups(tables.times, "bytes_set", "model"):
+    for (bytes_set, model), _ in groups(tables["times"], "bytes_set", "model"):
         label = model if bytes_set == "full" else f"{model}, short"
         handles.append(Line2D([], [], linestyle="", label=label, **_marker(bytes_set, model, GREY)))
     figure.legend(
@@ -230,8 +231,8 @@ def _marker(bytes_set: str, model: str, colour: str) -> dict[str, Any]:
 def _unit(tables: Tables) -> pd.Series:
     """Time (s) that stands for 1, by set of bytes: at the line rate of the ports; on a single host
     the longest bound."""
-    sets = tables.sets.set_index("bytes_set")["injection_s"]
-    return sets.where(sets > 0, tables.times.groupby("bytes_set")["bound_s"].max())
+    sets = tables["sets"].set_index("bytes_set")["injection_s"]
+    return sets.where(sets > 0, tables["times"].groupby("bytes_set")["bound_s"].max())
 
 
 def side_by_side(tables: Tables, ax: Axes) -> Axes:
@@ -239,7 +240,7 @@ def side_by_side(tables: Tables, ax: Axes) -> Axes:
     the highest; in units of `_unit`."""
     unit, y = _unit(tables), 0.0
     ticks: list[tuple[float, str]] = []
-    for (pattern,), of_pattern in groups(tables.times, "pattern"):
+    for (pattern,), of_pattern in groups(tables["times"], "pattern"):
         behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
         across = ax.get_yaxis_transform()
         ax.text(
@@ -288,19 +289,19 @@ def heat_figure(tables: Tables) -> Figure:
     """Utilisation of the links by tier, at the largest world size, by the model that `shown`
     names."""
     bytes_set, model = shown(tables)
-    largest = tables.times["world_size"].max()
+    largest = tables["times"]["world_size"].max()
     used = utilisation(tables)
     used = used[
         (used["world_size"] == largest)
         & (used["bytes_set"] == bytes_set)
         & (used["model"] == model)
     ]
-    tiers = tables.tiers[
-        (tables.tiers["world_size"] == largest) & (tables.tiers["bytes_set"] == bytes_set)
+    tiers = tables["tiers"][
+        (tables["tiers"]["world_size"] == largest) & (tables["tiers"]["bytes_set"] == bytes_set)
     ]
     counts = tiers.groupby("tier", sort=False)["links"].first()
     names = upwards(list(counts.index))
-    rows = _variants(tables.times.merge(used[VARIANT].drop_duplicates(), on=VARIANT))
+    rows = _variants(tables["times"].merge(used[VARIANT].drop_duplicates(), on=VARIANT))
     with matplotlib.rc_context(STYLE):
         figure = _new(1.2 + 0.105 * len(rows))
         axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]

@@ -36,6 +36,11 @@ class Samples:
     bytes_set: str = "full"
 
     @property
+    def key(self) -> tuple[int, float]:
+        """What distinguishes them from others of the same scenario."""
+        return self.count, self.share
+
+    @property
     def mean(self) -> float:
         """Mean bytes of a sample as it is sent: decoded, or as stored, as the scenario's exchange
         says."""

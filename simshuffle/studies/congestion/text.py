@@ -13,8 +13,9 @@ from rich.table import Table
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.congestion.ablation import ablation
-from simshuffle.studies.congestion.tables import VARIANT, Tables, groups
+from simshuffle.studies.congestion.tables import VARIANT, groups
 from simshuffle.studies.congestion.verdict import JUDGES, comparisons, verdicts
+from simshuffle.study.study import Tables
 
 Row = Mapping[Any, Any]
 
@@ -32,7 +33,7 @@ def parts(tables: Tables, message_latency: float) -> Iterator[str | Table]:
 
 def moved(tables: Tables) -> Iterator[str]:
     """A line for each world size and set of bytes."""
-    for row in tables.sets.to_dict("records"):
+    for row in tables["sets"].to_dict("records"):
         parts = "" if row["sample_share"] == 1 else f", {_percent(row['sample_share'])} of each"
         size = readable(row["nbytes"], Dimension.NBYTES)
         if row["bytes_set"] == "full":
@@ -55,7 +56,7 @@ def moved(tables: Tables) -> Iterator[str]:
 
 def times_table(tables: Tables) -> Table:
     """Times of all variants at the largest world size."""
-    times = tables.times[tables.times["world_size"] == tables.times["world_size"].max()]
+    times = tables["times"][tables["times"]["world_size"] == tables["times"]["world_size"].max()]
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     own = times[times["model"] == model]
     own = own[own["bytes_set"] == own["bytes_set"].iloc[0]]
@@ -101,7 +102,7 @@ def _packet_over_fluid(times: pd.DataFrame) -> dict[tuple[Any, ...], str]:
 
 def ablation_table(tables: Tables) -> Table | None:
     """What decides, at the largest world size; None if a pattern that it needs is missing."""
-    rows = ablation(tables.times)
+    rows = ablation(tables["times"])
     rows = rows[rows["model"].isin(JUDGES)]
     if rows.empty:
         return None
@@ -130,7 +131,7 @@ def ablation_table(tables: Tables) -> Table | None:
 def verdict_lines(tables: Tables) -> Iterator[str]:
     """For each question a line; for each world size the verdict, and below it what each model
     says."""
-    compared = comparisons(tables.times)
+    compared = comparisons(tables["times"])
     for (a, b), judged in groups(verdicts(compared), "a", "b"):
         yield f"{a} or {b}?"
         for row in judged.to_dict("records"):
@@ -173,8 +174,8 @@ def _evidence(case: Row, winner: str) -> str:
 
 def notes(tables: Tables, message_latency: float) -> Iterator[str]:
     """What was left out; ``message_latency`` in s is the cluster's."""
-    for world_size in tables.sets["world_size"].unique():
-        times = tables.times[tables.times["world_size"] == world_size]
+    for world_size in tables["sets"]["world_size"].unique():
+        times = tables["times"][tables["times"]["world_size"] == world_size]
         packet = times[times["model"] == "packet"]
         if len(packet) and "all_to_all" in set(times["pattern"]) - set(packet["pattern"]):
             least = f"{world_size * (world_size - 1):,}"

@@ -10,7 +10,8 @@ import pandas as pd
 
 from simshuffle.studies.congestion.ablation import CORNERS, PARTNERS_ALONE
 from simshuffle.studies.congestion.patterns.variant import Variant
-from simshuffle.studies.congestion.tables import VARIANT, groups
+from simshuffle.studies.congestion.tables import BYTES_SET, MODEL, VARIANT, WORLD_SIZE, groups
+from simshuffle.study.schema import Schema, amount, count, share, text
 
 PRACTICE = Variant("random_permutations", "sample", barrier=True)
 QUESTIONS: tuple[tuple[Variant, Variant], ...] = (
@@ -38,28 +39,34 @@ SURE = 0.9
 JUDGES = ("fluid", "packet")
 """Models whose times count; the analytic one knows no contention."""
 
-COMPARISON_COLUMNS = {
-    "world_size": "ranks, M",
-    "a": "variant",
-    "b": "variant",
-    "bytes_set": "'full' or 'short' (see sets)",
-    "model": "network model",
-    "seeds": "seeds",
-    "winner": "of the median ratio: 'a', 'b', or 'equal' within 1 %",
-    "ratio_median": "time of a / time of b on the same bytes: above 1, b is faster",
-    "ratio_min": "lowest ratio of the seeds",
-    "ratio_max": "highest ratio of the seeds",
-    "share": "share of the seeds with this winner",
-    "shared": "winner over those seeds alone that every model of this set has run",
-}
-VERDICT_COLUMNS = {
-    "world_size": "ranks, M",
-    "a": "variant",
-    "b": "variant",
-    "winner": "'a', 'b' or 'equal': by the fluid model on all bytes, or by what there is",
-    "verdict": "'stable', 'unstable', or 'unchecked' where only one model was run",
-    "reason": "what speaks against it",
-}
+_WINNERS = ("a", "b", "equal")
+_PAIR = {"world_size": WORLD_SIZE, "a": text("variant"), "b": text("variant")}
+COMPARISONS = Schema(
+    {
+        **_PAIR,
+        "bytes_set": BYTES_SET,
+        "model": MODEL,
+        "seeds": count("seeds"),
+        "winner": text("of the median ratio: 'a', 'b', or 'equal' within 1 %", *_WINNERS),
+        "ratio_median": amount("time of a / time of b on the same bytes: above 1, b is faster"),
+        "ratio_min": amount("lowest ratio of the seeds"),
+        "ratio_max": amount("highest ratio of the seeds"),
+        "share": share("share of the seeds with this winner"),
+        "shared": text(
+            "winner over those seeds alone that every model of this set has run", *_WINNERS
+        ),
+    }
+)
+VERDICTS = Schema(
+    {
+        **_PAIR,
+        "winner": text(
+            "'a', 'b' or 'equal': by the fluid model on all bytes, or by what there is", *_WINNERS
+        ),
+        "verdict": text("'stable', 'unstable', or 'unchecked' where only one model was run"),
+        "reason": text("what speaks against it"),
+    }
+)
 
 
 def compared(variants: Iterable[Variant]) -> set[Variant]:
@@ -76,7 +83,7 @@ def seconds(times: pd.DataFrame, variant: Variant) -> pd.Series:
 
 
 def comparisons(times: pd.DataFrame) -> pd.DataFrame:
-    """Every question for every world size, set of bytes and model: columns `COMPARISON_COLUMNS`."""
+    """Every question for every world size, set of bytes and model: columns `COMPARISONS`."""
     rows = []
     judged = times[times["model"].isin(JUDGES)]
     for (world_size, bytes_set), case in groups(judged, "world_size", "bytes_set"):
@@ -107,7 +114,7 @@ def comparisons(times: pd.DataFrame) -> pd.DataFrame:
                         "shared": _winner(float(ratio[sorted(common)].median())),
                     }
                 )
-    return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
+    return pd.DataFrame(rows, columns=list(COMPARISONS.columns))
 
 
 def _winner(ratio: float) -> str:
@@ -117,27 +124,27 @@ def _winner(ratio: float) -> str:
 def _summary(ratio: pd.Series) -> dict[str, object]:
     median = float(ratio.median())
     winner = _winner(median)
-    share = float(np.mean([_winner(value) == winner for value in ratio]))
+    sure = float(np.mean([_winner(value) == winner for value in ratio]))
     return {
         "seeds": len(ratio),
         "winner": winner,
         "ratio_median": median,
         "ratio_min": float(ratio.min()),
         "ratio_max": float(ratio.max()),
-        "share": share,
+        "share": sure,
     }
 
 
 def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     """One judgement for each world size and question of the table of `comparisons`: columns
-    `VERDICT_COLUMNS`."""
+    `VERDICTS`."""
     rows = []
     for (world_size, a, b), case in groups(table, "world_size", "a", "b"):
         verdict, reasons = _judge(case)
         # 'full' before 'short', 'fluid' before 'packet'
         first = case.sort_values(["bytes_set", "model"], kind="stable").iloc[0]
         rows.append((world_size, a, b, first["winner"], verdict, "; ".join(reasons)))
-    return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
+    return pd.DataFrame(rows, columns=list(VERDICTS.columns))
 
 
 def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:

@@ -9,6 +9,7 @@ from simshuffle.errors import Problem
 from simshuffle.studies.hidden_fraction import text
 from simshuffle.studies.hidden_fraction.hiding import Hiding, baselines, collect, searches
 from simshuffle.studies.hidden_fraction.tables import STORED
+from simshuffle.studies.hidden_fraction.ways import WIRE
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Result, Study
 
@@ -29,6 +30,9 @@ def _faults(result: Result) -> Iterator[Problem]:
     if not len(limits) == size > 0:
         rule = "must have a row for every way at every world size"
         yield Problem("limits.csv", rule, f"{len(limits)} rows", REMEDY)
+    if not ((limits["bottleneck"] == WIRE) == (limits["tier"] != "")).all():
+        rule = "must name a tier of cables where the wire is the bottleneck, and nowhere else"
+        yield Problem("limits.csv", rule, ", ".join(map(repr, limits["tier"])), REMEDY)
     keys = ["way", "world_size", "samples"]
     whole = points[points["removed"] == ""].set_index(keys).index
     ended = limits[limits["over_s"].notna()]

@@ -1,0 +1,93 @@
+"""The study behind ``simshuffle congestion``: exchange patterns on the same bytes, with a
+verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from simshuffle.errors import Problem
+from simshuffle.results.table_io import rows
+from simshuffle.studies.congestion import text
+from simshuffle.studies.congestion.ablation import ABLATION, ablation
+from simshuffle.studies.congestion.compare import Job, cells, collect
+from simshuffle.studies.congestion.tables import HOTTEST, STORED, VARIANT, hottest
+from simshuffle.studies.congestion.verdict import COMPARISONS, VERDICTS, comparisons, verdicts
+from simshuffle.study.schema import LARGEST, REMEDY
+from simshuffle.study.study import Derived, Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = ("sets", "times", "comparisons", "verdicts", "ablation")
+"""The tables that ``--json`` prints."""
+
+
+class _Says(TypedDict):
+    """What ``meta.json`` holds of a comparison."""
+
+    message_latency_s: Annotated[float, Field(ge=0, le=LARGEST)]
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    from simshuffle.studies.congestion import figures  # noqa: PLC0415 - matplotlib
+
+    tables = result.tables
+    return {"times": figures.times_figure(tables), "heat": figures.heat_figure(tables)}
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """Tables that lack rows which others speak of."""
+    tables = result.tables
+    times = tables["times"]
+    first = times[times["seed"] == times["seed"].min()]
+    size, run = ["world_size", "bytes_set"], [*VARIANT, "model"]
+    links = tables["links"].groupby([*size, *VARIANT[:2], "tier"]).size()
+    tiers = tables["tiers"]
+    room = tiers.groupby([*size, *VARIANT[:2], "tier"])["links"].min()
+    agree = {
+        "times.csv": len(times) > 0 and _same(times, first, [*size, *run]),
+        "sets.csv": _same(tables["sets"], times, size),
+        "tiers.parquet": _same(tiers, times, [*size, *run, "seed"]),
+        "links.parquet": _same(tables["links"], times, [*size, *VARIANT[:2]])
+        and bool((links <= room.reindex(links.index)).all()),
+    }
+    for path, whole in agree.items():
+        if not whole:
+            rule = "must have rows for the same runs as times.csv, and the first seed of each"
+            yield Problem(path, rule, f"{len(tables[path.partition('.')[0]])} rows", REMEDY)
+
+
+def _same(table: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:
+    """Whether two tables have the same values in these columns."""
+    found, wanted = (set(of[columns].itertuples(index=False)) for of in (table, other))
+    return {tuple(row) for row in found} == {tuple(row) for row in wanted}
+
+
+def _as_json(result: Result) -> dict[str, list[dict[Any, Any]]]:
+    return {name: rows(result.all_tables[name]) for name in SHOWN}
+
+
+STUDY: Study[list[Job]] = Study(
+    kind="congestion",
+    verb="congestion",
+    stages=(cells,),
+    collect=collect,
+    stored=STORED,
+    documents=("scenario.yaml",),
+    derived={
+        "comparisons": Derived(COMPARISONS, lambda result: comparisons(result.tables["times"])),
+        "verdicts": Derived(VERDICTS, lambda result: verdicts(comparisons(result.tables["times"]))),
+        "ablation": Derived(ABLATION, lambda result: ablation(result.tables["times"])),
+        "hottest": Derived(HOTTEST, lambda result: hottest(result.tables)),
+    },
+    figures=_figures,
+    parts=lambda result: text.parts(result.all_tables, result.meta["message_latency_s"]),
+    as_json=_as_json,
+    says=_Says,
+    faults=_faults,
+)
