@@ -12,6 +12,8 @@ from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
+from simshuffle.studies.policies import cases, comparison
+from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
 from simshuffle.study.study import Request, Study
@@ -56,12 +58,19 @@ def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
     return congestion.STUDY, compare.request([scenario], settings)
 
 
+def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
+    few = {f"cases.{name}.{key}": 2 for name in ("mnist", "imagenet1k") for key in ("epochs",)}
+    study = cases.load("nopfs", few).only(["mnist", "imagenet1k"])
+    return policies.STUDY, comparison.request(study, ["perfect", "nopfs", "lbann_dynamic"])
+
+
 TINY: dict[str, Tiny] = {
     "simulation": _simulation,
     "sweep": _sweep,
     "toy": _toy,
     "ablation": _ablation,
     "hiding": _hiding,
+    "policies": _policies,
     "congestion": _congestion,
 }
 """By the kind that ``meta.json`` names."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import SetOption, say, values
+from simshuffle.cli.common import SetOption, values
+from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
 
 app = typer.Typer()
 
@@ -33,48 +32,18 @@ def policies(
         ),
     ] = None,
     set_: SetOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Result folder; the default is results/policies-NAME-FINGERPRINT."),
-    ] = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print the tables as JSON on standard output, and nothing else."
-        ),
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace what is in the result folder.")
-    ] = False,
+    out: Out = None,
+    json: AsJson = False,
+    force: Force = False,
+    processes: ProcessCount = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Compare data-loading policies: epoch time, ratio to the lower bound, bytes by source,
     coverage and storage."""
-    from rich.console import Console
-
-    from simshuffle.results.folders import check_place
-    from simshuffle.studies.policies import folder as folders
-    from simshuffle.studies.policies import text
-    from simshuffle.studies.policies.study import load
+    from simshuffle.studies.policies.cases import load
+    from simshuffle.studies.policies.comparison import request
+    from simshuffle.studies.policies.study import STUDY
 
     loaded = load(study, values(set_ or [])).only(case or [])
-    chosen = policy or []
-    mark = folders.fingerprint(loaded, chosen)
-    folder = (
-        out
-        if out is not None
-        else Path("results") / f"policies-{loaded.name.replace('/', '-')}-{mark}"
-    )
-    result = None if force else folders.existing(folder, mark)
-    if result is None:
-        check_place(folder, replace=force)
-        result = folders.comparison(loaded, chosen)
-        result.save(folder, replace=force)
-    else:
-        say(f"{folder} already holds this comparison; nothing was computed.")
-    if json:
-        typer.echo(result.as_json())
-        return
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    for part in text.parts(loaded, result.policies):
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
-    typer.echo(f"Tables: {folder}\nFigure: {folder / 'policies.png'}, and as .pdf")
+    options = Options(out, json, force, processes, scheduler, "case")
+    carry_out(STUDY, request(loaded, policy or []), options)

@@ -206,7 +206,7 @@ def read_yaml(path: Path) -> list[Any]:
     except OSError as error:
         problem = Problem("", f"cannot be read: {error.strerror}", remedy="Check the path.")
         raise ScenarioError(problem, str(path)) from None
-    return _documents(text, str(path))
+    return documents(text, str(path))
 
 
 def read_value(text: str, path: str) -> Any:
@@ -216,7 +216,7 @@ def read_value(text: str, path: str) -> Any:
         ScenarioError: it is not YAML, or not a plain value, or too large.
     """
     try:
-        documents = _documents(text, path)
+        documents = documents(text, path)
     except ScenarioError as error:
         (found,) = error.problems
         what = f"the value must be plain YAML: {found.rule}"
@@ -228,7 +228,7 @@ def read_value(text: str, path: str) -> Any:
     return documents[0] if documents else None
 
 
-def _documents(text: str, source: str) -> list[Any]:
+def documents(text: str, source: str) -> list[Any]:
     try:
         if len(text) > MAX_YAML_LENGTH:
             rule = f"must have at most {MAX_YAML_LENGTH} characters"

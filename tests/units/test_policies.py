@@ -14,11 +14,14 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.policies import POLICIES, Study, compare, load, predicted
+from simshuffle.studies.policies.cases import names
+from simshuffle.studies.policies.comparison import request
 from simshuffle.studies.policies.figures import policies_figure
-from simshuffle.studies.policies.folder import COLUMNS, comparison, existing, fingerprint
 from simshuffle.studies.policies.sources import SOURCES
-from simshuffle.studies.policies.study import names
-from simshuffle.studies.simulation.result import code_digest
+from simshuffle.studies.policies.study import STUDY
+from simshuffle.studies.policies.tables import STORED
+from simshuffle.study import engine
+from simshuffle.study.study import fingerprint
 
 ROOT = Path(__file__).parent.parent.parent
 FAST = [
@@ -225,9 +228,9 @@ def test_a_file_that_is_no_study_is_refused_with_status_2(text, tmp_path, monkey
 
 def test_the_folder_holds_tables_with_the_columns_they_are_said_to_have(written):
     said = json.loads((written / "columns.json").read_text(encoding="utf-8"))
-    for name, columns in COLUMNS.items():
-        table = pd.read_csv(written / name)
-        assert list(table.columns) == list(columns) == list(said[name])
+    for name, schema in STORED.items():
+        table = pd.read_csv(written / f"{name}.csv")
+        assert list(table.columns) == list(schema.columns) == list(said[f"{name}.csv"])
     assert {path.name for path in written.iterdir()} == {
         *(
             "meta.json",
@@ -260,7 +263,7 @@ def test_the_same_comparison_is_not_computed_twice(written, capsys):
     capsys.readouterr()
     assert main(["policies", "nopfs", *FAST, "--out", "out", "--json"]) == 0
     said = capsys.readouterr()
-    assert "nothing was computed" in said.err
+    assert "nothing was simulated" in said.err
     rows = json.loads(said.out)
     assert {row["policy"] for row in rows["policies"]} == {"perfect", "nopfs", "lbann_dynamic"}
     assert (
@@ -284,13 +287,38 @@ def test_another_result_is_replaced_only_by_force(written, capsys):
     assert [path.name for path in written.parent.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("file", ["meta.json", "policies.csv", "policies.png"])
+@pytest.mark.parametrize("file", ["meta.json", "policies.csv", "study.yaml"])
 def test_a_damaged_folder_is_no_result(written, file):
     study = load("nopfs", {}).only(["mnist", "cosmoflow512"])
-    mark = fingerprint(study, [name for name in FAST if name in POLICIES])
-    assert existing(written, mark) is not None
+    mark = fingerprint(STUDY, request(study, [name for name in FAST if name in POLICIES]))
+    assert engine.existing(STUDY, written, mark) is not None
     (written / file).unlink()
-    assert existing(written, mark) is None
+    assert engine.existing(STUDY, written, mark) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("study.yaml", "[1, 2]", "study.yaml"),
+        ("study.yaml", "system: {}\n", "study.yaml.cases"),
+        ("study.yaml", "a: &a [*a]\n", "study.yaml"),
+        ("policies.csv", None, "must have rows, and numbers"),
+    ],
+)
+def test_damage_is_said_where_a_figure_is_drawn_again(file, content, words, written, capsys):
+    if content is None:
+        table = pd.read_csv(written / file, keep_default_na=False)
+        content = table.assign(problem="").to_csv(index=False)
+    (written / file).write_text(content, encoding="utf-8")
+    assert main(["plot", "out"]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_figure_is_drawn_again_to_the_same_bytes(written):
+    before = {path.name: path.read_bytes() for path in written.glob("policies.p*")}
+    assert len(before) == 2
+    assert main(["plot", "out"]) == 0
+    assert {path.name: path.read_bytes() for path in written.glob("policies.p*")} == before
 
 
 def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeypatch, capsys):
@@ -312,7 +340,7 @@ def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeyp
 def test_a_figure_of_one_case_and_of_policies_that_do_not_fit():
     study = load("nopfs", {"cases.cosmoflow512.epochs": 2}).only(["cosmoflow512"])
     for policies in (["lbann_dynamic"], ["nopfs", "lbann_dynamic"], list(POLICIES)):
-        figure = policies_figure(comparison(study, policies).policies)
+        figure = policies_figure(engine.run(STUDY, request(study, policies)).tables["policies"])
         assert figure.get_figwidth() == pytest.approx(3.4)
 
 
@@ -371,9 +399,8 @@ def test_what_cannot_be_predicted_is_said(values, part):
         predicted(values)
 
 
-def test_the_fingerprint_depends_on_study_policies_and_code():
+def test_the_fingerprint_depends_on_study_and_policies():
     study = load("nopfs", {})
     other = Study.model_validate(yaml.safe_load(study.to_yaml()) | {"seed": 2})
-    marks = {fingerprint(study, []), fingerprint(other, []), fingerprint(study, ["naive"])}
-    assert len(marks) == 3
-    assert len(code_digest()) == 64
+    asked = (request(study, []), request(other, []), request(study, ["naive"]))
+    assert len({fingerprint(STUDY, of) for of in asked}) == 3

@@ -67,7 +67,7 @@ def stacked(policies: pd.DataFrame, ax: Axes) -> Axes:
         ``ax``.
     """
     rows = policies.to_dict("records")
-    longest = max((row["total_ratio"] for row in rows if not row["problem"]), default=1.0)
+    longest = max((row["total_ratio"] for row in rows if not row["problem"]), default=1.0) or 1.0
     for y, row in enumerate(rows):
         if row["problem"]:
             ax.text(

@@ -70,13 +70,7 @@ def compare(
     Raises:
         InputError: a policy is not known, or there are fewer samples than workers.
     """
-    unknown = [
-        Problem("--policy", "no such policy", repr(name), nearest(name, list(POLICIES)))
-        for name in policies
-        if name not in POLICIES
-    ]
-    if unknown:
-        raise InputError(unknown, "command line")
+    check(policies)
     system = case.on(system)
     accesses = draw(case, system.workers, seed)
     return [
@@ -84,6 +78,21 @@ def compare(
         for name in POLICIES
         if not policies or name in policies
     ]
+
+
+def check(policies: Sequence[str]) -> None:
+    """See that there are policies of these names.
+
+    Raises:
+        InputError: there are not.
+    """
+    unknown = [
+        Problem("--policy", "no such policy", repr(name), nearest(name, list(POLICIES)))
+        for name in policies
+        if name not in POLICIES
+    ]
+    if unknown:
+        raise InputError(unknown, "command line")
 
 
 def outcome(policy: str, accesses: Accesses, system: System, case: Case, seed: int) -> Outcome:

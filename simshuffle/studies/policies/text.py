@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pandas as pd
 from rich.table import Table
 
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.policies.cases import Study
 from simshuffle.studies.policies.sources import SOURCES
-from simshuffle.studies.policies.study import Study
-from simshuffle.studies.policies.tables import Row
 
+Row = Mapping[Any, Any]
 SHORT = ("PFS", "own memory", "own SSD", "remote memory", "remote SSD")
 
 

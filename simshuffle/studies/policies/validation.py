@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import nearest, read_value
+from simshuffle.studies.policies.cases import load
 from simshuffle.studies.policies.model import Outcome, compare
 from simshuffle.studies.policies.plan import POLICIES
-from simshuffle.studies.policies.study import load
 
 QUANTITIES = ("ratio", "seconds", "coverage")
 KEYS = ("study", "case", "policy", "to", "quantity")

@@ -1,0 +1,103 @@
+"""What is compared: policies on the cases of a study, a cell for each case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from simshuffle.studies.policies import model
+from simshuffle.studies.policies.accesses import MOST_READS
+from simshuffle.studies.policies.cases import Study
+from simshuffle.studies.policies.plan import POLICIES
+from simshuffle.studies.policies.system import Case, System
+from simshuffle.studies.policies.tables import STORED, epoch_row, policy_row
+from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
+from simshuffle.study.study import Outcomes, Request, Tables
+
+SECONDS_PER_READ = 2e-7
+"""s of one core for a read of a block under a policy, roughly."""
+BYTES_PER_READ = 40.0
+"""Bytes of memory for each, roughly."""
+
+
+@dataclass(frozen=True)
+class CaseCell(PlainCell):
+    """A case under some policies, all on the same accesses.
+
+    Attributes:
+        label: name of the case.
+        system: the workers.
+        case: the data set.
+        seed: decides who reads what.
+        policies: names; of all if there are none.
+    """
+
+    label: str
+    system: System
+    case: Case
+    seed: int
+    policies: tuple[str, ...]
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        dumped = [of.model_dump(mode="json") for of in (self.system, self.case)]
+        return [*dumped, self.seed, sorted(set(self.policies))]
+
+    @property
+    def _reads(self) -> float:
+        return min(float(self.case.num_samples) * self.case.epochs, MOST_READS)
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`."""
+        return 0.1 + SECONDS_PER_READ * self._reads * len(self.policies or POLICIES)
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`."""
+        return SMALL_MEMORY + BYTES_PER_READ * self._reads
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: the rows of the tables without the name of the case."""
+        found = model.compare(self.system, self.case, self.seed, self.policies)
+        epochs = [
+            [of.policy, number, *epoch_row(epoch)]
+            for of in found
+            for number, epoch in enumerate(of.epochs)
+        ]
+        return Outcome({"policies": [policy_row(of) for of in found], "epochs": epochs})
+
+
+def request(study: Study, policies: Sequence[str]) -> Request[list[CaseCell]]:
+    """What is asked for: those policies, or all if none are named, on every case.
+
+    Raises:
+        InputError: a policy is not known.
+    """
+    model.check(policies)
+    cells = [
+        CaseCell(name, study.system, case, study.seed, tuple(policies))
+        for name, case in study.cases.items()
+    ]
+    asked = {"policies": list(policies)}
+    return Request(study.name, cells, {"study.yaml": study.to_yaml()}, asked)
+
+
+def cells(asked: Sequence[CaseCell], outcomes: Outcomes) -> dict[str, Cell]:
+    """The cases by name."""
+    return {cell.label: cell for cell in asked}
+
+
+def collect(asked: Sequence[CaseCell], outcomes: Outcomes) -> Tables:
+    """The stored tables."""
+    return {
+        name: pd.DataFrame(
+            [(case, *row) for case, outcome in outcomes.items() for row in outcome.values[name]],
+            columns=list(schema.columns),
+        )
+        for name, schema in STORED.items()
+    }
