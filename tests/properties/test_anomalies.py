@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import simpy
+from simshuffle.sim.transfers import SharedNetwork
 
 from simshuffle.network import Packet
 from simshuffle.network.packet import TICK
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
-from simshuffle.sim.transfers import SharedNetwork
 from tests.small import small
 
 FREE = {
