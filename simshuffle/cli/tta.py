@@ -141,9 +141,17 @@ def _trained(study: str, assigned: list[str], processes: int | None) -> Path:
             )
             raise InputError(problem, "command line")
         return Path(study)
-    from simshuffle.cli.train import train_study
+    from simshuffle.cli.train import asked, available
+    from simshuffle.cli.verb import Options, make
 
-    return train_study(study, values(assigned), processes)
+    device = available("auto")
+    at_once = processes or (None if device == "cpu" else 1)
+    options = Options(processes=at_once, done="trained")
+    kind, request = asked(study, values(assigned), device)
+    if kind.kind != "training":
+        rule = "must be a study of shuffling strategies"
+        raise InputError(Problem("kind", rule, kind.kind, "Name another study."), study)
+    return make(kind, request, options)[1]
 
 
 def _found(prepared: Prepared, folder: Path, processes: int | None, force: bool) -> TimeToAccuracy:

@@ -39,8 +39,6 @@ Scheduler = Annotated[
         metavar="ADDRESS", help="Compute on the workers of this Dask scheduler (extra cluster)."
     ),
 ]
-CELLS = ".cells"
-"""Folder of the outcomes of cells, beside the result folders that rest on them."""
 INTERRUPTED = 130
 BY_NAME = {"run", "train"}
 """Verbs whose folders are called by the name of the scenario or study alone."""
@@ -114,7 +112,8 @@ def make(study: Study[Any], request: Request[Any], options: Options) -> tuple[Re
         except engine.Interrupted as stop:
             if not stop.done:
                 raise
-            if stop.result and (engine.goes_on(folder, wanted) or not folder.exists()):
+            empty = not folder.exists() or not any(folder.iterdir())
+            if stop.result and (empty or engine.goes_on(folder, wanted)):
                 stop.result.save(folder, replace=True, draw=False)  # at once; plot draws it
             rest = "are kept; the same command goes on with them."
             say(f"Interrupted. {stop.done} of {stop.total} {options.noun}s {rest}")
@@ -143,7 +142,7 @@ def _store(study: Study[Any], request: Request[Any], folder: Path, options: Opti
     """Where outcomes are kept: on disk, but for a study of a single cell, whose result is its only
     outcome."""
     from simshuffle.study.cell import digest_of
-    from simshuffle.study.store import Disk, Memory
+    from simshuffle.study.store import CELLS, Disk, Memory
 
     disk = Disk((folder.parent / CELLS).absolute())
     if not study.stages:

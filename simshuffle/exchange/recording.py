@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class RecordedPlans:
     plans: list[ExchangePlan]
 
 
-def write_plans(path: Path, recorded: RecordedPlans) -> None:
+def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:
     """Write a compressed .npz file: each part as planes of bytes (lowest first, as many as its
     largest number needs), which zlib packs better than whole numbers; ``steps`` of each epoch; the
     ranks; and the types of the arrays."""

@@ -14,6 +14,8 @@ from simshuffle.study.study import Result, Study
 KINDS = {
     "simulation": "simshuffle.studies.simulation.study",
     "sweep": "simshuffle.studies.simulation.sweep",
+    "training": "simshuffle.studies.training.study",
+    "data_optimised": "simshuffle.studies.filtering.study",
 }
 """Every kind of result folder, and the module whose ``STUDY`` it is."""
 

@@ -20,7 +20,8 @@ def code_digest(*modules: str) -> str:
     directly or not.
 
     Modules are found by their import statements, wherever these stand, without importing them. The
-    data that lies beside modules counts too, such as the catalog.
+    data that lies beside modules counts too, such as the catalog. The engine and the list of
+    studies do not: how cells are done and kept decides nothing, and figures hang on them.
     """
     digest = hashlib.sha256()
     for path in sorted(_closure(modules)):
@@ -54,12 +55,12 @@ def _imported(path: Path) -> tuple[Path, ...]:
 
 
 def _files(name: str) -> list[Path]:
-    """The file of a module and those of the packages around it, but for simshuffle itself, which
-    computes nothing; none if there is no such module."""
+    """The file of a module and those of the packages around it, but for those that decide nothing;
+    none if there is no such module."""
     _, *parts = name.split(".")
     base = ROOT.joinpath(*parts)
     own = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-    if not parts or not own.is_file():
+    if parts[:1] in ([], ["study"]) or parts == ["studies"] or not own.is_file():
         return []
-    around = (ROOT.joinpath(*parts[:depth]) / "__init__.py" for depth in range(1, len(parts)))
-    return [own, *around]
+    around = [ROOT.joinpath(*parts[:depth]) / "__init__.py" for depth in range(1, len(parts))]
+    return [own, *(path for path in around if path != ROOT / "studies" / "__init__.py")]

@@ -22,6 +22,8 @@ from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import write_parquet
 
 TABLE = ".parquet"
+CELLS = ".cells"
+"""Folder of the outcomes of cells, beside the result folders that rest on them."""
 
 
 class Store(Protocol):

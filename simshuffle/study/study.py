@@ -7,7 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -123,7 +123,7 @@ class Study(Generic[V]):
         derived = {name: made.schema for name, made in self.derived.items()}
         leading = dict(self.leading(meta))
         return {
-            name: Schema({**leading, **schema.columns}, schema.suffix)
+            name: replace(schema, columns={**leading, **schema.columns})
             for name, schema in {**self.stored, **derived}.items()
         }
 

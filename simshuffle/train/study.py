@@ -4,12 +4,9 @@ seeds, or any other key of a run."""
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -182,30 +179,6 @@ def document(path: Path) -> dict[str, Any]:
     return copy.deepcopy(documents[0])
 
 
-def fingerprint(values: Any, device: str) -> str:
-    """Twelve hexadecimal digits that stand for what is trained (plain values), the code that
-    trains, torch, and the kind of device."""
-    text = json.dumps([values, code_digest(), version("torch"), device], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-@cache
-def code_digest() -> str:
-    """SHA-256 over the sources that decide what a run gives."""
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for path in (
-        root / "spec" / "rng.py",
-        *sorted((root / "exchange").rglob("*.py")),
-        *sorted((root / "train").rglob("*.py")),
-    ):
-        if not _NOT_OF_A_RUN & set(path.relative_to(root).parts):
-            digest.update(path.relative_to(root).as_posix().encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-_NOT_OF_A_RUN = {"study.py", "shuffling.py", "pool.py", "filtering", "distributed"}
 REFERENCES = dict.fromkeys(("data", "model", "partition", "exchange"), by_kind)
 """Keys whose records may be named by their kind: ``exchange:
 importance_pair:exchange_fraction=0.1,lagging=true``."""

@@ -20,20 +20,26 @@ from simshuffle.exchange import (
     initial_owner,
 )
 from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
-from simshuffle.studies.training import folder as folders
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.intervals import estimate, holm
 from simshuffle.studies.training.record import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
+    PLANS,
     STATISTICS,
+    TABLES,
     RunRecord,
+    outcome_of,
 )
-from simshuffle.studies.training.stored import check_run, read_record, read_run, write_run
+from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.summary import summary
-from simshuffle.studies.training.tables import collect
+from simshuffle.studies.training.tables import Tables, collect
 from simshuffle.studies.training.text import report
+from simshuffle.study import engine
+from simshuffle.study.cell import Outcome
+from simshuffle.study.store import TABLE, Disk
+from tests.trained import saved
 
 # --------------------------------------------------------------------------------------- statistics
 
@@ -207,7 +213,7 @@ def record(accuracy, *, status="done", message="", epochs=3, plans=None, lower=0
         [dict.fromkeys(ITERATION_COLUMNS, 1) for _ in range(2)], columns=list(ITERATION_COLUMNS)
     )
     importance = pd.DataFrame(
-        [dict.fromkeys(IMPORTANCE_COLUMNS, 1.0) | {"source": "training"}],
+        [dict.fromkeys(IMPORTANCE_COLUMNS, 1.0) | {"epoch": 1, "source": "training"}],
         columns=list(IMPORTANCE_COLUMNS),
     )
     return RunRecord(
@@ -216,33 +222,26 @@ def record(accuracy, *, status="done", message="", epochs=3, plans=None, lower=0
 
 
 def test_a_run_comes_back(tmp_path):
-    made = record(0.8, plans=recorded())
-    write_run(made, tmp_path)
-    found = read_record(tmp_path)
-    for name in ("epochs", "iterations", "importance"):
-        pd.testing.assert_frame_equal(getattr(found, name), getattr(made, name))
-    assert (found.description, found.status, found.message, found.seconds) == (
-        made.description,
-        "done",
-        "",
-        2.0,
-    )
-    assert same_plans(found.plans, made.plans)
+    made, store = record(0.8, plans=recorded()), Disk(tmp_path)
+    store.put("ab" * 16, outcome_of(made))
+    found = store.get("ab" * 16, frozenset([*(f"{name}{TABLE}" for name in TABLES), PLANS]))
+    for name in TABLES:
+        pd.testing.assert_frame_equal(found.tables[name], getattr(made, name))
+    assert found.values == {
+        "description": made.description,
+        "status": "done",
+        "message": "",
+        "seconds": 2.0,
+    }
+    assert same_plans(read_plans(found.files[PLANS]), made.plans)
 
 
-@pytest.mark.parametrize("name", ["run.json", "epochs.parquet", "plans.npz"])
-@pytest.mark.parametrize("damage", ["flipped", "missing"])
-def test_a_damaged_run_names_its_file_and_the_remedy(name, damage, tmp_path):
-    write_run(record(0.8, plans=recorded()), tmp_path)
-    path = tmp_path / name
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x55
-    path.unlink() if damage == "missing" else path.write_bytes(data)
-    with pytest.raises(InputError) as caught:
-        check_run(tmp_path)
-        read_record(tmp_path)
-    assert str(path) in str(caught.value)
-    assert f"Remove {tmp_path}" in str(caught.value)
+def test_losses_that_no_float_holds_are_left_out():
+    made = record(0.8)
+    made.epochs.loc[1:, "own_loss"] = [np.inf, 1e200]
+    tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(made)})
+    assert tables.epochs["own_loss"].isna().tolist() == [False, True, True]
+    assert tables.runs["own_loss"].isna().all()
 
 
 # -------------------------------------------------------------------------------------------- study
@@ -266,22 +265,19 @@ def description(strategy, world_size, seed, fraction=None, norm="per_rank", vari
     }
 
 
-def invented(place, seeds=5):
+def invented(seeds=5):
     """A study as one could come out: local loses with M, partial closes the gap with Q, IS-Pair is
-    worse at large Q."""
+    worse at large Q. Its records and descriptions by run."""
     rng = np.random.default_rng(3)
-    descriptions = {}
+    records, descriptions = {}, {}
 
     def add(strategy, world_size, gap, fraction=None, norm="per_rank"):
         for seed in range(seeds):
             name = f"{strategy}{'' if fraction is None else fraction}_M{world_size}_{norm}_s{seed}"
             descriptions[name] = description(strategy, world_size, seed, fraction, norm)
-            (place / name).mkdir(parents=True)
             accuracy = 0.8 + 0.01 * seed + gap + rng.normal(0, 0.002)
-            write_run(
-                record(accuracy, plans=recorded(), lower=gap / 2 if strategy == "local" else 0.0),
-                place / name,
-            )
+            lower = gap / 2 if strategy == "local" else 0.0
+            records[name] = record(accuracy, plans=recorded(), lower=lower)
 
     for norm in ("per_rank", "none"):
         for world_size, gap in LOCAL_GAPS.items():
@@ -292,33 +288,21 @@ def invented(place, seeds=5):
         add("IS", 1024, gap, fraction)
         add("IS-Pair", 1024, gap - 0.04 * fraction, fraction)
         add("ILag-Pair", 1024, gap, fraction)
-    return descriptions
+    return records, descriptions
+
+
+def tables_of(folder):
+    return Tables(**engine.read(STUDY, folder).tables)
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     """A finished study."""
-    folder = tmp_path_factory.mktemp("study") / "mine"
-    place = folder / "runs"
-    descriptions = invented(place)
-    meta = {
-        "study": "invented",
-        "description": "Made up.",
-        "fingerprint": "0" * 12,
-        "versions": {},
-        "runs": descriptions,
-    }
-    shutil.move(place, folder.parent / "runs")
-    folder.rmdir()
-    folders.begin(folder, meta, "name: invented\n")
-    shutil.rmtree(place)
-    shutil.move(folder.parent / "runs", place)
-    folders.finish(folder, {})
-    return folder
+    return saved(tmp_path_factory.mktemp("study") / "mine", "invented", *invented())
 
 
 def test_the_summary_pairs_runs_of_one_seed(study):
-    tables = folders.read(study).tables
+    tables = tables_of(study)
     table = summary(tables.runs)
     row = table[
         (table["strategy"] == "local")
@@ -350,7 +334,7 @@ def test_the_summary_pairs_runs_of_one_seed(study):
 
 
 def test_importance_strategies_are_compared_with_partial_at_the_same_fraction(study):
-    table = summary(folders.read(study).tables.runs)
+    table = summary(tables_of(study).runs)
     own = table[table["statistics"] == "own"]
     assert set(own[own["partial_pairs"] > 0]["strategy"]) == {"IS", "IS-Pair", "ILag-Pair"}
     pair = own[(own["strategy"] == "IS-Pair") & (own["exchange_fraction"] == 0.7)].iloc[0]
@@ -360,20 +344,15 @@ def test_importance_strategies_are_compared_with_partial_at_the_same_fraction(st
     assert len(family) == 9
 
 
-def test_failed_runs_are_left_out_of_means_and_named(tmp_path):
-    place = tmp_path / "runs"
-    descriptions = invented(place, seeds=3)
+def test_failed_runs_are_left_out_of_means_and_named():
+    records, descriptions = invented(seeds=3)
     bad = "local0.0_M1024_per_rank_s1"
-    shutil.rmtree(place / bad)
-    (place / bad).mkdir()
-    write_run(
-        record(0.9, status="failed", message="the loss is not finite in epoch 2", epochs=1),
-        place / bad,
+    records[bad] = record(
+        0.9, status="failed", message="the loss is not finite in epoch 2", epochs=1
     )
-    shutil.rmtree(place / "IS0.1_M1024_per_rank_s0")
-    tables = collect(
-        descriptions, place, {"IS0.1_M1024_per_rank_s0": "its process was killed by signal 9"}
-    )
+    outcomes = {name: outcome_of(of) for name, of in records.items()}
+    outcomes["IS0.1_M1024_per_rank_s0"] = Outcome(lost="its process was killed by signal 9")
+    tables = collect(descriptions, outcomes)
     table = summary(tables.runs)
     row = table[
         (table["strategy"] == "local")
@@ -409,21 +388,10 @@ def test_the_report_says_what_was_found_and_what_was_not(study):
     assert "rank0: those of rank 0" in text
 
 
-def test_a_study_without_anything_to_compare_still_has_a_report(tmp_path):
-    (tmp_path / "one").mkdir()
-    write_run(record(0.7), tmp_path / "one")
-    tables = collect({"one": description("global", 4, 0)}, tmp_path, {})
+def test_a_study_without_anything_to_compare_still_has_a_report():
+    tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(record(0.7))})
     assert "1 runs: 1 done" in report(tables, {"study": "single"})
     assert figures(tables) == {}
-
-
-def test_tables_are_read_back_as_they_were(study):
-    result = folders.read(study)
-    again = collect(result.meta["runs"], study / "runs", {})
-    for name in ("runs", "epochs", "iterations", "importance"):
-        pd.testing.assert_frame_equal(
-            getattr(result.tables, name), getattr(again, name), check_dtype=False
-        )
 
 
 def test_every_column_is_explained(study):
@@ -447,20 +415,19 @@ def test_plot_draws_the_same_figures_from_the_tables_alone(study, tmp_path, caps
     assert "accuracy_fraction.png" in capsys.readouterr().out
 
 
-def test_plot_of_an_unfinished_study_says_so(study, tmp_path, capsys):
-    copied = tmp_path / "copied"
-    shutil.copytree(study, copied)
-    meta = json.loads((copied / "meta.json").read_text(encoding="utf-8"))
-    (copied / "meta.json").write_text(json.dumps(meta | {"state": "unfinished"}), encoding="utf-8")
-    for path in sorted((copied / "runs").iterdir())[::2]:
-        shutil.rmtree(path)
-    assert main(["plot", str(copied)]) == 0
-    told = capsys.readouterr().err
-    assert "unfinished" in told
-    assert f"{len(meta['runs']) // 2} of {len(meta['runs'])} runs" in told
-    shutil.rmtree(copied / "runs")
-    assert main(["plot", str(copied)]) == 2
-    assert "no run of this study is there yet" in capsys.readouterr().err
+def test_a_study_of_which_runs_are_missing_says_so(tmp_path, capsys):
+    records, descriptions = invented(seeds=3)
+    for name in list(records)[::2]:
+        del records[name]
+    folder = saved(tmp_path / "part", "invented", records, descriptions)
+    told = f"UNFINISHED: {len(descriptions) - len(records)} of {len(descriptions)} runs are missing"
+    assert told in (folder / "report.txt").read_text(encoding="utf-8")
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    (folder / "meta.json").write_text(json.dumps(meta | {"state": "unfinished"}), encoding="utf-8")
+    (folder / "accuracy_world_size.png").unlink()
+    assert main(["plot", str(folder)]) == 0
+    assert "unfinished: the figures show what is there" in capsys.readouterr().err
+    assert (folder / "accuracy_world_size.png").is_file()
 
 
 @pytest.mark.parametrize("name", ["runs.csv", "epochs.parquet", "importance.csv"])
@@ -474,19 +441,9 @@ def test_a_damaged_table_is_an_error_in_words(name, study, tmp_path, capsys):
     assert "Traceback" not in told
 
 
-def test_a_folder_of_something_else_is_not_taken_over(study, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(InputError, match="holds something else"):
-        folders.check(other, "mine", force=True)
-    with pytest.raises(InputError, match="holds another result"):
-        folders.check(study, "mine", force=False)
-    folders.check(study, "invented", force=False)
-
-
-def test_stored_runs_know_where_their_plans_are(study):
-    name = next(iter(folders.meta_of(study)["runs"]))
-    stored = read_run(study / "runs" / name)
-    assert stored.plans is not None
-    assert (study / "plans" / f"{name}.npz").read_bytes() == stored.plans.read_bytes()
+def test_plans_lie_beside_the_tables_under_the_names_of_their_runs(study):
+    meta = json.loads((study / "meta.json").read_text(encoding="utf-8"))
+    names = {path.stem for path in (study / "plans").iterdir()}
+    assert names == set(meta["runs"])
+    assert meta["files"] == {"plans": len(names), "timelines": 0}
+    assert same_plans(read_plans(study / "plans" / f"{min(names)}.npz"), recorded())

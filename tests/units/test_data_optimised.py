@@ -15,17 +15,20 @@ from typer.testing import CliRunner
 from simshuffle.cli import app
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.results.style import save
-from simshuffle.studies.filtering import folder as folders
 from simshuffle.studies.filtering.figures import figures
-from simshuffle.studies.filtering.stored import check_extraction, write_extraction
+from simshuffle.studies.filtering.study import STUDY
 from simshuffle.studies.filtering.tables import (
     COLUMNS,
     RUN_COLUMNS,
     SUMMARY_COLUMNS,
+    FilterTables,
     best_rates,
     summary,
 )
 from simshuffle.studies.filtering.text import report
+from simshuffle.study import engine
+from simshuffle.study.executors import Here, Lost
+from simshuffle.study.store import Disk
 from simshuffle.train.data import Digits
 from simshuffle.train.emulate import initial_model
 from simshuffle.train.filtering import (
@@ -33,10 +36,10 @@ from simshuffle.train.filtering import (
     Extractor,
     Projection,
     load_study,
-    run_study,
+    request,
 )
 from simshuffle.train.filtering.extraction import (
-    ExtractionJob,
+    ExtractionCell,
     ordinary_run,
     outputs,
     project,
@@ -45,9 +48,8 @@ from simshuffle.train.filtering.extraction import (
 from simshuffle.train.filtering.filtering import noise, random_filter
 from simshuffle.train.filtering.pipeline import (
     check_study,
-    count_jobs,
-    extraction_jobs,
-    retraining_jobs,
+    extraction_cells,
+    retraining_cells,
 )
 
 torch.set_num_threads(1)
@@ -183,7 +185,7 @@ def test_weights_of_a_file_take_the_place_of_training(tmp_path):
             trained(run, data, str(tmp_path / name), no_word)
 
 
-def test_wrong_labels_are_what_the_filter_finds(tmp_path):
+def test_wrong_labels_are_what_the_filter_finds():
     """Of 718 digits a tenth has wrong labels, which a short training does not learn: nearly all of
     them, and few others, are noise."""
     record = Digits(kind="digits", test_share=0.6, label_noise=0.1)
@@ -194,29 +196,12 @@ def test_wrong_labels_are_what_the_filter_finds(tmp_path):
         model={"kind": "small_cnn"},
         training={"epochs": 8, "local_batch_size": 64, "learning_rate": 0.1},
     )
-    job = ExtractionJob(record, cnn, Projection(pca_components=30), 0, len(wrong))
-    job.run(tmp_path, no_word)
-    job.check(tmp_path)
-    table = pd.read_parquet(tmp_path / "points.parquet")
+    cell = ExtractionCell(record, cnn, Projection(pca_components=30), 0, len(wrong))
+    table = cell.run(no_word).tables["points"]
     out = noise(table[["x", "y"]].to_numpy(), table["label"].to_numpy(), 3.0, 5)
     assert wrong.sum() == 72
     assert out[wrong].mean() > 0.9
     assert out[~wrong].mean() < 0.1
-
-
-def test_a_damaged_extraction_is_seen(tmp_path):
-    table = pd.DataFrame(
-        {"sample": [0], "label": [1], "x": [0.0], "y": [0.0], "loss": [0.1], "right": [True]}
-    )
-    write_extraction(table, {"extractor": "mlp", "seed": 0}, tmp_path)
-    assert check_extraction(tmp_path)["seed"] == 0
-    whole = (tmp_path / "points.parquet").read_bytes()
-    (tmp_path / "points.parquet").write_bytes(whole[:-1] + b"!")
-    with pytest.raises(InputError, match=r"not what was written[\s\S]*Remove"):
-        check_extraction(tmp_path)
-    (tmp_path / "extraction.json").unlink()
-    with pytest.raises(InputError, match="cannot be read as an extraction"):
-        check_extraction(tmp_path)
 
 
 # ------------------------------------------------------------------------------------------ studies
@@ -224,7 +209,7 @@ def test_a_damaged_extraction_is_seen(tmp_path):
 
 def test_retraining_is_ordinary_training_on_the_three_data_sets():
     out = {0: np.arange(359) < 40, 1: np.arange(359) < 20}
-    jobs = retraining_jobs(study(), out)
+    jobs = retraining_cells(study(), out)
     assert len(jobs) == 2 * 3 * 2  # batch sizes, data sets, seeds
     for job in jobs.values():
         about, run = job.description, job.training_run
@@ -243,14 +228,14 @@ def test_retraining_is_ordinary_training_on_the_three_data_sets():
 
 def test_a_filter_that_leaves_too_few_samples_is_refused():
     with pytest.raises(
-        InputError, match=r"clustering.eps: must leave samples; got 8 leaves none[\s\S]*eps.csv"
+        InputError, match=r"clustering.eps: must leave samples; got 8 leaves none[\s\S]*Raise"
     ):
-        retraining_jobs(study(), {0: np.ones(359, bool), 1: np.zeros(359, bool)})
+        retraining_cells(study(), {0: np.ones(359, bool), 1: np.zeros(359, bool)})
     with pytest.raises(
         InputError,
         match=r"retrain.batch_sizes: must not exceed the 30 samples that the filter leaves; got 32",
     ):
-        retraining_jobs(study(), {0: np.arange(359) >= 30, 1: np.zeros(359, bool)})
+        retraining_cells(study(), {0: np.arange(359) >= 30, 1: np.zeros(359, bool)})
 
 
 def test_what_cannot_work_is_said_before_anything_is_trained():
@@ -315,13 +300,13 @@ def test_shipped_studies_can_be_read(name):
 
 
 def test_a_fingerprint_of_an_extraction_does_not_depend_on_the_clustering():
-    assert list(extraction_jobs(study(), 359)) == list(
-        extraction_jobs(study(clustering={"eps": 1.0}), 359)
+    assert list(extraction_cells(study(), 359)) == list(
+        extraction_cells(study(clustering={"eps": 1.0}), 359)
     )
-    assert list(extraction_jobs(study(), 359)) != list(
-        extraction_jobs(study(projection={"pca_components": 5}), 359)
+    assert list(extraction_cells(study(), 359)) != list(
+        extraction_cells(study(projection={"pca_components": 5}), 359)
     )
-    assert len(extraction_jobs(study(independent_filters=False), 359)) == 1
+    assert len(extraction_cells(study(independent_filters=False), 359)) == 1
 
 
 # ------------------------------------------------------------------------------------------- tables
@@ -394,7 +379,7 @@ def test_runs_that_failed_are_left_out_and_named():
     row = summary(runs)[lambda t: (t["subset"] == "network") & (t["batch_size"] == 16)].iloc[0]
     assert row["seeds"] == row["random_pairs"] == 2
     text = report(
-        folders.FilterTables(
+        FilterTables(
             *(pd.DataFrame(columns=list(COLUMNS[name])) for name in ("filters", "eps", "points")),
             runs,
         ),
@@ -406,26 +391,32 @@ def test_runs_that_failed_are_left_out_and_named():
 # ------------------------------------------------------------------------------------ whole studies
 
 
+def whole(**changes):
+    """A study whose filters leave a few samples out with both seeds."""
+    return study(**({"clustering": {"eps": 4.0, "eps_table": [0.5, 8.0]}} | changes))
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("study") / "out"
-    standings = []
-    result = run_study(study(), folder, progress=standings.append, processes=1)
-    return folder, result, standings
+    place, standings = tmp_path_factory.mktemp("study"), []
+    store = Disk(place / ".cells")
+    result = engine.run(STUDY, request(whole()), Here(), store, standings.append)
+    return result.save(place / "out"), FilterTables(**result.tables), standings
 
 
 def test_a_study_leaves_its_tables_report_and_figures(done):
-    folder, result, standings = done
-    assert result.meta["state"] == "finished"
+    folder, tables, standings = done
+    meta = json.loads((folder / "meta.json").read_text())
+    assert (meta["kind"], meta["state"], meta["study"]) == ("data_optimised", "finished", "tiny")
     for name in (
-        *folders.FILES,
+        *STUDY.files,
         "points.png",
         "points.pdf",
         "accuracy_batch_size.png",
         "accuracy_batch_size.pdf",
     ):
         assert (folder / name).stat().st_size > 0
-    runs, filters = result.tables.runs, result.tables.filters
+    runs, filters = tables.runs, tables.filters
     assert runs["status"].tolist() == ["done"] * 12
     assert runs["accuracy"].between(0, 1).all()
     assert filters["num_samples"].tolist() == [180, 180]
@@ -436,13 +427,13 @@ def test_a_study_leaves_its_tables_report_and_figures(done):
         for seed, count in zip(runs["seed"], runs["num_samples"], strict=True)
         if count < 180
     } <= set(left.items())
-    assert standings[-1].done == standings[-1].total == 14
-    assert standings[-1].share == pytest.approx(1, abs=0.05)
-    assert {standing.total for standing in standings} == {14}
+    assert standings[-1].done == standings[-1].total == 12
+    assert standings[-1].share == 1
+    assert [standing.total for standing in standings if standing.share == 1] == [2, 12]
     text = (folder / "report.txt").read_text()
     assert "Amount of data reduction" in text
     assert "Network-filtered data against randomly filtered data" in text
-    eps = result.tables.eps
+    eps = tables.eps
     assert (
         eps.loc[eps["eps"] == 0.5, "reduction"].min()
         > eps.loc[eps["eps"] == 8.0, "reduction"].max()
@@ -450,42 +441,69 @@ def test_a_study_leaves_its_tables_report_and_figures(done):
 
 
 def test_the_result_is_read_back_and_its_figures_are_the_same_bytes(done, tmp_path):
-    folder, result, _ = done
-    again = folders.read(folder)
+    folder, tables, _ = done
+    again = FilterTables(**engine.read(STUDY, folder).tables)
     for name in COLUMNS:
         pd.testing.assert_frame_equal(
-            getattr(again.tables, name), getattr(result.tables, name), check_dtype=False
+            getattr(again, name), getattr(tables, name), check_dtype=False
         )
-    for name, figure in figures(again.tables).items():
+    for name, figure in figures(again).items():
         save(figure, tmp_path / name)
         assert (tmp_path / f"{name}.png").read_bytes() == (folder / f"{name}.png").read_bytes()
 
 
-def test_a_finished_study_is_not_repeated_and_a_damaged_one_goes_on(done, tmp_path):
-    folder, result, _ = done
-    assert run_study(study(), folder).meta == result.meta
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    gone = next(copy.glob("runs/network_b32_*"))
-    shutil.rmtree(gone)
-    others = {path: path.stat().st_mtime_ns for path in copy.glob("runs/*/run.json")}
-    meta = json.loads((copy / "meta.json").read_text())
-    (copy / "meta.json").write_text(json.dumps(meta | {"state": "unfinished"}))
-    with pytest.raises(InputError, match="goes on with a stopped one"):
-        folders.read(copy)
-    again = run_study(study(), copy, processes=1)
-    assert gone.exists()
-    assert {path: path.stat().st_mtime_ns for path in others} == others
-    pd.testing.assert_frame_equal(
-        again.tables.runs.drop(columns="seconds"), result.tables.runs.drop(columns="seconds")
-    )
+def test_what_is_done_is_kept_and_another_clustering_extracts_nothing_anew(done, tmp_path):
+    folder, tables, _ = done
+    shutil.copytree(folder.parent / ".cells", tmp_path / "cells")
+    store = Disk(tmp_path / "cells")
+    before = set(store.digests())
+    assert len(before) == 14
+    result = engine.run(STUDY, request(whole()), Here(), store)
+    pd.testing.assert_frame_equal(result.tables["runs"], tables.runs)
+    assert set(store.digests()) == before
+    engine.run(STUDY, request(whole(clustering={"eps": 3.0, "eps_table": []})), _OnlyRuns(), store)
+    assert before < set(store.digests())
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds something else"):
-        run_study(study(), tmp_path / "other")
+class _OnlyRuns(Here):
+    """Does no extractions."""
+
+    def do(self, cells, store, watch):
+        assert not any(isinstance(cell, ExtractionCell) for cell in cells.values())
+        yield from super().do(cells, store, watch)
+
+
+class _Losing(Here):
+    """Loses the cells whose label begins with ``start``."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.start = start
+
+    def do(self, cells, store, watch):
+        self.lost |= {d: Lost("killed") for d, c in cells.items() if c.label.startswith(self.start)}
+        kept = {digest: cell for digest, cell in cells.items() if digest not in self.lost}
+        yield from super().do(kept, store, watch)
+
+
+def test_without_a_run_there_is_a_result_and_without_the_filter_there_is_none(done, tmp_path):
+    store = Disk(tmp_path / "cells")
+    result = engine.run(STUDY, request(whole()), _Losing("network_b32"), store)
+    assert result.meta["state"] == "incomplete"
+    assert sorted(result.meta["lost"].values()) == ["killed"] * 2
+    runs = result.tables["runs"].set_index("status")
+    assert set(runs.loc["lost", "subset"]) == {"network"}
+    assert set(runs.loc["lost", "message"]) == {"killed"}
+    assert len(runs.loc["done"]) == 10
+    with pytest.raises(SimulationError, match=r"network that filters was lost[\s\S]*killed"):
+        engine.run(STUDY, request(whole()), _Losing("mlp_s1"), Disk(tmp_path / "other"))
+
+
+def test_a_filter_that_leaves_too_few_says_what_others_leave_out(done):
+    folder, _, _ = done
+    few = whole(clustering={"eps": 0.001, "eps_table": [8.0]})
+    with pytest.raises(InputError, match=r"must leave samples[\s\S]*100 % at 0.001, [\d.]+ % at 8"):
+        engine.run(STUDY, request(few), Here(), Disk(folder.parent / ".cells"))
 
 
 def test_cifar10_from_a_path_goes_through_the_whole_study(tmp_path):
@@ -511,24 +529,24 @@ def test_cifar10_from_a_path_goes_through_the_whole_study(tmp_path):
         retrain=RAW["retrain"] | {"model": {"kind": "small_cnn", "width": 4}, "batch_sizes": [16]},
         independent_filters=False,
     )
-    result = run_study(record, tmp_path / "out", processes=1)
-    assert result.tables.runs["status"].tolist() == ["done"] * 6
-    assert result.tables.filters["num_samples"].tolist() == [120]
+    tables = engine.run(STUDY, request(record)).tables
+    assert tables["runs"]["status"].tolist() == ["done"] * 6
+    assert tables["filters"]["num_samples"].tolist() == [120]
 
 
 def test_the_verb_trains_such_a_study_and_draws_it_again(done, tmp_path):
-    folder, result, _ = done
+    folder, tables, _ = done
     shutil.copytree(folder, tmp_path / "out")
-    (tmp_path / "tiny.yaml").write_text(study().to_yaml())
+    (tmp_path / "tiny.yaml").write_text(whole().to_yaml())
     arguments = ["train", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0, shown.output
-    assert "already holds this study" in shown.stderr
+    assert "already holds this result; nothing was trained" in shown.stderr
     assert "Amount of data reduction" in shown.stdout
     asked = CliRunner().invoke(app, [*arguments, "--json"])
-    assert (
-        len(json.loads(asked.stdout)["runs"]) == count_jobs(study()) - 2 == len(result.tables.runs)
-    )
+    printed = json.loads(asked.stdout)
+    assert list(printed) == ["filters", "runs", "summary"]
+    assert len(printed["runs"]) == len(tables.runs) == 12
     drawn = CliRunner().invoke(
         app, ["plot", str(tmp_path / "out"), "--out", str(tmp_path / "figures")]
     )

@@ -11,7 +11,7 @@ from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
 from simshuffle.studies.training.tables import DESCRIPTION_COLUMNS, STRATEGIES
 from simshuffle.train import shuffling
-from simshuffle.train.study import fingerprint, load_study
+from simshuffle.train.study import load_study
 
 BASE = {
     "name": "small",
@@ -141,6 +141,10 @@ def test_strategies_have_the_names_of_the_papers(study):
     assert set(STRATEGIES) < set(labels)
 
 
+def described(study):
+    return list(shuffling.request(study, "cpu").values.descriptions.values())
+
+
 def test_what_else_varies_is_named_and_what_the_ranks_decide_is_not(study):
     blocks = [
         {
@@ -151,23 +155,19 @@ def test_what_else_varies_is_named_and_what_the_ranks_decide_is_not(study):
         },
         {"exchange": ["global_shuffle"], "world_size": 8, "training.learning_rate": 0.2},
     ]
-    jobs = shuffling.jobs_of(study(seeds=1, runs=blocks), "cpu")
-    variants = [job.description["variant"] for job in jobs.values()]
+    descriptions = described(study(seeds=1, runs=blocks))
+    variants = [of["variant"] for of in descriptions]
     assert variants == ["partition=random", "partition=dirichlet, alpha=0.1", "partition=random"]
-    assert all(list(job.description) == list(DESCRIPTION_COLUMNS) for job in jobs.values())
+    assert all(list(of) == list(DESCRIPTION_COLUMNS) for of in descriptions)
     blocks[0]["partition"] = "sorted"  # other shards are never taken for what the ranks decide
-    jobs = shuffling.jobs_of(study(seeds=1, runs=blocks), "cpu")
-    assert [job.description["variant"] for job in jobs.values()] == [
-        "partition=sorted",
-        "partition=random",
-    ]
+    variants = [of["variant"] for of in described(study(seeds=1, runs=blocks))]
+    assert variants == ["partition=sorted", "partition=random"]
     blocks[0]["partition"] = "random"
-    jobs = shuffling.jobs_of(study(seeds=1, runs=blocks), "cpu")
-    assert [job.description["variant"] for job in jobs.values()] == ["", ""]
+    assert [of["variant"] for of in described(study(seeds=1, runs=blocks))] == ["", ""]
 
 
 def test_the_same_run_has_the_same_name_in_every_study(study):
-    names = set(shuffling.jobs_of(study(), "cpu"))
+    names = set(shuffling.cells_of(study(), "cpu"))
     more = {
         "exchange": [
             "global_shuffle",
@@ -176,9 +176,10 @@ def test_the_same_run_has_the_same_name_in_every_study(study):
         ],
         "world_size": [4, 8],
     }
-    assert names < set(shuffling.jobs_of(study(runs=[more], seeds=3, name="other"), "cpu"))
-    assert not names & set(shuffling.jobs_of(study({"training.momentum": 0.8}), "cpu"))
-    assert fingerprint({"a": 1}, "cpu") != fingerprint({"a": 1}, "cuda")
+    assert names < set(shuffling.cells_of(study(runs=[more], seeds=3, name="other"), "cpu"))
+    assert not names & set(shuffling.cells_of(study({"training.momentum": 0.8}), "cpu"))
+    assert not names & set(shuffling.cells_of(study(), "cuda"))
+    assert set(shuffling.cells_of(study(), "cuda")) == set(shuffling.cells_of(study(), "cuda:1"))
 
 
 # ---------------------------------------------------------------------------------------- bad input
@@ -262,7 +263,7 @@ def test_an_unknown_name_gets_a_suggestion():
 
 def test_runs_that_are_bound_to_fail_are_named_before_anything_runs(study):
     loaded = study(runs=[{"exchange": "local_shuffle", "world_size": [4, 1500, 5000]}], seeds=1)
-    found, text = problems_of(lambda: shuffling.jobs_of(loaded, "cpu"))
+    found, text = problems_of(lambda: shuffling.cells_of(loaded, "cpu"))
     assert text.count("must not exceed the number of training samples") == 2
     assert "1500" in text
     assert "5000" in text

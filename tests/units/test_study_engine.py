@@ -19,11 +19,19 @@ import pytest
 
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.study import engine
-from simshuffle.study.cell import digest_of
+from simshuffle.study.cell import Outcome, digest_of
 from simshuffle.study.digest import ROOT, code_digest
-from simshuffle.study.executors import Here, Local, Processes, available_memory
+from simshuffle.study.executors import (
+    ONE_THREAD,
+    Here,
+    Local,
+    Processes,
+    available_memory,
+    usable_cores,
+)
 from simshuffle.study.standing import Standing, Watch
 from simshuffle.study.store import Disk, Memory
+from simshuffle.study.study import fingerprint
 from tests.toy import TOY, Square, asked
 
 PATIENCE = 120.0
@@ -116,6 +124,20 @@ def test_little_work_stays_in_this_process(mark: Path, store: Disk) -> None:
     assert {path.name.split("-")[2] for path in mark.glob("[0-9]*")} == {str(os.getpid())}
 
 
+def test_processes_compute_with_one_thread(mark: Path, store: Disk) -> None:
+    class Threads(Square):
+        def run(self, tell: object) -> Outcome:
+            return Outcome({name: os.environ.get(name) for name in ONE_THREAD})
+
+    cell = Threads(1)
+    digest = digest_of(cell)
+    assert list(Processes(1).do({digest: cell}, store, Watch({digest: cell}, 0, None))) == [digest]
+    found = store.get(digest, frozenset())
+    assert found is not None
+    assert found.values == dict.fromkeys(ONE_THREAD, "1")
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+
+
 # ------------------------------------------------------------------------------------- lost, failed
 
 
@@ -154,6 +176,88 @@ def test_all_cells_lost_is_an_error_with_each_of_them(mark: Path) -> None:
     study = dataclasses.replace(TOY, partial=True)
     with pytest.raises(SimulationError, match=r"(?s)2 of 2.*n1: 1 cannot.*n2: 2 cannot"):
         engine.run(study, asked(*squares(mark, 1, 2, fails=True)))
+
+
+# --------------------------------------------------------------------------------- parts, and files
+
+PARTS = dataclasses.replace(
+    TOY,
+    partial=True,
+    stages=TOY.stages[:1],
+    stored={"squares": TOY.stored["squares"]},
+    collect=lambda numbers, outcomes: {"squares": squares_of(outcomes)},
+    files_in={
+        "notes": lambda numbers, outcomes: {
+            f"{name}.bin": of.files["note.bin"] for name, of in outcomes.items() if not of.lost
+        }
+    },
+)
+
+
+def squares_of(outcomes) -> pd.DataFrame:
+    rows = [(name, of.values["square"], 0.0) for name, of in outcomes.items() if not of.lost]
+    return pd.DataFrame(rows, columns=["name", "square", "third"])
+
+
+class _Stopped(Here):
+    """Is interrupted after two cells."""
+
+    def do(self, cells, store, watch):
+        yield from super().do(dict(itertools.islice(cells.items(), 2)), store, watch)
+        raise KeyboardInterrupt
+
+
+def test_a_partial_study_that_is_stopped_has_what_is_there_and_goes_on(
+    mark: Path, store: Disk, tmp_path: Path
+) -> None:
+    request, folder = asked(*squares(mark, 1, 2, 3)), tmp_path / "out"
+    wanted = fingerprint(PARTS, request)
+    with pytest.raises(engine.Interrupted) as caught:
+        engine.run(PARTS, request, _Stopped(), store)
+    assert (caught.value.done, caught.value.total) == (2, 3)
+    there = caught.value.result
+    assert there is not None
+    assert there.meta["state"] == "unfinished"
+    there.save(folder, draw=False)
+    assert not list(folder.glob("*.png"))
+    assert engine.read(PARTS, folder).tables["squares"]["square"].tolist() == [1, 4]
+    assert engine.existing(PARTS, folder, wanted) is None
+    assert engine.goes_on(folder, wanted)
+    assert not engine.goes_on(folder, "another")
+    engine.run(PARTS, request, Here(), store).save(folder, replace=True)
+    assert attempts(mark) == [1, 2, 3]
+    assert engine.existing(PARTS, folder, wanted) is not None
+    assert not engine.goes_on(folder, wanted)
+
+
+def test_nothing_done_is_no_result(mark: Path) -> None:
+    class Never(Here):
+        def do(self, cells, store, watch):
+            raise KeyboardInterrupt
+
+    with pytest.raises(engine.Interrupted) as caught:
+        engine.run(PARTS, asked(*squares(mark, 1, 2)), Never())
+    assert caught.value.result is None
+
+
+def test_files_of_outcomes_lie_in_their_folder_and_are_read_back(
+    mark: Path, store: Disk, tmp_path: Path
+) -> None:
+    cells = [*squares(mark, 2, 3), *squares(mark, 4, fails=True)]
+    request, folder = asked(*cells), tmp_path / "out"
+    engine.run(PARTS, request, Here(), store).save(folder)
+    notes = {path.name: path.read_bytes() for path in (folder / "notes").iterdir()}
+    assert notes == {"n2.bin": bytes([2]), "n3.bin": bytes([3])}
+    meta = json.loads((folder / "meta.json").read_text())
+    assert meta["files"] == {"notes": 2}
+    assert (meta["state"], list(meta["lost"])) == ("incomplete", ["n4"])
+    again = engine.read(PARTS, folder).save(tmp_path / "again")
+    assert {path.name: path.read_bytes() for path in (again / "notes").iterdir()} == notes
+    whole, other = asked(*squares(mark, 2, 3)), tmp_path / "whole"
+    engine.run(PARTS, whole, Here(), store).save(other)
+    assert engine.existing(PARTS, other, fingerprint(PARTS, whole)) is not None
+    (other / "notes" / "n3.bin").unlink()
+    assert engine.existing(PARTS, other, fingerprint(PARTS, whole)) is None
 
 
 # ------------------------------------------------------------------------------------------- stores

@@ -17,12 +17,15 @@ import pytest
 import yaml
 
 from simshuffle.cli import main
+from simshuffle.errors import SimulationError
 from simshuffle.exchange.recording import read_plans
-from simshuffle.studies.training import folder as folders
 from simshuffle.studies.training.record import STATISTICS
-from simshuffle.studies.training.stored import check_run
-from simshuffle.train import shuffling
-from simshuffle.train.pool import Outcome
+from simshuffle.studies.training.study import STUDY as KIND
+from simshuffle.study import engine
+from simshuffle.study.executors import Lost, Processes
+from simshuffle.study.schema import Schema
+from simshuffle.study.store import Disk
+from simshuffle.train.cell import RunCell
 
 STUDY = {
     "name": "small",
@@ -58,13 +61,21 @@ def train(*arguments):
     return main(["train", "study.yaml", *arguments])
 
 
+def results():
+    return [path for path in Path("results").iterdir() if path.name[0] != "."]
+
+
 def only_result():
-    (folder,) = [path for path in Path("results").iterdir() if path.is_dir()]
+    (folder,) = results()
     return folder
 
 
+def tables_of(folder):
+    return engine.read(KIND, Path(folder)).tables
+
+
 def runs_of(folder):
-    return folders.read(Path(folder)).tables.runs
+    return tables_of(folder)["runs"]
 
 
 def same_results(one, other):
@@ -76,16 +87,14 @@ def same_results(one, other):
     for name in plans:
         assert Path(one, "plans", name).read_bytes() == Path(other, "plans", name).read_bytes()
     columns = ["run", "epoch", "train_loss", "moved", *(f"{name}_loss" for name in STATISTICS)]
-    tables = [folders.read(Path(folder)).tables.epochs[columns] for folder in (one, other)]
+    tables = [tables_of(folder)["epochs"][columns] for folder in (one, other)]
     pd.testing.assert_frame_equal(*tables)
 
 
-def stamps(folder):
-    return {
-        path: path.stat().st_mtime_ns
-        for path in sorted(Path(folder, "runs").rglob("*.*"))
-        if path.is_file() and path.name != ".lock"
-    }
+def kept(place="."):
+    """When each stored run below ``place`` was written, in ns, by its digest."""
+    store = Disk(Path(place) / ".cells")
+    return {digest: store._entry(digest).stat().st_mtime_ns for digest in store.digests()}
 
 
 # ----------------------------------------------------------------------------------- what it writes
@@ -94,39 +103,44 @@ def stamps(folder):
 def test_a_study_is_trained_once_and_extended_without_repeating(here, capsys):
     assert train() == 0
     folder = only_result()
-    out = capsys.readouterr().out
-    assert "4 runs: 4 done" in out
-    assert "At equal Q" not in out
-    assert f"Tables: {folder}" in out
+    shown = capsys.readouterr()
+    assert "4 runs: 4 done" in shown.out
+    assert "At equal Q" not in shown.out
+    assert f"Tables: {folder}" in shown.out
+    assert "are there already" not in shown.err
     assert folder.name.startswith("small-")
     assert {path.name for path in folder.iterdir()} >= {
-        *folders.FILES,
-        "runs",
+        *KIND.files,
         "plans",
         "accuracy_epoch.png",
         "accuracy_epoch.pdf",
     }
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    assert meta["state"] == "finished"
+    assert (meta["kind"], meta["state"], meta["lost"]) == ("training", "finished", {})
     assert set(meta["versions"]) >= {"simshuffle", "numpy", "torch"}
     assert {path.stem for path in (folder / "plans").iterdir()} == {
         name for name in meta["runs"] if name.startswith("partial")
     }
+    assert {of["num_samples"] for of in meta["runs"].values()} == {1438}
     iterations = pd.read_parquet(folder / "iterations.parquet")
     assert (iterations[["forward_s", "backward_s", "update_s"]] > 0).all().all()
     # done again: nothing is
-    before = stamps(folder)
+    before = kept("results")
+    assert len(before) == 4
     assert train() == 0
     assert "nothing was trained" in capsys.readouterr().err
-    assert stamps(folder) == before
+    assert kept("results") == before
     # a third seed: another study, but the runs of the first two seeds are those that are there
     assert train("--set", "seeds=3") == 0
-    assert "2 runs trained; 4 were there" in capsys.readouterr().err
-    other = next(path for path in Path("results").iterdir() if path != folder)
-    assert len(runs_of(other)) == 6
-    # from anew
+    assert "4 of 6 runs are there already" in capsys.readouterr().err
+    other = next(path for path in results() if path != folder)
+    assert len(runs_of(other)) == len(kept("results")) == 6
+    assert kept("results").items() >= before.items()
+    same = runs_of(other).set_index("run").loc[runs_of(folder)["run"]].reset_index()
+    pd.testing.assert_frame_equal(same, runs_of(folder))
+    # the folder can be made anew
     assert train("--force", "--processes", "1") == 0
-    assert "4 runs trained; 0 were there" in capsys.readouterr().err
+    assert "4 of 4 runs are there already" in capsys.readouterr().err
     # the report can be had as JSON
     assert train("--json") == 0
     printed = json.loads(capsys.readouterr().out)
@@ -135,26 +149,25 @@ def test_a_study_is_trained_once_and_extended_without_repeating(here, capsys):
 
 
 def test_results_do_not_depend_on_the_number_of_processes_and_plans_replay(here):
-    assert train("--out", "one", "--processes", "1") == 0
-    assert train("--out", "two", "--processes", "2") == 0
-    same_results("one", "two")
-    path = next(Path("one", "plans").iterdir())
+    assert train("--out", "a/one", "--processes", "1") == 0
+    assert train("--out", "b/two", "--processes", "2") == 0
+    same_results("a/one", "b/two")
+    path = next(Path("a/one", "plans").iterdir())
     recorded = read_plans(path)
     assert len(recorded.plans) == 2
     assert (
         sum(plan.samples_moved for plan in recorded.plans)
-        == runs_of("one").set_index("run").loc[path.stem, "moved"]
+        == runs_of("a/one").set_index("run").loc[path.stem, "moved"]
     )
 
 
-def test_a_folder_keeps_its_runs_when_its_study_changes(here, capsys):
+def test_a_folder_that_is_extended_keeps_its_runs(here, capsys):
     assert train("--out", "mine", "--set", "seeds=1") == 0
-    assert train("--out", "mine") == 0
-    assert "2 runs trained; 2 were there" in capsys.readouterr().err
-    assert len(runs_of("mine")) == 4
-    write({"name": "other"})
     assert train("--out", "mine") == 2
     assert "holds another result" in capsys.readouterr().err
+    assert len(runs_of("mine")) == 2
+    assert train("--out", "mine", "--force") == 0
+    assert "2 of 4 runs are there already" in capsys.readouterr().err
     assert len(runs_of("mine")) == 4
 
 
@@ -182,7 +195,7 @@ def test_ctrl_c_leaves_whole_runs_and_the_study_goes_on(here, capsys):
     )
     try:
         deadline = time.monotonic() + PATIENCE
-        while not list(here.glob("mine/runs/*/run.json")):
+        while not list(here.glob(".cells/??/*.json")):
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -196,56 +209,50 @@ def test_ctrl_c_leaves_whole_runs_and_the_study_goes_on(here, capsys):
     assert time.monotonic() - begun < 10
     assert process.returncode == 130, err
     assert "Traceback" not in out + err
-    there = [path for path in Path("mine", "runs").iterdir() if path.name != ".lock"]
-    assert 1 <= len(there) < 12
-    assert f"Interrupted. {len(there)} of 12 runs are in mine" in err
+    before = kept()
+    assert 1 <= len(before) < 12
+    assert f"Interrupted. {len(before)} of 12 runs are kept" in err
     assert workers
     assert psutil.wait_procs(workers, timeout=10)[1] == []
-    for path in there:
-        check_run(path)
+    assert (runs_of("mine")["status"] == "done").sum() == len(before)
+    told = f"UNFINISHED: {12 - len(before)} of 12 runs are missing"
+    assert told in Path("mine", "report.txt").read_text(encoding="utf-8")
     assert (
         json.loads(Path("mine", "meta.json").read_text(encoding="utf-8"))["state"] == "unfinished"
     )
-    before = stamps("mine")
+    assert not list(Path("mine").glob("*.png"))
     assert main(["plot", "mine"]) == 0
-    assert f"unfinished: the figures show {len(there)} of 12 runs" in capsys.readouterr().err
+    assert "unfinished: the figures show what is there" in capsys.readouterr().err
     assert train("--out", "mine") == 0
-    assert f"{12 - len(there)} runs trained; {len(there)} were there" in capsys.readouterr().err
-    assert {path: stamp for path, stamp in stamps("mine").items() if path in before} == before
+    assert f"{len(before)} of 12 runs are there already" in capsys.readouterr().err
+    assert (runs_of("mine")["status"] == "done").all()
+    assert kept().items() >= before.items()
 
 
 def test_a_study_that_was_stopped_ends_with_the_same_result(here, capsys):
-    assert train("--out", "whole") == 0
-    shutil.copytree("whole", "stopped")
-    meta = json.loads(Path("stopped", "meta.json").read_text(encoding="utf-8"))
-    Path("stopped", "meta.json").write_text(
-        json.dumps(meta | {"state": "unfinished"}), encoding="utf-8"
-    )
-    for name in list(meta["runs"])[1:]:
-        shutil.rmtree(Path("stopped", "runs", name))
-        Path("stopped", "plans", f"{name}.npz").unlink(missing_ok=True)
-    for name in folders.FILES:
-        if name != "meta.json":
-            Path("stopped", name).unlink()
-    assert train("--out", "stopped") == 0
-    assert "3 runs trained; 1 were there" in capsys.readouterr().err
-    same_results("whole", "stopped")
+    assert train("--out", "whole/mine") == 0
+    shutil.copytree("whole/.cells", "stopped/.cells")
+    store = Disk(Path("stopped/.cells"))
+    for digest in list(store.digests())[1:]:
+        store.forget(digest)
+    assert train("--out", "stopped/mine") == 0
+    assert "1 of 4 runs are there already" in capsys.readouterr().err
+    same_results("whole/mine", "stopped/mine")
 
 
-@pytest.mark.parametrize("name", ["run.json", "epochs.parquet"])
-def test_a_damaged_run_is_named_and_never_written_over(name, here, capsys):
-    assert train("--out", "mine", "--set", "seeds=1") == 0
-    victim = next(path for path in Path("mine", "runs").iterdir() if path.name.startswith("local"))
-    (victim / name).write_bytes(b"nonsense")
-    capsys.readouterr()
-    assert train("--out", "mine") == 2
-    told = capsys.readouterr().err
-    assert str(victim / name) in told
-    assert f"Remove {victim}" in told
-    assert "Traceback" not in told
-    assert (victim / name).read_bytes() == b"nonsense"
-    shutil.rmtree(victim)
+@pytest.mark.parametrize("suffix", [".json", "/epochs.parquet"])
+def test_a_damaged_run_is_never_taken_for_a_whole_one(suffix, here, capsys):
     assert train("--out", "mine") == 0
+    victim = f"{next(Disk(Path('.cells')).digests())}{suffix}"
+    next(Path(".cells").glob(f"??/{victim}")).write_bytes(b"nonsense")
+    capsys.readouterr()
+    if suffix != ".json":  # found where it is read; the same command trains it again
+        assert train("--out", "mine", "--force") == 1
+        told = capsys.readouterr().err
+        assert "give the same command again" in " ".join(told.split())
+        assert "Traceback" not in told
+    assert train("--out", "mine", "--force") == 0
+    assert "3 of 4 runs are there already" in capsys.readouterr().err
     assert len(runs_of("mine")) == 4
 
 
@@ -277,19 +284,40 @@ def test_a_run_that_diverges_is_reported_and_the_others_go_on(here, capsys):
 
 
 def test_lost_runs_are_named_and_tried_again(here, monkeypatch, capsys):
-    def all_lost(jobs, place, **_):
-        return Outcome([], [], dict.fromkeys(jobs, "its process was killed by signal 9"))
+    original, why = RunCell.run, "its process was killed twice"
+
+    def lost(cell, tell):
+        if cell.training_run.seed == 1:
+            raise SimulationError(why)
+        return original(cell, tell)
 
     with monkeypatch.context() as patched:
-        patched.setattr(shuffling, "run_jobs", all_lost)
-        assert train("--out", "mine") == 1
+        patched.setattr(RunCell, "run", lost)
+        assert train("--out", "mine", "--processes", "1") == 1
     shown = capsys.readouterr()
-    assert "4 runs: 4 lost" in shown.out
-    assert shown.out.count("its process was killed by signal 9") == 4
-    assert "4 runs were lost; the same command tries them again" in shown.err
-    assert folders.meta_of(Path("mine"))["state"] == "incomplete"
-    assert train("--out", "mine") == 0
-    assert "4 runs: 4 done" in capsys.readouterr().out
+    assert "4 runs: 2 done, 2 lost" in shown.out
+    assert " ".join(shown.out.split()).count(why) == 2
+    assert "2 runs were lost; the same command tries them again" in shown.err
+    meta = json.loads(Path("mine", "meta.json").read_text(encoding="utf-8"))
+    assert meta["state"] == "incomplete"
+    assert runs_of("mine")["status"].tolist() == ["done", "lost", "done", "lost"]
+    assert train("--out", "mine", "--processes", "1") == 0
+    shown = capsys.readouterr()
+    assert "4 runs: 4 done" in shown.out
+    assert "2 of 4 runs are there already" in shown.err
+
+
+def test_all_runs_lost_is_a_failure(here, monkeypatch, capsys):
+    def all_lost(executor, cells, store, watch):
+        executor.lost |= dict.fromkeys(cells, Lost("its process was killed twice"))
+        yield from cells
+
+    monkeypatch.setattr(Processes, "do", all_lost)
+    write({"training": {"epochs": 200}})
+    assert train("--out", "mine", "--processes", "2") == 1
+    told = capsys.readouterr().err
+    assert told.count("its process was killed twice") == 4
+    assert not Path("mine").exists()
 
 
 def test_a_full_disk_is_said_and_runs_stay(here, monkeypatch, capsys):
@@ -297,14 +325,13 @@ def test_a_full_disk_is_said_and_runs_stay(here, monkeypatch, capsys):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "epochs.parquet")
 
     with monkeypatch.context() as patched:
-        patched.setattr(folders, "write_table", full)
+        patched.setattr(Schema, "write", full)
         assert train("--out", "mine") == 1
     told = capsys.readouterr().err
     assert "No space left on device" in told
-    assert "4 of 4 runs are in mine" in told
-    assert {path.name for path in Path("mine").iterdir()} == {"meta.json", "study.yaml", "runs"}
+    assert not Path("mine").exists()
     assert train("--out", "mine") == 0
-    assert "0 runs trained; 4 were there" in capsys.readouterr().err
+    assert "4 of 4 runs are there already" in capsys.readouterr().err
 
 
 def test_more_ranks_than_samples_are_caught_before_anything_runs(here, capsys):

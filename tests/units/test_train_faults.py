@@ -24,7 +24,9 @@ from simshuffle.exchange import (
 )
 from simshuffle.spec.library import by_kind
 from simshuffle.studies.training.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
+from simshuffle.study.store import TABLE
 from simshuffle.train import Diverged, Emulation, Run, Training, check_run, emulate, train_run
+from simshuffle.train.cell import RunCell
 from simshuffle.train.data import Digits
 from simshuffle.train.data.base import Samples, TrainingSet
 from simshuffle.train.models import Mlp, SmallCnn
@@ -538,6 +540,17 @@ def test_the_number_of_threads_changes_rounding_at_most() -> None:
         weights.append(one.weights())
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=0, atol=1e-5)
+
+
+def test_a_cell_computes_with_one_thread_and_leaves_the_others_as_they_were() -> None:
+    torch.set_num_threads(2)
+    seen: list[int] = []
+    cell = RunCell(run(training={"epochs": 1}), 1438, "one", "cpu")
+    outcome = cell.run(lambda share: seen.append(torch.get_num_threads()))
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == 2
+    assert outcome.values["status"] == "done"
+    assert {f"{name}{TABLE}" for name in outcome.tables} | set(outcome.files) == cell.parts
 
 
 def test_a_run_can_be_checked_before_it_is_trained() -> None:

@@ -26,15 +26,14 @@ from simshuffle.sim.simulate import simulate
 from simshuffle.studies.time_to_accuracy import time_to_accuracy
 from simshuffle.studies.time_to_accuracy.folder import read
 from simshuffle.studies.time_to_accuracy.join import prepare
-from simshuffle.studies.training import folder as studies
 from simshuffle.studies.training.record import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
     RunRecord,
 )
-from simshuffle.studies.training.stored import write_run
 from tests.small import small
+from tests.trained import saved
 
 RANKS, SAMPLES, BATCH, EPOCHS = 8, 160, 5, 3
 GLOBAL = GlobalShuffle(kind="global_shuffle")
@@ -117,17 +116,7 @@ def described(strategy: str, fraction: float | None, seed: int) -> dict[str, Any
 
 def study(folder: Path, runs: dict[str, RunRecord | None], of: dict[str, dict[str, Any]]) -> Path:
     """The folder that a training of these runs would leave; None is one that is missing."""
-    studies.begin(
-        folder,
-        {"study": "made", "description": "", "fingerprint": "0" * 12, "runs": of},
-        "name: made\n",
-    )
-    for name, found in runs.items():
-        if found is not None:
-            (folder / "runs" / name).mkdir()
-            write_run(found, folder / "runs" / name)
-    studies.finish(folder, {})
-    return folder
+    return saved(folder, "made", {name: run for name, run in runs.items() if run}, of)
 
 
 def two_strategies(folder: Path, name: str = "ILag-Pair", strategy: Any = LAGGING) -> Path:
@@ -366,7 +355,7 @@ def test_options_that_do_not_fit(made: Path, options: dict[str, Any], text: str)
 
 
 def test_folders_that_do_not_fit(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="must be that of a study"):
+    with pytest.raises(InputError, match="must be the result of 'simshuffle train'"):
         prepare(tmp_path, of_scale())
     runs: dict[str, RunRecord | None] = {"a": record("global", GLOBAL, 1, "failed")}
     with pytest.raises(InputError, match="no run of this study has finished"):
@@ -374,7 +363,6 @@ def test_folders_that_do_not_fit(made: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(made, broken)
     (broken / "plans" / "ILag-Pair_s0.npz").unlink()
-    (broken / "runs" / "ILag-Pair_s0" / "plans.npz").unlink()
     with pytest.raises(InputError, match=r"plans/ILag-Pair_s0\.npz: is missing"):
         prepare(broken, of_scale())
     partial = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.3)

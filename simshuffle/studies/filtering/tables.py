@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from simshuffle.studies.training.intervals import Estimate, estimate, holm
-from simshuffle.studies.training.stored import read_run
+from simshuffle.studies.training.tables import STATUS
+from simshuffle.study.cell import Outcome
+from simshuffle.study.schema import Column, Schema, amount, count, flag, real, share, text
 
 SUBSETS = ("full", "network", "random")
 """What is trained on: all training samples; those that the network's filter leaves; as many drawn
@@ -124,6 +125,43 @@ COLUMNS = {
 }
 
 
+_KINDS: dict[str, Callable[[str], Column]] = {
+    **dict.fromkeys(("extractor", "run", "message"), text),
+    "subset": lambda meaning: text(meaning, *SUBSETS),
+    "status": lambda meaning: text(meaning, *STATUS),
+    **dict.fromkeys(("used", "right", "noise", "chosen"), flag),
+    **dict.fromkeys(("seed", "parameters", "features", "num_samples", "removed"), count),
+    **dict.fromkeys(("smallest_class", "sample", "label"), count),
+    **dict.fromkeys(("batch_size", "components"), lambda meaning: count(meaning, 1)),
+    **dict.fromkeys(("train_accuracy", "test_accuracy", "explained_variance", "reduction"), share),
+    **dict.fromkeys(
+        ("noise_accuracy", "kept_accuracy", "accuracy"), lambda meaning: share(meaning, empty=True)
+    ),
+    **dict.fromkeys(("x", "y", "eps", "learning_rate"), real),
+    "seconds": lambda meaning: amount(meaning, empty=True),
+}
+
+
+def _schema(columns: Mapping[str, str], suffix: str, *key: str) -> Schema:
+    """The schema of a table with these columns; what is not known by its name is a number that may
+    be missing."""
+    kinds = {name: _KINDS.get(name, _measured)(meaning) for name, meaning in columns.items()}
+    return Schema(kinds, suffix, key)
+
+
+def _measured(meaning: str) -> Column:
+    return real(meaning, empty=True)
+
+
+STORED = {
+    "filters": _schema(FILTER_COLUMNS, ".csv", "extractor", "seed"),
+    "eps": _schema(EPS_COLUMNS, ".csv", "extractor", "seed", "eps"),
+    "points": _schema(POINT_COLUMNS, ".parquet", "seed", "sample"),
+    "runs": _schema(RUN_COLUMNS, ".csv", "run"),
+}
+SUMMARY = _schema(SUMMARY_COLUMNS, ".csv", *SETTING_COLUMNS)
+
+
 @dataclass(frozen=True)
 class FilterTables:
     """What a study measured.
@@ -139,38 +177,23 @@ class FilterTables:
 
 
 def run_table(
-    descriptions: Mapping[str, Mapping[str, Any]], place: Path, lost: Mapping[str, str]
+    descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, Outcome]
 ) -> pd.DataFrame:
     """A row for each run, columns `RUN_COLUMNS`.
 
     Args:
         descriptions: of each run by its name: values of `DESCRIPTION_COLUMNS`.
-        place: the folder of the runs' folders; a run without one is missing.
-        lost: why runs were lost, by name.
-
-    Raises:
-        InputError: a stored run is damaged.
+        outcomes: of runs, whose values are the columns after these; of those that are lost, why;
+            none of those that are missing.
     """
-    rows = [
-        {"run": name, **about, **_ending(place / name, lost.get(name))}
-        for name, about in descriptions.items()
-    ]
+    rows = [{"run": name, **of, **_ending(outcomes.get(name))} for name, of in descriptions.items()]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
-def _ending(folder: Path, why: str | None) -> dict[str, Any]:
-    if not folder.exists():
-        return {"status": "lost" if why else "missing", "message": why or ""}
-    run = read_run(folder)
-    out: dict[str, Any] = {"status": run.status, "message": run.message, "seconds": run.seconds}
-    if run.status == "done":
-        last = run.epochs.iloc[-1]
-        out |= {
-            "train_loss": last["train_loss"],
-            "accuracy": last["own_accuracy"],
-            "loss": last["own_loss"],
-        }
-    return out
+def _ending(outcome: Outcome | None) -> Mapping[str, Any]:
+    if outcome is None:
+        return {"status": "missing", "message": ""}
+    return {"status": "lost", "message": outcome.lost} if outcome.lost else outcome.values
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:

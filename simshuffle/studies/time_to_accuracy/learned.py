@@ -16,12 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.time_to_accuracy.scale import Trained
-from simshuffle.studies.training import folder as folders
-from simshuffle.studies.training.stored import StoredRun, read_run
+from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.tables import CONDITION, NORMS, STRATEGIES, Tables, statistics_of
 from simshuffle.studies.training.text import setting as setting_name
+from simshuffle.study import engine
 
+Descriptions = Mapping[str, Mapping[str, Any]]
+"""What ``meta.json`` of the study says of each run."""
 AGAIN = "Train it again with this version: simshuffle train STUDY."
+REPEAT = "Give the command of the training again; finished runs are not repeated."
 _EXCHANGE: TypeAdapter[TrainedExchange] = TypeAdapter(TrainedExchange)
 
 
@@ -100,13 +103,12 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
         InputError: it is no such folder; nothing there is finished or as wanted; a run does not say
             what is needed, or has lost its plans.
     """
-    result = folders.read(folder)
-    runs = result.tables.runs
+    result = engine.read(STUDY, folder)
+    tables = Tables(**result.tables)
+    runs, descriptions = tables.runs, result.meta["runs"]
     done = runs[runs["status"] == "done"]
     if not len(done):
-        raise InputError(
-            Problem("", "no run of this study has finished", "", folders.REPEAT), str(folder)
-        )
+        raise InputError(Problem("", "no run of this study has finished", "", REPEAT), str(folder))
     if wanted.statistics not in (known := statistics_of(done)):
         rule = f"must be one that the study evaluated: {', '.join(known)}"
         raise InputError(
@@ -114,18 +116,17 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
         )
     condition = _condition(done, wanted, str(folder))
     of_condition = runs[_rows(runs, condition)]
-    stored: dict[str, StoredRun] = {}
-    settings = _settings(of_condition, folder, wanted.replays, stored)
+    settings = _settings(of_condition, folder, wanted.replays, descriptions)
     ended = of_condition[of_condition["status"].isin(["done", "failed"])]
     return Study(
         name=str(result.meta.get("study", folder.name)),
         condition=condition,
         statistics=wanted.statistics,
-        trained=_trained(condition[2], stored, str(folder)),
+        trained=_trained(condition[2], settings, descriptions, str(folder)),
         epochs=int(of_condition["epochs_planned"].max()),
         settings=settings,
-        curves=_curves(result.tables, settings, wanted.statistics),
-        finals=_finals(result.tables, settings, wanted.statistics),
+        curves=_curves(tables, settings, wanted.statistics),
+        finals=_finals(tables, settings, wanted.statistics),
         missing=(len(of_condition) - len(ended), len(of_condition)),
     )
 
@@ -183,9 +184,9 @@ def _rows(runs: pd.DataFrame, condition: tuple[str, str, int]) -> pd.Series[bool
 
 
 def _settings(
-    runs: pd.DataFrame, folder: Path, replays: int, stored: dict[str, StoredRun]
+    runs: pd.DataFrame, folder: Path, replays: int, descriptions: Descriptions
 ) -> list[Learned]:
-    """Every setting with a finished run; ``stored`` gets the runs that were looked into."""
+    """Every setting with a finished run."""
     groups: dict[tuple[str, float | None], list[Mapping[Any, Any]]] = {}
     for row in runs.sort_values("seed", kind="stable").to_dict("records"):
         fraction = row["exchange_fraction"]
@@ -202,13 +203,9 @@ def _settings(
         if not finished:
             continue
         used = list(finished.values())[:replays]
-        stored |= {run: read_run(folder / folders.RUNS / run) for run in used}
-        exchange = _exchange(stored[used[0]].description, used[0], folder)
-        plans = (
-            tuple(_plans(folder, run, stored[run]) for run in used)
-            if exchange.exchange_schedule is not None
-            else ()
-        )
+        exchange = _exchange(descriptions.get(used[0], {}), used[0], folder)
+        exchanged = used if exchange.exchange_schedule is not None else []
+        plans = tuple(_plans(folder, run) for run in exchanged)
         name = setting_name({"strategy": strategy, "exchange_fraction": fraction})
         out.append(Learned(name, strategy, fraction, finished, failed, exchange, plans))
     return out
@@ -230,35 +227,32 @@ def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> Trained
     except (KeyError, ValidationError):
         rule = "does not say in 'exchange' which strategy it followed"
         raise InputError(
-            Problem(f"runs/{run}/run.json", rule, str(description.get("exchange", "")), AGAIN),
+            Problem(f"meta.json: runs: {run}", rule, str(description.get("exchange", "")), AGAIN),
             str(folder),
         ) from None
 
 
-def _plans(folder: Path, run: str, stored: StoredRun) -> Path:
-    """The file of a run's plans: that below plans/, or in the run's own folder."""
-    for path in (folder / "plans" / f"{run}.npz", stored.plans):
-        if path is not None and path.is_file():
-            return path
+def _plans(folder: Path, run: str) -> Path:
+    """The file of a run's plans."""
+    path = folder / "plans" / f"{run}.npz"
+    if path.is_file():
+        return path
     rule = "is missing: without the plans there is nothing to simulate"
-    raise InputError(
-        Problem(f"plans/{run}.npz", rule, "", f"Remove runs/{run} and train it again."), str(folder)
-    )
+    raise InputError(Problem(f"plans/{run}.npz", rule, "", REPEAT), str(folder))
 
 
-def _trained(world_size: int, stored: Mapping[str, StoredRun], source: str) -> Trained:
-    """The scale that all runs of the condition have."""
+def _trained(
+    world_size: int, settings: list[Learned], descriptions: Descriptions, source: str
+) -> Trained:
+    """The scale that all finished runs of the condition have."""
     found = {}
-    for run, of in stored.items():
+    for run in (run for setting in settings for run in setting.finished.values()):
         try:
-            found[run] = Trained(
-                world_size,
-                int(of.description["num_samples"]),
-                int(of.description["local_batch_size"]),
-            )
-        except (KeyError, TypeError, ValueError):
+            of = descriptions[run]
+            found[run] = Trained(world_size, int(of["num_samples"]), int(of["local_batch_size"]))
+        except (KeyError, TypeError, ValueError, OverflowError):
             rule = "must give num_samples and local_batch_size"
-            raise InputError(Problem(f"runs/{run}/run.json", rule, "", AGAIN), source) from None
+            raise InputError(Problem(f"meta.json: runs: {run}", rule, "", AGAIN), source) from None
     scales = list(dict.fromkeys(found.values()))
     if len(scales) > 1:
         given = " and ".join(

@@ -1,14 +1,16 @@
-"""What one training run leaves behind: three tables, its exchange plans, and how it ended. No
-torch: results are read without it."""
+"""What one training run leaves behind: three tables, its exchange plans, and how it ended; as the
+outcome of a cell too. No torch: results are read without it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Literal
 
 import pandas as pd
 
-from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.exchange.recording import RecordedPlans, write_plans
+from simshuffle.study.cell import Outcome
 
 STATISTICS = ("own", "rank0", "pooled", "recalibrated")
 
@@ -91,3 +93,22 @@ class RunRecord:
     importance: pd.DataFrame
     plans: RecordedPlans | None
     seconds: float
+
+
+TABLES = ("epochs", "iterations", "importance")
+PLANS = "plans.npz"
+TIMELINE = "timeline"
+"""Files of a run: its exchange plans; on real ranks, what each rank did when (Parquet)."""
+
+
+def outcome_of(record: RunRecord) -> Outcome:
+    """The record as the outcome of a cell: values description, status, message and seconds;
+    `TABLES`; and the file `PLANS` where something is exchanged."""
+    names = ("description", "status", "message", "seconds")
+    tables = {name: getattr(record, name) for name in TABLES}
+    files: dict[str, bytes] = {}
+    if record.plans is not None:
+        content = BytesIO()
+        write_plans(content, record.plans)
+        files[PLANS] = content.getvalue()
+    return Outcome({name: getattr(record, name) for name in names}, tables, dict(files))

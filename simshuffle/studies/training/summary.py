@@ -15,6 +15,7 @@ from simshuffle.studies.training.tables import (
     SETTING,
     SETTING_COLUMNS,
     STRATEGIES,
+    schema_of,
     statistics_of,
 )
 
@@ -47,6 +48,7 @@ SUMMARY_COLUMNS = {
     **{column: text for name in AGAINST for column, text in _comparison_columns(name).items()},
 }
 """Columns of summary.csv and their meaning."""
+SUMMARY = schema_of(SUMMARY_COLUMNS, ".csv", (*SETTING, "statistics"))
 
 Key = tuple[Hashable, ...]
 Accuracies = dict[Key, dict[int, float]]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,8 +14,10 @@ from simshuffle.studies.training.record import (
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
     STATISTICS,
+    TABLES,
 )
-from simshuffle.studies.training.stored import StoredRun, read_run
+from simshuffle.study.cell import Outcome
+from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, real, share, text
 
 SETTING_COLUMNS = {
     "variant": "what else is varied in the study, as key=value; '' if nothing",
@@ -82,6 +83,42 @@ COLUMNS = {
     "iterations": {"run": "as in runs.csv", **ITERATION_COLUMNS},
     "importance": {"run": "as in runs.csv", **IMPORTANCE_COLUMNS},
 }
+STATUS = ("done", "failed", "lost", "missing")
+_KINDS: dict[str, Callable[[str], Column]] = {
+    **dict.fromkeys(("run", "variant", "strategy", "data", "model", "partition"), text),
+    **dict.fromkeys(("message", "statistics"), text),
+    "batch_norm": lambda meaning: text(meaning, *NORMS),
+    "status": lambda meaning: text(meaning, *STATUS),
+    "source": lambda meaning: text(meaning, "training", "inference"),
+    **dict.fromkeys(("epoch", "epochs_planned", "world_size"), lambda m: count(m, 1)),
+    **dict.fromkeys(("iteration", "seed"), count),
+    # of runs that are not there, they are empty
+    **dict.fromkeys(("samples", "moved"), lambda meaning: count(meaning, empty=True)),
+    "seconds": lambda meaning: amount(meaning, empty=True),
+    **dict.fromkeys(
+        ("exchange_fraction", "label_divergence", *(f"{name}_accuracy" for name in STATISTICS)),
+        lambda meaning: share(meaning, empty=True),
+    ),
+}
+
+
+def schema_of(columns: Mapping[str, str], suffix: str, key: tuple[str, ...] = ()) -> Schema:
+    """The schema of a table of runs with these columns; what is not known by its name is a number
+    that may be missing."""
+    kinds = {name: _KINDS.get(name, _measured)(meaning) for name, meaning in columns.items()}
+    return Schema(kinds, suffix, key)
+
+
+def _measured(meaning: str) -> Column:
+    return real(meaning, empty=True)
+
+
+STORED = {
+    "runs": schema_of(COLUMNS["runs"], ".csv", ("run",)),
+    "epochs": schema_of(COLUMNS["epochs"], ".parquet", ("run", "epoch")),
+    "iterations": schema_of(COLUMNS["iterations"], ".parquet"),
+    "importance": schema_of(COLUMNS["importance"], ".csv"),
+}
 
 
 @dataclass(frozen=True)
@@ -103,33 +140,28 @@ class Tables:
 
 
 def collect(
-    descriptions: Mapping[str, Mapping[str, Any]], place: Path, lost: Mapping[str, str]
+    descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, Outcome]
 ) -> Tables:
     """The tables of all runs of a study.
 
     Args:
         descriptions: of each run by its name: values of `DESCRIPTION_COLUMNS`.
-        place: the folder of the runs' folders; a run without one is missing.
-        lost: why runs were lost, by name.
-
-    Raises:
-        InputError: a stored run is damaged.
+        outcomes: of runs, as of `simshuffle.studies.training.record.outcome_of`; of those that are
+            lost, why; none of those that are missing.
     """
-    rows, pieces = (
-        [],
-        {name: [_empty(columns)] for name, columns in COLUMNS.items() if name != "runs"},
-    )
-    for name, description in descriptions.items():
-        stored = read_run(place / name) if (place / name).exists() else None
-        rows.append({"run": name, **description, **_ending(stored, lost.get(name))})
-        for table, parts in pieces.items():
-            if stored is not None and len(getattr(stored, table)):
-                parts.append(getattr(stored, table).assign(run=name))
+    rows = []
+    pieces: dict[str, list[pd.DataFrame]] = {name: [_empty(COLUMNS[name])] for name in TABLES}
+    for run, description in descriptions.items():
+        outcome = outcomes.get(run)
+        rows.append({"run": run, **description, **_ending(outcome)})
+        for name, table in outcome.tables.items() if outcome else ():
+            if len(table):
+                pieces[name].append(table.assign(run=run))
     whole = {
-        name: pd.concat(parts[1:] or parts, ignore_index=True)[list(COLUMNS[name])]
+        name: _bounded(pd.concat(parts[1:] or parts, ignore_index=True)[list(COLUMNS[name])])
         for name, parts in pieces.items()
     }
-    return Tables(pd.DataFrame(rows, columns=list(RUN_COLUMNS)), **whole)
+    return Tables(_bounded(pd.DataFrame(rows, columns=list(RUN_COLUMNS))), **whole)
 
 
 def _empty(columns: Iterable[str]) -> pd.DataFrame:
@@ -139,28 +171,31 @@ def _empty(columns: Iterable[str]) -> pd.DataFrame:
     )
 
 
-def _ending(stored: StoredRun | None, why: str | None) -> dict[str, Any]:
+def _bounded(table: pd.DataFrame) -> pd.DataFrame:
+    """Without losses that no float holds: a network whose training loss is finite may still
+    evaluate to an infinite one."""
+    floats = table.select_dtypes("float")
+    beyond = floats.abs() > LARGEST
+    return table.assign(**floats.mask(beyond)) if beyond.any(axis=None) else table
+
+
+def _ending(outcome: Outcome | None) -> dict[str, Any]:
     """How a run ended: the columns of `RUN_COLUMNS` after the description."""
-    if stored is None:
-        return {"status": "lost" if why else "missing", "message": why or ""}
-    out: dict[str, Any] = {
-        "status": stored.status,
-        "message": stored.message,
-        "seconds": stored.seconds,
-    }
-    if not len(stored.epochs):
+    if outcome is None or outcome.lost:
+        why = "" if outcome is None else outcome.lost
+        return {"status": "lost" if why else "missing", "message": why}
+    out: dict[str, Any] = {name: outcome.values[name] for name in ("status", "message", "seconds")}
+    epochs = outcome.tables["epochs"]
+    if not len(epochs):
         return out
-    last = stored.epochs.iloc[-1]
-    out |= {
-        "samples": float(stored.epochs["samples"].sum()),
-        "moved": float(stored.epochs["moved"].sum()),
-    }
+    last = epochs.iloc[-1]
+    out |= {"samples": float(epochs["samples"].sum()), "moved": float(epochs["moved"].sum())}
     of_end = (
         "train_loss",
         *(f"{name}_{what}" for what in ("accuracy", "loss") for name in STATISTICS),
     )
     return out | {
-        name: float(last[name]) if stored.status == "done" else math.nan for name in of_end
+        name: float(last[name]) if out["status"] == "done" else math.nan for name in of_end
     }
 
 

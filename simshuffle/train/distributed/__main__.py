@@ -10,24 +10,26 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.results.folders import check_place, meta_of
 from simshuffle.spec.library import read_value
-from simshuffle.studies.training import folder as folders
-from simshuffle.studies.training.stored import write_run
+from simshuffle.studies.training.study import STUDY, Trainings
+from simshuffle.study import engine
+from simshuffle.study.cell import digest_of
+from simshuffle.study.store import CELLS, Disk
+from simshuffle.study.study import Request, fingerprint
+from simshuffle.train.distributed.cell import RankCell
 from simshuffle.train.distributed.group import Ranks, alike, collectively, leave
-from simshuffle.train.distributed.training import train_distributed
 from simshuffle.train.distributed.transport import TRANSPORTS
-from simshuffle.train.shuffling import RunJob, jobs_of, meta_of
-from simshuffle.train.study import load_study
+from simshuffle.train.shuffling import request
+from simshuffle.train.study import Study, load_study
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-TIMELINES = "timelines"
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -109,51 +111,43 @@ def _run_study(chosen: argparse.Namespace, device: torch.device) -> None:
                 "command line",
             )
         values[key] = read_value(value, f"--set {key}")
-    study = load_study(chosen.study, values)
-    jobs = jobs_of(study, device.type)
-    meta = meta_of(study, jobs, f"{device.type}, {ranks.world_size} processes")
+    asked = _request(load_study(chosen.study, values), chosen, ranks.world_size, device)
+    wanted = fingerprint(STUDY, asked)
     alike(
         ranks,
-        {"study": meta["fingerprint"]},
+        {"study": wanted},
         {"study": "Give every rank the same study file and the same versions."},
     )
-    folder: Path = (
-        chosen.out
-        or Path("results") / f"ranks-{study.name.replace('/', '-')}-{meta['fingerprint']}"
-    )
-    first = ranks.rank == 0
-    collectively(ranks, lambda: folders.begin(folder, meta, study.to_yaml()) if first else None)
-    for name, job in jobs.items():
-        there = any(
-            ranks.gather_texts("there" if first and (folder / folders.RUNS / name).exists() else "")
-        )
-        if not there:
-            _one(job, folder / folders.RUNS / name, chosen, device)
+    folder: Path = chosen.out or Path("results") / f"ranks-{asked.name.replace('/', '-')}-{wanted}"
+    store, first = Disk((folder.parent / CELLS).absolute()), ranks.rank == 0
+    again = meta_of(folder).get("fingerprint") == wanted
+    collectively(ranks, lambda: check_place(folder, replace=again) if first else None)
+    for cell in asked.values.cells.values():
+        digest = digest_of(cell)
+        there = "there" if first and store.has(digest, cell.parts) else ""
+        if not any(ranks.gather_texts(there)):
+            outcome = cell.run(lambda share: None)
+            if first:
+                store.put(digest, outcome)
     if first:
-        folders.finish(folder, {})
-        sys.stdout.write(
-            f"{(folder / 'report.txt').read_text(encoding='utf-8')}\nTables: {folder}\n"
-        )
+        result = engine.run(STUDY, asked, store=store)
+        result.save(folder, replace=again)
+        text = "\n".join(str(part) for part in result.parts())
+        sys.stdout.write(f"{text}\nTables: {folder}\n")
 
 
-def _one(job: RunJob, place: Path, chosen: argparse.Namespace, device: torch.device) -> None:
-    """Train, and write the record, whole or not at all."""
-    record = train_distributed(
-        job.training_run, transport=chosen.transport, storage=chosen.storage, device=device
+def _request(
+    study: Study, chosen: argparse.Namespace, world_size: int, device: torch.device
+) -> Request[Trainings]:
+    """What is asked of the study, with real ranks in the place of emulated ones."""
+    emulated = request(study, device.type)
+    real = {"transport": chosen.transport, "storage": chosen.storage, "torch_device": str(device)}
+    cells = {name: RankCell(**vars(cell), **real) for name, cell in emulated.values.cells.items()}
+    where = f"{device.type}, {world_size} processes"
+    asked = {**emulated.asked, "ranks": world_size, "transport": chosen.transport}
+    return replace(
+        emulated, values=replace(emulated.values, cells=cells, device=where), asked=asked
     )
-    if record is None:
-        return
-    with TemporaryDirectory(
-        dir=place.parent, prefix=f".{place.name}.part-", ignore_cleanup_errors=True
-    ) as room:
-        draft = Path(room) / "run"
-        draft.mkdir()
-        write_run(replace(record, description=record.description | job.description), draft)
-        timelines = place.parent.parent / TIMELINES
-        timelines.mkdir(exist_ok=True)
-        record.timeline.to_parquet(Path(room) / "timeline.parquet", index=False, compression="zstd")
-        (Path(room) / "timeline.parquet").replace(timelines / f"{place.name}.parquet")
-        draft.rename(place)
 
 
 if __name__ == "__main__":

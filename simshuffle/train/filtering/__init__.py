@@ -3,13 +3,7 @@ a trained network's features."""
 
 from __future__ import annotations
 
-from simshuffle.studies.filtering.folder import FilterResult, existing
-from simshuffle.train.filtering.pipeline import (
-    check_study,
-    count_jobs,
-    run_study,
-    study_fingerprint,
-)
+from simshuffle.train.filtering.pipeline import check_study, request
 from simshuffle.train.filtering.record import (
     Clustering,
     DataOptimisedStudy,
@@ -23,13 +17,9 @@ __all__ = [
     "Clustering",
     "DataOptimisedStudy",
     "Extractor",
-    "FilterResult",
     "Projection",
     "Retraining",
     "check_study",
-    "count_jobs",
-    "existing",
     "load_study",
-    "run_study",
-    "study_fingerprint",
+    "request",
 ]

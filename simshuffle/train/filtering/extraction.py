@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,23 +17,24 @@ import torch
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import nn
 
 from simshuffle.errors import InputError, Problem, SimulationError
 from simshuffle.exchange import GlobalShuffle
 from simshuffle.spec.rng import stream
-from simshuffle.studies.filtering.stored import check_extraction, write_extraction
+from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.store import TABLE
+from simshuffle.train.cell import BYTES_OF_TORCH, SECONDS_PER_SAMPLE, one_thread
 from simshuffle.train.data import Data, Samples, TrainingSet
 from simshuffle.train.emulate import device_named, initial_model
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.filtering.record import Extractor, Projection
 from simshuffle.train.network import torch_dtype
-from simshuffle.train.pool import Tell
 from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource
 
 Floats = NDArray[np.floating[Any]]
+POINTS = "points"
 ROWS_AT_ONCE = 512
 """Samples that pass the trained network together."""
 TSNE_COST = 200.0
@@ -41,9 +43,9 @@ from seconds on the digits)."""
 
 
 @dataclass(frozen=True)
-class ExtractionJob:
-    """One extraction as a job of the pool: train the network, or read its weights, and project its
-    features of the training samples.
+class ExtractionCell:
+    """One extraction: train the network, or read its weights, and project its features of the
+    training samples.
 
     Attributes:
         data: what it is trained on.
@@ -62,47 +64,76 @@ class ExtractionJob:
     device: str = "cpu"
 
     @property
-    def cost(self) -> float:
-        """Samples that pass the network, roughly."""
-        epochs = 0 if self.extractor.weights else self.extractor.training.epochs
-        return self.num_samples * (epochs + TSNE_COST)
+    def key(self) -> Any:
+        """As for `Cell`."""
+        records = (self.data, self.extractor, self.projection)
+        plain = [record.model_dump(mode="json") for record in records]
+        packages = [version("torch"), version("scikit-learn")]
+        kind = self.device.partition(":")[0]
+        return [*plain, self.seed, weights_of(self.extractor), packages, kind]
 
-    def run(self, folder: Path, tell: Tell) -> None:
-        """Write the table of points and what is known of the network."""
+    @property
+    def label(self) -> str:
+        """As for `Cell`."""
+        return f"{self.extractor.name}_s{self.seed}"
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`."""
+        epochs = 0 if self.extractor.weights else self.extractor.training.epochs
+        return SECONDS_PER_SAMPLE * self.num_samples * (epochs + TSNE_COST)
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`."""
+        return BYTES_OF_TORCH
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`."""
+        return frozenset({f"{POINTS}{TABLE}"})
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: what is known of the network and the projection as values, and the table
+        `POINTS`, a row for each training sample: sample, label, x, y, loss, right."""
         begin = perf_counter()
-        data = self.data.load()
-        model = trained(self._run(), data, self.extractor.weights, tell, self.device)
-        features, losses, right = outputs(model, data, data.train, self.device)
-        _, _, tested = outputs(model, data, data.test, self.device)
-        points, facts = project(features, self.projection, self.seed)
+        with one_thread():
+            data, run = self.data.load(), ordinary_run(self.data, self.extractor, self.seed)
+            model = trained(run, data, self.extractor.weights, tell, self.device)
+            features, losses, right = outputs(model, data, data.train, self.device)
+            _, _, tested = outputs(model, data, data.test, self.device)
+            points, facts = project(features, self.projection, self.seed)
         table = pd.DataFrame(
             {
                 "sample": np.arange(len(points)),
                 "label": data.train.targets,
                 "x": points[:, 0],
                 "y": points[:, 1],
-                "loss": losses,
+                # of a network that is not finite there is none
+                "loss": np.where(np.isfinite(losses), losses, np.nan),
                 "right": right,
             }
         )
-        facts |= {
-            "features": features.shape[1],
-            "train_accuracy": float(right.mean()),
-            "test_accuracy": float(tested.mean()),
-        }
-        named = {
+        values = {
             "extractor": self.extractor.name,
             "seed": self.seed,
             "parameters": sum(p.numel() for p in model.parameters()),
+            **facts,
+            "features": features.shape[1],
+            "train_accuracy": float(right.mean()),
+            "test_accuracy": float(tested.mean()),
+            "seconds": perf_counter() - begin,
         }
-        write_extraction(table, named | facts | {"seconds": perf_counter() - begin}, folder)
+        return Outcome(values, {POINTS: table})
 
-    def check(self, folder: Path) -> None:
-        """As `check_extraction`."""
-        check_extraction(folder)
 
-    def _run(self) -> Run:
-        return ordinary_run(self.data, self.extractor, self.seed)
+def weights_of(extractor: Extractor) -> list[int] | None:
+    """What tells the file of an extractor's weights from another one in its place: size, and time
+    of change in ns; None if it is trained."""
+    if extractor.weights is None:
+        return None
+    about = Path(extractor.weights).stat()
+    return [about.st_size, about.st_mtime_ns]
 
 
 def ordinary_run(data: Data, extractor: Extractor, seed: int) -> Run:
@@ -230,12 +261,10 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
         )
     state = int(stream(seed, "t-SNE").integers(2**32))
     count = min(projection.pca_components, *features.shape)
-    # one core for each job; and sums are always added up in the same order
-    with threadpool_limits(1):
-        pca = PCA(count, random_state=state)
-        components = pca.fit_transform(features.astype(np.float64))
-        tsne = TSNE(2, perplexity=projection.perplexity, random_state=state, n_jobs=1)
-        points = np.asarray(tsne.fit_transform(components), np.float64)
+    pca = PCA(count, random_state=state)
+    components = pca.fit_transform(features.astype(np.float64))
+    tsne = TSNE(2, perplexity=projection.perplexity, random_state=state, n_jobs=1)
+    points = np.asarray(tsne.fit_transform(components), np.float64)
     explained = min(float(pca.explained_variance_ratio_.sum()), 1.0)
     if not math.isfinite(float(tsne.kl_divergence_)):
         raise SimulationError("t-SNE did not converge to finite points.")

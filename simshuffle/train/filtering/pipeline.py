@@ -1,12 +1,14 @@
-"""The study of data-optimised training, carried out: extractions, filters, retraining, tables."""
+"""The study of data-optimised training: its extractions, the filters that follow from them, what is
+trained on what these leave, and the tables of all that."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from time import monotonic
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,8 +16,6 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem, SimulationError
 from simshuffle.exchange import GlobalShuffle
-from simshuffle.studies.filtering import folder as folders
-from simshuffle.studies.filtering.stored import read_extraction
 from simshuffle.studies.filtering.tables import (
     EPS_COLUMNS,
     FILTER_COLUMNS,
@@ -25,83 +25,132 @@ from simshuffle.studies.filtering.tables import (
     filter_row,
     run_table,
 )
+from simshuffle.study.cell import digest_of
+from simshuffle.study.study import Outcomes, Request
 from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulate import check_run, initial_model
-from simshuffle.train.filtering.extraction import ExtractionJob, loaded, ordinary_run
+from simshuffle.train.filtering.extraction import (
+    POINTS,
+    ExtractionCell,
+    loaded,
+    ordinary_run,
+    weights_of,
+)
 from simshuffle.train.filtering.filtering import Bools, noise_of, random_filter
 from simshuffle.train.filtering.record import DataOptimisedStudy
-from simshuffle.train.filtering.retraining import RetrainingJob
-from simshuffle.train.pool import Job, Outcome, Progress, Standing, run_jobs
+from simshuffle.train.filtering.retraining import RetrainingCell
 from simshuffle.train.run import Run
-from simshuffle.train.study import fingerprint
-from simshuffle.version import __version__
 
 
-def study_fingerprint(study: DataOptimisedStudy, device: str = "cpu") -> str:
-    """Twelve hexadecimal digits that stand for the study, the code that trains, torch, and the kind
-    of device."""
-    return fingerprint(study.model_dump(mode="json"), device.partition(":")[0])
-
-
-def run_study(
-    study: DataOptimisedStudy,
-    folder: Path,
-    *,
-    progress: Progress | None = None,
-    processes: int | None = None,
-    device: str = "cpu",
-    force: bool = False,
-) -> folders.FilterResult:
-    """Carry out ``study`` in ``folder``; what is there of it already is not repeated. A finished
-    one is read.
-
-    Args:
-        study: what to do.
-        folder: where tables, report and figures are written.
-        progress: told of the progress a few times a second.
-        processes: at once; the default is one for each core.
-        device: that trains.
-        force: remove what is in the result folder first.
-
-    Returns:
-        The result; ``meta["lost"]`` says why runs have none.
+def request(study: DataOptimisedStudy, device: str = "cpu") -> Request[Filtering]:
+    """What is asked of ``study``, which that device trains.
 
     Raises:
-        InputError: the study cannot be carried out, or the folder holds something else, or what it
-            holds is damaged.
-        SimulationError: the networks that filter could not be trained.
-        KeyboardInterrupt: stopped; the next call goes on.
+        InputError: the study cannot be carried out.
     """
-    mark = study_fingerprint(study, device)
-    found = None if force else folders.existing(folder, mark)
-    if found is not None:
-        return found
     data = study.data.load()
     check_study(study, data)
-    versions = {"simshuffle": __version__} | {
-        name: version(name) for name in ("torch", "numpy", "scikit-learn")
+    asked: dict[str, Any] = {
+        "device": device.partition(":")[0],
+        "torch": version("torch"),
+        "scikit-learn": version("scikit-learn"),
     }
-    meta = {
-        "study": study.name,
-        "description": study.description,
-        "fingerprint": mark,
-        "device": device,
-        "versions": versions,
-    }
-    folders.begin(folder, meta, study.to_yaml(), force=force)
-    stage = _Stages(study, len(data.train), progress)
-    extractions = extraction_jobs(study, len(data.train), device)
-    outcome = run_jobs(
-        extractions, folder / folders.EXTRACTIONS, processes=processes, progress=stage.first
-    )
-    filters = _filters(study, extractions, outcome, folder / folders.EXTRACTIONS)
-    folders.store_filters(folder, filters.tables)
-    jobs = retraining_jobs(study, filters.noise, device)
-    retrained = run_jobs(jobs, folder / folders.RUNS, processes=processes, progress=stage.second)
-    runs = run_table(
-        {name: job.description for name, job in jobs.items()}, folder / folders.RUNS, retrained.lost
-    )
-    return folders.finish(folder, replace(filters.tables, runs=runs), outcome.lost | retrained.lost)
+    weights = {each.name: weights_of(each) for each in study.extractors if each.weights}
+    asked |= {"weights": weights} if weights else {}
+    filtering = Filtering(study, device, extraction_cells(study, len(data.train), device))
+    return Request(study.name, filtering, {"study.yaml": study.to_yaml()}, asked)
+
+
+@dataclass(frozen=True)
+class Filtering:
+    """A study as what it does (see `simshuffle.studies.filtering.study.Filtering`).
+
+    Attributes:
+        study: what to do.
+        device: that trains.
+        extractions: the first stage.
+    """
+
+    study: DataOptimisedStudy
+    device: str
+    extractions: Mapping[str, ExtractionCell]
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What ``meta.json`` says of it."""
+        study = self.study
+        return {"study": study.name, "description": study.description, "device": self.device}
+
+    def retrainings(self, outcomes: Outcomes) -> dict[str, RetrainingCell]:
+        """The trainings on what the used filters leave, by name.
+
+        Raises:
+            InputError: they leave too little; says how much for other values of eps.
+            SimulationError: the network that filters is not there.
+        """
+        clustering, noise = self.study.clustering, {}
+        for name, cell in self.extractions.items():
+            if self._used(cell):
+                outcome = outcomes.get(name)
+                if outcome is None or outcome.lost:  # without it there is nothing to train on
+                    why = outcome.lost if outcome else "not done yet"
+                    raise SimulationError(f"The network that filters was lost. {name}: {why}")
+                noise[cell.seed] = noise_of(outcome.tables[POINTS], clustering)
+        first = self.study.filter_seeds[0]
+        apart = self.study.independent_filters
+        of_seeds = {seed: noise[seed if apart else first] for seed in self.study.seeds}
+        try:
+            return retraining_cells(self.study, of_seeds, self.device)
+        except InputError as error:
+            told = f"Left out is {self._left_out(outcomes)}."
+            problems = [replace(p, remedy=f"{p.remedy} {told}") for p in error.problems]
+            raise InputError(problems, self.study.name) from None
+
+    def _left_out(self, outcomes: Outcomes) -> str:
+        """The shares that the used extractor's filters leave out, by eps, in words."""
+        eps = pd.DataFrame(self._eps_rows(outcomes), columns=list(EPS_COLUMNS))
+        used = eps[eps["extractor"] == self.study.filtering.name]
+        shares = used.groupby("eps")["reduction"].mean()
+        return ", ".join(f"{100 * share:.3g} % at {value:g}" for value, share in shares.items())
+
+    def tables(self, outcomes: Outcomes) -> FilterTables:
+        """The tables of extractions and trainings; errors as of `retrainings`."""
+        cells = self.retrainings(outcomes)
+        filters, points = [], []
+        for cell, table, facts in self._extracted(outcomes):
+            noise = noise_of(table, self.study.clustering)
+            filters.append(filter_row(facts, table, noise, used=self._used(cell)))
+            if self._used(cell):
+                points.append(table.assign(seed=cell.seed, noise=noise)[list(POINT_COLUMNS)])
+        return FilterTables(
+            pd.DataFrame(filters, columns=list(FILTER_COLUMNS)),
+            pd.DataFrame(self._eps_rows(outcomes), columns=list(EPS_COLUMNS)),
+            pd.concat(points, ignore_index=True),
+            run_table({name: cell.description for name, cell in cells.items()}, outcomes),
+        )
+
+    def _used(self, cell: ExtractionCell) -> bool:
+        return cell.extractor.name == self.study.filtering.name
+
+    def _extracted(
+        self, outcomes: Outcomes
+    ) -> list[tuple[ExtractionCell, pd.DataFrame, Mapping[str, Any]]]:
+        """The extractions that are there, with their points and facts."""
+        there = [(cell, outcomes.get(name)) for name, cell in self.extractions.items()]
+        return [(cell, of.tables[POINTS], of.values) for cell, of in there if of and not of.lost]
+
+    def _eps_rows(self, outcomes: Outcomes) -> list[dict[str, Any]]:
+        clustering = self.study.clustering
+        return [
+            {
+                "extractor": cell.extractor.name,
+                "seed": cell.seed,
+                "eps": eps,
+                "reduction": float(noise_of(table, clustering, eps).mean()),
+            }
+            for cell, table, _ in self._extracted(outcomes)
+            for eps in sorted({*clustering.eps_table, clustering.eps})
+        ]
 
 
 def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
@@ -153,39 +202,17 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
         raise InputError(problems, study.name)
 
 
-def count_jobs(study: DataOptimisedStudy) -> int:
-    """Extractions and runs of ``study``."""
-    batches = len(study.retrain.batch_sizes) * len(study.retrain.learning_rates)
-    return len(study.extractors) * len(study.filter_seeds) + batches * len(study.seeds) * len(
-        SUBSETS
-    )
-
-
-def extraction_jobs(
+def extraction_cells(
     study: DataOptimisedStudy, num_samples: int, device: str = "cpu"
-) -> dict[str, ExtractionJob]:
-    """Extractions by name: the extractor's, the seed, and a fingerprint of what decides the
+) -> dict[str, ExtractionCell]:
+    """Extractions by name: the extractor's, the seed, and what stands for all that decides the
     points."""
-    jobs = {}
-    for extractor in study.extractors:
-        for seed in study.filter_seeds:
-            job = ExtractionJob(study.data, extractor, study.projection, seed, num_samples, device)
-            decides = [
-                part.model_dump(mode="json") for part in (study.data, extractor, study.projection)
-            ]
-            weights = _digest(extractor.weights)
-            mark = fingerprint([decides, seed, weights], device.partition(":")[0])
-            jobs[f"{extractor.name}_s{seed}_{mark}"] = job
-    return jobs
-
-
-def _digest(weights: str | None) -> list[int] | None:
-    """What tells a file of weights from another one in its place: size, and time of change in
-    ns."""
-    if weights is None:
-        return None
-    about = Path(weights).stat()
-    return [about.st_size, about.st_mtime_ns]
+    cells = [
+        ExtractionCell(study.data, extractor, study.projection, seed, num_samples, device)
+        for extractor in study.extractors
+        for seed in study.filter_seeds
+    ]
+    return {f"{cell.label}_{digest_of(cell)[:12]}": cell for cell in cells}
 
 
 def retraining_run(
@@ -213,10 +240,10 @@ def retraining_run(
     )
 
 
-def retraining_jobs(
+def retraining_cells(
     study: DataOptimisedStudy, noise: Mapping[int, Bools], device: str = "cpu"
-) -> dict[str, RetrainingJob]:
-    """Runs by name: data set, batch size, learning rate, seed and a fingerprint.
+) -> dict[str, RetrainingCell]:
+    """Runs by name: data set, batch size, learning rate, seed and what stands for the run.
 
     Args:
         study: what to do.
@@ -227,18 +254,17 @@ def retraining_jobs(
         InputError: a batch size exceeds the number of samples that are left.
     """
     left = min(int((~out).sum()) for out in noise.values())
-    jobs = {}
+    cells = {}
     for size in _batch_sizes(study, left):
         for rate in study.retrain.learning_rates:
             for seed in study.seeds:
                 run = retraining_run(study, size, rate, seed)
                 for subset, out in _left_out(noise[seed], seed).items():
                     kept = None if subset == "full" else np.flatnonzero(~out)
-                    job = _job(run, kept, len(out) if kept is None else len(kept), subset, device)
-                    decides = [run.model_dump(mode="json"), None if kept is None else kept.tolist()]
-                    mark = fingerprint(decides, device.partition(":")[0])
-                    jobs[f"{subset}_b{size}_lr{rate:g}_s{seed}_{mark}"] = job
-    return jobs
+                    count = len(out) if kept is None else len(kept)
+                    cell = _cell(run, kept, count, subset, device)
+                    cells[f"{cell.label}_{digest_of(cell)[:12]}"] = cell
+    return cells
 
 
 def _left_out(noise: Bools, seed: int) -> dict[str, Bools]:
@@ -247,25 +273,24 @@ def _left_out(noise: Bools, seed: int) -> dict[str, Bools]:
     return dict(zip(SUBSETS, parts, strict=True))
 
 
-def _job(
+def _cell(
     run: Run, kept: NDArray[np.int64] | None, count: int, subset: str, device: str
-) -> RetrainingJob:
+) -> RetrainingCell:
+    size, rate = run.training.local_batch_size, run.training.learning_rate
     about = {
         "subset": subset,
-        "batch_size": run.training.local_batch_size,
-        "learning_rate": run.training.learning_rate,
+        "batch_size": size,
+        "learning_rate": rate,
         "seed": run.seed,
         "num_samples": count,
     }
-    return RetrainingJob(run, kept, count, about, device)
+    label = f"{subset}_b{size}_lr{rate:g}_s{run.seed}"
+    return RetrainingCell(run, kept, count, about, label, device)
 
 
 def _batch_sizes(study: DataOptimisedStudy, left: int) -> list[int]:
     """The batch sizes in samples, each once."""
-    remedy = (
-        "Raise clustering.eps, so that less is left out; eps.csv in the result folder says how much"
-        " for each value."
-    )
+    remedy = "Raise clustering.eps, so that less is left out."
     if not left:
         raise InputError(
             Problem(
@@ -289,86 +314,3 @@ def _batch_sizes(study: DataOptimisedStudy, left: int) -> list[int]:
     return list(
         dict.fromkeys(left if size == "largest" else size for size in study.retrain.batch_sizes)
     )
-
-
-@dataclass(frozen=True)
-class _Filters:
-    """All filters of a study: their tables (without runs), and by seed what the used one leaves
-    out."""
-
-    tables: FilterTables
-    noise: dict[int, Bools]
-
-
-def _filters(
-    study: DataOptimisedStudy, jobs: Mapping[str, ExtractionJob], outcome: Outcome, place: Path
-) -> _Filters:
-    rows, eps_rows, points, noise = [], [], [], {}
-    for name, job in jobs.items():
-        used = job.extractor.name == study.filtering.name
-        if name in outcome.lost:
-            if used:  # without it there is nothing to train on
-                raise SimulationError(
-                    f"The network that filters was lost. {name}: {outcome.lost[name]}"
-                )
-            continue
-        table, facts = read_extraction(place / name)
-        out = noise_of(table, study.clustering)
-        rows.append(filter_row(facts, table, out, used=used))
-        about = {"extractor": job.extractor.name, "seed": job.seed}
-        for eps in sorted({*study.clustering.eps_table, study.clustering.eps}):
-            eps_rows.append(
-                about
-                | {
-                    "eps": eps,
-                    "reduction": float(noise_of(table, study.clustering, eps).mean()),
-                }
-            )
-        if used:
-            noise[job.seed] = out
-            points.append(table.assign(seed=job.seed, noise=out)[list(POINT_COLUMNS)])
-    tables = FilterTables(
-        pd.DataFrame(rows, columns=list(FILTER_COLUMNS)),
-        pd.DataFrame(eps_rows, columns=list(EPS_COLUMNS)),
-        pd.concat(points, ignore_index=True),
-        pd.DataFrame(),
-    )
-    first = study.filter_seeds[0]
-    return _Filters(
-        tables, {seed: noise[seed if study.independent_filters else first] for seed in study.seeds}
-    )
-
-
-class _Stages:
-    """Progress of two calls of `run_jobs` as that of one. How many samples a filter leaves is not
-    known before; all of them are assumed."""
-
-    def __init__(
-        self, study: DataOptimisedStudy, num_samples: int, progress: Progress | None
-    ) -> None:
-        extractions = extraction_jobs(study, num_samples)
-        nothing = {seed: np.zeros(num_samples, np.bool_) for seed in study.seeds}
-        retrainings = retraining_jobs(study, nothing)
-        self._counts = len(extractions), len(retrainings)
-        self._costs = _cost(extractions), _cost(retrainings)
-        self._progress, self._begun = progress, monotonic()
-        self.first = None if progress is None else self._first
-        self.second = None if progress is None else self._second
-
-    def _first(self, standing: Standing) -> None:
-        self._tell(standing.done, standing.share * self._costs[0])
-
-    def _second(self, standing: Standing) -> None:
-        self._tell(
-            self._counts[0] + standing.done, self._costs[0] + standing.share * self._costs[1]
-        )
-
-    def _tell(self, done: int, worked: float) -> None:
-        share = min(worked / sum(self._costs), 1.0)
-        left = (monotonic() - self._begun) * (1 - share) / share if share > 0 else None
-        if self._progress is not None:
-            self._progress(Standing(done, sum(self._counts), share, left))
-
-
-def _cost(jobs: Mapping[str, Job]) -> float:
-    return sum(job.cost for job in jobs.values())

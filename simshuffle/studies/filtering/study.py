@@ -1,0 +1,91 @@
+"""The study behind ``simshuffle train`` where a training set is filtered: extractions, and then
+trainings on what the filters leave.
+
+What makes the cells comes with the request (`simshuffle.train.filtering.pipeline`), so that results
+are read and drawn without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from typing_extensions import TypedDict
+
+from simshuffle.results.table_io import rows
+from simshuffle.studies.filtering.figures import figures
+from simshuffle.studies.filtering.tables import STORED, SUMMARY, FilterTables, summary
+from simshuffle.studies.filtering.text import report
+from simshuffle.study.cell import Cell
+from simshuffle.study.study import Derived, Outcomes, Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Filtering(Protocol):
+    """A study as what it does."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What ``meta.json`` says of it: study, description and device."""
+
+    @property
+    def extractions(self) -> Mapping[str, Cell]:
+        """The networks that filter, by name."""
+
+    def retrainings(self, outcomes: Outcomes) -> Mapping[str, Cell]:
+        """The trainings on what the filters leave, by name.
+
+        Raises:
+            InputError: they leave too little.
+            SimulationError: the filter that is used is not there.
+        """
+
+    def tables(self, outcomes: Outcomes) -> FilterTables:
+        """The tables of both; errors as of `retrainings`."""
+
+
+class Says(TypedDict):
+    """What ``meta.json`` holds for the report."""
+
+    study: str
+    description: str
+    state: Literal["finished", "incomplete", "unfinished"]
+    lost: dict[str, str]
+
+
+def _json(result: Result) -> dict[str, Any]:
+    tables = {name: result.tables[name] for name in ("filters", "runs")}
+    return {name: rows(table) for name, table in (tables | dict(result.derived)).items()}
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    return figures(FilterTables(**result.tables))
+
+
+def _report(result: Result) -> str:
+    return report(FilterTables(**result.tables), result.meta)
+
+
+STUDY: Study[Filtering] = Study(
+    kind="data_optimised",
+    verb="train",
+    stages=(
+        lambda filtering, outcomes: filtering.extractions,
+        lambda filtering, outcomes: filtering.retrainings(outcomes),
+    ),
+    collect=lambda filtering, outcomes: vars(filtering.tables(outcomes)),
+    stored=STORED,
+    documents=("study.yaml",),
+    derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))},
+    texts={"report.txt": _report},
+    figures=_figures,
+    parts=lambda result: [_report(result)],
+    as_json=_json,
+    facts=lambda filtering, outcomes, tables: filtering.facts,
+    says=Says,
+    decides=("simshuffle.train.filtering.pipeline",),
+    partial=True,
+    versions=("numpy", "pandas", "torch", "scikit-learn"),
+)

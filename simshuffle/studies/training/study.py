@@ -1,0 +1,115 @@
+"""The study behind ``simshuffle train``: shuffling strategies by the accuracy that they reach.
+
+The cells come with the request (`simshuffle.train.shuffling`), so that results are read, drawn and
+joined without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from typing_extensions import TypedDict
+
+from simshuffle.results.table_io import rows
+from simshuffle.studies.training import tables as tables_of
+from simshuffle.studies.training.figures import figures
+from simshuffle.studies.training.record import PLANS, TIMELINE
+from simshuffle.studies.training.summary import SUMMARY, summary
+from simshuffle.studies.training.tables import STORED, Tables
+from simshuffle.studies.training.text import report
+from simshuffle.study.cell import Cell
+from simshuffle.study.study import Derived, Files, Outcomes, Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """The runs of a study.
+
+    Attributes:
+        name, description: of the study.
+        device: that trains.
+        cells: by the name of the run; their outcomes are those of
+            `simshuffle.studies.training.record.outcome_of`.
+        descriptions: of each run: values of `simshuffle.studies.training.tables
+            .DESCRIPTION_COLUMNS`.
+    """
+
+    name: str
+    description: str
+    device: str
+    cells: Mapping[str, Cell]
+    descriptions: Mapping[str, Mapping[str, Any]]
+
+
+class Says(TypedDict):
+    """What ``meta.json`` holds for report, figures and the join with time.
+
+    ``runs`` has a description of each run by name, complete for those that are there.
+    """
+
+    study: str
+    description: str
+    state: Literal["finished", "incomplete", "unfinished"]
+    lost: dict[str, str]
+    runs: dict[str, dict[str, Any]]
+
+
+def _collect(trainings: Trainings, outcomes: Outcomes) -> dict[str, Any]:
+    return vars(tables_of.collect(trainings.descriptions, outcomes))
+
+
+def _facts(trainings: Trainings, outcomes: Outcomes, tables: object) -> dict[str, Any]:
+    found = {name: outcome.values.get("description", {}) for name, outcome in outcomes.items()}
+    return {
+        "study": trainings.name,
+        "description": trainings.description,
+        "device": trainings.device,
+        "runs": {name: found.get(name, {}) | of for name, of in trainings.descriptions.items()},
+    }
+
+
+def _files(outcomes: Outcomes, file: str, suffix: str) -> Files:
+    """That file of all runs that have it."""
+    known = {name: outcome.files.get(file) for name, outcome in outcomes.items()}
+    return {f"{name}{suffix}": content for name, content in known.items() if content is not None}
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    return figures(Tables(**result.tables))
+
+
+def _report(result: Result) -> str:
+    return report(Tables(**result.tables), result.meta)
+
+
+def _json(result: Result) -> dict[str, Any]:
+    return {"runs": rows(result.tables["runs"]), "summary": rows(result.derived["summary"])}
+
+
+STUDY: Study[Trainings] = Study(
+    kind="training",
+    verb="train",
+    stages=(lambda trainings, outcomes: trainings.cells,),
+    collect=_collect,
+    stored=STORED,
+    documents=("study.yaml",),
+    derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))},
+    texts={"report.txt": _report},
+    files_in={
+        "plans": lambda trainings, outcomes: _files(outcomes, PLANS, ".npz"),
+        "timelines": lambda trainings, outcomes: _files(outcomes, TIMELINE, ".parquet"),
+    },
+    figures=_figures,
+    parts=lambda result: [_report(result)],
+    as_json=_json,
+    facts=_facts,
+    says=Says,
+    decides=("simshuffle.studies.training.tables", "simshuffle.train.cell"),
+    partial=True,
+    versions=("numpy", "pandas", "torch"),
+)

@@ -1,0 +1,90 @@
+"""One training run as a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from simshuffle.studies.training.record import PLANS, TABLES, outcome_of
+from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.store import TABLE
+from simshuffle.train.emulate import train_run
+from simshuffle.train.run import Run
+
+SECONDS_PER_SAMPLE = 5e-5
+"""s of one core for a sample of an epoch and its share of the evaluations, with a small network
+(estimate from the report of `simshuffle train default`)."""
+BYTES_OF_TORCH = 0.5e9
+"""Bytes of a process that has loaded torch and trains a small network (measured)."""
+
+
+@dataclass(frozen=True)
+class RunCell:
+    """A run.
+
+    Attributes:
+        training_run: what is trained.
+        samples: that an epoch trains on; for the cost alone.
+        label: of the run, for people.
+        device: that trains.
+    """
+
+    training_run: Run
+    samples: int
+    label: str
+    device: str
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        return key_of(self.training_run, self.device)
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`: by the samples that pass the network. An inference pass for importance
+        costs about a third of an epoch."""
+        training, exchange = self.training_run.training, self.training_run.exchange
+        passes = 1.0 + (1 / 3 if exchange.inference_pass else 0.0)
+        # few ranks make small batches, which take longer
+        small = 1.0 + 2.0 * (16 / max(self.training_run.world_size, 16))
+        return SECONDS_PER_SAMPLE * self.samples * training.epochs * passes * small
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`."""
+        return BYTES_OF_TORCH
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`."""
+        exchanged = self.training_run.exchange.exchange_schedule is not None
+        plans = [PLANS] if exchanged else []
+        return frozenset([*(f"{name}{TABLE}" for name in TABLES), *plans])
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: see `simshuffle.studies.training.record.outcome_of`."""
+        with one_thread():
+            return outcome_of(train_run(self.training_run, tell, self.device))
+
+
+def key_of(run: Run, device: str) -> list[Any]:
+    """What decides a run beside the code: its values, torch, and the kind of device."""
+    return [run.model_dump(mode="json"), version("torch"), device.partition(":")[0]]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """What computes meanwhile does so with one thread, so that sums are added up in one order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)

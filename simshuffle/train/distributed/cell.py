@@ -1,0 +1,56 @@
+"""One training run on real ranks as a cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simshuffle.studies.training.record import TIMELINE, outcome_of
+from simshuffle.study.cell import Outcome, Tell
+from simshuffle.train.cell import RunCell
+from simshuffle.train.distributed.training import train_distributed
+from simshuffle.train.distributed.transport import TransportName
+
+
+@dataclass(frozen=True)
+class RankCell(RunCell):
+    """A run on the ranks that torchrun started. Every one of them runs the cell at the same time;
+    what the first one gives is its outcome.
+
+    Attributes:
+        transport: of the samples.
+        storage: folder of the shards; None for memory.
+        torch_device: of this rank, such as 'cuda:1'.
+    """
+
+    transport: TransportName = "isend"
+    storage: Path | None = None
+    torch_device: str = "cpu"
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        return [*super().key, self.transport]
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`."""
+        return super().parts | {TIMELINE}
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`, with what every rank did when."""
+        record = train_distributed(
+            self.training_run,
+            transport=self.transport,
+            storage=self.storage,
+            device=torch.device(self.torch_device),
+        )
+        if record is None:
+            return Outcome()
+        outcome, timeline = outcome_of(record), BytesIO()
+        record.timeline.to_parquet(timeline, index=False, compression="zstd")
+        return replace(outcome, files={**outcome.files, TIMELINE: timeline.getvalue()})
