@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simshuffle.results import style as plots
 from simshuffle.studies.validation import text, validate
-from simshuffle.studies.validation.figure import figure
+from simshuffle.studies.validation.figures import figure
 
 ROOT = Path(__file__).parent.parent
 

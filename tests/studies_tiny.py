@@ -16,6 +16,7 @@ from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
+from simshuffle.studies.validation import study as validation
 from simshuffle.study.study import Request, Study
 from tests.small import small
 from tests.toy import TOY, Square, asked
@@ -64,6 +65,20 @@ def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
     return policies.STUDY, comparison.request(study, ["perfect", "nopfs", "lbann_dynamic"])
 
 
+def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
+    place.mkdir(parents=True)
+    head = "set,case,quantity,unit,measured,low,high,use,kind,scenario,values,spread,reason,source"
+    sizes = "epochs=2;sweep={};workload.dataset.num_samples=256"
+    rows = [
+        f"mine,{size} ranks,steady epoch,s,1.5,1.4,,predict,run,quickstart,world_size={size};{sizes}"
+        ",workload.local_batch_size=8..16,,a page"
+        for size in (2, 4)
+    ]
+    none = "mine,by hand,steady epoch,s,,,,none,run,quickstart,,,a figure without numbers,a page"
+    (place / "rows.csv").write_text("\n".join([head, *rows, none, ""]), encoding="utf-8")
+    return validation.STUDY, validation.request(folder=place)
+
+
 TINY: dict[str, Tiny] = {
     "simulation": _simulation,
     "sweep": _sweep,
@@ -72,5 +87,6 @@ TINY: dict[str, Tiny] = {
     "hiding": _hiding,
     "policies": _policies,
     "congestion": _congestion,
+    "validation": _validation,
 }
 """By the kind that ``meta.json`` names."""

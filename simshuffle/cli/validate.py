@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import progress_bars
+from simshuffle.cli.verb import Force, Options, ProcessCount, Scheduler, make, show
 from simshuffle.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 app = typer.Typer()
 
@@ -44,47 +43,34 @@ def validate(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print all rows as Markdown tables.")
     ] = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Simulations at once; the default is one on each core."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")] = False,
+    processes: ProcessCount = None,
+    scheduler: Scheduler = None,
+    force: Force = False,
 ) -> None:
     """Predict what was measured on real machines, and print the errors: fitted and predicted rows
     apart."""
-    from simshuffle.results.folders import check_place
-    from simshuffle.studies.validation import folder as folders
-    from simshuffle.studies.validation import text, validate
+    from simshuffle.studies.validation import text
+    from simshuffle.studies.validation.study import STUDY, request
 
     if json and markdown:
-        raise InputError(
-            Problem("--markdown", "cannot be combined with --json", "both", "Leave one out."),
-            "command line",
-        )
+        problem = Problem("--markdown", "cannot be combined with --json", "both", "Leave one out.")
+        raise InputError(problem, "command line")
+    asked = request(only, folder)
+    with _place(out) as place:
+        options = Options(place, json, force, processes, scheduler, "prediction")
+        result, made = make(STUDY, asked, options)
+        if markdown:
+            table = result.tables["validation"]
+            typer.echo(f"{text.markdown_summary(table)}\n\n{text.markdown(table)}")
+            return
+        show(result, made if out is not None else None, json=json, width=120)
+
+
+@contextmanager
+def _place(out: Path | None) -> Iterator[Path]:
+    """Where the result is written: ``out``, or a place that is removed at the end."""
     if out is not None:
-        check_place(out, replace=force)  # before the simulations, not after them
-    with progress_bars() as bars:
-        results = validate(
-            only, folder, processes, (lambda share: bars("validate", share)) if bars else None
-        )
-    if out is not None:
-        folders.save(results, out, replace=force)
-    if json:
-        typer.echo(text.as_json(results))
+        yield out
         return
-    if markdown:
-        typer.echo(f"{text.markdown_summary(results)}\n\n{text.markdown(results)}")
-        return
-    _print(results)
-    if out is not None:
-        typer.echo(f"Tables: {out}\nFigure: {out / 'validation.png'} and {out / 'validation.pdf'}")
-
-
-def _print(results: pd.DataFrame) -> None:
-    from rich.console import Console
-
-    from simshuffle.studies.validation import text
-
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    for table in text.parts(results):
-        console.print(table, highlight=False, markup=False)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield Path(folder) / "validation"

@@ -75,7 +75,7 @@ def carry_out(study: Study[Any], request: Request[Any], options: Options) -> Res
         Exit: the study was stopped, or some of its cells are lost.
     """
     result, folder = make(study, request, options)
-    _show(result, folder, json=options.json)
+    show(result, folder, json=options.json)
     if lost := result.meta.get("lost"):
         say(f"{len(lost)} {options.noun}s were lost; the same command tries them again.")
         raise typer.Exit(1)
@@ -155,7 +155,9 @@ def _store(study: Study[Any], request: Request[Any], folder: Path, options: Opti
     return Memory() if single and not kept and options.scheduler is None else disk
 
 
-def _show(result: Result, folder: Path, *, json: bool) -> None:
+def show(result: Result, folder: Path | None, *, json: bool, width: int = 100) -> None:
+    """Print a result, and where it is if it stays there; ``width`` in columns where there is no
+    terminal."""
     if json:
         text = json_.dumps(
             result.as_json(), indent=1, allow_nan=False, default=lambda value: value.item()
@@ -164,11 +166,12 @@ def _show(result: Result, folder: Path, *, json: bool) -> None:
         return
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 100)
+    console = Console(width=None if sys.stdout.isatty() else width)
     for part in result.parts():
         console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
-    figures = _figures(sorted(folder.glob("*.png")))
-    typer.echo(f"Tables: {folder}" + (f"\n{figures}" if figures else ""))
+    if folder is not None:
+        figures = _figures(sorted(folder.glob("*.png")))
+        typer.echo(f"Tables: {folder}" + (f"\n{figures}" if figures else ""))
 
 
 def _figures(paths: Sequence[Path]) -> str:

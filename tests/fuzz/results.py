@@ -13,7 +13,6 @@ from typing import NamedTuple
 from simshuffle.cli import main
 from simshuffle.studies.time_to_accuracy import time_to_accuracy
 from simshuffle.studies.training import folder as trainings
-from simshuffle.studies.validation import folder as validations
 from tests.units import test_accuracy, test_testbed, test_tta, test_validation
 from tests.units.test_calibrate import DATA
 from tests.units.test_congestion import FEW
@@ -85,7 +84,7 @@ KINDS = {
     "hiding": _made_by(*HIDING),
     "policies": _made_by(*POLICIES),
     "calibration": _made_by(*CALIBRATE),
-    "validation": Kind(lambda folder: validations.save(test_validation.results(), folder)),
+    "validation": Kind(lambda folder: test_validation.result().save(folder)),
     "tta": Kind(_tta),
     "training": Kind(_training),
     "unfinished training": Kind(_unfinished),

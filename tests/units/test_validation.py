@@ -17,13 +17,15 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation import validate
-from simshuffle.studies.validation.figure import figure
-from simshuffle.studies.validation.folder import read, save
+from simshuffle.studies.validation.figures import figure
 from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.rows import COLUMNS, Row, assignments, ends, read_rows
 from simshuffle.studies.validation.runs import Times
+from simshuffle.studies.validation.study import STUDY
 from simshuffle.studies.validation.table import summary, table
-from simshuffle.studies.validation.text import as_json, markdown, parts, span, value
+from simshuffle.studies.validation.text import markdown, parts, span, value
+from simshuffle.study import engine
+from simshuffle.study.study import Result
 
 ROOT = Path(__file__).parent.parent.parent
 GOOD = {
@@ -226,6 +228,12 @@ def results() -> pd.DataFrame:
     return table(rows, [(2.2, 2.05, 2.3), (2.0, 2.0, 2.0), (2.1, 2.1, 2.1), None])
 
 
+def result() -> Result:
+    """`results` as they are stored."""
+    meta = {"kind": "validation", "fingerprint": "0" * 12, "versions": {}}
+    return Result(STUDY, {"validation": results()}, meta, {})
+
+
 def test_errors_are_relative_to_what_was_measured() -> None:
     out = results()
     assert out["error"].tolist()[:3] == pytest.approx([0.1, -0.5, 0.05])
@@ -280,7 +288,7 @@ def test_texts_hold_every_row() -> None:
     )
     assert "| other | d, steady epoch | a figure without numbers |" in text
     assert len(list(parts(results()))) == 5
-    parsed = json.loads(as_json(results()))
+    parsed = result().as_json()
     assert [len(parsed["rows"]), len(parsed["summary"]), parsed["rows"][3]["predicted"]] == [
         4,
         3,
@@ -298,7 +306,7 @@ def test_the_figure_shows_a_mark_for_each_compared_row() -> None:
 
 
 def test_a_folder_is_written_whole_and_read_back(tmp_path: Path) -> None:
-    save(results(), tmp_path / "out")
+    result().save(tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "columns.json",
         "meta.json",
@@ -307,10 +315,11 @@ def test_a_folder_is_written_whole_and_read_back(tmp_path: Path) -> None:
         "validation.pdf",
         "validation.png",
     ]
-    pd.testing.assert_frame_equal(read(tmp_path / "out"), results())
+    stored = engine.read(STUDY, tmp_path / "out").tables["validation"]
+    pd.testing.assert_frame_equal(stored, results(), check_dtype=False)
     with pytest.raises(InputError, match="another result"):
-        save(results(), tmp_path / "out")
-    save(results(), tmp_path / "out", replace=True)
+        result().save(tmp_path / "out")
+    result().save(tmp_path / "out", replace=True)
 
 
 # --------------------------------------------------------------------------------------------- verb

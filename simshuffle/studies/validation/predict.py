@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,8 +11,6 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.studies import policies, testbed
 from simshuffle.studies.validation import collectives, concurrent, reads, runs
 from simshuffle.studies.validation.rows import Row, assignments, ends
-
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -45,26 +40,23 @@ class Prediction:
     high: float
 
 
-def predictions(
-    rows: Sequence[Row], processes: int | None = None, progress: Progress | None = None
-) -> list[Prediction | None]:
+def tasks_of(rows: Sequence[Row]) -> list[Task]:
+    """What has to be simulated for ``rows``, each once."""
+    wanted = [variants(row) if row.use != "none" else [] for row in rows]
+    return list(dict.fromkeys(task for variant in wanted for tasks in variant for task in tasks))
+
+
+def predictions(rows: Sequence[Row], answers: Mapping[Task, Any]) -> list[Prediction | None]:
     """The predictions of ``rows``, in their order; None for a row that cannot be predicted.
 
     Args:
         rows: from `read_rows`.
-        processes: to use at once; None for one on each core.
-        progress: called with the share of the simulations that are done.
+        answers: of all `tasks_of` the rows.
 
     Raises:
-        InputError: a row's scenario, values, quantity or spread is not valid.
+        InputError: a row's quantity or job is not valid.
     """
-    wanted = [variants(row) if row.use != "none" else [] for row in rows]
-    tasks = list(dict.fromkeys(task for variant in wanted for tasks in variant for task in tasks))
-    answers = _answers(tasks, processes or os.cpu_count() or 1, progress)
-    return [
-        _prediction(row, variant, answers) if variant else None
-        for row, variant in zip(rows, wanted, strict=True)
-    ]
+    return [_prediction(row, variants(row), answers) if row.use != "none" else None for row in rows]
 
 
 def variants(row: Row) -> list[tuple[Task, ...]]:
@@ -125,30 +117,9 @@ def answer(task: Task) -> Any:
     )
 
 
-def _answers(tasks: list[Task], processes: int, progress: Progress | None) -> dict[Task, Any]:
-    done: dict[Task, Any] = {}
-    for task, outcome in _outcomes(tasks, min(processes, len(tasks))):
-        done[task] = outcome
-        if progress:
-            progress(len(done) / len(tasks))
-    return done
-
-
-def _outcomes(tasks: list[Task], processes: int) -> Iterable[tuple[Task, Any]]:
-    if processes <= 1:
-        yield from ((task, answer(task)) for task in tasks)
-        return
-    # a fresh interpreter for each process: the compiled kernels must not be shared through a fork
-    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        futures: dict[Future[Any], Task] = {pool.submit(answer, task): task for task in tasks}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _prediction(row: Row, variant: list[tuple[Task, ...]], answers: dict[Task, Any]) -> Prediction:
+def _prediction(
+    row: Row, variant: list[tuple[Task, ...]], answers: Mapping[Task, Any]
+) -> Prediction:
     spreads = ["", *ends(row.spread)]
     values = [
         _value(row, more, [answers[task] for task in tasks])

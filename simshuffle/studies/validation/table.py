@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 
 from simshuffle.studies.validation.rows import COLUMNS as ROW_COLUMNS
 from simshuffle.studies.validation.rows import Row
+from simshuffle.study.schema import Column, Schema, amount, flag, real, text
 
 COLUMNS = {
     **{
@@ -89,3 +90,22 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
 
 def _named(row: pd.Series[Any]) -> str:
     return f"{row['case']}, {row['quantity']}"
+
+
+_KINDS: dict[str, Callable[[str], Column]] = {
+    **{
+        name: lambda meaning: real(meaning, empty=True)
+        for name in ("measured", "low", "high", "predicted", "predicted_low", "predicted_high")
+    },
+    "error": lambda meaning: real(meaning, empty=True),
+    "inside": flag,
+}
+SCHEMA = Schema({name: _KINDS.get(name, text)(meaning) for name, meaning in COLUMNS.items()})
+SUMMARY = Schema(
+    {
+        name: text(meaning)
+        if name in {"set", "use", "worst_case"}
+        else amount(meaning, empty=name != "rows")
+        for name, meaning in SUMMARY_COLUMNS.items()
+    }
+)

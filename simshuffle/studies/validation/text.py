@@ -10,7 +10,6 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.results.console import new_table
-from simshuffle.results.table_io import json_of
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.validation.table import summary
 
@@ -162,8 +161,3 @@ def markdown(results: pd.DataFrame) -> str:
             f"### {HEADINGS['none']}\n\n{_markdown_table(['set', 'case', 'why'], unknown, ())}"
         )
     return "\n\n".join(out)
-
-
-def as_json(results: pd.DataFrame) -> str:
-    """Rows and summary as one JSON object of two lists; what is empty becomes null."""
-    return json_of({"rows": results, "summary": summary(results)})

@@ -1,0 +1,50 @@
+"""What is simulated for a validation, as a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.studies.validation.predict import Task, answer
+from simshuffle.studies.validation.runs import Times
+from simshuffle.study.cell import Outcome, PlainCell, Tell
+
+
+@dataclass(frozen=True)
+class TaskCell(PlainCell):
+    """A task. What it names is part of the key, so that another scenario of that name is another
+    task."""
+
+    task: Task
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        return [asdict(self.task), _named(self.task)]
+
+    @property
+    def label(self) -> str:
+        """As for `Cell`."""
+        return " ".join(filter(None, (self.task.scenario, self.task.values)))
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: the times of a run, or one number."""
+        found = answer(self.task)
+        return Outcome({"times": asdict(found)} if isinstance(found, Times) else {"value": found})
+
+
+def _named(task: Task) -> Any:
+    """The scenario that a task names, as it is resolved; other kinds bring their data along."""
+    if task.kind not in {"run", "allreduce", "read"}:
+        return None
+    return load_scenario(task.scenario).to_dict()
+
+
+def answer_of(values: Mapping[str, Any]) -> Times | float:
+    """What a task was answered, from the values of its outcome."""
+    if "times" not in values:
+        return float(values["value"])
+    times = values["times"]
+    return Times(tuple(times["epochs"]), times["staging"], times["samples"])

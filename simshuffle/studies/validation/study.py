@@ -1,0 +1,93 @@
+"""The study behind ``simshuffle validate``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.results.table_io import rows as rows_of
+from simshuffle.spec.library import nearest, shipped
+from simshuffle.studies.validation import text
+from simshuffle.studies.validation.cell import TaskCell, answer_of
+from simshuffle.studies.validation.figures import figure
+from simshuffle.studies.validation.predict import predictions, tasks_of
+from simshuffle.studies.validation.rows import Row, read_rows
+from simshuffle.studies.validation.table import SCHEMA, SUMMARY, summary, table
+from simshuffle.study.cell import Cell
+from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+Rows = Sequence[Row]
+
+
+def request(only: Sequence[str] | None = None, folder: Path | None = None) -> Request[Rows]:
+    """What is predicted.
+
+    Args:
+        only: names of sets; None for all.
+        folder: with CSV files (see `simshuffle.studies.validation.rows`); None for the one that
+            comes with simshuffle.
+
+    Raises:
+        InputError: a file or a row is not valid, or there is no such set.
+    """
+    rows = read_rows(folder or shipped("validation"))
+    sets = list(dict.fromkeys(row.set for row in rows))
+    problems = [
+        Problem("--only", "no such set", repr(name), nearest(name, sets))
+        for name in only or ()
+        if name not in sets
+    ]
+    if problems:
+        raise InputError(problems, "command line")
+    chosen = [row for row in rows if not only or row.set in only]
+    decided = [[asdict(row) for row in chosen], [TaskCell(t).key for t in tasks_of(chosen)]]
+    digest = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
+    return Request("validation", chosen, {}, {"rows": digest})
+
+
+def _cells(rows: Rows, outcomes: Outcomes) -> dict[str, Cell]:
+    cells = map(TaskCell, tasks_of(rows))
+    return {f"{cell.task}": cell for cell in cells}
+
+
+def _collect(rows: Rows, outcomes: Outcomes) -> Tables:
+    answers = {task: answer_of(outcomes[f"{task}"].values) for task in tasks_of(rows)}
+    found = predictions(rows, answers)
+    values = [(one.value, one.low, one.high) if one else None for one in found]
+    return {"validation": table(rows, values)}
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    return {"validation": figure(result.tables["validation"])}
+
+
+def _parts(result: Result) -> Iterable[str | Table]:
+    return text.parts(result.tables["validation"])
+
+
+def _as_json(result: Result) -> Any:
+    results = result.tables["validation"]
+    return {"rows": rows_of(results), "summary": rows_of(summary(results))}
+
+
+STUDY: Study[Rows] = Study(
+    kind="validation",
+    verb="validate",
+    stages=(_cells,),
+    collect=_collect,
+    stored={"validation": SCHEMA},
+    derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["validation"]))},
+    figures=_figures,
+    one_figure=True,
+    parts=_parts,
+    as_json=_as_json,
+)
