@@ -70,8 +70,8 @@ def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
     head = "set,case,quantity,unit,measured,low,high,use,kind,scenario,values,spread,reason,source"
     sizes = "epochs=2;sweep={};workload.dataset.num_samples=256"
     rows = [
-        f"mine,{size} ranks,steady epoch,s,1.5,1.4,,predict,run,quickstart,world_size={size};{sizes}"
-        ",workload.local_batch_size=8..16,,a page"
+        f"mine,{size} ranks,steady epoch,s,1.5,1.4,,predict,run,quickstart,world_size={size}"
+        f";{sizes},workload.local_batch_size=8..16,,a page"
         for size in (2, 4)
     ]
     none = "mine,by hand,steady epoch,s,,,,none,run,quickstart,,,a figure without numbers,a page"

@@ -30,7 +30,7 @@ from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.network.analytic import alone
 from simshuffle.network.order import latest_ends
 from simshuffle.network.replay.case import Case, read_case, write_case
-from simshuffle.network.replay.replay import network_model, relative_errors
+from simshuffle.network.replay.replay import network_model, relative_errors, replay
 
 CASES = Path(__file__).parent.parent / "golden" / "simgrid"
 SHARED = CASES / "two_share_down.json.gz"
@@ -685,11 +685,9 @@ def two_flows(capacity=(1e9, 1e9), size=(1e6, 1e6), start=(0.0, 0.0), **more):
         ({"capacity": (4.4e18, 1e6)}, {"capacity": (4.6e18, 1e6)}, "links.capacity[1]"),
     ],
 )
-def test_what_floats_cannot_hold_is_refused_and_what_they_can_is_not(
-    put, refused, held, lost, place
-):
+def test_what_floats_cannot_hold_is_refused_and_what_they_can_is_not(refused, held, lost, place):
     case = read_case(put(two_flows(**held)))
-    ends = Fluid().finish_times(case.links, case.flows).finish
+    ends = replay(case, Fluid()).outcome.finish
     lower = latest_ends(case.flows, alone(case.links, case.flows))
     assert (ends >= lower - np.maximum(1e-3 * alone(case.links, case.flows), 1e-6)).all()
     message = refused(put(two_flows(**lost)))
@@ -698,7 +696,7 @@ def test_what_floats_cannot_hold_is_refused_and_what_they_can_is_not(
     assert any(remedy in message for remedy in ("near 0 s", "of their own", "within a factor"))
 
 
-def test_many_flows_that_floats_cannot_hold_are_counted(put, refused):
+def test_many_flows_that_floats_cannot_hold_are_counted(refused):
     case = two_flows()
     case["flows"] = {"size": [1e6] * 9, "start": [1e30] * 9, "route": [[0]] * 9}
     message = refused(put(case))
@@ -707,13 +705,14 @@ def test_many_flows_that_floats_cannot_hold_are_counted(put, refused):
     assert "as many more break the same rule; got 6" in message
 
 
-def test_a_flow_of_1e30_seconds_that_begins_at_0_is_held(put):
+def test_a_flow_of_1e30_seconds_that_begins_at_0_is_held():
     case = read_case(put(two_flows(capacity=(1.0, 1.0), size=(1e30, 1e30))))
-    assert Fluid().finish_times(case.links, case.flows).finish == pytest.approx([2e30] * 2)
+    assert replay(case, Fluid()).outcome.finish == pytest.approx([2e30] * 2)
 
 
-def test_a_day_of_small_messages_is_held(put):
-    read_case(put(two_flows(size=(64, 1e12), start=(86_400.0, 0.0))))
+def test_a_day_of_small_messages_is_held():
+    case = read_case(put(two_flows(size=(64, 1e12), start=(86_400.0, 0.0))))
+    assert replay(case, Fluid()).outcome.finish == pytest.approx([86_400.0, 1_000.0])
 
 
 # ---------------------------------------------------------------------------------- random mistakes

@@ -22,7 +22,6 @@ from simshuffle.network.flows import Floats, Flows, Links
 from simshuffle.network.order import successors
 from simshuffle.network.replay.columns import LARGEST, Columns, shown
 from simshuffle.network.replay.files import whole_file
-from simshuffle.network.replay.resolution import check_resolution
 
 _REQUIRED = {"": ("links", "flows"), "links": ("capacity", "latency"), "flows": ("size", "route")}
 _OPTIONAL = {"": ("name",), "links": ("name",), "flows": ("start", "after", "end")}
@@ -92,9 +91,6 @@ def _case(data: dict[str, Any], path: Path) -> Case:
     if links is None or flows is None:
         raise InputError(columns.problems, str(path))
     _refuse_circles(flows, str(path))
-    check_resolution(links, flows, columns)
-    if columns.problems:
-        raise InputError(columns.problems, str(path))
     return Case(links, flows, expected, name, data)
 
 

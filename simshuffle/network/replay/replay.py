@@ -15,6 +15,8 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.network.flows import Floats, Flows, Links, Outcome
 from simshuffle.network.models import MODELS, Analytic, Model
 from simshuffle.network.replay.case import Case
+from simshuffle.network.replay.columns import Columns
+from simshuffle.network.replay.resolution import check_resolution
 from simshuffle.spec.library import nearest
 
 _EXAMPLES = {"tolerance": "0.01", "mtu": "'4096 B'", "port_buffer": "'64 KiB'"}
@@ -113,9 +115,14 @@ def replay(case: Case, model: Model, progress: Callable[[float], None] | None = 
     """Have ``model`` answer ``case``; ``progress`` is told the share done, from another thread.
 
     Raises:
-        InputError: the case is none for this model.
+        InputError: the case is none for this model, or has numbers that floats cannot hold side by
+            side.
         SimulationError: the model could not go on.
     """
+    columns = Columns()
+    check_resolution(case.links, case.flows, columns)
+    if columns.problems:
+        raise InputError(columns.problems, case.name)
     # the first call of a process loads compiled code, or compiles it; that is no part of the work
     model.finish_times(Links(np.ones(1), np.zeros(1)), Flows.of([[0]], [1.0]))
     begin = time.process_time()

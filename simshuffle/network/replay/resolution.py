@@ -40,10 +40,11 @@ def check_resolution(links: Links, flows: Flows, columns: Columns) -> None:
         len(bad),
         "Put flows of so different sizes into cases of their own.",
     )
+    drains = (flows.nbytes > 0) & (flows.routes >= 0).any(axis=1)
     seconds = alone(links, flows)
     ends = latest_ends(flows, seconds)
     lost = INSTANT * ends
-    bad = np.flatnonzero((flows.nbytes > 0) & (lost > np.maximum(SHARE * seconds, NO_TIME)))
+    bad = np.flatnonzero(drains & (lost > np.maximum(SHARE * seconds, NO_TIME)))
     columns.each(
         "flows",
         f"must not be lost in rounding: times are told to {INSTANT:g} of themselves, which must be"
@@ -56,13 +57,13 @@ def check_resolution(links: Links, flows: Flows, columns: Columns) -> None:
     if not len(used):
         return
     largest = float(links.capacity[used].max())
-    lossy = used[EPSILON * largest > SHARE * links.capacity[used]]
+    slow = used[EPSILON * largest > SHARE * links.capacity[used]]
     columns.each(
         "links.capacity",
         f"must not be lost in rounding, which is to {EPSILON:.2g} of the largest capacity and must"
         f" be within {SHARE:g} of this one",
-        ((i, f"{links.capacity[i]:g} B/s beside {largest:g} B/s") for i in lossy.tolist()),
-        len(lossy),
+        ((i, f"{links.capacity[i]:g} B/s beside {largest:g} B/s") for i in slow.tolist()),
+        len(slow),
         f"Give capacities within a factor of {SHARE / EPSILON:.2g}; a link that never binds needs"
         " no more.",
     )
