@@ -10,11 +10,11 @@ from simshuffle.studies.ablation import ablate
 from simshuffle.studies.ablation import study as ablation
 from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
+from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
 from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
-from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.training import study as training
