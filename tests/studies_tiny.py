@@ -10,14 +10,17 @@ from simshuffle.studies.ablation import ablate
 from simshuffle.studies.ablation import study as ablation
 from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
+from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
 from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
+from simshuffle.studies.training import study as training
 from simshuffle.studies.validation import study as validation
 from simshuffle.study.study import Request, Study
+from tests import filtered, trained
 from tests.small import small
 from tests.toy import TOY, Square, asked
 
@@ -79,6 +82,28 @@ def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
     return validation.STUDY, validation.request(folder=place)
 
 
+def _training(place: Path) -> tuple[Study[Any], Request[Any]]:
+    kinds = {"global": None, "local": 0.0, "partial": 0.3}
+    keys = [(kind, world_size, seed) for kind in kinds for world_size in (4, 8) for seed in (0, 1)]
+    names = {f"{kind}_M{m}_s{seed}": (kind, m, seed) for kind, m, seed in keys}
+    records = {
+        name: trained.record(
+            0.8 + 0.01 * seed - 0.05 * (kind == "local"),
+            plans=trained.recorded() if kind == "partial" else None,
+        )
+        for name, (kind, _, seed) in names.items()
+    }
+    descriptions = {
+        name: trained.description(kind, world_size, seed, kinds[kind])
+        for name, (kind, world_size, seed) in names.items()
+    }
+    return training.STUDY, trained.request("made", records, descriptions)
+
+
+def _data_optimised(place: Path) -> tuple[Study[Any], Request[Any]]:
+    return filtering.STUDY, filtered.request()
+
+
 TINY: dict[str, Tiny] = {
     "simulation": _simulation,
     "sweep": _sweep,
@@ -88,5 +113,7 @@ TINY: dict[str, Tiny] = {
     "policies": _policies,
     "congestion": _congestion,
     "validation": _validation,
+    "training": _training,
+    "data_optimised": _data_optimised,
 }
 """By the kind that ``meta.json`` names."""

@@ -5,15 +5,113 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
 
 from simshuffle.errors import SimulationError
-from simshuffle.studies.training.record import PLANS, TABLES, RunRecord, outcome_of
+from simshuffle.exchange import (
+    EpochContext,
+    ExchangeSchedule,
+    PartialLocalShuffle,
+    initial_owner,
+)
+from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.studies.training.record import (
+    EPOCH_COLUMNS,
+    IMPORTANCE_COLUMNS,
+    ITERATION_COLUMNS,
+    PLANS,
+    STATISTICS,
+    TABLES,
+    RunRecord,
+    outcome_of,
+)
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE
 from simshuffle.study.study import Request
+
+
+def recorded(
+    world_size: int = 6, samples: int = 50, fraction: float = 0.4, epochs: int = 3, seed: int = 0
+) -> RecordedPlans:
+    """The plans of a training with partial local shuffle."""
+    rng = np.random.default_rng(seed)
+    owner = initial_owner(samples, world_size, rng)
+    strategy = PartialLocalShuffle(
+        kind="partial_local_shuffle", exchange_fraction=fraction, schedule=ExchangeSchedule()
+    )
+    now, plans = owner, []
+    for epoch in range(1, epochs + 1):
+        shards = strategy.shards(now, world_size, rng)
+        plans.append(
+            strategy.plan(
+                EpochContext(
+                    shards, batch_size=2, iterations=4, epoch=epoch, importance=None, rng=rng
+                )
+            )
+        )
+        now = plans[-1].apply(now)
+    return RecordedPlans(owner, plans)
+
+
+def record(
+    accuracy: float,
+    *,
+    status: Literal["done", "failed"] = "done",
+    message: str = "",
+    epochs: int = 3,
+    plans: RecordedPlans | None = None,
+    lower: float = 0.0,
+) -> RunRecord:
+    """A run whose accuracy rises to ``accuracy``; the other statistics than 'own' see ``lower``
+    less."""
+    rows = []
+    for epoch in range(1, epochs + 1):
+        row = dict.fromkeys(EPOCH_COLUMNS, 1.0) | {"epoch": epoch, "samples": 100, "moved": 7}
+        row |= {
+            f"{name}_accuracy": (accuracy - (name != "own") * lower) * epoch / epochs
+            for name in STATISTICS
+        }
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=list(EPOCH_COLUMNS))
+    iterations = pd.DataFrame(
+        [dict.fromkeys(ITERATION_COLUMNS, 1) for _ in range(2)], columns=list(ITERATION_COLUMNS)
+    )
+    importance = pd.DataFrame(
+        [dict.fromkeys(IMPORTANCE_COLUMNS, 1.0) | {"epoch": 1, "source": "training"}],
+        columns=list(IMPORTANCE_COLUMNS),
+    )
+    return RunRecord(
+        {"strategy": "local"}, status, message, table, iterations, importance, plans, 2.0
+    )
+
+
+def description(
+    strategy: str,
+    world_size: int,
+    seed: int,
+    fraction: float | None = None,
+    norm: str = "per_rank",
+    variant: str = "",
+) -> dict[str, Any]:
+    """What tables say of such a run."""
+    return {
+        "variant": variant,
+        "batch_norm": norm,
+        "world_size": world_size,
+        "strategy": strategy,
+        "exchange_fraction": fraction,
+        "seed": seed,
+        "data": "procedural",
+        "model": "mlp",
+        "partition": "random",
+        "epochs_planned": 3,
+        "learning_rate": 0.1,
+    }
 
 
 @dataclass(frozen=True, eq=False)

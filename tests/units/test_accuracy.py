@@ -13,23 +13,15 @@ from scipy import stats
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.exchange import (
-    EpochContext,
-    ExchangeSchedule,
-    PartialLocalShuffle,
     empty_plan,
-    initial_owner,
 )
 from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.intervals import estimate, holm
 from simshuffle.studies.training.record import (
-    EPOCH_COLUMNS,
-    IMPORTANCE_COLUMNS,
-    ITERATION_COLUMNS,
     PLANS,
     STATISTICS,
     TABLES,
-    RunRecord,
     outcome_of,
 )
 from simshuffle.studies.training.study import STUDY
@@ -39,7 +31,7 @@ from simshuffle.studies.training.text import report
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.store import TABLE, Disk
-from tests.trained import saved
+from tests.trained import description, record, recorded, saved
 
 # --------------------------------------------------------------------------------------- statistics
 
@@ -95,26 +87,6 @@ def test_holm_by_hand():
 
 
 # -------------------------------------------------------------------------------------------- plans
-
-
-def recorded(world_size=6, samples=50, fraction=0.4, epochs=3, seed=0):
-    rng = np.random.default_rng(seed)
-    owner = initial_owner(samples, world_size, rng)
-    strategy = PartialLocalShuffle(
-        kind="partial_local_shuffle", exchange_fraction=fraction, schedule=ExchangeSchedule()
-    )
-    now, plans = owner, []
-    for epoch in range(1, epochs + 1):
-        shards = strategy.shards(now, world_size, rng)
-        plans.append(
-            strategy.plan(
-                EpochContext(
-                    shards, batch_size=2, iterations=4, epoch=epoch, importance=None, rng=rng
-                )
-            )
-        )
-        now = plans[-1].apply(now)
-    return RecordedPlans(owner, plans)
 
 
 def same_plans(one, other):
@@ -197,30 +169,6 @@ def test_damaged_plans_are_an_error_in_words(damage, tmp_path):
 # --------------------------------------------------------------------------------------------- runs
 
 
-def record(accuracy, *, status="done", message="", epochs=3, plans=None, lower=0.0):
-    """A run whose accuracy rises to ``accuracy``; the other statistics than 'own' see ``lower``
-    less."""
-    rows = []
-    for epoch in range(1, epochs + 1):
-        row = dict.fromkeys(EPOCH_COLUMNS, 1.0) | {"epoch": epoch, "samples": 100, "moved": 7}
-        row |= {
-            f"{name}_accuracy": (accuracy - (name != "own") * lower) * epoch / epochs
-            for name in STATISTICS
-        }
-        rows.append(row)
-    table = pd.DataFrame(rows, columns=list(EPOCH_COLUMNS))
-    iterations = pd.DataFrame(
-        [dict.fromkeys(ITERATION_COLUMNS, 1) for _ in range(2)], columns=list(ITERATION_COLUMNS)
-    )
-    importance = pd.DataFrame(
-        [dict.fromkeys(IMPORTANCE_COLUMNS, 1.0) | {"epoch": 1, "source": "training"}],
-        columns=list(IMPORTANCE_COLUMNS),
-    )
-    return RunRecord(
-        {"strategy": "local"}, status, message, table, iterations, importance, plans, 2.0
-    )
-
-
 def test_a_run_comes_back(tmp_path):
     made, store = record(0.8, plans=recorded()), Disk(tmp_path)
     store.put("ab" * 16, outcome_of(made))
@@ -247,22 +195,6 @@ def test_losses_that_no_float_holds_are_left_out():
 # -------------------------------------------------------------------------------------------- study
 
 LOCAL_GAPS = {16: 0.0, 256: -0.03, 1024: -0.15}
-
-
-def description(strategy, world_size, seed, fraction=None, norm="per_rank", variant=""):
-    return {
-        "variant": variant,
-        "batch_norm": norm,
-        "world_size": world_size,
-        "strategy": strategy,
-        "exchange_fraction": fraction,
-        "seed": seed,
-        "data": "procedural",
-        "model": "mlp",
-        "partition": "random",
-        "epochs_planned": 3,
-        "learning_rate": 0.1,
-    }
 
 
 def invented(seeds=5):
