@@ -1,0 +1,421 @@
+"""Every reader of simshuffle: valid examples of what it reads, how odd ones are made of them, and
+how it is called."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+import yaml
+
+from simshuffle.api import all_runs
+from simshuffle.cli.common import load
+from simshuffle.exchange.recording import write_plans
+from simshuffle.network import Fluid
+from simshuffle.network.case import read_case
+from simshuffle.network.replay import replay
+from simshuffle.plan.summary import derived
+from simshuffle.sim.simulate import check_size
+from simshuffle.spec.library import read_yaml, shipped
+from simshuffle.studies import policies
+from simshuffle.studies.calibrate import calibrate
+from simshuffle.studies.validation.predict import variants
+from simshuffle.studies.validation.rows import read_rows
+from simshuffle.topology import Custom
+from simshuffle.topology.graph import graph_problems
+from tests.fuzz import damage
+from tests.fuzz.mutation import changed_bytes, changed_lines, changed_text, changed_values, odd
+from tests.fuzz.results import KINDS, made, quietly
+from tests.units.test_calibrate import DATA
+
+PLAIN = {
+    "name": "plain",
+    "cluster": "small-fat-tree",
+    "world_size": 4,
+    "epochs": 1,
+    "seed": 1,
+    "workload": {
+        "model": "resnet50",
+        "dataset": {
+            "name": "plain",
+            "num_samples": 160,
+            "sample_size": {"mean": "100 kB", "std": "1 kB"},
+            "decoded_size": {"mean": "500 kB"},
+            "decode": "1 ms",
+            "encode": "0.5 ms",
+        },
+        "local_batch_size": 8,
+        "exchange": {"kind": "partial_local_shuffle", "exchange_fraction": 0.5},
+        "allreduce": {
+            "kind": "ring",
+            "rings": 1,
+            "intra_host_latency": "3.4 us",
+            "inter_host_latency": "9.6 us",
+            "intra_host_bus_bandwidth": "21 GB/s",
+            "inter_host_bus_bandwidth": "6.3 GB/s",
+        },
+        "loader": {"workers": 2, "prefetch": 4},
+        "jitter": {"compute": 0.1, "read": 0},
+    },
+    "network": {"kind": "fluid"},
+    "sweep": {"world_size": [2, 4], "workload.exchange": ["local_shuffle", "global_shuffle"]},
+}
+STAR = {
+    "kind": "star",
+    "hosts": 4,
+    "link_bandwidth": "10 GB/s",
+    "cable_latency": "1 us",
+    "switch_latency": "90 ns",
+}
+SETTINGS = (
+    *("world_size=2", "epochs=2", "seed=3", "cluster=abci", "cluster.host.cores=4"),
+    *("workload.exchange=local_shuffle", "workload.exchange.exchange_fraction=0.1"),
+    *("sweep={workload.exchange: [local_shuffle]}", "cluster.ssd.latency=20 us", "sweep={}"),
+    *("workload.model=vgg16", "network={kind: packet, mtu: 4096 B}", "include=[]"),
+    *("cluster.parallel_file_system.client_bandwidth={points: {1: 2 GB/s, 16: 1 GB/s}}",),
+)
+
+
+class Input(NamedTuple):
+    """What a reader is given: files of its folder (None: one that is missing), and arguments."""
+
+    files: Mapping[str, bytes | None] = {}
+    arguments: tuple[str, ...] = ()
+
+
+class Reader(NamedTuple):
+    """A reader.
+
+    Attributes:
+        prepare: writes the files that are the same for each input into a folder.
+        draw: an odd input, for a folder that was prepared.
+        read: reads it.
+        share: inputs, of those of the reader that gets most.
+    """
+
+    prepare: Callable[[Path], object]
+    draw: Callable[[random.Random, Path], Input]
+    read: Callable[[Path, tuple[str, ...]], object]
+    share: float = 1.0
+
+
+def nothing(_: Path) -> None:
+    """There is nothing to prepare."""
+
+
+# ---------------------------------------------------------------------------------------- scenarios
+
+
+def _yaml(values: Any, rng: random.Random) -> bytes:
+    """Values, or their text, made odd."""
+    if rng.random() < 0.75:
+        text = yaml.safe_dump(changed_values(values, rng), allow_unicode=True, sort_keys=False)
+        return text.encode("utf-8", "replace")
+    text = yaml.safe_dump(values, sort_keys=False)
+    change = rng.choice((changed_text, changed_lines))
+    content = change(text, rng).encode("utf-8", "surrogateescape")
+    return changed_bytes(content, rng) if rng.random() < 0.2 else content
+
+
+def _check(folder: Path, arguments: tuple[str, ...]) -> None:
+    """What `simshuffle check` does."""
+    scenarios = load([str(folder / "s.yaml")], list(arguments))
+    runs = all_runs(scenarios)
+    for single in runs.values():
+        check_size(single)
+    for single in scenarios:
+        single.to_yaml()
+    for single in list(runs.values())[:4]:
+        derived(single)
+
+
+def _scenario(rng: random.Random, _: Path) -> Input:
+    return Input({"s.yaml": _yaml(PLAIN, rng)})
+
+
+def _plain(folder: Path) -> None:
+    (folder / "s.yaml").write_text(yaml.safe_dump(PLAIN), encoding="utf-8")
+
+
+def _set(rng: random.Random, _: Path) -> Input:
+    key, _equals, value = rng.choice(SETTINGS).partition("=")
+    match rng.randrange(4):
+        case 0:
+            text = f"{key}={odd(rng)}"
+        case 1:
+            text = f"{changed_text(key, rng)}={value}"
+        case 2:
+            other = rng.choice(SETTINGS).partition("=")
+            text = f"{key}={other[2]}"
+        case _:
+            text = f"{key}={changed_text(value, rng)}"
+    return Input(arguments=(text, *rng.sample(SETTINGS, rng.choice((0, 0, 1)))))
+
+
+def _with_cluster(folder: Path) -> None:
+    (folder / "s.yaml").write_text(yaml.safe_dump(PLAIN | {"cluster": "./c.yaml"}))
+
+
+def _cluster(rng: random.Random, _: Path) -> Input:
+    values = dict(_shipped("topologies", rng.choice(("small-fat-tree", "abci"))))
+    if rng.random() < 0.5:
+        values["topology"] = STAR
+    return Input({"c.yaml": _yaml(values, rng)})
+
+
+@cache
+def _shipped(folder: str, name: str) -> Any:
+    (values,) = read_yaml(shipped(folder) / f"{name}.yaml")
+    return values
+
+
+def _with_fragment(folder: Path) -> None:
+    (folder / "s.yaml").write_text(yaml.safe_dump(PLAIN | {"include": ["f.yaml"], "sweep": {}}))
+    (folder / "of").mkdir()
+    for name in ("nccl-2-hosts.txt", "ior-4-hosts.txt", "epochs-vgg16.csv"):
+        text = calibrate([DATA / name]).to_yaml()
+        (folder / "of" / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+def _fragment(rng: random.Random, folder: Path) -> Input:
+    (values,) = read_yaml(rng.choice(sorted((folder / "of").iterdir())))
+    return Input({"f.yaml": _yaml(values, rng)})
+
+
+# --------------------------------------------------------------------------------- graphs and cases
+
+
+def _network() -> Any:
+    graph = nx.MultiGraph()
+    graph.add_node("s", kind="switch", tier="leaf", latency="90 ns")
+    for host in ("h0", "h1"):
+        graph.add_node(host, kind="host")
+        graph.add_edge(host, "s", bandwidth="10 GB/s", latency="100 ns", links=2)
+    return graph
+
+
+def _json_graph(rng: random.Random, _: Path) -> Input:
+    values = nx.node_link_data(_network(), edges="links")
+    content = json.dumps(changed_values(values, rng)).encode()
+    return Input({"net.json": changed_bytes(content, rng) if rng.random() < 0.2 else content})
+
+
+def _graphml(rng: random.Random, _: Path) -> Input:
+    text = "\n".join(nx.generate_graphml(_network()))
+    if rng.random() < 0.2:
+        text = f'<?xml version="1.0" encoding="{odd(rng)}"?>\n{text}'
+    text = rng.choice((changed_text, changed_lines))(text.replace("><", ">\n<"), rng)
+    content = text.encode("utf-8", "surrogateescape")
+    return Input({"net.graphml": changed_bytes(content, rng) if rng.random() < 0.2 else content})
+
+
+def _graph(name: str) -> Callable[[Path, tuple[str, ...]], object]:
+    def read(folder: Path, _: tuple[str, ...]) -> int:
+        graph = Custom(kind="custom", path=str(folder / name)).graph()
+        return 2 if graph_problems(graph, "net") else 0
+
+    return read
+
+
+CASE = {
+    "name": "two and one back",
+    "links": {"name": ["up", "down"], "capacity": [12.5e9, 12.5e9], "latency": [1e-6, 1e-6]},
+    "flows": {
+        "size": [1e6, 2e6, 3e6],
+        "start": [0, 1e-5, 0],
+        "route": [[0], [0], [1]],
+        "after": [[], [], [0, 1]],
+        "end": [1e-4, 2e-4, 3e-4],
+    },
+}
+
+
+def _case(rng: random.Random, _: Path) -> Input:
+    content = json.dumps(changed_values(CASE, rng)).encode()
+    return Input({"case.json": changed_bytes(content, rng) if rng.random() < 0.2 else content})
+
+
+def _replay(folder: Path, _: tuple[str, ...]) -> None:
+    replay(read_case(folder / "case.json"), Fluid())
+
+
+def _with_plans(folder: Path) -> None:
+    from tests.units.test_accuracy import recorded
+
+    exchange = {"kind": "recorded", "path": "plans.npz", "exchange_fraction": 0.4}
+    workload = PLAIN["workload"] | {"exchange": exchange}  # type: ignore[operator]
+    write_plans(folder / "whole.npz", recorded(4, 100, 0.4, 2))
+    (folder / "s.yaml").write_text(
+        yaml.safe_dump(PLAIN | {"workload": workload, "sweep": {}, "epochs": 2})
+    )
+
+
+def _plans(rng: random.Random, folder: Path) -> Input:
+    whole = (folder / "whole.npz").read_bytes()
+    if rng.random() < 0.3:
+        return Input({"plans.npz": changed_bytes(whole, rng)})
+    with np.load(io.BytesIO(whole)) as file:
+        arrays = dict(file)
+    for name in rng.sample(sorted(arrays), rng.choice((1, 1, 2))):
+        array = arrays[name]
+        match rng.randrange(7):
+            case 0:
+                del arrays[name]
+            case 1:
+                arrays[name] = array.reshape(rng.choice(((-1,), (1, -1), (-1, 1), (1, 1, -1))))
+            case 2:
+                arrays[name] = array[: rng.randrange(len(array) + 1)]
+            case 3 if array.dtype.kind in "iu":
+                arrays[name] = array.astype(rng.choice(("f8", "i8", "u1", "U5", "?", "i2", "c8")))
+            case 4:
+                arrays[name] = np.concatenate([array, array])
+            case _ if array.dtype.kind in "iu" and array.size:
+                spoilt = array.copy()
+                ends = np.iinfo(array.dtype)
+                for _ in range(rng.choice((1, 1, 3))):
+                    at = rng.randrange(array.size)
+                    spoilt.flat[at] = rng.choice((0, 1, 2, 5, 255, ends.max, ends.min))
+                arrays[name] = spoilt
+            case _:
+                arrays[name] = np.array([str(odd(rng)) for _ in range(5)])
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return Input({"plans.npz": out.getvalue()})
+
+
+def _replayed(folder: Path, arguments: tuple[str, ...]) -> None:
+    """A scenario with them, and their exchange."""
+    (scenario,) = load([str(folder / "s.yaml")], list(arguments))
+    exchange: Any = scenario.workload.exchange
+    rng = np.random.default_rng(0)
+    owner = exchange.first_owner(160, 4, rng)
+    for epoch in (1, 2):
+        shards = exchange.shards(owner, 4, rng)
+        plan = exchange.plan(
+            shards, batch_size=8, iterations=5, epoch=epoch, importance=None, rng=rng
+        )
+        owner = plan.apply(owner)
+
+
+# --------------------------------------------------------------------------------------------- logs
+
+LOGS = (
+    *("nccl-2-hosts.txt", "nccl-1-host.txt", "nccl-2-hosts.json", "osu-latency.txt", "osu-bw.txt"),
+    *("osu-alltoall.txt", "osu-allreduce.txt", "ior-4-hosts.txt", "mdtest-32-tasks.txt"),
+    "epochs-vgg16.csv",
+)
+
+
+def _log(rng: random.Random, _: Path) -> Input:
+    name = rng.choice(LOGS)
+    text = (DATA / name).read_text(encoding="utf-8")
+    if name.endswith(".json") and rng.random() < 0.7:
+        text = json.dumps(changed_values(json.loads(text), rng))
+    else:
+        text = changed_lines(text, rng)
+    content = text.encode("utf-8", "surrogateescape")
+    return Input({"log": changed_bytes(content, rng) if rng.random() < 0.1 else content}, (name,))
+
+
+def _calibrate(folder: Path, arguments: tuple[str, ...]) -> None:
+    ranks = {"ranks": 8, "hosts": 2} if arguments[0].startswith("osu-all") else {}
+    found = calibrate([folder / "log"], **ranks)
+    found.fragments()
+    found.to_json()
+
+
+def _rows(rng: random.Random, _: Path) -> Input:
+    name = rng.choice(("collectives", "storage", "nopfs", "slides", "abci_2020", "resnet50"))
+    lines = (shipped("validation") / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    text = "\n".join([lines[0], *rng.sample(lines[1:], min(3, len(lines) - 1))])
+    content = changed_lines(text, rng).encode("utf-8", "surrogateescape")
+    return Input({"own.csv": changed_bytes(content, rng) if rng.random() < 0.1 else content})
+
+
+def _validate(folder: Path, _: tuple[str, ...]) -> None:
+    for row in read_rows(folder):
+        variants(row)
+
+
+# ------------------------------------------------------------------------------------------ studies
+
+
+def _study(rng: random.Random, _: Path) -> Input:
+    return Input({"s.yaml": _yaml(_shipped("studies", rng.choice(("quick", "fractions"))), rng)})
+
+
+def _train(folder: Path, arguments: tuple[str, ...]) -> None:
+    from simshuffle.cli.common import values
+    from simshuffle.train.study import load_study
+
+    load_study(str(folder / "s.yaml"), values(arguments)).to_yaml()
+
+
+def _filtering_study(rng: random.Random, _: Path) -> Input:
+    return Input({"s.yaml": _yaml(_shipped("studies", "data-optimised-digits"), rng)})
+
+
+def _filter(folder: Path, arguments: tuple[str, ...]) -> None:
+    from simshuffle.cli.common import values
+    from simshuffle.train.filtering import load_study
+
+    load_study(str(folder / "s.yaml"), values(arguments)).to_yaml()
+
+
+@cache
+def _nopfs() -> Any:
+    (found,) = read_yaml(Path(policies.__file__).parent / "studies" / "nopfs.yaml")
+    return found | {"cases": dict(list(found["cases"].items())[:2])}
+
+
+def _policies_study(rng: random.Random, _: Path) -> Input:
+    return Input({"s.yaml": _yaml(_nopfs(), rng)})
+
+
+def _policies(folder: Path, _: tuple[str, ...]) -> None:
+    policies.load(str(folder / "s.yaml"), {}).to_yaml()
+
+
+# ---------------------------------------------------------------------------------- result folders
+
+
+def _result(kind: str) -> Reader:
+    def prepare(folder: Path) -> None:
+        made(kind, folder).rename(folder / "result")
+
+    def draw(rng: random.Random, folder: Path) -> Input:
+        found = damage.some_damage(folder / "result", rng)
+        return Input({f"result/{found.file}": found.content}, (found.what,))
+
+    def read(folder: Path, _: tuple[str, ...]) -> int:
+        return quietly("plot", str(folder / "result"), "--out", str(folder / "drawn"))[0]
+
+    return Reader(prepare, draw, read, 0.05)
+
+
+READERS = {
+    "scenario": Reader(nothing, _scenario, _check),
+    "--set": Reader(_plain, _set, _check),
+    "topology": Reader(_with_cluster, _cluster, _check),
+    "fragment": Reader(_with_fragment, _fragment, _check),
+    "graph, JSON": Reader(nothing, _json_graph, _graph("net.json")),
+    "graph, GraphML": Reader(nothing, _graphml, _graph("net.graphml")),
+    "replay case": Reader(nothing, _case, _replay),
+    "recorded plans": Reader(_with_plans, _plans, _replayed),
+    "calibration log": Reader(nothing, _log, _calibrate),
+    "validation rows": Reader(nothing, _rows, _validate),
+    "policies study": Reader(nothing, _policies_study, _policies),
+    **{f"result of {kind}": _result(kind) for kind in KINDS},
+}
+if "filtering" in KINDS:  # torch is there
+    READERS |= {
+        "training study": Reader(nothing, _study, _train),
+        "filtering study": Reader(nothing, _filtering_study, _filter),
+    }
