@@ -10,8 +10,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "simshuffle"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -152,7 +150,6 @@ def layers_of_the_design():
     return [item.replace("`", "").strip() for _, item in items]
 
 
-@pytest.mark.xfail(reason="docs/design.md lists the layers of before the move into packages")
 def test_the_layers_of_the_design_are_those_of_the_linter():
     assert layers_of_the_design() == layers_of_the_linter()
 

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import networkx as nx
 import numpy as np
 import yaml
+from simshuffle.network.case import read_case
 
 from simshuffle.api import all_runs
 from simshuffle.cli.common import load
 from simshuffle.exchange.recording import write_plans
 from simshuffle.network import Fluid
-from simshuffle.network.case import read_case
 from simshuffle.network.replay import replay
 from simshuffle.plan.summary import derived
 from simshuffle.sim.simulate import check_size
