@@ -192,8 +192,7 @@ class SimpyNetwork:
             rate_limits: for each transfer its limit (bytes/s) or None; None if none is limited.
 
         Returns:
-            An event that is triggered when the last of them ends. Its value is an (n,) array of the
-            times (s) at which they ended.
+            An event that is triggered when the last of them ends; its value: (n,) s when each did.
 
         Raises:
             ValueError: as `transfer`, or lengths that do not fit.
@@ -201,11 +200,9 @@ class SimpyNetwork:
         """
         paths = [self._checked_route(route) for route in routes]
         count = len(paths)
-        sizes = (
-            np.broadcast_to(as_floats(nbytes), (count,))
-            if np.ndim(nbytes) == 0
-            else as_floats(nbytes)
-        )
+        sizes = as_floats(nbytes)
+        if np.ndim(nbytes) == 0:
+            sizes = np.broadcast_to(sizes, (count,))
         keys = [NO_PAIR] * count if pairs is None else [self._pair(pair) for pair in pairs]
         limits = [inf] * count if rate_limits is None else [_limit(limit) for limit in rate_limits]
         if not sizes.shape == (count,) or not count == len(keys) == len(limits):

@@ -318,8 +318,8 @@ def test_memory_grows_with_the_transfers_alive_not_with_their_total():
             (
                 len(network._state.nodes),
                 len(network._state.entries),
-                len(network._edges),
-                len(network._groups),
+                len(network._graph.edges),
+                len(network._graph.groups),
             )
         )
         assert network.alive == 0, round_

@@ -191,8 +191,7 @@ CABLES = np.array([True, True, False])
 
 def ends(model, batch, count):
     """When the transfers of a batch, tagged 0, 1, ..., end."""
-    network = shared_network(model, LINKS, CABLES, width=3, accounts=1)
-    network.finish = np.full(count, np.nan)
+    network = shared_network(model, LINKS, CABLES, width=3, accounts=1, tags=count)
     network.post(0.0, batch)
     network.advance(np.inf)
     assert not network.alive

@@ -247,13 +247,12 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
     by_link = np.searchsorted(pair_link, np.arange(len(first) + 1))
     sizes = np.diff(by_link)[of_link]
     offsets = np.cumsum(sizes) - sizes
-    # some link cannot have a flow of each class that it should have
-    if sizes.sum() > flows.routes.size:
+    if sizes.sum() > flows.routes.size:  # some link lacks a flow of a class that it should have
         return None
     counts = np.zeros(sizes.sum(), np.int32)
     # from the number of a pair to its place in the counts of a link
     shift = offsets - by_link[of_link]
-    if not _alike(
+    if not _equivalent(
         flows.routes,
         flows.nbytes,
         flows.start,
@@ -285,7 +284,7 @@ def quotient(links: Links, flows: Flows, partition: Partition) -> Quotient | Non
 
 
 @entry
-def _alike(
+def _equivalent(
     routes: Any,
     nbytes: Any,
     start: Any,

@@ -10,6 +10,7 @@ from multiprocessing.pool import ThreadPool
 
 import numpy as np
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.network.flows import Floats, Flows, Links, Outcome
@@ -19,7 +20,7 @@ from simshuffle.network.replay.columns import Columns
 from simshuffle.network.replay.resolution import check_resolution
 from simshuffle.spec.library import nearest
 
-_EXAMPLES = {"tolerance": "0.01", "mtu": "'4096 B'", "port_buffer": "'64 KiB'"}
+_EXAMPLES = {"mtu": "'4096 B'", "port_buffer": "'64 KiB'"}
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -56,55 +57,47 @@ def network_model(kind: str, settings: Mapping[str, object]) -> Model:
             "command line",
         )
     given = {name: value for name, value in settings.items() if value is not None}
-    problems = []
-    for name, value in given.items():
-        owners = " or ".join(
-            f"--network {other}" for other, its in MODELS.items() if name in its.model_fields
-        )
-        if name not in model.model_fields:
-            problems.append(
-                Problem(
-                    _option(name),
-                    f"the {kind} network has no such setting",
-                    str(value),
-                    f"Use it with {owners} only.",
-                )
-            )
-    if not problems and "tolerance" in given:
-        try:
-            tolerance = float(str(given["tolerance"]))
-        except ValueError:
-            tolerance = math.nan
-        if not 0 <= tolerance < 1:
-            rule = "must be a number, at least 0 and less than 1"
-            problems.append(
-                Problem(
-                    "--tolerance",
-                    rule,
-                    str(given["tolerance"]),
-                    f"For example {_EXAMPLES['tolerance']}.",
-                )
-            )
-        given["tolerance"] = tolerance
+    problems = [
+        _not_of_the_model(kind, name, value)
+        for name, value in given.items()
+        if name not in model.model_fields
+    ]
     if not problems:
         try:
+            if "tolerance" in given:
+                given["tolerance"] = _tolerance(str(given["tolerance"]))
             return model.model_validate(given)
         except ValidationError as error:
-            for each in error.errors(include_url=False):
-                name = str(each["loc"][0]) if each["loc"] else ""
-                where, value = (
-                    (_option(name), str(each["input"])) if name else (f"--network {kind}", "")
-                )
-                rule = each["msg"].removeprefix("Value error, ")
-                problems.append(
-                    Problem(
-                        where,
-                        rule,
-                        value,
-                        f"For example {_EXAMPLES[name]}." if name in _EXAMPLES else "",
-                    )
-                )
+            problems = [_out_of_range(kind, each) for each in error.errors(include_url=False)]
     raise InputError(problems, "command line")
+
+
+def _not_of_the_model(kind: str, name: str, value: object) -> Problem:
+    owners = [f"--network {other}" for other, its in MODELS.items() if name in its.model_fields]
+    rule, remedy = (
+        f"the {kind} network has no such setting",
+        f"Use it with {' or '.join(owners)} only.",
+    )
+    return Problem(_option(name), rule, str(value), remedy)
+
+
+def _tolerance(text: str) -> float:
+    """A tolerance (a share) from the command line."""
+    try:
+        tolerance = float(text)
+    except ValueError:
+        tolerance = math.nan
+    if not 0 <= tolerance < 1:
+        rule, remedy = "must be a number, at least 0 and less than 1", "For example 0.01."
+        raise InputError(Problem("--tolerance", rule, text, remedy), "command line")
+    return tolerance
+
+
+def _out_of_range(kind: str, error: ErrorDetails) -> Problem:
+    name = str(error["loc"][0]) if error["loc"] else ""
+    where, value = (_option(name), str(error["input"])) if name else (f"--network {kind}", "")
+    remedy = f"For example {_EXAMPLES[name]}." if name in _EXAMPLES else ""
+    return Problem(where, error["msg"].removeprefix("Value error, "), value, remedy)
 
 
 def _option(name: str) -> str:
