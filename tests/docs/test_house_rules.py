@@ -36,7 +36,6 @@ LONG_FILES = {
     "network/kernel.py",
     "network/packet.py",
     "network/packet_kernel.py",
-    "plan/page_cache.py",
     "scenario/scenario.py",
     "studies/ablation/hiding.py",
     "train/pool.py",
@@ -46,9 +45,6 @@ KINDS = ("topology", "allreduce", "exchange", "network", "train/data", "train/mo
 # those whose kinds nobody else may ask for, and who does
 OPEN_KINDS = {"topology", "exchange"}
 ASKED_ELSEWHERE = {
-    "plan/epochs.py global_shuffle",
-    "plan/staging.py global_shuffle",
-    "sim/staging.py global_shuffle",
     "studies/ablation/hiding.py partial_local_shuffle",
     "studies/time_to_accuracy/simulated.py recorded",
 }
@@ -56,7 +52,10 @@ ASKED_ELSEWHERE = {
 # another one
 WORDS = {
     "form": "validation",
+    "hit_sent": "sent_from_cache",
+    "lives": "pairings",
     "pace": "rate",
+    "paced_steps": "spread_over_iterations",
     "printed": "console",
     "rooms": "capacities, scratch, slots",
     "tabular": "table_io",
