@@ -574,7 +574,8 @@ def finished(tmp_path_factory):
 def test_the_folder_holds_what_is_documented(finished):
     figures_ = {f"{name}.{kind}" for name in ("times", "heat") for kind in ("png", "pdf")}
     assert {path.name for path in finished.iterdir()} == {*STUDY.files, *figures_}
-    assert [path.name for path in finished.parent.iterdir()] == ["out"]
+    # what the runs gave is kept beside the results that rest on it
+    assert {path.name for path in finished.parent.iterdir()} == {".cells", "out"}
     documented = json.loads((finished / "columns.json").read_text())
     assert set(documented) == {name for name in STUDY.files if name.endswith((".csv", ".parquet"))}
     for name, columns in documented.items():
@@ -720,10 +721,11 @@ def test_an_interruption_leaves_nothing_and_an_old_result_as_it_was(
     monkeypatch.setattr(figures, "heat_figure", fail)
     quick = [*ARGUMENTS, "--pattern", "pairing_random", "--network", "analytic", "--seeds", "1"]
     assert main(["congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".cells"]
     assert main(["congestion", *quick, "--out", str(finished), "--force"]) in {1, 130}
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
-    assert [path.name for path in finished.parent.iterdir()] == ["out"]
+    # what the runs gave is kept beside the results that rest on it
+    assert {path.name for path in finished.parent.iterdir()} == {".cells", "out"}
 
 
 def test_a_damaged_folder_is_refused_with_its_name(finished, tmp_path, capsys):
@@ -754,7 +756,6 @@ def test_a_damaged_folder_is_refused_with_its_name(finished, tmp_path, capsys):
         ("links.parquet", lambda t: t[t["pattern"] != "xor"]),
         ("links.parquet", lambda t: t.assign(tier="odd")),
         ("tiers.parquet", lambda t: t.tail(1)),
-        ("tiers.parquet", lambda t: t.assign(links=1)),
         ("tiers.parquet", lambda t: t.assign(links=2**40)),
     ],
 )
@@ -766,7 +767,15 @@ def test_tables_that_do_not_fit_together_are_refused(name, change, finished, tmp
     else:
         change(pd.read_parquet(path)).to_parquet(path, index=False)
     assert main(["plot", str(folder)]) == 2
-    assert path.stem in capsys.readouterr().err
+    assert path.name in capsys.readouterr().err
+
+
+def test_a_tier_with_fewer_links_than_there_are_is_refused(finished, tmp_path, capsys):
+    folder = shutil.copytree(finished, tmp_path / "damaged")
+    path = folder / "tiers.parquet"
+    pd.read_parquet(path).assign(links=1).to_parquet(path, index=False)
+    assert main(["plot", str(folder)]) == 2
+    assert "links.parquet" in capsys.readouterr().err
 
 
 def test_a_meta_file_without_the_latency_is_refused(finished, tmp_path, capsys):
