@@ -20,6 +20,7 @@ KINDS = {
     "hiding": "simshuffle.studies.hidden_fraction.study",
     "training": "simshuffle.studies.training.study",
     "data_optimised": "simshuffle.studies.filtering.study",
+    "time_to_accuracy": "simshuffle.studies.time_to_accuracy.study",
 }
 """Every kind of result folder, and the module whose ``STUDY`` it is."""
 
