@@ -33,7 +33,8 @@ def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
         axes: of the sweep, in their order.
     """
     table = summary[summary["measure"] == "epoch_s"]
-    table = table[table["epoch"] == table.groupby("label")["epoch"].transform("max")]
+    keys = ["label", *(axis["name"] for axis in axes)]
+    table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
     across = _across(table, axes)
     by_name = {axis["name"]: axis for axis in axes}
     with matplotlib.rc_context(STYLE):

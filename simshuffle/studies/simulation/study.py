@@ -3,12 +3,13 @@ reported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NotRequired
 
 import pandas as pd
 from typing_extensions import TypedDict
 
+from simshuffle.errors import Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.results import report, style
 from simshuffle.results.table_io import rows
@@ -19,6 +20,7 @@ from simshuffle.studies.simulation.cell import TABLES, RunCell, named
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.tables import STORED
 from simshuffle.study.cell import Cell
+from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
@@ -96,6 +98,26 @@ def _simulation(result: Result) -> SimulationResult:
     return SimulationResult(result.study, result.tables, result.meta, result.documents)
 
 
+def _faults(result: Result) -> Iterator[Problem]:
+    """Tables that speak of different epochs, and runs of which ``meta.json`` says nothing."""
+    epochs = _epochs_in(result.tables["epochs"])
+    for name, schema in STORED.items():
+        if _epochs_in(result.tables[name]) != epochs:
+            rule = "must be of the runs and epochs of epochs.csv"
+            yield Problem(f"{name}{schema.suffix}", rule, "others", REMEDY)
+    if {run for run, _ in epochs} != set(result.meta["runs"]):
+        yield Problem("meta.json: runs", "must be those of epochs.csv", "others", REMEDY)
+    labels = result.tables["breakdown"].groupby(["run", "epoch"], observed=True)["label"]
+    if labels.apply(tuple).nunique() != 1:
+        rule = "must have the same labels for every epoch"
+        yield Problem("breakdown.csv", rule, "different ones", REMEDY)
+
+
+def _epochs_in(table: pd.DataFrame) -> set[tuple[str, int]]:
+    pairs = table[["run", "epoch"]].drop_duplicates()
+    return set(zip(pairs["run"].astype(str), pairs["epoch"].astype(int), strict=True))
+
+
 class _Run(TypedDict):
     storage_per_host_nbytes: float
     staged_to: str | None
@@ -122,5 +144,6 @@ STUDY: Study[Runs] = Study(
     as_json=_epochs,
     facts=_facts,
     says=_Says,
+    faults=_faults,
     result=SimulationResult,
 )

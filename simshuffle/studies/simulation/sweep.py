@@ -259,14 +259,17 @@ def _figures(result: Result) -> dict[str, Figure]:
 def _parts(result: Result) -> Iterable[str | Table]:
     """The last epoch of every combination, mean over seeds."""
     of = result.derived["summary"]
-    last = of[of["epoch"] == of.groupby("label")["epoch"].transform("max")]
-    wide = last.pivot(index="label", columns="measure", values=["mean", "low", "high", "seeds"])
-    wide = wide.loc[list(dict.fromkeys(last["label"]))]
+    keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
+    last = of[of["epoch"] == of.groupby(keys)["epoch"].transform("max")]
+    wide = last.pivot(index=keys, columns="measure", values=["mean", "low", "high", "seeds"])
+    order = last[keys].drop_duplicates()
+    wide = wide.loc[pd.MultiIndex.from_frame(order) if len(keys) > 1 else order["label"]]
     seeds = int(last["seeds"].max())
     shown = ["epoch_s", "samples_per_s", "exchange_exposed_s"]
     table = new_table("Last epoch, mean over seeds", ["run"], ["seeds", "epoch (s)", "samples/s"])
     table.add_column("exchange shown (s)", justify="right")
-    for label, row in wide.head(MOST_ROWS).iterrows():
+    for key, row in wide.head(MOST_ROWS).iterrows():
+        label = key[0] if isinstance(key, tuple) else key
         cells = [_spread(row, measure) for measure in shown]
         table.add_row(str(label), f"{row['seeds', 'epoch_s']:.0f}", *cells)
     notes = [] if len(wide) <= MOST_ROWS else [f"{len(wide) - MOST_ROWS} more rows in summary.csv."]

@@ -35,8 +35,8 @@ def _column(name: str, meaning: str) -> Column:
     return _KINDS.get(name, amount)(meaning)
 
 
-def _schema(columns: dict[str, str], suffix: str = ".csv") -> Schema:
-    return Schema({name: _column(name, meaning) for name, meaning in columns.items()}, suffix)
+def _schema(columns: dict[str, str], suffix: str = ".csv", key: tuple[str, ...] = ()) -> Schema:
+    return Schema({name: _column(name, meaning) for name, meaning in columns.items()}, suffix, key)
 
 
 BREAKDOWN_COLUMNS = {
@@ -48,9 +48,9 @@ BREAKDOWN_COLUMNS = {
 STORED = {
     "timeline": _schema(PHASE_COLUMNS, ".parquet"),
     "links": _schema(LINK_COLUMNS, ".parquet"),
-    "sources": _schema(SOURCE_COLUMNS),
-    "epochs": _schema(EPOCH_COLUMNS),
-    "breakdown": _schema(BREAKDOWN_COLUMNS),
+    "sources": _schema(SOURCE_COLUMNS, key=("run", "epoch")),
+    "epochs": _schema(EPOCH_COLUMNS, key=("run", "epoch")),
+    "breakdown": _schema(BREAKDOWN_COLUMNS, key=("run", "epoch", "label")),
 }
 
 
