@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
 from simshuffle.studies.ablation import ablate
 from simshuffle.studies.ablation import study as ablation
 from simshuffle.studies.congestion import compare
@@ -17,6 +18,8 @@ from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
+from simshuffle.studies.time_to_accuracy import join
+from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
 from simshuffle.studies.training import study as training
 from simshuffle.studies.validation import study as validation
 from simshuffle.study.study import Request, Study
@@ -104,6 +107,26 @@ def _data_optimised(place: Path) -> tuple[Study[Any], Request[Any]]:
     return filtering.STUDY, filtered.request()
 
 
+def _time_to_accuracy(place: Path) -> tuple[Study[Any], Request[Any]]:
+    exchange = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.4)
+    kinds = {"global": GlobalShuffle(kind="global_shuffle"), "partial": exchange}
+    runs = {f"{kind}_s{seed}": (kind, seed) for kind in kinds for seed in (0, 1)}
+    records = {}
+    for name, (kind, seed) in runs.items():
+        plans = trained.recorded(4, 40) if kind == "partial" else None
+        record = trained.record(0.8 + 0.01 * seed, plans=plans)
+        record.description.update(
+            num_samples=40, local_batch_size=2, exchange=kinds[kind].model_dump(mode="json")
+        )
+        records[name] = record
+    descriptions = {
+        name: trained.description(kind, 4, seed, 0.4 if kind == "partial" else None)
+        for name, (kind, seed) in runs.items()
+    }
+    folder = trained.saved(place / "trained", "made", records, descriptions)
+    return time_to_accuracy.STUDY, join.request(folder, small(**SIZE), scale="trained", replays=2)
+
+
 TINY: dict[str, Tiny] = {
     "simulation": _simulation,
     "sweep": _sweep,
@@ -115,5 +138,6 @@ TINY: dict[str, Tiny] = {
     "validation": _validation,
     "training": _training,
     "data_optimised": _data_optimised,
+    "time_to_accuracy": _time_to_accuracy,
 }
 """By the kind that ``meta.json`` names."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import SetOption, progress_bars, say, values
+from simshuffle.cli.common import SetOption, say, values
+from simshuffle.cli.verb import (
+    AsJson,
+    Force,
+    Options,
+    Out,
+    ProcessCount,
+    Scheduler,
+    carry_out,
+    make,
+)
 from simshuffle.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from simshuffle.studies.time_to_accuracy.folder import TimeToAccuracy
-    from simshuffle.studies.time_to_accuracy.join import Prepared
 
 app = typer.Typer()
 
@@ -80,33 +86,21 @@ def tta(
             help="Set a value of the study that is trained; several times for several.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Result folder; the default is results/tta-STUDY-SCENARIO-FINGERPRINT."),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Simulations at once; the default is one on each core."),
-    ] = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print the tables as JSON on standard output, and nothing else."
-        ),
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace what is in the result folder.")
-    ] = False,
+    out: Out = None,
+    processes: ProcessCount = None,
+    scheduler: Scheduler = None,
+    json: AsJson = False,
+    force: Force = False,
 ) -> None:
     """Join accuracy per epoch of STUDY with the simulated time per epoch of SCENARIO: what reaches
     which accuracy when."""
     from simshuffle.scenario.scenario import load_scenario
-    from simshuffle.studies.time_to_accuracy.join import prepare
+    from simshuffle.studies.time_to_accuracy.join import request
+    from simshuffle.studies.time_to_accuracy.study import STUDY
 
-    loaded = load_scenario(scenario, values(set_ or []))
-    prepared = prepare(
+    asked = request(
         _trained(study, set_study or [], processes),
-        loaded,
+        load_scenario(scenario, values(set_ or [])),
         scale=scale,
         targets=target or [],
         world_size=world_size,
@@ -116,17 +110,9 @@ def tta(
         replays=replayed_seeds,
         global_sources=global_source or [],
     )
-    names = f"{prepared.meta['study']}-{loaded.name}".replace("/", "-")
-    folder = (
-        out if out is not None else Path("results") / f"tta-{names}-{prepared.meta['fingerprint']}"
-    )
-    found = _found(prepared, folder, processes, force)
-    if json:
-        typer.echo(found.as_json())
-        return
-    typer.echo(found.report)
-    drawn = ", ".join(str(path) for path in sorted(folder.glob("*.png")))
-    typer.echo(f"Tables: {folder}\nFigures: {drawn}, and as .pdf")
+    rule = str(asked.asked["rule"])
+    say(f"{len(asked.values.cells)} simulations. {rule[0].upper()}{rule[1:]}.")
+    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler))
 
 
 def _trained(study: str, assigned: list[str], processes: int | None) -> Path:
@@ -142,7 +128,6 @@ def _trained(study: str, assigned: list[str], processes: int | None) -> Path:
             raise InputError(problem, "command line")
         return Path(study)
     from simshuffle.cli.train import asked, available
-    from simshuffle.cli.verb import Options, make
 
     device = available("auto")
     at_once = processes or (None if device == "cpu" else 1)
@@ -152,24 +137,3 @@ def _trained(study: str, assigned: list[str], processes: int | None) -> Path:
         rule = "must be a study of shuffling strategies"
         raise InputError(Problem("kind", rule, kind.kind, "Name another study."), study)
     return make(kind, request, options)[1]
-
-
-def _found(prepared: Prepared, folder: Path, processes: int | None, force: bool) -> TimeToAccuracy:
-    """Read the result, or make it."""
-    from simshuffle.results.folders import check_place
-    from simshuffle.studies.time_to_accuracy import folder as folders
-    from simshuffle.studies.time_to_accuracy.join import carry_out
-
-    found = None if force else folders.existing(folder, prepared.meta["fingerprint"])
-    if found is not None:
-        say(f"{folder} already holds this result; nothing was simulated.")
-        return found
-    check_place(folder, replace=force)  # before long simulations, not after them
-    say(
-        f"{prepared.simulations} simulations."
-        f" {prepared.meta['rule'][0].upper()}{prepared.meta['rule'][1:]}."
-    )
-    with progress_bars() as bars:
-        found = carry_out(prepared, processes, (lambda share: bars("tta", share)) if bars else None)
-    found.save(folder, replace=force)
-    return found

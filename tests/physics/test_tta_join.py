@@ -25,15 +25,14 @@ from simshuffle.studies.time_to_accuracy.claims import (
 from simshuffle.studies.time_to_accuracy.front import pareto
 from simshuffle.studies.time_to_accuracy.join import joined
 from simshuffle.studies.time_to_accuracy.learned import Learned, Study
-from simshuffle.studies.time_to_accuracy.scale import Scaled, Trained, scaled
-from simshuffle.studies.time_to_accuracy.simulated import (
-    Setting,
+from simshuffle.studies.time_to_accuracy.replay import (
     busiest_cable,
     end_of_epoch,
     epochs_to_simulate,
-    mean_of,
     weights,
 )
+from simshuffle.studies.time_to_accuracy.scale import Scaled, Trained, scaled
+from simshuffle.studies.time_to_accuracy.simulated import Setting, mean_of
 from simshuffle.studies.time_to_accuracy.tables import SETTING_COLUMNS, SIMULATED_COLUMNS, Tables
 from simshuffle.studies.time_to_accuracy.targets import clopper_pearson
 from simshuffle.studies.time_to_accuracy.text import slower

@@ -24,14 +24,15 @@ from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
 from simshuffle.studies.time_to_accuracy import time_to_accuracy
-from simshuffle.studies.time_to_accuracy.folder import read
-from simshuffle.studies.time_to_accuracy.join import prepare
+from simshuffle.studies.time_to_accuracy.join import Prepared, request
+from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
 from simshuffle.studies.training.record import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
     RunRecord,
 )
+from simshuffle.study import engine
 from tests.small import small
 from tests.trained import saved
 
@@ -146,6 +147,19 @@ def of_scale(**values: Any) -> Scenario:
     )
 
 
+def prepare(folder: Path, scenario: Scenario, **options: Any) -> Prepared:
+    """What is asked of the study."""
+    prepared = request(folder, scenario, **options).values
+    assert isinstance(prepared, Prepared)
+    return prepared
+
+
+def read(folder: Path) -> TimeToAccuracy:
+    result = engine.read(STUDY, folder)
+    assert isinstance(result, TimeToAccuracy)
+    return result
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return two_strategies(tmp_path_factory.mktemp("study") / "made")
@@ -155,7 +169,7 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     """Times are those of the strategy itself; accuracy is that of the folder; the folder is read
     back to the bit and redrawn."""
     found = time_to_accuracy(made, of_scale())
-    settings = found.tables.settings.set_index("setting")
+    settings = found.tables["settings"].set_index("setting")
     assert list(settings.index) == ["global (PFS)", "ILag-Pair 0.3"]
     plain = simulate(of_scale(workload__exchange="global_shuffle", epochs=2))
     ends = plain.phases.groupby("epoch")["end_s"].max()
@@ -172,8 +186,9 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     assert settings["between_ranks"].tolist() == pytest.approx([0.3, 0.3])
     assert settings["impt_s"]["global (PFS)"] == 0
     assert settings["peer_nbytes"]["ILag-Pair 0.3"] > 0
-    curve = found.tables.curves[
-        (found.tables.curves["setting"] == "ILag-Pair 0.3") & (found.tables.curves["seed"] == 1)
+    curve = found.tables["curves"][
+        (found.tables["curves"]["setting"] == "ILag-Pair 0.3")
+        & (found.tables["curves"]["seed"] == 1)
     ]
     pair = settings.loc["ILag-Pair 0.3"]
     assert curve["accuracy"].tolist() == pytest.approx([0.43, 0.88, 0.91])
@@ -181,7 +196,7 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     assert curve["time_s"].tolist() == pytest.approx(
         [first, first + pair["epoch_s"], first + 2 * pair["epoch_s"]]
     )
-    assert found.tables.targets["target"].unique().tolist() == pytest.approx([0.905, 0.885])
+    assert found.tables["targets"]["target"].unique().tolist() == pytest.approx([0.905, 0.885])
     assert (
         found.meta["rule"]
         == "8 ranks and 160 samples as trained; sizes of plain and step times of resnet50 on"
@@ -191,8 +206,8 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     again = read(folder)
     for name in ("curves", "settings", "targets"):
         pd.testing.assert_frame_equal(
-            getattr(again.tables, name),
-            getattr(found.tables, name),
+            again.tables[name],
+            found.tables[name],
             check_dtype=False,
             check_exact=True,
         )
@@ -264,8 +279,8 @@ def test_the_scenarios_own_global_shuffle_says_where_it_reads(made: Path) -> Non
 
 
 def test_replays_of_several_seeds_are_averaged(made: Path) -> None:
-    one, two = (time_to_accuracy(made, of_scale(seed=seed)).tables.settings for seed in (1, 2))
-    both = time_to_accuracy(made, of_scale(seed=1), replays=2).tables.settings
+    one, two = (time_to_accuracy(made, of_scale(seed=seed)).tables["settings"] for seed in (1, 2))
+    both = time_to_accuracy(made, of_scale(seed=1), replays=2).tables["settings"]
     assert both["replays"].tolist() == [2, 2]
     assert both["total_s"][0] == pytest.approx((one["total_s"][0] + two["total_s"][0]) / 2)
     assert both["replay_spread_s"][0] == pytest.approx(abs(one["total_s"][0] - two["total_s"][0]))
@@ -273,13 +288,13 @@ def test_replays_of_several_seeds_are_averaged(made: Path) -> None:
 
 def test_a_setting_that_does_not_fit_is_said_and_the_others_are_simulated(made: Path) -> None:
     found = time_to_accuracy(made, of_scale(cluster__ssd__capacity="12 MB"), global_sources=["ssd"])
-    settings = found.tables.settings.set_index("setting")
+    settings = found.tables["settings"].set_index("setting")
     assert "keeps 16 MB of plain" in settings["message"]["global (SSD)"]
     assert np.isnan(settings["total_s"]["global (SSD)"])
     assert settings["on_front"].tolist() == [False, True]
     assert "global (SSD) cannot be simulated" in found.report
     # what it reached is known, not when
-    assert found.tables.targets["reached"].tolist() == [1, 1, 2, 1]
+    assert found.tables["targets"]["reached"].tolist() == [1, 1, 2, 1]
     with pytest.raises(InputError, match="keeps"):
         prepare(made, of_scale(cluster__ssd__capacity="1 MB"), global_sources=["ssd"])
 
@@ -296,11 +311,11 @@ def test_failed_runs_count_as_not_reached_unless_they_had_reached_it(tmp_path: P
         {name: described("global", None, seed) for seed, name in enumerate(runs)},
     )
     found = time_to_accuracy(folder, of_scale(), targets=[0.89, 0.82])
-    targets = found.tables.targets.set_index("target")
+    targets = found.tables["targets"].set_index("target")
     assert targets["n"].tolist() == [2, 2]
     assert targets["reached"].to_dict() == {0.89: 1, 0.82: 2}
-    assert found.tables.settings["failed_seeds"].tolist() == [1]
-    assert found.tables.settings["accuracy"].tolist() == [0.9]
+    assert found.tables["settings"]["failed_seeds"].tolist() == [1]
+    assert found.tables["settings"]["accuracy"].tolist() == [0.9]
     assert "UNFINISHED: 1 of the 3 runs" in found.report
     assert "1 trainings failed" in found.report
 
@@ -311,10 +326,10 @@ def test_without_global_shuffle_there_are_no_default_targets(tmp_path: Path) -> 
     found = time_to_accuracy(
         study(tmp_path / "made", runs, {"a": described("local", 0.0, 0)}), of_scale()
     )
-    assert not len(found.tables.targets)
+    assert not len(found.tables["targets"])
     assert "no global shuffle in this condition" in found.report
     found.save(tmp_path / "out")
-    assert not len(read(tmp_path / "out").tables.targets)
+    assert not len(read(tmp_path / "out").tables["targets"])
     # one seed: columns without any number
     assert main(["plot", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 0
     for name in ("pareto.png", "accuracy_time.png"):
@@ -412,10 +427,10 @@ def test_interrupted_nothing_is_left(
 ) -> None:
     (tmp_path / "plain.yaml").write_text(of_scale().to_yaml())
 
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simshuffle.studies.time_to_accuracy.simulated.simulate", stop)
+    monkeypatch.setattr("simshuffle.studies.time_to_accuracy.replay.simulate", stop)
     command = [
         "tta",
         str(made),

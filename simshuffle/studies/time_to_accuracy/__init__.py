@@ -14,12 +14,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simshuffle.studies.time_to_accuracy.folder import TimeToAccuracy
     from simshuffle.studies.time_to_accuracy.join import time_to_accuracy
+    from simshuffle.studies.time_to_accuracy.study import TimeToAccuracy
 
 __all__ = ["TimeToAccuracy", "time_to_accuracy"]
 
-_HOMES = {"TimeToAccuracy": "folder", "time_to_accuracy": "join"}
+_HOMES = {"TimeToAccuracy": "study", "time_to_accuracy": "join"}
 
 
 def __getattr__(name: str) -> Any:

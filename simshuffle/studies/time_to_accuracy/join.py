@@ -3,68 +3,70 @@ from the simulator."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.results import code as results
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.ablation.pool import Progress
-from simshuffle.studies.time_to_accuracy.folder import TimeToAccuracy
 from simshuffle.studies.time_to_accuracy.front import on_front
 from simshuffle.studies.time_to_accuracy.learned import Study, Wanted, read_study
+from simshuffle.studies.time_to_accuracy.replay import ReplayCell, end_of_epoch
 from simshuffle.studies.time_to_accuracy.scale import Scaled, scaled
-from simshuffle.studies.time_to_accuracy.simulated import (
-    Setting,
-    end_of_epoch,
-    mean_of,
-    settings_of,
-    simulate_all,
-)
-from simshuffle.studies.time_to_accuracy.tables import CURVE_COLUMNS, KIND, SETTING_COLUMNS, Tables
+from simshuffle.studies.time_to_accuracy.simulated import Setting, mean_of, settings_of
+from simshuffle.studies.time_to_accuracy.study import STUDY, Join, TimeToAccuracy
+from simshuffle.studies.time_to_accuracy.tables import CURVE_COLUMNS, SETTING_COLUMNS, Tables
 from simshuffle.studies.time_to_accuracy.targets import GIVEN, default_targets, targets_table
 from simshuffle.studies.training.intervals import estimate
+from simshuffle.study import engine
+from simshuffle.study.executors import Local
+from simshuffle.study.store import Disk
+from simshuffle.study.study import Outcomes, Request
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A join before anything is simulated.
+    """A join before anything is simulated (see `simshuffle.studies.time_to_accuracy.study.Join`).
 
     Attributes:
         study: what was trained.
         scale: the rule.
         settings: with their scenarios.
         targets: accuracies, in the order wanted; empty for the default ones.
-        meta: kind, fingerprint, versions, and what the report says of study and scenario.
-        scenario_yaml: of all simulations, one document each.
     """
 
     study: Study
     scale: Scaled
     settings: list[Setting]
     targets: tuple[float, ...]
-    meta: dict[str, Any]
-    scenario_yaml: str
 
-    @property
-    def simulations(self) -> int:
-        """How many simulations that is."""
-        return sum(len(setting.replays) for setting in self.settings)
+    @cached_property
+    def cells(self) -> dict[str, ReplayCell]:
+        """All simulations by name."""
+        return {name: cell for setting in self.settings for name, cell in setting.cells.items()}
+
+    def tables(self, outcomes: Outcomes) -> Tables:
+        """Accuracy joined with time."""
+        measured = {
+            setting.name: [outcomes[name].values for name in setting.cells]
+            for setting in self.settings
+        }
+        return joined(self.study, self.scale, self.settings, measured, self.targets)
 
 
 def time_to_accuracy(
     folder: str | Path,
     scenario: Scenario,
     *,
-    scale: str | None = None,
-    targets: Sequence[float] = (),
     processes: int | None = 1,
-    progress: Progress | None = None,
+    progress: Callable[[float], None] | None = None,
     **options: Any,
 ) -> TimeToAccuracy:
     """Join a training with the simulated time of its epochs.
@@ -72,26 +74,25 @@ def time_to_accuracy(
     Args:
         folder: result folder of `simshuffle train`.
         scenario: cluster, model, sizes and step times; its sweep is not followed.
-        scale: 'trained', 'samples', 'ranks', or None where M and N are those of the training; see
-            `simshuffle.studies.time_to_accuracy.scale.scaled`.
-        targets: accuracies, shares of the test samples; none for global's mean final accuracy less
-            1 and less 3 points.
         processes: simulations at once; None for one on each core. More than one starts Python anew
             in each: a script that asks for it keeps its calls below ``if __name__ == "__main__":``.
         progress: called with the share of the simulations that is done, if given.
-        **options: as of `prepare`: world_size, batch_norm, variant, statistics, replays,
-            global_sources.
+        **options: as of `request`: scale, targets, world_size, batch_norm, variant, statistics,
+            replays, global_sources.
 
     Raises:
         InputError: the folder is no study, or does not fit; nothing of it can be simulated; an
             option is not valid.
     """
-    return carry_out(
-        prepare(folder, scenario, scale=scale, targets=targets, **options), processes, progress
-    )
+    asked = request(folder, scenario, **options)
+    tell = (lambda standing: progress(standing.share)) if progress else None
+    with TemporaryDirectory(prefix="simshuffle-") as place:
+        result = engine.run(STUDY, asked, Local(processes), Disk(Path(place)), tell)
+    assert isinstance(result, TimeToAccuracy)  # noqa: S101 - what its study makes
+    return result
 
 
-def prepare(
+def request(
     folder: str | Path,
     scenario: Scenario,
     *,
@@ -103,11 +104,15 @@ def prepare(
     statistics: str = "own",
     replays: int = 1,
     global_sources: Sequence[str] = (),
-) -> Prepared:
+) -> Request[Join]:
     """What will be simulated.
 
     Args:
-        folder, scenario, scale, targets: as of `time_to_accuracy`.
+        folder, scenario: as of `time_to_accuracy`.
+        scale: 'trained', 'samples', 'ranks', or None where M and N are those of the training; see
+            `simshuffle.studies.time_to_accuracy.scale.scaled`.
+        targets: accuracies, shares of the test samples; none for global's mean final accuracy less
+            1 and less 3 points.
         world_size, batch_norm, variant, statistics: which part of the study, as of
             `simshuffle.studies.time_to_accuracy.learned.read_study`.
         replays: seeds of each setting whose plans are simulated.
@@ -123,30 +128,16 @@ def prepare(
     settings = settings_of(study, scenario, scale_of, replays, tuple(dict.fromkeys(global_sources)))
     text = "---\n".join(replay.to_yaml() for setting in settings for replay in setting.replays)
     wanted = tuple(sorted({float(target) for target in targets}, reverse=True))
-    meta = _meta(study, scenario, scale_of) | {
+    learned = study.curves.to_csv(index=False) + study.finals.to_csv(index=False)
+    asked = _meta(study, scenario, scale_of) | {
         "targets": list(wanted),
         "scale": scale,
         "replays": replays,
+        "learned": hashlib.sha256(learned.encode()).hexdigest(),
     }
-    learned = study.curves.to_csv(index=False) + study.finals.to_csv(index=False)
-    mark = results.fingerprint(f"{text}{meta}{learned}")
-    return Prepared(
-        study,
-        scale_of,
-        settings,
-        wanted,
-        meta | {"fingerprint": mark, "versions": results.versions()},
-        text,
-    )
-
-
-def carry_out(
-    prepared: Prepared, processes: int | None = 1, progress: Progress | None = None
-) -> TimeToAccuracy:
-    """Simulate, and join. Arguments and errors as of `time_to_accuracy`."""
-    measured = simulate_all(prepared.settings, processes, progress)
-    tables = joined(prepared.study, prepared.scale, prepared.settings, measured, prepared.targets)
-    return TimeToAccuracy(tables, prepared.meta, prepared.scenario_yaml)
+    prepared: Join = Prepared(study, scale_of, settings, wanted)
+    name = f"{study.name}-{scenario.name}"
+    return Request(name, prepared, {"scenario.yaml": text}, asked)
 
 
 def _check(targets: Sequence[float], replays: int, sources: Sequence[str]) -> None:
@@ -177,7 +168,6 @@ def _meta(study: Study, scenario: Scenario, scale: Scaled) -> dict[str, Any]:
     """What the report and the figures say of study and scenario."""
     variant, norm, world_size = study.condition
     return {
-        "kind": KIND,
         "study": study.name,
         "scenario": scenario.name,
         "rule": scale.rule,

@@ -1,32 +1,26 @@
-"""Each setting of a study as a scenario, and what is measured of its simulation."""
+"""Each setting of a study as scenarios, and what their simulations have in common."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.exchange import GlobalShuffle, LocalShuffle, Recorded, TrainedExchange
-from simshuffle.exchange.recording import read_plans
-from simshuffle.results import report
-from simshuffle.results.timeline import Timeline
+from simshuffle.exchange import GlobalShuffle, LocalShuffle, TrainedExchange
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.simulate import simulate
-from simshuffle.studies.ablation.pool import Progress, outcomes
 from simshuffle.studies.time_to_accuracy.learned import Learned, Study
+from simshuffle.studies.time_to_accuracy.replay import (
+    ReplayCell,
+    end_of_epoch,
+    epochs_to_simulate,
+    steps_of,
+)
 from simshuffle.studies.time_to_accuracy.scale import Scaled
-from simshuffle.studies.time_to_accuracy.tables import LABELS, SIMULATED_COLUMNS
 
 EPOCHS = 2
 """Epochs of a simulation without exchange: the cold one, and one like all others."""
-MOST_EPOCHS = 8
-"""With exchange there may be more: until a warm epoch has come with every number of samples that
-the training exchanged."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +39,15 @@ class Setting:
     learned: Learned
     replays: tuple[Scenario, ...] = field(repr=False)
     message: str = ""
+
+    @property
+    def cells(self) -> dict[str, ReplayCell]:
+        """The simulations by name."""
+        labels = [f"{self.name} #{number}" for number, _ in enumerate(self.replays, 1)]
+        return {
+            label: ReplayCell(replay.to_dict(), label)
+            for label, replay in zip(labels, self.replays, strict=True)
+        }
 
 
 def settings_of(
@@ -158,139 +161,6 @@ def _recorded(exchange: TrainedExchange, plans: Path, scale: Scaled) -> dict[str
     }
 
 
-# ---------------------------------------------------------------------------------------- measuring
-
-
-def simulate_all(
-    settings: Sequence[Setting], processes: int | None, progress: Progress | None
-) -> dict[str, list[dict[str, Any]]]:
-    """What is measured of every replay, by setting: values of `SIMULATED_COLUMNS`, and
-    ``storage_nbytes``.
-
-    Args:
-        settings: from `settings_of`.
-        processes: at once; None for one on each usable core.
-        progress: told of the progress, if given.
-    """
-    jobs = [(setting.name, replay) for setting in settings for replay in setting.replays]
-    # the costly ones first
-    order = sorted(
-        range(len(jobs)), key=lambda job: -(jobs[job][1].workload.exchange.fraction or 0.0)
-    )
-    measured = outcomes(measure, [jobs[job][1] for job in order], processes, progress)
-    of_job = dict(zip(order, measured, strict=True))
-    out: dict[str, list[dict[str, Any]]] = {setting.name: [] for setting in settings}
-    for number, (name, _) in enumerate(jobs):
-        out[name].append(of_job[number])
-    return out
-
-
-def steps_of(plans: str) -> list[int]:
-    """Samples that a rank sent in each epoch of a recorded training.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    return [len(plan.iteration) for plan in read_plans(Path(plans)).plans]
-
-
-def epochs_to_simulate(steps: Sequence[int]) -> int:
-    """Epochs until every number in ``steps`` (epochs,) has come in a warm epoch; at most
-    `MOST_EPOCHS`, and not more than there are.
-
-    Q N/M need not be whole; then epochs differ by one sample, and the second one is not like all
-    others.
-    """
-    wanted, seen = set(steps[1:]), set()
-    for epoch, number in enumerate(steps[1:MOST_EPOCHS], 2):
-        seen.add(number)
-        if seen == wanted:
-            return epoch
-    return min(len(steps), MOST_EPOCHS)
-
-
-def weights(steps: Sequence[int], simulated: int) -> dict[int, float]:
-    """The share that each warm epoch of a simulation, from 2 to ``simulated``, stands for among
-    those of a training; they add up to 1.
-
-    Each epoch of the training is like the simulated ones that exchange as many samples, or else the
-    nearest number.
-    """
-    known = {epoch: steps[epoch - 1] for epoch in range(2, simulated + 1)}
-    out = dict.fromkeys(known, 0.0)
-    for number in steps[1:]:
-        near = min(known.values(), key=lambda other: (abs(other - number), other))
-        alike = [epoch for epoch, other in known.items() if other == near]
-        for epoch in alike:
-            out[epoch] += 1.0 / len(alike) / (len(steps) - 1)
-    return out
-
-
-def measure(scenario: Scenario) -> dict[str, Any]:
-    """Simulate one scenario: its values of `SIMULATED_COLUMNS`, and ``storage_nbytes``."""
-    exchange = scenario.workload.exchange
-    steps = [0] * scenario.epochs if not isinstance(exchange, Recorded) else steps_of(exchange.path)
-    return {
-        **measured(simulate(scenario), weights(steps, scenario.epochs)),
-        "storage_nbytes": scenario.storage_per_host,
-    }
-
-
-def measured(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
-    """The values of `SIMULATED_COLUMNS` of one run.
-
-    Args:
-        timeline: of the run.
-        shares: of its warm epochs in the mean that stands for every epoch but the first; see
-            `weights`. Empty if there is none.
-    """
-    epochs = report.epochs(timeline).set_index("epoch")
-    of = dict(shares) or {1: 1.0}  # of a single epoch, the labels are all there is
-    parts = report.breakdown(timeline)
-    seconds = {
-        str(label): part.set_index("epoch")["seconds"] for label, part in parts.groupby("label")
-    }
-
-    def mean(values: pd.Series[float]) -> float:
-        return sum(share * float(values[epoch]) for epoch, share in of.items())
-
-    values = {
-        "cold_epoch_s": float(epochs["epoch_s"][1]),
-        "epoch_s": mean(epochs["epoch_s"]) if shares else math.nan,
-        "staging_s": float(epochs["staging_s"][1]),
-        **{
-            column: mean(seconds[label]) if label in seconds else 0.0
-            for label, column in LABELS.items()
-        },
-        **{name: mean(epochs[name]) for name in ("exchange_total_s", "exchange_exposed_s")},
-        "peer_nbytes": mean(epochs["nbytes_peer"]),
-        **busiest_cable(timeline.links, of),
-    }
-    return {name: values[name] for name in SIMULATED_COLUMNS}
-
-
-def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str, Any]:
-    """Tier and mean utilisation of the cable that is used most in the mean of some epochs:
-    ``cable_tier``, ``cable_utilisation``.
-
-    Args:
-        links: columns `simshuffle.results.timeline.LINK_COLUMNS`; a cable's name is 'a>b'.
-        shares: of each epoch (from 1) in the mean.
-    """
-    cables = links[
-        links["link"].astype(str).str.contains(">", regex=False) & links["epoch"].isin(list(shares))
-    ]
-    if not len(cables):
-        return {"cable_tier": "", "cable_utilisation": 0.0}
-    used = cables["mean_utilisation"] * cables["epoch"].astype(int).map(shares)
-    total = used.groupby(cables["link"].astype(str)).sum()
-    most = str(total.idxmax())
-    return {
-        "cable_tier": str(cables.loc[cables["link"] == most, "tier"].iloc[0]),
-        "cable_utilisation": float(total[most]),
-    }
-
-
 def mean_of(replays: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]:
     """What the replays of a setting have in common: means, total_s of ``epochs`` epochs, and
     replay_spread_s of the totals.
@@ -311,10 +181,3 @@ def mean_of(replays: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]
         "total_s": sum(totals) / len(totals),
     }
     return {**means, "cable_tier": max(tiers, key=tiers.count), **spread}
-
-
-def end_of_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
-    """s from the start of the staging to the end of an epoch (from 1): staging, the cold epoch, and
-    the steady ones after it."""
-    after = (epoch - 1) * float(simulated["epoch_s"]) if epoch > 1 else 0.0
-    return float(simulated["staging_s"]) + float(simulated["cold_epoch_s"]) + after

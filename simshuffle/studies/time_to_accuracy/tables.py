@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
-KIND = "time_to_accuracy"
-"""Of the result, in its meta.json."""
+from simshuffle.study.schema import Column, Schema, amount, count, flag, real, share, text
+
 NOT_SCALED = (
     "Accuracy is that of the training as it was; how learning behaves is not scaled. One trained"
     " epoch is one simulated epoch: the first is cold, and every other one takes the mean of the"
@@ -110,9 +111,36 @@ TARGET_COLUMNS = {
 }
 """Columns of targets.csv and their meaning."""
 
-COLUMNS = {"curves": CURVE_COLUMNS, "settings": SETTING_COLUMNS, "targets": TARGET_COLUMNS}
-TEXTS = ("setting", "strategy", "cable_tier", "message", "name")
-"""Columns that are text, whatever they look like."""
+_KINDS: dict[str, Callable[[str], Column]] = {
+    **dict.fromkeys(("setting", "strategy", "cable_tier", "message", "name"), text),
+    **dict.fromkeys(("seed", "seeds", "failed_seeds", "replays", "reached"), count),
+    **dict.fromkeys(("epoch", "n", "world_size", "simulated_world_size"), lambda m: count(m, 1)),
+    **dict.fromkeys(("target", "probability", "probability_low", "probability_high"), share),
+    **dict.fromkeys(
+        ("exchange_fraction", "accuracy", "label_divergence"), lambda m: share(m, empty=True)
+    ),
+    # by Student's t, which knows no bounds
+    **dict.fromkeys(("low", "high", "time_low_s"), lambda m: real(m, empty=True)),
+    "on_front": flag,
+}
+
+
+def _schema(columns: Mapping[str, str], *key: str) -> Schema:
+    """The schema of a table with these columns; what is not known by its name is an amount that may
+    be missing."""
+    kinds = {name: _KINDS.get(name, _amount)(meaning) for name, meaning in columns.items()}
+    return Schema(kinds, key=key)
+
+
+def _amount(meaning: str) -> Column:
+    return amount(meaning, empty=True)
+
+
+STORED = {
+    "curves": _schema(CURVE_COLUMNS, "setting", "seed", "epoch"),
+    "settings": _schema(SETTING_COLUMNS, "setting"),
+    "targets": _schema(TARGET_COLUMNS, "setting", "target"),
+}
 
 
 @dataclass(frozen=True)

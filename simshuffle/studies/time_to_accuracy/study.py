@@ -1,0 +1,112 @@
+"""The study behind ``simshuffle tta``: accuracy by epoch of a training, joined with the simulated
+time of its epochs.
+
+What is joined comes with the request (`simshuffle.studies.time_to_accuracy.join`), so that results
+are read and drawn without the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from typing_extensions import TypedDict
+
+from simshuffle.errors import Problem
+from simshuffle.results.table_io import rows
+from simshuffle.studies.time_to_accuracy.figures import figures
+from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
+from simshuffle.studies.time_to_accuracy.text import report
+from simshuffle.study.cell import Cell
+from simshuffle.study.schema import REMEDY
+from simshuffle.study.study import Outcomes, Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Join(Protocol):
+    """A training and a scenario as what is simulated."""
+
+    @property
+    def cells(self) -> Mapping[str, Cell]:
+        """The simulations by name."""
+
+    def tables(self, outcomes: Outcomes) -> Tables:
+        """Accuracy joined with time."""
+
+
+class Condition(TypedDict):
+    """Which runs of the training are joined."""
+
+    variant: str
+    batch_norm: Literal["per_rank", "sync", "none"]
+    world_size: int
+
+
+class Says(TypedDict):
+    """What ``meta.json`` holds for report and figures."""
+
+    study: str
+    scenario: str
+    rule: str
+    condition: Condition
+    statistics: str
+    epochs: int
+    missing_runs: int
+    all_runs: int
+    targets: list[float]
+
+
+class TimeToAccuracy(Result):
+    """What was found.
+
+    ``tables`` are curves, settings and targets, with columns as in
+    `simshuffle.studies.time_to_accuracy.tables`; ``meta`` has study, scenario, rule (of the
+    scaling), condition, statistics, trained scale, epochs, and more.
+    """
+
+    @property
+    def report(self) -> str:
+        """What was found, in words."""
+        return report(Tables(**self.tables), self.meta)
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """Rows of settings that are not there."""
+    known = set(result.tables["settings"]["setting"])
+    for name in ("curves", "targets"):
+        if others := sorted(set(result.tables[name]["setting"]) - known):
+            rule = "must name settings of settings.csv"
+            yield Problem(f"{name}.csv: setting", rule, repr(others[0]), REMEDY)
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    return figures(Tables(**result.tables), result.meta)
+
+
+def _report(result: Result) -> str:
+    return report(Tables(**result.tables), result.meta)
+
+
+def _json(result: Result) -> dict[str, Any]:
+    tables = {name: rows(table) for name, table in result.tables.items()}
+    return {"rule": result.meta["rule"], **tables}
+
+
+STUDY: Study[Join] = Study(
+    kind="time_to_accuracy",
+    verb="tta",
+    stages=(lambda join, outcomes: join.cells,),
+    collect=lambda join, outcomes: vars(join.tables(outcomes)),
+    stored=STORED,
+    documents=("scenario.yaml",),
+    texts={"report.txt": _report},
+    figures=_figures,
+    parts=lambda result: [_report(result)],
+    as_json=_json,
+    says=Says,
+    faults=_faults,
+    decides=("simshuffle.studies.time_to_accuracy.join",),
+    result=TimeToAccuracy,
+)
