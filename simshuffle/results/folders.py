@@ -18,7 +18,7 @@ _TABLES = {
     *("measurements.csv", "residuals.csv", "summary.csv"),
 }
 """Of results whose columns.json does not name them."""
-_PARTS = {"runs", "plans", "extractions"}
+_PARTS = {"runs", "plans", "timelines", "extractions"}
 """Folders in a result, of files with the suffixes `_OF_PARTS`."""
 _OF_PARTS = {".json", ".parquet", ".npz"}
 

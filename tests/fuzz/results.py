@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
+import json
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -11,8 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simshuffle.cli import main
+from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.time_to_accuracy import time_to_accuracy
-from simshuffle.studies.training import folder as trainings
+from simshuffle.study import engine
+from tests import filtered, trained
 from tests.units import test_accuracy, test_testbed, test_tta, test_validation
 from tests.units.test_calibrate import DATA
 from tests.units.test_congestion import FEW
@@ -41,20 +42,17 @@ class Kind(NamedTuple):
 
 def _training(folder: Path) -> None:
     """Runs that were never trained, of a study that is finished."""
-    drawn = folder.with_name("invented")
-    meta = {"study": "invented", "description": "", "fingerprint": "0" * 12, "versions": {}}
-    trainings.begin(folder, meta | {"runs": test_accuracy.invented(drawn, 2)}, "name: invented\n")
-    for run in drawn.iterdir():
-        shutil.move(run, folder / "runs" / run.name)
-    drawn.rmdir()
-    trainings.finish(folder, {})
+    trained.saved(folder, "invented", *test_accuracy.invented(2))
 
 
 def _unfinished(folder: Path) -> None:
     """A study of which one run is missing."""
-    test_tta.two_strategies(folder)
-    shutil.rmtree(folder / "runs" / "global_s1")
-    trainings.finish(folder, {})
+    records, descriptions = test_accuracy.invented(2)
+    del records[min(records)]
+    trained.saved(folder, "invented", records, descriptions)
+    path = folder / "meta.json"
+    meta = json.loads(path.read_text(encoding="utf-8")) | {"state": "unfinished"}
+    path.write_text(json.dumps(meta), encoding="utf-8")
 
 
 def _tta(folder: Path) -> None:
@@ -63,9 +61,7 @@ def _tta(folder: Path) -> None:
 
 
 def _filtering(folder: Path) -> None:
-    from tests.units import test_data_optimised
-
-    test_data_optimised.run_study(test_data_optimised.study(), folder, processes=1)
+    engine.run(filtering.STUDY, filtered.request()).save(folder)
 
 
 def _made_by(*arguments: str) -> Kind:
@@ -88,10 +84,9 @@ KINDS = {
     "tta": Kind(_tta),
     "training": Kind(_training),
     "unfinished training": Kind(_unfinished),
+    "filtering": Kind(_filtering),
     "testbed": Kind(lambda folder: test_testbed.measurement().save(folder)),
 }
-if importlib.util.find_spec("torch") is not None:
-    KINDS["filtering"] = Kind(_filtering)
 
 
 def made(kind: str, place: Path) -> Path:

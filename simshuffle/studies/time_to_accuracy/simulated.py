@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,6 +154,7 @@ def _recorded(exchange: TrainedExchange, plans: Path, scale: Scaled) -> dict[str
     return {
         "kind": "recorded",
         "path": str(plans.resolve()),
+        "sha256": hashlib.sha256(plans.read_bytes()).hexdigest(),
         "exchange_fraction": exchange.fraction,
         "schedule": {} if schedule is None else schedule.model_dump(mode="json"),
         "measures_importance": exchange.inference_pass,

@@ -125,10 +125,11 @@ _KINDS: dict[str, Callable[[str], Column]] = {
 }
 
 
-def _schema(columns: Mapping[str, str], *key: str) -> Schema:
-    """The schema of a table with these columns; what is not known by its name is an amount that may
-    be missing."""
-    kinds = {name: _KINDS.get(name, _amount)(meaning) for name, meaning in columns.items()}
+def _schema(columns: Mapping[str, str], *key: str, **own: Callable[[str], Column]) -> Schema:
+    """The schema of a table with these columns, of which it has ``own`` kinds; what is not known by
+    its name is an amount that may be missing."""
+    known = _KINDS | own
+    kinds = {name: known.get(name, _amount)(meaning) for name, meaning in columns.items()}
     return Schema(kinds, key=key)
 
 
@@ -138,7 +139,7 @@ def _amount(meaning: str) -> Column:
 
 STORED = {
     "curves": _schema(CURVE_COLUMNS, "setting", "seed", "epoch"),
-    "settings": _schema(SETTING_COLUMNS, "setting"),
+    "settings": _schema(SETTING_COLUMNS, "setting", epochs=count),
     "targets": _schema(TARGET_COLUMNS, "setting", "target"),
 }
 
