@@ -34,9 +34,12 @@ PLAIN = {
 
 def small(**values: object) -> Scenario:
     """`PLAIN` with other values; a double underscore stands for a dot."""
-    return load_scenario(
-        "quickstart", PLAIN | {key.replace("__", "."): value for key, value in values.items()}
-    )
+    given = {key.replace("__", "."): value for key, value in values.items()}
+    records = tuple(
+        f"{key}." for key in given
+    )  # a record that is given takes the place of its keys
+    plain = {key: value for key, value in PLAIN.items() if not key.startswith(records)}
+    return load_scenario("quickstart", plain | given)
 
 
 def seconds(timeline, phase: str, epoch: int = 1):

@@ -102,7 +102,8 @@ def make(study: Study[Any], request: Request[Any], options: Options) -> tuple[Re
         say(f"{folder} already holds this result; nothing was {options.done}.")
         return found, folder
     replace = options.force or engine.goes_on(folder, wanted)
-    check_place(folder, replace=replace)  # before a long simulation, not after it
+    # before a long simulation, not after it
+    check_place(folder, replace=replace, known=study.names)
     with engine.alone(folder):
         executor, store = _executor(options), _store(study, request, folder, options)
         try:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,16 @@ _PARTS = {"runs", "plans", "timelines", "extractions"}
 _OF_PARTS = {".json", ".parquet", ".npz"}
 
 
-def check_place(folder: Path, *, replace: bool) -> None:
+def check_place(folder: Path, *, replace: bool, known: Collection[str] = ()) -> None:
     """See that a result can be written to ``folder``: a new or empty one, or with ``replace`` one
-    that holds a result and nothing else.
+    that holds a result and nothing else. ``known`` are names of files and folders that the result
+    has, beside those that every result may have.
 
     Raises:
         InputError: it cannot.
     """
     try:
-        rule, remedy = _taken(folder, replace) or _unwritable(folder) or ("", "")
+        rule, remedy = _taken(folder, replace, known) or _unwritable(folder) or ("", "")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         rule, remedy = f"cannot be written: {why}", "Name a folder that can."
@@ -39,7 +40,7 @@ def check_place(folder: Path, *, replace: bool) -> None:
         raise InputError(Problem("--out", rule, _short(str(folder)), remedy), "result folder")
 
 
-def _taken(folder: Path, replace: bool) -> tuple[str, str] | None:
+def _taken(folder: Path, replace: bool, known: Collection[str]) -> tuple[str, str] | None:
     """Rule and remedy if something is in the way at ``folder``."""
     there = folder.is_dir()
     if not there and os.path.lexists(folder):
@@ -52,7 +53,7 @@ def _taken(folder: Path, replace: bool) -> tuple[str, str] | None:
         return None
     if not _is_result(folder):
         return "holds something else than a result", "Name a new folder."
-    if foreign := _foreign(folder):
+    if foreign := _foreign(folder, known):
         shown = ", ".join(foreign[:3])
         return f"holds something else than a result: {_short(shown)}", "Move it, or name another."
     if not replace:
@@ -69,14 +70,14 @@ def _is_result(folder: Path) -> bool:
     )
 
 
-def _foreign(folder: Path) -> list[str]:
+def _foreign(folder: Path, known: Collection[str]) -> list[str]:
     """What in the result of ``folder`` no result has, in order: files that no ``columns.json``
-    names, figures without their twin, links."""
+    names, figures without their twin, links; but for ``known`` files and folders."""
     try:
         columns = json.loads((folder / "columns.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         columns = {}
-    known = _DOCUMENTS | _TABLES | set(columns if isinstance(columns, dict) else ())
+    named = _DOCUMENTS | _TABLES | set(columns if isinstance(columns, dict) else ())
     names = {path.name for path in folder.iterdir()}
 
     def ours(path: Path) -> bool:
@@ -86,9 +87,12 @@ def _foreign(folder: Path) -> list[str]:
         if path.name.startswith(".") and ".part-" in path.name:  # of a process that was killed
             return True
         if path.is_dir():
+            if path.name in known:
+                return not any(part.is_symlink() for part in path.rglob("*"))
             return path.name in _PARTS and all(map(_of_part, path.rglob("*")))
         return (
-            path.name in known
+            path.name in named
+            or path.name in known
             or (twin is not None and path.with_suffix(twin).name in names)
             or (path.name.startswith("calibration") and path.suffix == ".yaml")
         )
@@ -131,7 +135,13 @@ def _short(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def write_folder(folder: Path, fill: Callable[[Path], object], *, replace: bool = False) -> Path:
+def write_folder(
+    folder: Path,
+    fill: Callable[[Path], object],
+    *,
+    replace: bool = False,
+    known: Collection[str] = (),
+) -> Path:
     """Let ``fill`` write into a temporary folder beside ``folder``, then rename it; returns
     ``folder``.
 
@@ -141,7 +151,7 @@ def write_folder(folder: Path, fill: Callable[[Path], object], *, replace: bool 
     Raises:
         InputError: as `check_place`.
     """
-    check_place(folder, replace=replace)
+    check_place(folder, replace=replace, known=known)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _room(folder, folder.parent) as room:
         draft, old = Path(room) / "new", Path(room) / "old"

@@ -116,6 +116,11 @@ class Study(Generic[V]):
         names = (f"{name}{schema.suffix}" for name, schema in {**self.stored, **derived}.items())
         return ("meta.json", "columns.json", *self.documents, *names, *self.texts)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all files and folders in a result folder but the figures."""
+        return (*self.files, *self.files_in)
+
     def schemas(self, meta: Meta) -> dict[str, Schema]:
         """The schema of every table by name, the stored ones first."""
         derived = {name: made.schema for name, made in self.derived.items()}
@@ -197,7 +202,8 @@ class Result:
             if draw:
                 self.draw(draft)
 
-        return write_folder(Path(folder), fill, replace=replace)
+        known = self.study.names
+        return write_folder(Path(folder), fill, replace=replace, known=known)
 
     def _fill(self, folder: Path) -> None:
         for name, text in self.documents.items():

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import simpy
-from simshuffle.sim.transfers import SharedNetwork
 
 from simshuffle.network import Packet
-from simshuffle.network.packet import TICK
+from simshuffle.network.packet.limits import TICK
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.simpy_network import SimpyNetwork
 from simshuffle.sim.simulate import simulate
 from tests.small import small
 
@@ -171,7 +171,7 @@ def test_who_holds_the_large_samples_decides_and_the_exchange_redraws_it():
 
 def test_a_packet_takes_a_tick_on_the_fastest_cable():
     env = simpy.Environment()
-    net = SharedNetwork(env, capacity=[1e30], model=Packet(mtu="1 B", port_buffer="4 B"))
+    net = SimpyNetwork(env, capacity=[1e30], model=Packet(mtu="1 B", port_buffer="4 B"))
     done = net.transfer([0], 1000.0)
     env.run()
     assert done.value.finish == 1000 * TICK

@@ -342,7 +342,7 @@ def test_a_result_with_a_spoiled_meta_file_is_not_reused(
 ):
     (result / "meta.json").write_text(meta, encoding="utf-8")
     assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 2
-    assert "holds another result" in capsys.readouterr().err
+    assert "holds something else than a result" in capsys.readouterr().err
 
 
 def test_other_settings_do_not_replace_a_result(result, capsys, simulating_is_a_failure):
@@ -356,7 +356,9 @@ def test_other_settings_do_not_replace_a_result(result, capsys, simulating_is_a_
 
 def test_force_replaces_a_result_whole(result, tmp_path):
     before = content(result)
-    (result / "stray.txt").write_text("stray", encoding="utf-8")
+    (result / "stray.txt").write_text("years of work", encoding="utf-8")
+    assert main(["run", "quickstart", *LOCAL, "--out", "out", "--force"]) == 2
+    (result / "stray.txt").unlink()  # a foreign file is never thrown away
     assert main(["run", "quickstart", *LOCAL, "--out", "out", "--force"]) == 0
     after = content(result)
     assert set(after) == FILES

@@ -20,7 +20,7 @@ from tests.fuzz.results import KINDS
 @pytest.fixture
 def never_simulated(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("simshuffle.api.simulate", lambda *_: pytest.fail("it was simulated"))
+    monkeypatch.setattr("simshuffle.study.engine.run", lambda *_: pytest.fail("it was simulated"))
 
 
 def contents(folder):
@@ -163,10 +163,11 @@ def test_a_result_of_every_kind_is_one_and_replaced_with_force_alone(kind, resul
 def test_a_foreign_file_among_the_runs_of_a_study_is_kept(result_of):
     folder = result_of("unfinished training")
     check_place(folder, replace=True)
-    run = next(path for path in (folder / "runs").iterdir())
-    for path in (run / "thesis.tex", folder / "runs" / "notes.md", folder / "plans" / "a.txt"):
+    (folder / "plans").mkdir(exist_ok=True)
+    for path in (folder / "plans" / "thesis.tex", folder / "plans" / "deep" / "a.txt"):
+        path.parent.mkdir(exist_ok=True)
         path.write_text("years of work")
-        refused(folder, "something else than a result", path.parent.name.replace(run.name, "runs"))
+        refused(folder, "something else than a result", "plans")
         path.unlink()
 
 

@@ -65,8 +65,8 @@ def test_the_wheel_holds_the_package_its_data_and_its_marker_of_types(unpacked):
     assert (package / "py.typed").is_file()
     assert names(package, "*.py") == names(ROOT / "simshuffle", "*.py")
     assert (
-        names(package / "catalog", "*.yaml")
-        == names(ROOT / "simshuffle" / "catalog", "*.yaml")
+        names(package / "scenario" / "catalog", "*.yaml")
+        == names(ROOT / "simshuffle" / "scenario" / "catalog", "*.yaml")
         != set()
     )
     for folder in ("scenarios", "studies", "topologies", "validation"):
@@ -127,6 +127,6 @@ def test_the_wheel_simulates_without_a_checkout(unpacked, tmp_path):
     done = python(unpacked, tmp_path, "-m", "simshuffle", "run", "quickstart", *settings)
     assert done.returncode == 0, done.stderr
     assert all(run in done.stdout for run in ("global-pfs @8", "local @8", "partial-0.1 @8"))
-    (folder,) = (tmp_path / "results").iterdir()
+    (folder,) = (tmp_path / "results").glob("[!.]*")
     assert (folder / "breakdown.pdf").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
