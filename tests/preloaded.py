@@ -75,10 +75,12 @@ class Preloaded:
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        # the commands that came with this Python, such as torchrun
+        search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self._outputs = tempfile.TemporaryDirectory()
         self._process = subprocess.Popen(
             [sys.executable, "-c", PARENT],
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, "PATH": search, **(environment or {})},
             cwd=self._outputs.name,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
