@@ -1,13 +1,14 @@
 # make demo   the main job at 2048 GPUs, from nothing but python3
 # make test   the whole test suite
 # make check  formatting, lint, types, import rules
+# make fuzz   100,000 odd inputs for all readers, counted by outcome; FUZZ='--inputs 1000 --only scenario' for fewer
 # make validation  the tables of predicted against measured in README.md and docs/
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
 
-.PHONY: demo test check format benchmark validation clean
+.PHONY: demo test check format benchmark fuzz validation clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -41,6 +42,9 @@ benchmark: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/epoch.py
 	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/packet.py
+
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 validation: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/validation_tables.py

@@ -63,7 +63,11 @@ ALWAYS = (
     Named("train", "*", "* s in all runs, each with one thread*", "measured on this machine"),
     Named("train", "*.stderr", "* of * runs, about * left", "measured on this machine"),
 )
-DELIBERATE: tuple[Named, ...] = ()
+DELIBERATE: tuple[Named, ...] = (
+    Named("*", "*.cells/*", FILE, "outcomes that are kept, so that a stopped study goes on"),
+    Named("run", "*columns.json", FILE, "every column of every result is described"),
+    Named("*", "*meta.json", "kind", "every result names its kind"),
+)
 """What a change between OLD and NEW has altered on purpose: a new column, a mended fault."""
 
 SKIPPED = {

@@ -61,11 +61,9 @@ def some_damage(folder: Path, rng: random.Random) -> Damage:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """What is read of a result, in the order of their names; of its runs, those of one."""
-    runs = sorted(path.name for path in folder.glob("runs/*"))
-    for path in sorted(folder.rglob("*")):
-        among_runs = path.parent.parent == folder / "runs" and path.parent.name != runs[0]
-        if path.is_file() and path.suffix in {*TABLES, ".json", ".yaml"} and not among_runs:
+    """What is read of a result, in the order of their names."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix in {*TABLES, ".json", ".yaml"}:
             yield path
 
 

@@ -14,17 +14,19 @@ from typing import Any, NamedTuple
 import networkx as nx
 import numpy as np
 import yaml
-from simshuffle.network.case import read_case
+from rich.console import Console
 
-from simshuffle.api import all_runs
 from simshuffle.cli.common import load
+from simshuffle.exchange import EpochContext
 from simshuffle.exchange.recording import write_plans
 from simshuffle.network import Fluid
-from simshuffle.network.replay import replay
+from simshuffle.network.replay.case import read_case
+from simshuffle.network.replay.replay import replay
+from simshuffle.plan.packets import check_size
 from simshuffle.plan.summary import derived
-from simshuffle.sim.simulate import check_size
+from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
-from simshuffle.studies import policies
+from simshuffle.studies import policies, read_folder
 from simshuffle.studies.calibrate import calibrate
 from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.rows import read_rows
@@ -32,7 +34,7 @@ from simshuffle.topology import Custom
 from simshuffle.topology.graph import graph_problems
 from tests.fuzz import damage
 from tests.fuzz.mutation import changed_bytes, changed_lines, changed_text, changed_values, odd
-from tests.fuzz.results import KINDS, made, quietly
+from tests.fuzz.results import KINDS, made
 from tests.units.test_calibrate import DATA
 
 PLAIN = {
@@ -298,10 +300,8 @@ def _replayed(folder: Path, arguments: tuple[str, ...]) -> None:
     owner = exchange.first_owner(160, 4, rng)
     for epoch in (1, 2):
         shards = exchange.shards(owner, 4, rng)
-        plan = exchange.plan(
-            shards, batch_size=8, iterations=5, epoch=epoch, importance=None, rng=rng
-        )
-        owner = plan.apply(owner)
+        context = EpochContext(shards, batch_size=8, iterations=5, epoch=epoch, rng=rng)
+        owner = exchange.plan(context).apply(owner)
 
 
 # --------------------------------------------------------------------------------------------- logs
@@ -394,10 +394,17 @@ def _result(kind: str) -> Reader:
         found = damage.some_damage(folder / "result", rng)
         return Input({f"result/{found.file}": found.content}, (found.what,))
 
-    def read(folder: Path, _: tuple[str, ...]) -> int:
-        return quietly("plot", str(folder / "result"), "--out", str(folder / "drawn"))[0]
+    return Reader(prepare, draw, _shown, 0.05)
 
-    return Reader(prepare, draw, read, 0.05)
+
+def _shown(folder: Path, _: tuple[str, ...]) -> None:
+    """A result drawn, written for a terminal, and as JSON."""
+    result = read_folder(folder / "result")
+    result.draw(folder / "drawn")
+    console = Console(file=io.StringIO(), width=100)
+    for part in result.parts():
+        console.print(part)
+    json.dumps(result.as_json(), allow_nan=False, default=lambda value: value.item())
 
 
 READERS = {
@@ -414,7 +421,7 @@ READERS = {
     "policies study": Reader(nothing, _policies_study, _policies),
     **{f"result of {kind}": _result(kind) for kind in KINDS},
 }
-if "filtering" in KINDS:  # torch is there
+if "data_optimised" in KINDS:  # torch is there
     READERS |= {
         "training study": Reader(nothing, _study, _train),
         "filtering study": Reader(nothing, _filtering_study, _filter),
