@@ -4,26 +4,22 @@ smallest example of each fault if there is one."""
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import multiprocessing.connection
 import os
-import resource
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from tests.fuzz.readers import READERS, Input
-from tests.fuzz.trial import FAULT, LIMIT, OUTCOMES, SLOW, Fault, Report, tried
+from tests.fuzz.trial import FAULT, LIMIT, OUTCOMES, SLOW, Fault, Report
+from tests.fuzz.work import work
 
 AT_ONCE = 500
 """Inputs that a process is given at a time."""
 HANGS = 30 * LIMIT
 """Seconds after which a process that says nothing is ended: compiled code hears no signal."""
-MEMORY = 16 << 30
 
 
 def main() -> int:
@@ -64,7 +60,7 @@ def _reports(jobs: list[Any], processes: int) -> Iterator[tuple[str, Report]]:
         while left and len(running) < processes:
             job = left.pop()
             mine, its = context.Pipe()
-            process = context.Process(target=_work, args=(job, its), daemon=True)
+            process = context.Process(target=work, args=(job, its), daemon=True)
             process.start()
             its.close()
             running[mine] = (process, job, [job[1].start])
@@ -85,16 +81,6 @@ def _reports(jobs: list[Any], processes: int) -> Iterator[tuple[str, Report]]:
                 left.append((name, range(at[0] + 1, numbers.stop), seed))
             process.join()
             yield name, found
-
-
-def _work(job: Any, pipe: Any) -> None:
-    name, numbers, seed = job
-    faulthandler.enable()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    with tempfile.TemporaryDirectory(prefix="simshuffle-fuzz-") as place:
-        os.chdir(place)
-        READERS[name].prepare(Path(place))
-        pipe.send(tried(name, READERS[name], numbers, Path(place), seed, pipe.send))
 
 
 def _print(counts: dict[str, Counter[str]], seconds: float, seed: int) -> None:
