@@ -28,7 +28,13 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=100_000, help="Over all readers.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--only", action="append", help="A reader; may be given several times.")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=tuple(READERS),
+        metavar="READER",
+        help="A reader; may be given several times.",
+    )
     chosen = parser.parse_args()
     readers = {name: READERS[name] for name in chosen.only or READERS}
     every = chosen.inputs / sum(reader.share for reader in readers.values())
