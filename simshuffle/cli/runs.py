@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from simshuffle.cli.common import ScenarioArgument, SetOption, load, say, values
 from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
 
+if TYPE_CHECKING:
+    from simshuffle.studies.simulation.text import Labels
+
 app = typer.Typer()
+
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--labels",
+        metavar="BOOKING",
+        help="Waiting for other ranks by what it is for (cause, the default), or booked where the"
+        " authors' timers do (paper).",
+    ),
+]
+
+
+def _labels(labels: str | None) -> Labels | None:
+    """The booking that is asked for.
+
+    Raises:
+        InputError: there is no such one.
+    """
+    if labels in {None, "cause", "paper"}:
+        return cast("Labels | None", labels)
+    from simshuffle.errors import InputError, Problem
+
+    problem = Problem("--labels", "must be cause or paper", repr(labels), "Name one of them.")
+    raise InputError(problem, "command line")
 
 
 @app.command()
 def run(
     scenario: ScenarioArgument,
     set_: SetOption = None,
+    labels: LabelsOption = None,
     out: Out = None,
     json: AsJson = False,
     force: Force = False,
@@ -27,7 +56,7 @@ def run(
     from simshuffle.studies.simulation.study import STUDY, request
 
     options = Options(out, json, force, processes, scheduler)
-    carry_out(STUDY, request(load(scenario, set_)), options)
+    carry_out(STUDY, request(load(scenario, set_), _labels(labels) or "cause"), options)
 
 
 @app.command()
@@ -103,11 +132,14 @@ def plot(
             " is in FOLDER."
         ),
     ] = None,
+    labels: LabelsOption = None,
 ) -> None:
     """Draw the figures of a result folder again, from its tables."""
     from simshuffle.studies import read_folder
 
     result = read_folder(folder)
+    if (booking := _labels(labels)) is not None:
+        result = replace(result, meta={**result.meta, "labels": booking})
     if result.meta.get("state") == "unfinished":
         say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
     if out is None:

@@ -16,6 +16,9 @@ from simshuffle.cli.progress import study_progress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+    from rich.table import Table
+
     from simshuffle.study.executors import Executor
     from simshuffle.study.store import Store
     from simshuffle.study.study import Request, Result, Study
@@ -169,10 +172,20 @@ def show(result: Result, folder: Path | None, *, json: bool, width: int = 100) -
 
     console = Console(width=None if sys.stdout.isatty() else width)
     for part in result.parts():
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+        show_part(console, part)
     if folder is not None:
         figures = _figures(sorted(folder.glob("*.png")))
         typer.echo(f"Tables: {folder}" + (f"\n{figures}" if figures else ""))
+
+
+def show_part(console: Console, part: str | Table) -> None:
+    """Print a text or a table; a table that is wider than the terminal is not cut."""
+    if isinstance(part, str):
+        console.print(part, highlight=False, markup=False, soft_wrap=True)
+        return
+    least = console.measure(part, options=console.options.update(max_width=1000)).minimum
+    part.width = least if least > console.width else None
+    console.print(part, highlight=False, markup=False, crop=False, no_wrap=True, overflow="ignore")
 
 
 def _figures(paths: Sequence[Path]) -> str:

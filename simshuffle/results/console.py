@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
+LEAST_NAME = 11
+"""Characters of a line of a name, if there is room for no more."""
+
 
 def new_table(
     title: str | None = None, names: Sequence[str] = (), numbers: Sequence[str] = ()
 ) -> Table:
-    """An empty table with these columns, none of which is wrapped; more may be added."""
+    """An empty table with these columns; more may be added. Where it is too wide, names go on in
+    a second line; numbers never do."""
     table = Table(
         title=title,
         title_justify="left",
@@ -21,7 +25,7 @@ def new_table(
         collapse_padding=True,
     )
     for name in names:
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, overflow="fold", min_width=LEAST_NAME)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table

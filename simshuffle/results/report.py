@@ -1,11 +1,12 @@
-"""Tables for people, from the timeline alone: epochs, the papers' breakdown, waiting, and who
-decided."""
+"""Tables for people, from the timeline alone: epochs, the breakdown by label, and what ranks
+waited for."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from simshuffle.results.timeline import EXCLUSIVE, Timeline
+from simshuffle.results.timeline import Timeline
+from simshuffle.results.waiting import waiting
 
 LABELS = {
     "I/O": ("io", "decode"),
@@ -14,17 +15,14 @@ LABELS = {
     "GE+WU": ("allreduce", "update", "wait_allreduce"),
     "EXCHANGE": ("exchange", "wait_exchange"),
 }
-"""The papers' labels and the phases in each. As in the authors' timers, waiting for other ranks
-counts where it happens."""
+"""The papers' labels and the phases in each. The authors' timers book waiting for other ranks where
+it happens; `breakdown` says what for."""
 
 WHOLE = "epoch"
 """Beside the labels: the whole epoch, to which they add up."""
 
 COMPUTING = ("forward", "backward", "update")
 """Phases in which the accelerator computes."""
-
-ARRIVAL = ("backward", "exchange", "wait_exchange")
-"""Phases after which a rank may reach the allreduce."""
 
 EPOCH_COLUMNS = {
     "run": "name of the run",
@@ -80,86 +78,54 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
 
 
 def breakdown(timeline: Timeline) -> pd.DataFrame:
-    """Seconds of an epoch under each of the papers' labels, mean over ranks: columns run, epoch,
-    label, seconds.
+    """Seconds of an epoch by label, mean over ranks: columns run, epoch, label, cause, seconds.
 
-    The labels of an epoch add up to its duration. IMPT is listed only where it occurs.
+    With an empty cause they are a rank's own work. With one they are waiting for ranks that were
+    busy with it, at the label where it is booked (see `simshuffle.results.waiting.waiting`). All
+    rows of an epoch add up to its duration, and all rows of a label to what the authors' timers
+    book there (`booked`). IMPT is listed only where it occurs; waiting only where there is any.
     """
     seconds = phase_seconds(timeline)
-    rows = []
+    own = []
     for label, phases in LABELS.items():
-        values = seconds[list(phases)].sum(axis=1)
-        if label == "IMPT" and not values.any():
-            continue
-        rows.append(seconds[["run", "epoch"]].assign(label=label, seconds=values))
-    table = pd.concat(rows)
-    order = {label: i for i, label in enumerate(LABELS)}
-    table["order"] = table["label"].map(order)
-    runs = {run: i for i, run in enumerate(timeline.sources["run"].unique())}
-    table["run_order"] = table["run"].astype(str).map(runs)
-    return table.sort_values(["run_order", "epoch", "order"], ignore_index=True)[
-        ["run", "epoch", "label", "seconds"]
-    ]
+        worked = [phase for phase in phases if not phase.startswith("wait_")]
+        values = seconds[worked].sum(axis=1)
+        if label != "IMPT" or values.any():
+            own.append(seconds[["run", "epoch"]].assign(label=label, cause="", seconds=values))
+    table = pd.concat([*own, waiting(timeline.phases, LABELS)], ignore_index=True)
+    runs = {str(run): place for place, run in enumerate(timeline.sources["run"].unique())}
+    places = {label: place for place, label in enumerate(["", *LABELS])}
+    order = pd.DataFrame(
+        {
+            "run": table["run"].astype(str).map(runs),
+            "epoch": table["epoch"],
+            "label": table["label"].map(places),
+            "cause": table["cause"].map(places),
+        }
+    ).sort_values(["run", "epoch", "label", "cause"])
+    columns = ["run", "epoch", "label", "cause", "seconds"]
+    return table.loc[order.index, columns].reset_index(drop=True)
 
 
-def waiting(timeline: Timeline) -> pd.DataFrame:
-    """The part of the breakdown that is waiting for other ranks, and for what: columns run, epoch,
-    label, cause, seconds.
+def booked(table: pd.DataFrame) -> pd.DataFrame:
+    """The breakdown as the authors' timers book it, where waiting counts where it happens: columns
+    run, epoch, label, seconds; the labels of an epoch add up to its duration.
 
-    All ranks leave an allreduce together, so what one waits at the next is what the last rank there
-    spent more than it did, phase by phase. Mean over ranks: the critical path less the breakdown;
-    that is the cause of the waiting in GE+WU, by label. Waiting at the barriers of the exchange
-    counts as caused by the exchange.
+    Args:
+        table: from `breakdown`.
     """
-    seconds = phase_seconds(timeline)
-    keys = ["run", "epoch"]
-    own = breakdown(timeline)
-    gathered = seconds[keys].assign(total=seconds["wait_allreduce"])
-    table = own.merge(
-        critical_path(timeline), on=[*keys, "label"], how="left", suffixes=("", "_last")
-    ).merge(gathered, on=keys)
-    table = table[table["label"] != "GE+WU"]
-    excess = (table["seconds_last"].fillna(0.0) - table["seconds"]).clip(lower=0.0)
-    share = (
-        excess / excess.groupby([table["run"], table["epoch"]], observed=True).transform("sum")
-    ).fillna(0.0)
-    reduced = table[keys].assign(
-        label="GE+WU", cause=table["label"], seconds=share * table["total"]
-    )
-    exchanged = seconds[keys].assign(
-        label="EXCHANGE", cause="EXCHANGE", seconds=seconds["wait_exchange"]
-    )
-    return pd.concat([reduced, exchanged], ignore_index=True)
+    keys = ["run", "epoch", "label"]
+    return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()
 
 
-def critical_path(timeline: Timeline) -> pd.DataFrame:
-    """The breakdown of the rank that was last at each allreduce, summed over an epoch's iterations:
-    run, epoch, label, seconds.
+def by_cause(table: pd.DataFrame) -> pd.DataFrame:
+    """The breakdown with waiting under what was waited for: columns run, epoch, label, waiting,
+    seconds; `waiting` is False for a rank's own work.
 
-    Where ranks wait for one another, this says what for: the last rank does not wait, and its own
-    phases are what took so long.
+    Args:
+        table: from `breakdown`.
     """
-    phases = timeline.phases[["run", "epoch", "iteration", "rank", "phase", "start_s", "end_s"]]
-    inside = phases[(phases["iteration"] > 0) & (phases["phase"] != "exchange_hidden")]
-    step = ["run", "epoch", "iteration"]
-    reached = inside.loc[inside["phase"] == "allreduce", [*step, "rank", "start_s"]].rename(
-        columns={"start_s": "reached"}
-    )
-    computed = inside.loc[inside["phase"].isin(ARRIVAL), [*step, "rank", "end_s"]]
-    arrivals = computed.merge(reached, on=[*step, "rank"])
-    arrivals = arrivals[arrivals["end_s"] <= arrivals["reached"]].sort_values(
-        "end_s", kind="stable"
-    )
-    last = arrivals.drop_duplicates(step, keep="last")[[*step, "rank"]]
-    own = inside.merge(last, on=[*step, "rank"])
-    own = own.assign(
-        seconds=own["end_s"] - own["start_s"], label=own["phase"].astype(str).map(_label_of())
-    )
-    table = own.groupby(["run", "epoch", "label"], observed=True)["seconds"].sum().reset_index()
-    return table.assign(run=table["run"].astype(str))
-
-
-def _label_of() -> dict[str, str]:
-    return {
-        phase: label for label, phases in LABELS.items() for phase in phases if phase in EXCLUSIVE
-    }
+    waits = table["cause"] != ""
+    table = table.assign(label=table["label"].where(~waits, table["cause"]), waiting=waits)
+    keys = ["run", "epoch", "label", "waiting"]
+    return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()

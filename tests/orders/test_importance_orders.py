@@ -8,13 +8,15 @@ docs/mechanisms.md.
 import pytest
 
 from simshuffle import load_scenario, run
+from simshuffle.results.report import booked
 
 
 @pytest.fixture(scope="module")
 def seconds():
     """Seconds of a cold epoch by strategy and label."""
     result = run(load_scenario("paper/importance", {"epochs": 1}))
-    table = result.breakdown.assign(run=result.breakdown["run"].str.split("-0.1").str[0])
+    table = booked(result.breakdown)
+    table = table.assign(run=table["run"].str.split("-0.1").str[0])
     return table.set_index(["run", "label"])["seconds"]
 
 

@@ -220,12 +220,13 @@ def test_the_labels_of_an_epoch_add_up_to_its_duration(finished):
     folder, _, _ = finished
     assert (folder / "breakdown.csv").read_text(encoding="utf-8").splitlines()[
         0
-    ] == "run,epoch,label,seconds"
+    ] == "run,epoch,label,cause,seconds"
     sums, labels = {}, {}
     for row in rows_of(folder / "breakdown.csv"):
         key = row["run"], row["epoch"]
         sums[key] = sums.get(key, 0.0) + float(row["seconds"])
-        labels.setdefault(key, []).append(row["label"])
+        if not row["cause"]:
+            labels.setdefault(key, []).append(row["label"])
     durations = {
         (row["run"], row["epoch"]): float(row["epoch_s"]) for row in rows_of(folder / "epochs.csv")
     }
@@ -261,6 +262,8 @@ def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
     table = rows_of(folder / "epochs.csv")
     assert len(rows) == len(table)
     for row, expected in zip(rows, table, strict=True):
+        parts = row.pop("breakdown")
+        assert sum(part["seconds"] for part in parts) == pytest.approx(row["epoch_s"], rel=1e-9)
         assert list(row) == EPOCH_COLUMNS.split(",")
         for column, text in expected.items():
             value = row[column]
@@ -294,14 +297,7 @@ def test_run_prints_tables_that_name_the_runs_and_the_files(tmp_path, monkeypatc
         text in printed
         for text in ("local @8", "1 cold", "I/O", "FW+BW", "GE+WU", "EXCHANGE", "a/b/breakdown.png")
     )
-    assert (
-        max(
-            len(line)
-            for line in printed.splitlines()
-            if "a/b" not in line and "Waiting" not in line
-        )
-        <= 80
-    )
+    assert max(len(line) for line in printed.splitlines() if "a/b" not in line) <= 100
     assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == FILES
 
 
@@ -604,3 +600,45 @@ def test_without_a_folder_for_compiled_kernels_commands_work_and_say_so(tmp_path
     assert done.returncode == 0, done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
     assert done.stdout.splitlines()[1].startswith("0,")
+
+
+def test_waiting_can_be_booked_as_in_the_papers_in_table_json_and_figure(tmp_path, capsys):
+    """The labels of the papers, and no cause, from the same tables."""
+    made = ["run", "quickstart", *LOCAL]
+    assert main([*made, "--out", str(tmp_path / "a"), "--json"]) == 0
+    [ours] = json.loads(capsys.readouterr().out)
+    paper = [*made, "--out", str(tmp_path / "b"), "--labels", "paper"]
+    assert main([*paper, "--json"]) == 0
+    [theirs] = json.loads(capsys.readouterr().out)
+    sums: dict[str, float] = {}
+    for part in ours["breakdown"]:
+        sums[part["label"]] = sums.get(part["label"], 0.0) + part["seconds"]
+    assert {part["label"]: part["seconds"] for part in theirs["breakdown"]} == pytest.approx(sums)
+    assert main(paper) == 0
+    printed = capsys.readouterr().out
+    assert "as in the authors' timers" in printed
+    assert "wait for" not in printed
+    figures = [(tmp_path / name / "breakdown.png").read_bytes() for name in "ab"]
+    assert figures[0] != figures[1]
+    assert main(["plot", str(tmp_path / "a"), "--labels", "paper"]) == 0
+    assert (tmp_path / "a" / "breakdown.png").read_bytes() == figures[1]
+
+
+def test_an_unknown_booking_is_refused(tmp_path, capsys):
+    assert main(["run", "quickstart", "--labels", "papers", "--out", str(tmp_path / "a")]) == 2
+    assert "--labels: must be cause or paper" in capsys.readouterr().err
+
+
+def test_numbers_are_never_cut(capsys, monkeypatch):
+    """A table that is too wide for the terminal is printed whole."""
+    from rich.console import Console
+
+    from simshuffle.cli.verb import show_part
+    from simshuffle.results.console import new_table
+
+    table = new_table(None, ["run"], ["seconds", "bytes"])
+    table.add_row("a long name of a run", "1234.5678", "987654321")
+    show_part(Console(width=20), table)
+    printed = capsys.readouterr().out
+    assert "1234.5678" in printed
+    assert "987654321" in printed

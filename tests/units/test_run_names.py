@@ -1,4 +1,4 @@
-"""The names of runs below the bars of a breakdown."""
+"""The names of runs beside the bars of a breakdown, and what the figure says of them."""
 
 from itertools import pairwise
 
@@ -7,38 +7,76 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from simshuffle.results.style import breakdown_figure
+from simshuffle.studies.simulation.figures import HATCH, breakdown_figure
 
 
-def labels_of(*runs):
-    """Texts below the bars of a drawn figure, and their extents."""
-    table = pd.DataFrame({"run": runs, "epoch": 2, "label": "FW+BW", "seconds": 1.0})
-    waiting = pd.DataFrame(columns=["run", "epoch", "label", "cause", "seconds"])
-    epochs = pd.DataFrame(
-        {"run": runs, "epoch": 2, "exchange_total_s": 0.0, "exchange_exposed_s": 0.0}
+def tables(*runs, sizes=None, waiting=0.0, hidden=0.0, seconds=1.0):
+    """The breakdown of runs of one epoch, and their epochs."""
+    work = pd.DataFrame(
+        {"run": runs, "epoch": 2, "label": "FW+BW", "cause": "", "seconds": seconds}
     )
+    idle = work.assign(label="GE+WU", cause="I/O", seconds=waiting)
+    table = pd.concat([work, idle[idle["seconds"] > 0]], ignore_index=True)
+    epochs = pd.DataFrame({"run": runs, "epoch": 2, "world_size": sizes or 8})
+    return table, epochs.assign(exchange_total_s=hidden, exchange_exposed_s=0.0)
+
+
+def names_of(*runs, **values):
+    """Texts beside the bars of a drawn figure, and their extents."""
     with mpl.rc_context():
-        figure = breakdown_figure(table, waiting, epochs)
+        figure = breakdown_figure(*tables(*runs, **values))
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
-        texts = figure.axes[0].get_xticklabels()
+        texts = [text for ax in figure.axes for text in ax.get_yticklabels()]
         return [text.get_text() for text in texts], [
             text.get_window_extent(canvas.get_renderer()) for text in texts
         ]
 
 
-def test_strategy_and_world_size_have_a_line_each():
-    assert labels_of("partial-0.1 @2048", "local @2048")[0] == [
-        "partial-0.1\n@2048",
-        "local\n@2048",
-    ]
+def test_the_world_size_of_all_runs_stands_below_the_axis():
+    assert names_of("partial-0.1 @2048", "local @2048")[0] == ["partial-0.1", "local"]
+    figure = breakdown_figure(*tables("partial-0.1 @2048", sizes=2048))
+    assert figure.axes[-1].get_xlabel() == "time per epoch (s), 2048 GPUs"
+
+
+def test_runs_of_several_world_sizes_stand_in_groups():
+    names, _ = names_of("local @8", "IS-0.1 @8", "local @16", sizes=[8, 8, 16])
+    assert names == ["8 GPUs", "local", "IS-0.1", "16 GPUs", "local"]
 
 
 @pytest.mark.parametrize("key", ["partner_scope", "samples_per_message", "loader.workers"])
 def test_swept_values_do_not_run_into_each_other(key):
-    texts, extents = labels_of(
+    texts, extents = names_of(
         *(f"ILag-Pair-0.9 @1024 {key}={value}" for value in ("all", "rack", "iteration", "host"))
     )
-    assert texts[1].startswith("ILag-Pair-0.9\n@1024\n")
+    assert texts[1].startswith("ILag-Pair-0.9\n")
     assert texts[1].endswith("rack")
-    assert all(left.x1 < right.x0 for left, right in pairwise(extents))
+    assert all(upper.y0 > lower.y1 for upper, lower in pairwise(extents))
+
+
+def test_twelve_runs_fit_one_column():
+    figure = breakdown_figure(*tables(*(f"partial-0.{i} @8" for i in range(12))))
+    assert figure.get_size_inches()[0] == pytest.approx(3.4)
+
+
+def test_a_run_that_is_much_longer_has_a_panel_of_its_own():
+    figure = breakdown_figure(*tables("global", "local", "IS", seconds=[30.0, 2.0, 3.0]))
+    assert [len(ax.get_yticklabels()) for ax in figure.axes] == [1, 2]
+
+
+def colours(figure):
+    return [patch.get_hatch() for patch in figure.axes[0].patches]
+
+
+def test_waiting_is_hatched_unless_it_is_booked_as_in_the_papers():
+    made = tables("local @8", waiting=0.5)
+    assert colours(breakdown_figure(*made)) == [HATCH["hatch"], None]  # for I/O, then FW+BW
+    assert colours(breakdown_figure(*made, labels="paper")) == [None, None]
+
+
+def test_hidden_exchange_has_a_bar_of_its_own_and_a_name():
+    figure = breakdown_figure(*tables("IS-0.1 @8", hidden=0.2))
+    widths = [patch.get_width() for patch in figure.axes[0].patches]
+    assert widths == [pytest.approx(1.0), pytest.approx(0.2)]
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "exchange hidden\nbehind other work" in texts

@@ -1,141 +1,175 @@
-"""The figure of a sweep: the time of an epoch over one axis, a line for each combination of the
-others."""
+"""The figure of the runs of a simulation: where the seconds of an epoch go, a bar a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
-import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
-from simshuffle.studies.simulation.tables import Axis
+from simshuffle.results import report
+from simshuffle.results.style import COLOURS, COLUMN_INCHES, STYLE
 
-COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
-"""P. Tol's bright scheme, which colour-blind people can tell apart."""
-MARKERS = "osD^vP*X"
-MOST_LINES = 12
-"""Lines of one figure; more cannot be told apart."""
-WIDE_RANGE = 8.0
-"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+BAR, THIN = 0.66, 0.16
+"""Widths of a bar, and of that of the hidden exchange beside it, of one row."""
+ROW_INCHES = 0.24
+NAME = 22
+"""Characters of a line of a run's name."""
+LONG = 3.0
+"""Bars that many times as long as the longest of the others get a panel of their own."""
+VISIBLE = 0.004
+"""Share of the longest bar below which nothing can be seen."""
+HATCH: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "alpha": 0.75, "linewidth": 0}
+HIDDEN: dict[str, Any] = {
+    "hatch": "......",
+    "facecolor": "none",
+    "edgecolor": COLOURS["EXCHANGE"],
+    "linewidth": 0.6,
+}
 
 
-def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
-    """The time of the last epoch, mean and 95 % interval over seeds, as a figure of one paper
-    column.
+def breakdown_figure(table: pd.DataFrame, epochs: pd.DataFrame, labels: str = "cause") -> Figure:
+    """The breakdown of each run's last epoch, as a figure of one paper column.
 
     Args:
-        summary: of a sweep: label, its axes, epoch, measure, seeds, mean, low, high.
-        axes: of the sweep, in their order.
+        table: from `simshuffle.results.report.breakdown`.
+        epochs: run, epoch, world_size, exchange_total_s, exchange_exposed_s of the same runs.
+        labels: 'cause' for waiting in the colour of what is waited for, hatched; 'paper' for the
+            authors' booking, where waiting counts where it happens.
     """
-    table = summary[summary["measure"] == "epoch_s"]
-    keys = ["label", *(axis["name"] for axis in axes)]
-    table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
-    across = _across(table, axes)
-    by_name = {axis["name"]: axis for axis in axes}
+    last = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
+    last = last.drop_duplicates("run", keep="last").set_index("run")
+    order = list(dict.fromkeys(table["run"].astype(str)))
+    last = last.loc[order]
+    names = table["run"].astype(str)
+    table = table.assign(run=names)[table["epoch"] == names.map(last["epoch"])]
+    groups = _panels(table.groupby("run", sort=False)["seconds"].sum())
+    rows = [list(_rows(last.loc[runs])) for runs in groups]
+    lines = [sum(max(1.0, 0.7 * (1 + text.count("\n"))) for _, text in part) for part in rows]
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, 2.6), layout="constrained")
+        height = ROW_INCHES * sum(lines) + 0.32 * len(groups) + 0.62
+        figure = Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
         FigureCanvasAgg(figure)
-        ax = figure.subplots()
-        names = [axis["name"] for axis in axes if axis["name"] != across]
-        groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
-        places = table[across].drop_duplicates() if across else pd.Series([""])
-        for number, (values, rows) in enumerate(groups[:MOST_LINES]):
-            label = _common(rows, across) or ", ".join(map(_text, names, values))
-            _line(ax, rows, across, by_name.get(across), places, number, label)
-        _label(ax, by_name.get(across), places, table)
-        if names:
-            figure.legend(loc="outside upper center", ncols=2, frameon=False, handlelength=1.8)
-        if len(groups) > MOST_LINES:
-            ax.set_title(f"{MOST_LINES} of {len(groups)} lines; sweep.parquet has all", fontsize=6)
+        axes = figure.subplots(len(groups), 1, height_ratios=lines, squeeze=False)[:, 0]
+        shown: set[str] = set()
+        for ax, part in zip(axes, rows, strict=True):
+            shown |= _draw(ax, part, table, last, labels)
+        axes[-1].set_xlabel(f"time per epoch (s){_size(last)}")
+        _legend(figure, shown)
         return figure
 
 
-def _across(table: pd.DataFrame, axes: Sequence[Axis]) -> str:
-    """The axis that is drawn from left to right: ranks, else the one with most numbers, else the
-    first one; '' if there is none."""
-    numbers = [axis["name"] for axis in axes if axis["numbers"]]
-    if "world_size" in numbers:
-        return "world_size"
-    return max(
-        numbers, key=lambda name: table[name].nunique(), default=axes[0]["name"] if axes else ""
+def _size(epochs: pd.DataFrame) -> str:
+    sizes = epochs["world_size"].unique()
+    return f", {sizes[0]} GPUs" if len(sizes) == 1 else ""
+
+
+def _panels(seconds: pd.Series[float]) -> list[list[str]]:
+    """Runs that can share an axis: those over `LONG` times as long as the longest of the others
+    stand apart, in a panel before them."""
+    ordered = seconds.sort_values(kind="stable")
+    for cut in range(len(ordered) - 1, 0, -1):
+        if ordered.iloc[cut] > LONG * ordered.iloc[cut - 1]:
+            long = set(ordered.index[cut:])
+            names = [str(run) for run in seconds.index]
+            return [[r for r in names if r in long], [r for r in names if r not in long]]
+    return [[str(run) for run in seconds.index]]
+
+
+def _rows(epochs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Each run with its text; runs of several world sizes stand below a row that names theirs,
+    whose run is ''."""
+    sizes, before = epochs["world_size"], None
+    for run, size in sizes.items():
+        if sizes.nunique() > 1 and size != before:
+            yield "", f"{size} GPUs"
+            before = size
+        yield str(run), _in_lines(str(run))
+
+
+def _in_lines(run: str) -> str:
+    """The name of a run beside its bar: the strategy, then each swept key with its value; the
+    world size stands elsewhere."""
+    name, *swept = re.split(r" (?=@|[\w.]+=)", run)
+    spaced = (
+        part.replace("_", " ").replace("=", " = ") for part in swept if not part.startswith("@")
     )
+    parts = [name, *spaced]
+    return "\n".join(line for part in parts for line in textwrap.wrap(part, NAME))
 
 
-def _common(rows: pd.DataFrame, across: str) -> str:
-    """What the labels of a line have in common when the axis from left to right is taken out of
-    them; '' if they differ in more."""
-    texts = set()
-    for label, value in zip(rows["label"], rows[across] if across else rows["label"], strict=True):
-        words = [word for word in label.split() if word not in {f"@{value}", f"{across}={value}"}]
-        texts.add(" ".join(words))
-    return texts.pop() if len(texts) == 1 else ""
-
-
-def _text(name: str, value: Any) -> str:
-    number = isinstance(value, int | float | np.number)
-    return f"{name.rsplit('.', 1)[-1].replace('_', ' ')} {value:g}" if number else str(value)
-
-
-def _line(
-    ax: Any,
-    rows: pd.DataFrame,
-    across: str,
-    axis: Axis | None,
-    places: pd.Series[Any],
-    number: int,
-    label: str,
-) -> None:
-    """One combination of the other axes: a line over numbers, points over texts."""
-    if axis and axis["numbers"]:
-        rows = rows.sort_values(across)
-        x, style = rows[across].to_numpy(float), "-"
-    else:
-        x = np.array([list(places).index(value) for value in rows[across]] if across else [0.0])
-        style = ""
-    mean = rows["mean"].to_numpy(float)
-    reach = np.nan_to_num(np.stack([mean - rows["low"], rows["high"] - mean]).astype(float))
-    ax.errorbar(
-        x,
-        mean,
-        yerr=reach,
-        linestyle=style,
-        marker=MARKERS[number % len(MARKERS)],
-        color=COLOURS[number % len(COLOURS)],
-        markersize=3,
-        linewidth=1,
-        capsize=2,
-        label=label or None,
-    )
-
-
-def _label(
-    ax: Any,
-    axis: Axis | None,
-    places: pd.Series[Any],
+def _draw(
+    ax: Axes,
+    rows: Sequence[tuple[str, str]],
     table: pd.DataFrame,
-) -> None:
-    ax.set_ylabel("time per epoch (s)")
-    top, least = float(table["high"].fillna(table["mean"]).max()), float(table["mean"].min())
-    if least > 0 and top / least >= WIDE_RANGE:
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
-    else:
-        ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
-    if axis is None:
-        ax.set_xticks([])
-        return
-    ax.set_xlabel({"world_size": "GPUs"}.get(axis["name"], axis["key"]))
-    if not axis["numbers"]:
-        ax.set_xticks(range(len(places)), [str(value) for value in places], rotation=20, ha="right")
-        return
-    values = sorted(float(value) for value in places)
-    if values[0] > 0 and values[-1] / values[0] >= WIDE_RANGE:
-        ax.set_xscale("log")
-        ax.minorticks_off()
-        if len(values) <= 8:
-            ax.set_xticks(values, [f"{value:g}" for value in values])
+    epochs: pd.DataFrame,
+    labels: str,
+) -> set[str]:
+    """The bars of a panel; returns what is in them: labels, 'waiting', 'hidden'."""
+    longest = max(table.loc[table["run"] == run, "seconds"].sum() for run, _ in rows if run)
+    shown: set[str] = set()
+    for y, (run, _) in enumerate(rows):
+        if not run:
+            continue
+        left = 0.0
+        for label, waits, seconds in _pieces(table[table["run"] == run], labels):
+            look = HATCH if waits else {"linewidth": 0}
+            ax.barh(y, seconds, BAR, left, facecolor=COLOURS[label], **look)
+            left += seconds
+            shown |= {label, "waiting"} if waits else {label}
+        hidden = float(epochs["exchange_total_s"][run] - epochs["exchange_exposed_s"][run])
+        if hidden > VISIBLE * longest:
+            ax.barh(y + (BAR + THIN) / 2, hidden, THIN, **HIDDEN)
+            shown.add("hidden")
+        ax.text(left + 0.01 * longest, y, _seconds(left), ha="left", va="center")
+    ax.set_xlim(0, 1.14 * longest or 1.0)
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.set_yticks(range(len(rows)), [text for _, text in rows])
+    for tick, (run, _) in zip(ax.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("normal" if run else "bold")
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    return shown
+
+
+def _pieces(table: pd.DataFrame, labels: str) -> Iterator[tuple[str, bool, float]]:
+    """The pieces of a bar: label, whether it is waiting, seconds. Waiting follows the work that it
+    is for."""
+    pieces = (
+        report.by_cause(table) if labels == "cause" else report.booked(table).assign(waiting=False)
+    )
+    for label in COLOURS:
+        for waits in (False, True):
+            here = pieces[(pieces["label"] == label) & (pieces["waiting"] == waits)]
+            if (seconds := float(here["seconds"].sum())) > 0:
+                yield label, waits, seconds
+
+
+def _legend(figure: Figure, shown: set[str]) -> None:
+    handles = [Patch(facecolor=COLOURS[label], label=label) for label in COLOURS if label in shown]
+    if "waiting" in shown:
+        text = "waiting for other ranks\n(colour: what they do)"
+        handles.append(Patch(facecolor="#999999", label=text, **HATCH))
+    if "hidden" in shown:
+        handles.append(Patch(label="exchange hidden\nbehind other work", **HIDDEN))
+    figure.legend(
+        handles=handles,
+        ncols=3,
+        loc="outside upper center",
+        frameon=False,
+        handlelength=1.4,
+        columnspacing=1.0,
+    )
+
+
+def _seconds(value: float) -> str:
+    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+    return f"{value:.{min(digits, 4)}f}"

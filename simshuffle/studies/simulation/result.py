@@ -29,7 +29,7 @@ class SimulationResult(Result):
 
     @property
     def breakdown(self) -> pd.DataFrame:
-        """Seconds of every epoch by label: columns run, epoch, label, seconds."""
+        """Seconds of every epoch by label and cause: see `simshuffle.results.report.breakdown`."""
         return self.tables["breakdown"]
 
     @property

@@ -11,17 +11,18 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem
 from simshuffle.plan.packets import check_size
-from simshuffle.results import report, style
+from simshuffle.results import report
 from simshuffle.results.table_io import rows
 from simshuffle.results.timeline import Timeline, concatenate
 from simshuffle.scenario.scenario import Scenario, all_runs
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, named
+from simshuffle.studies.simulation.figures import breakdown_figure
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.tables import STORED
 from simshuffle.study.cell import Cell
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,8 +32,13 @@ Runs = Mapping[str, Scenario]
 """Scenarios without sweep by the name of the run."""
 
 
-def request(scenarios: Sequence[Scenario]) -> Request[Runs]:
+def request(scenarios: Sequence[Scenario], labels: text.Labels = "cause") -> Request[Runs]:
     """All runs of the scenarios.
+
+    Args:
+        scenarios: with their sweeps.
+        labels: how the table and the figure book waiting: 'cause', by what is waited for; 'paper',
+            where the authors' timers do.
 
     Raises:
         ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
@@ -41,7 +47,8 @@ def request(scenarios: Sequence[Scenario]) -> Request[Runs]:
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
-    return Request(scenarios[0].name, runs, {"scenario.yaml": resolved_yaml(scenarios)})
+    asked = {"labels": labels} if labels != "cause" else {}
+    return Request(scenarios[0].name, runs, {"scenario.yaml": resolved_yaml(scenarios)}, asked)
 
 
 def resolved_yaml(scenarios: Sequence[Scenario]) -> str:
@@ -80,18 +87,29 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
 
 def _figures(result: Result) -> dict[str, Figure]:
     of = _simulation(result)
-    waiting = report.waiting(of.timeline)
-    return {"breakdown": style.breakdown_figure(of.breakdown, waiting, of.epochs)}
+    return {"breakdown": breakdown_figure(of.breakdown, of.epochs, labels_of(result.meta))}
 
 
 def _parts(result: Result) -> Iterable[str | Table]:
     of = _simulation(result)
-    return [*text.tables(of), *text.notes(of)]
+    return [*text.tables(of, labels_of(result.meta)), *text.notes(of)]
 
 
-def _epochs(result: Result) -> list[dict[Any, Any]]:
-    """The rows of the epochs table."""
-    return rows(pd.DataFrame(result.tables["epochs"]))
+def labels_of(meta: Meta) -> text.Labels:
+    """How a result books waiting."""
+    return "paper" if meta.get("labels") == "paper" else "cause"
+
+
+def _as_json(result: Result) -> list[dict[Any, Any]]:
+    """The rows of the epochs table, each with its rows of the breakdown."""
+    table = result.tables["breakdown"]
+    if labels_of(result.meta) == "paper":
+        table = report.booked(table)
+    parts: dict[tuple[str, int], list[Any]] = {}
+    for row in rows(table):
+        parts.setdefault((str(row.pop("run")), row.pop("epoch")), []).append(row)
+    epochs = rows(result.tables["epochs"])
+    return [{**row, "breakdown": parts[str(row["run"]), row["epoch"]]} for row in epochs]
 
 
 def _simulation(result: Result) -> SimulationResult:
@@ -107,9 +125,10 @@ def _faults(result: Result) -> Iterator[Problem]:
             yield Problem(f"{name}{schema.suffix}", rule, "others", REMEDY)
     if {run for run, _ in epochs} != set(result.meta["runs"]):
         yield Problem("meta.json: runs", "must be those of epochs.csv", "others", REMEDY)
-    labels = result.tables["breakdown"].groupby(["run", "epoch"], observed=True)["label"]
-    if labels.apply(tuple).nunique() != 1:
-        rule = "must have the same labels for every epoch"
+    breakdown = result.tables["breakdown"]
+    own = breakdown[breakdown["cause"] == ""].groupby(["run", "epoch"], observed=True)["label"]
+    if own.apply(tuple).nunique() != 1:
+        rule = "must have the same labels with an empty cause for every epoch"
         yield Problem("breakdown.csv", rule, "different ones", REMEDY)
 
 
@@ -129,6 +148,7 @@ class _Says(TypedDict):
     """What ``meta.json`` holds of a simulation."""
 
     runs: dict[str, _Run]
+    labels: NotRequired[text.Labels]
 
 
 STUDY: Study[Runs] = Study(
@@ -141,7 +161,7 @@ STUDY: Study[Runs] = Study(
     figures=_figures,
     one_figure=True,
     parts=_parts,
-    as_json=_epochs,
+    as_json=_as_json,
     facts=_facts,
     says=_Says,
     faults=_faults,

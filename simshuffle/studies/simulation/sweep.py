@@ -12,13 +12,14 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
+from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.overrides import combination_name, grid, outermost_first
 from simshuffle.studies.simulation.cell import RunCell
-from simshuffle.studies.simulation.figures import sweep_figure
 from simshuffle.studies.simulation.intervals import summary
+from simshuffle.studies.simulation.sweep_figures import sweep_figure
 from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, Axis, axis_columns, label_column
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
@@ -238,11 +239,15 @@ def _text(value: Any) -> str:
 
 
 def _breakdown(table: Mapping[str, list[Any]], epochs: Sequence[int]) -> dict[str, list[float]]:
-    """Seconds under each label, a column each; 0 where an epoch has none."""
-    found = dict(
-        zip(zip(table["epoch"], table["label"], strict=True), table["seconds"], strict=True)
-    )
-    return {label_column(label): [found.get((e, label), 0.0) for e in epochs] for label in LABELS}
+    """Seconds of own work and of waiting by label, a column each; 0 where an epoch has none."""
+    of_run = report.by_cause(pd.DataFrame({"run": "", **table}))
+    keys = zip(of_run["epoch"], of_run["label"], of_run["waiting"], strict=True)
+    found = dict(zip(keys, of_run["seconds"], strict=True))
+    return {
+        label_column(label, waiting): [found.get((e, label, waiting), 0.0) for e in epochs]
+        for waiting in (False, True)
+        for label in LABELS
+    }
 
 
 def _summary(result: Result) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from simshuffle.study.schema import Column, Schema, amount, count, real, share, 
 _KINDS: dict[str, Callable[[str], Column]] = {
     "phase": lambda meaning: text(meaning, *PHASES),
     "label": lambda meaning: text(meaning, *LABELS),
+    "cause": lambda meaning: text(meaning, "", *LABELS),
     "exchange_fraction": lambda meaning: share(meaning, empty=True),
     "run": text,
     "strategy": text,
@@ -43,23 +44,26 @@ BREAKDOWN_COLUMNS = {
     "run": "name of the run",
     "epoch": "from 1; the first is cold",
     "label": f"one of {', '.join(LABELS)}",
-    "seconds": "s of the epoch under the label, mean over ranks; all labels add up to the epoch",
+    "cause": "empty for a rank's own work; of waiting for other ranks, the label of what they did",
+    "seconds": "s of the epoch, mean over ranks; the rows of an epoch add up to it",
 }
 STORED = {
     "timeline": _schema(PHASE_COLUMNS, ".parquet"),
     "links": _schema(LINK_COLUMNS, ".parquet"),
     "sources": _schema(SOURCE_COLUMNS, key=("run", "epoch")),
     "epochs": _schema(EPOCH_COLUMNS, key=("run", "epoch")),
-    "breakdown": _schema(BREAKDOWN_COLUMNS, key=("run", "epoch", "label")),
+    "breakdown": _schema(BREAKDOWN_COLUMNS, key=("run", "epoch", "label", "cause")),
 }
 
 
 # ------------------------------------------------------------------------------------------- sweeps
 
 
-def label_column(label: str) -> str:
-    """The column of a label of the breakdown: 'GE+WU' becomes 'ge_wu_s'."""
-    return f"{label.lower().replace('/', '').replace('+', '_')}_s"
+def label_column(label: str, waiting: bool = False) -> str:
+    """The column of a label of the breakdown: 'GE+WU' becomes 'ge_wu_s', and waiting for it
+    'wait_ge_wu_s'."""
+    plain = f"{label.lower().replace('/', '').replace('+', '_')}_s"
+    return f"wait_{plain}" if waiting else plain
 
 
 class Axis(TypedDict):
@@ -82,7 +86,11 @@ def axis_columns(axes: Sequence[Axis]) -> dict[str, Column]:
 _MEASURES = {
     **{name: meaning for name, meaning in EPOCH_COLUMNS.items() if name != "run"},
     **{
-        label_column(label): f"s of the epoch under {label}, mean over ranks; 0 where it has none"
+        label_column(label): f"s of a rank's own {label}, mean over ranks; 0 where it has none"
+        for label in LABELS
+    },
+    **{
+        label_column(label, waiting=True): f"s of waiting for ranks in {label}, mean over ranks"
         for label in LABELS
     },
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rich.table import Table
 
 from simshuffle.results import report
@@ -9,31 +11,52 @@ from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.result import SimulationResult as Result
 
+Labels = Literal["cause", "paper"]
+"""How waiting for other ranks is booked: by what it is for, or where the authors' timers do."""
 
-def tables(result: Result) -> list[Table]:
-    """Seconds under the papers' labels, and bytes by source; a row for every epoch. Both fit 80
-    columns."""
-    return [_seconds_table(result), _bytes_table(result)]
+
+def tables(result: Result, labels: Labels = "cause") -> list[Table]:
+    """Seconds by label, and bytes by source; a row for every epoch. Both fit 100 columns."""
+    return [_seconds_table(result, labels), _bytes_table(result)]
 
 
 def _epoch(number: int) -> str:
     return "1 cold" if number == 1 else str(number)
 
 
-def _seconds_table(result: Result) -> Table:
-    labels = list(dict.fromkeys(result.breakdown["label"]))
-    table = new_table(
-        "Seconds per epoch, mean over ranks", ["run"], ["epoch", "total", *labels, "hidden"]
+def _seconds_table(result: Result, labels: Labels) -> Table:
+    if labels == "cause":
+        parts = report.by_cause(result.breakdown)
+        title = "Seconds per epoch, mean over ranks: own work, and waiting for ranks that do it"
+    else:
+        parts = report.booked(result.breakdown).assign(waiting=False)
+        title = "Seconds per epoch, mean over ranks, waiting booked as in the authors' timers"
+    kinds = parts[["waiting", "label"]].drop_duplicates()
+    columns = [
+        (waits, label)
+        for waits in (False, True)
+        for label in report.LABELS
+        if ((kinds["waiting"] == waits) & (kinds["label"] == label)).any()
+    ]
+    heads = [f"wait for\n{label}" if waits else label for waits, label in columns]
+    table = new_table(title, ["run"], ["epoch", "total", *heads, "exchange\nhidden"])
+    keys = zip(
+        parts["run"].astype(str), parts["epoch"], parts["waiting"], parts["label"], strict=True
     )
-    seconds = result.breakdown.assign(run=result.breakdown["run"].astype(str)).set_index(
-        ["run", "epoch", "label"]
-    )["seconds"]
+    seconds = dict(zip(keys, parts["seconds"], strict=True))
     for row in result.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
         hidden = row["exchange_total_s"] - row["exchange_exposed_s"]
-        parts = (f"{seconds[run, epoch, label]:.3f}" for label in labels)
-        table.add_row(run, _epoch(epoch), f"{row['epoch_s']:.3f}", *parts, f"{hidden:.3f}")
+        values = (seconds.get((run, epoch, *column), 0.0) for column in columns)
+        table.add_row(
+            run, _epoch(epoch), *(number(value) for value in (row["epoch_s"], *values, hidden))
+        )
     return table
+
+
+def number(seconds: float) -> str:
+    """Seconds with at least three digits, and no more than 1 ms where there are that many."""
+    return "-" if seconds == 0 else f"{seconds:,.{max(0, min(3, 4 - len(f'{seconds:.0f}')))}f}"
 
 
 def _bytes_table(result: Result) -> Table:
@@ -56,16 +79,9 @@ def _bytes_table(result: Result) -> Table:
 
 
 def notes(result: Result) -> list[str]:
-    """Storage and staging, waiting and what it was for: two lines a run."""
-    idle = report.waiting(result.timeline)
+    """Storage, staging and what is extrapolated: a line a run at least."""
     lines = []
     for run, meta in result.meta["runs"].items():
-        epoch = int(result.epochs.loc[result.epochs["run"] == run, "epoch"].max())
-        waited = (
-            idle[(idle["run"] == run) & (idle["epoch"] == epoch)]
-            .groupby("cause", observed=True)["seconds"]
-            .sum()
-        )
         storage = readable(meta["storage_per_host_nbytes"], Dimension.NBYTES)
         where = "in the memory" if meta["staged_to"] == "memory" else "on the SSD"
         staging = (
@@ -75,20 +91,9 @@ def notes(result: Result) -> list[str]:
         )
         lines += [
             f"{run}: {storage} {where} of a host, {staging}.",
-            (
-                f"  Waiting for other ranks in epoch {epoch}, by what they were busy with:"
-                f" {_listed(waited.to_dict())}."
-            ),
             *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
         ]
     return lines
-
-
-def _listed(seconds: dict[str, float]) -> str:
-    return (
-        ", ".join(f"{label} {value:.3f} s" for label, value in seconds.items() if value > 0)
-        or "nothing"
-    )
 
 
 def _bytes(value: float) -> str:

@@ -38,7 +38,7 @@ def seconds(timeline: Timeline) -> Seconds:
     """Seconds of the second epoch: of the whole, and of each of the papers' labels (mean over
     ranks; they add up to the whole)."""
     epochs = report.epochs(timeline)
-    parts = report.breakdown(timeline)
+    parts = report.booked(report.breakdown(timeline))
     parts = parts[parts["epoch"] == EPOCHS]
     of_label = dict.fromkeys(report.LABELS, 0.0) | {
         str(label): float(value)

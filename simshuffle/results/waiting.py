@@ -1,0 +1,106 @@
+"""What ranks wait for: the waiting at allreduces and barriers, by what the last rank was busy with.
+
+The idea is that of the delay analysis of D. Böhme et al., "Identifying the root causes of wait
+states in large-scale parallel applications", ICPP 2010: a wait is caused by what the rank that
+comes last did more than the one that waits, since they last were together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simshuffle.results.timeline import PHASES
+
+Floats = NDArray[np.float64]
+
+
+def waiting(phases: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
+    """Seconds that ranks wait for one another in an epoch, by where and for what.
+
+    All ranks leave an allreduce together. Until the next one, a rank's own phases and its waiting
+    last as long as those of any other. So what it waits is what the last rank to arrive spent more,
+    label by label; labels in which that one spent less have no part in it. After an allreduce there
+    is nothing but the exchange to wait for.
+
+    Args:
+        phases: columns `simshuffle.results.timeline.PHASE_COLUMNS`, of one or more runs.
+        labels: the phases of each label; those of waiting stand where it is booked.
+
+    Returns:
+        Columns run, epoch, label, cause, seconds: where it is booked, the label waited for, and the
+        mean over ranks (s); rows of more than 0 s only.
+    """
+    rows = []
+    for (run, epoch), table in phases.groupby(["run", "epoch"], observed=True, sort=False):
+        for booked, seconds in _of_epoch(table, labels).items():
+            rows += [
+                (str(run), epoch, booked, cause, value)
+                for cause, value in zip(labels, seconds.tolist(), strict=True)
+                if value > 0
+            ]
+    return pd.DataFrame(rows, columns=["run", "epoch", "label", "cause", "seconds"])
+
+
+def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:
+    """For each label with waiting in it, the seconds by cause: (labels,), mean over ranks."""
+    phase = pd.Categorical(table["phase"], PHASES).codes
+    rank = table["rank"].to_numpy(np.int64)
+    start, end = table["start_s"].to_numpy(float), table["end_s"].to_numpy(float)
+    step = _steps(table["iteration"].to_numpy(np.int64), phase)
+    ranks, steps, names = int(rank.max()) + 1, int(step.max()) + 1, list(labels)
+    label = _label_of_phase(labels)
+    exchange = label[PHASES.index("exchange")]
+    place = step * ranks + rank
+    reduced = np.full(steps * ranks, np.inf)
+    at = phase == PHASES.index("allreduce")
+    np.minimum.at(reduced, place[at], start[at])
+    later = start >= reduced[place]
+    idle = np.array([name.startswith("wait_") for name in PHASES])[phase]
+
+    def total(chosen: NDArray[np.bool_]) -> Floats:
+        kind = place[chosen] * len(names) + label[phase[chosen]]
+        seconds: Floats = np.zeros(steps * ranks * len(names))
+        np.add.at(seconds, kind, (end - start)[chosen])
+        return seconds.reshape(steps, ranks, len(names))
+
+    own = total(~later & ~idle & (label[phase] >= 0))
+    # a rank that is late when a step begins is so by the exchange after the allreduce before it
+    ended = np.full(steps * ranks, -np.inf)
+    exclusive = label[phase] >= 0
+    np.maximum.at(ended, place[exclusive], end[exclusive])
+    ended = ended.reshape(steps, ranks)[1:-1]
+    own[2:, :, exchange] += ended - ended.min(axis=1, keepdims=True)
+    waited = total(~later & idle)
+    last = waited.sum(axis=2).argmin(axis=1)
+    excess = (own[np.arange(steps), last][:, None] - own).clip(min=0.0)
+    whole = excess.sum(axis=2, keepdims=True)
+    share = np.divide(excess, whole, out=np.zeros_like(excess), where=whole > 0)
+    causes = np.einsum("srb,srl->bl", waited, share) / ranks
+    causes[exchange, exchange] += total(later & idle).sum() / ranks
+    # what no work explains, by rounding or by the clocks of real ranks, is caused by the same
+    booked, explained = total(idle).sum(axis=(0, 1)) / ranks, causes.sum(axis=1)
+    scale = np.divide(booked, explained, out=np.zeros_like(booked), where=explained > 0)
+    causes *= scale[:, None]
+    causes[np.diag_indices(len(names))] += np.where(explained > 0, 0.0, booked)
+    return dict(zip(names, causes, strict=True))
+
+
+def _steps(iteration: NDArray[np.int64], phase: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """(rows,) the iteration of each phase: the first for what goes before it, and one more for what
+    follows the last."""
+    before = phase == PHASES.index("importance")
+    return np.where(iteration > 0, iteration, np.where(before, 1, iteration.max() + 1))
+
+
+def _label_of_phase(labels: Mapping[str, tuple[str, ...]]) -> NDArray[np.int64]:
+    """(phases,) the number of the label of each phase; -1 for those that overlap others."""
+    number = np.full(len(PHASES), -1)
+    for place, phases in enumerate(labels.values()):
+        for phase in phases:
+            number[PHASES.index(phase)] = place
+    return number
