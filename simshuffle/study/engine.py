@@ -20,7 +20,7 @@ from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationEr
 from simshuffle.results.folders import meta_of
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here, Lost
-from simshuffle.study.schema import REMEDY
+from simshuffle.study.schema import MOST, REMEDY
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Memory, Store
 from simshuffle.study.study import Meta, Request, Result, Study, fingerprint, versions
@@ -312,7 +312,22 @@ def _faults(study: Study[Any], meta: Meta) -> list[Problem]:
                 key = ".".join(map(str, found["loc"]))
                 given = repr(found["input"])[:60]
                 problems.append(Problem(f"meta.json: {key}", found["msg"], given, REMEDY))
-    return problems
+    rule = f"must be within ±{MOST:g}"
+    return problems + [
+        Problem(f"meta.json: {key}", rule, repr(number)[:60], REMEDY)
+        for key, number in _numbers(meta)
+        if not abs(number) <= MOST
+    ]
+
+
+def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers in plain values, with their dotted keys."""
+    if isinstance(value, int | float):
+        yield key, value
+    elif isinstance(value, Mapping | list):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for name, each in items:
+            yield from _numbers(each, f"{key}.{name}" if key else str(name))
 
 
 def _files(folder: Path) -> dict[str, bytes | Path]:

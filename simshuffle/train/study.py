@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -108,19 +109,16 @@ class Study(Spec):
             InputError: a combination is not valid; all of them are named.
         """
         problems: list[Problem] = []
+        listed = sum(
+            math.prod(map(len, ({"seeds": self.seeds} | block).values())) for block in self.runs
+        )
         runs = {
             json.dumps(run.model_dump(mode="json"), sort_keys=True): run
-            for run in _expanded(self, problems)
+            for run in (_expanded(self, problems) if listed <= MOST_RUNS else ())
         }
-        if len(runs) > MOST_RUNS:
-            problems.append(
-                Problem(
-                    "runs",
-                    f"must make at most {MOST_RUNS} runs",
-                    str(len(runs)),
-                    "Leave some values out.",
-                )
-            )
+        if listed > MOST_RUNS:
+            rule = f"must make at most {MOST_RUNS:,} runs"
+            problems.append(Problem("runs", rule, f"{listed:,}", "Leave some values out."))
         if problems:
             raise InputError(list(dict.fromkeys(problems)), self.name)
         return list(runs.values())

@@ -209,6 +209,29 @@ def test_a_meta_file_with_other_values_is_refused_or_does_without(
         assert status == 0 or capsys.readouterr().err
 
 
+@pytest.mark.parametrize("made", ["congestion"], indirect=True)
+def test_a_number_that_no_measurement_has_is_refused(made: Made, tmp_path: Path) -> None:
+    """Times of 2^63 s overflow where they are added up; they are refused where they are read."""
+    folder = copied(made[3], tmp_path / "other")
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    meta["message_latency_s"] = 2**63
+    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    with pytest.raises(InputError, match="message_latency_s"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize("made", ["time_to_accuracy"], indirect=True)
+@pytest.mark.parametrize(("column", "value"), [("low", 1e30), ("high", -1.0), ("total_s", None)])
+def test_settings_whose_accuracy_is_outside_its_interval_or_without_a_time_are_refused(
+    column: str, value: float | None, made: Made, tmp_path: Path
+) -> None:
+    folder = copied(made[3], tmp_path / "other")
+    settings = pd.read_csv(folder / "settings.csv")
+    settings.assign(**{column: value}).to_csv(folder / "settings.csv", index=False)
+    with pytest.raises(InputError, match=r"settings\.csv"):
+        read_folder(folder)
+
+
 def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text('{"kind": "neverheard"}')
     with pytest.raises(InputError, match="result folder"):

@@ -268,3 +268,10 @@ def test_runs_that_are_bound_to_fail_are_named_before_anything_runs(study):
     assert "1500" in text
     assert "5000" in text
     assert found["world_size"].remedy
+
+
+def test_too_many_runs_are_counted_before_they_are_made(study):
+    """160,000 runs would take long to write down; their number is known before."""
+    block = BASE["runs"][0]
+    with pytest.raises(InputError, match=r"at most 100,000 runs; got 160,000"):
+        study(seeds=40_000, runs=[block]).all_runs()

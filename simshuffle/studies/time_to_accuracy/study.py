@@ -73,8 +73,15 @@ class TimeToAccuracy(Result):
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Rows of settings that are not there."""
-    known = set(result.tables["settings"]["setting"])
+    """Rows of settings that are not there, and settings that were simulated without a result."""
+    settings = result.tables["settings"]
+    known = set(settings["setting"])
+    measured = settings[settings["message"] == ""]
+    needed = measured[["cold_epoch_s", "total_s", "accuracy"]].isna().any(axis=None)
+    outside = (measured["low"] > measured["accuracy"]) | (measured["high"] < measured["accuracy"])
+    if needed or outside.any():
+        rule = "must have times, and an accuracy within its interval, where message is empty"
+        yield Problem("settings.csv", rule, "others", REMEDY)
     for name in ("curves", "targets"):
         if others := sorted(set(result.tables[name]["setting"]) - known):
             rule = "must name settings of settings.csv"
