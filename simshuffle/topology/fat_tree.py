@@ -100,17 +100,15 @@ class FatTree(Sourced, Interconnect):
 
     def _check_arity(self) -> None:
         if self.arity is None or self.levels is None:
-            raise _problem(
-                "ports",
-                "a fat tree needs the ports of a switch, or arity and levels",
-                "none",
-                "Write for example ports: 40, hosts: 64, taper: 2, rails: 2.",
-            )
+            missing = "levels" if self.arity else "arity" if self.levels else "ports"
+            rule = "is required: a fat tree has the ports of its switches, or arity and levels"
+            remedy = "Write for example ports: 40, hosts: 64, taper: 2, rails: 2."
+            raise _problem(missing, rule, "none", remedy)
         if self.levels > 1 and not math.isclose(self.uplinks * self.taper, self.arity):
             raise PydanticCustomError(
                 "taper", "taper must divide the arity into a whole number of links up"
             )
-        if self.num_hosts > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
+        if self.num_hosts * self.rails > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
             raise PydanticCustomError(
                 "hosts",
                 "a tree of this arity and these levels has too many hosts; give fewer as hosts",
@@ -126,8 +124,9 @@ class FatTree(Sourced, Interconnect):
             )
         if self.hosts is None:
             raise _problem("hosts", "is required with ports", "none", "Add it.")
-        if self.hosts > MOST_HOSTS:
-            raise _problem("hosts", f"must be at most {MOST_HOSTS}", str(self.hosts), "Give fewer.")
+        if self.hosts * self.rails > MOST_HOSTS:
+            rule = f"x rails must be at most {MOST_HOSTS}"
+            raise _problem("hosts", rule, f"{self.hosts} x {self.rails}", "Give fewer.")
         if self.uplinks == 0 and self.levels != 1:
             raise _problem(
                 "taper",

@@ -389,10 +389,11 @@ def test_half_of_the_hosts_reach_the_others_at_the_tapered_bandwidth(
         ({"ports": 4, "rails": 5}, "hosts", "fewer rails|ports: "),
         ({"taper": 40}, "taper", "at most 39"),
         ({"hosts": None}, "hosts", "is required with ports"),
-        ({"hosts": 200_001, "ports": 64}, "hosts", "at most 200000"),
+        ({"hosts": 100_001, "ports": 64}, "hosts", "x rails must be at most 200000"),
         ({"arity": 4}, "arity", "either ports or arity"),
         ({"ports": None}, "ports", "ports: 40, hosts: 64"),
-        ({"ports": None, "arity": 4}, "ports", "ports: 40, hosts: 64"),
+        ({"ports": None, "arity": 4}, "levels", "ports: 40, hosts: 64"),
+        ({"ports": None, "levels": 2}, "arity", "ports: 40, hosts: 64"),
     ],
 )
 def test_impossible_tree_of_switches_says_what_would_do(
