@@ -635,6 +635,8 @@ def test_tapered_tree_shares_its_uplinks() -> None:
     integer division of the ports."""
     net = Net(fat_tree(2, 6, taper=3).graph())
     assert share(net, net.ports, np.roll(net.ports, -6)) == pytest.approx(1 / 3)
+    rails = Net(switch_tree(6, 12, taper=2, rails=2).graph())  # 6 leaf switches of 4 hosts
+    assert share(rails, rails.ports, np.roll(rails.ports, -4)) == pytest.approx(1 / 2)
 
 
 def test_graphs_of_these_tests_are_networks() -> None:
