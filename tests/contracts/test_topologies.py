@@ -22,6 +22,8 @@ from hypothesis import given, settings
 from pydantic import ValidationError
 
 from simshuffle.errors import TopologyError
+from simshuffle.plan.summary import derived
+from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.validation import validated
 from simshuffle.topology import Custom, FatTree
 from simshuffle.topology.graph import (
@@ -314,6 +316,15 @@ def test_a_tree_by_hand() -> None:
         )
     )
     assert [(routes >= 0).sum() for routes in (near, far, across)] == [2, 4, 4]
+
+
+def test_check_says_what_the_tree_is_made_of() -> None:
+    assert switch_tree(12, 5, rails=2).structure() == "1 switch with 10 of 12 ports in use"
+    assert fat_tree(2, 4).structure() == ""
+    plain = {"sweep": {}, "workload.exchange": "local_shuffle"}
+    told = derived(load_scenario("quickstart", {**plain, "cluster": "a100-fat-tree"}))
+    assert told["network"].startswith("6 leaf switches with 26 links down and 13 up, 1 of 40 ports")
+    assert "network" not in derived(load_scenario("quickstart", plain))
 
 
 def test_parallel_links_to_few_spines() -> None:
