@@ -28,7 +28,7 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.units import Dimension, format_quantity
 from simshuffle.storage import LocalSsd, Memory
 from simshuffle.topology import Custom
-from tests.strategies import abci, fat_tree, star
+from tests.strategies import abci, fat_tree, star, switch_tree
 
 # -------------------------------------------------------------------------------------- topologies
 
@@ -80,6 +80,11 @@ TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "cut fat tree": lambda _: fat_tree(2, 4, hosts=10),
     "tapered fat tree of 3 levels": lambda _: fat_tree(3, 3, taper=3),
     "cut fat tree of 3 levels": lambda _: fat_tree(3, 3, hosts=17),
+    "fat tree with rails": lambda _: fat_tree(2, 3, rails=2, hosts=8),
+    "one switch for two rails": lambda _: switch_tree(12, 5, rails=2),
+    "switches, tapered, two rails": lambda _: switch_tree(7, 10, taper=2, rails=2),
+    "switches, parallel links": lambda _: switch_tree(8, 8, rails=2),
+    "switches, 3 levels, two rails": lambda _: switch_tree(8, 20, rails=2),
     "star": lambda _: star(5, hcas_per_host=2),
     "custom json": lambda folder: written(fat_tree(2, 2).graph(), folder / "net.json", multi=True),
     "custom graphml": lambda folder: written(
@@ -121,6 +126,7 @@ MACHINES = {
     "fat tree": (cluster(fat_tree(2, 3)), 9),
     "fat tree, shared HCA": (cluster(fat_tree(3, 2), gpus=4, slots=2), 30),
     "fat tree of 1 level": (cluster(fat_tree(1, 5), gpus=2), 10),
+    "fat tree with rails": (cluster(switch_tree(6, 7, taper=2, rails=2), gpus=4, hcas=2), 26),
     "star": (cluster(star(6, hcas_per_host=2), gpus=2, hcas=2), 11),
     "star with a slot a GPU": (cluster(star(4, hcas_per_host=2), gpus=4, hcas=2, slots=4), 16),
     "scattered": (cluster(fat_tree(2, 4), gpus=2, placement="scattered"), 13),

@@ -45,6 +45,12 @@ def fat_tree(levels: int, arity: int, **more: Any) -> FatTree:
     )
 
 
+def switch_tree(ports: int, hosts: int, **more: Any) -> FatTree:
+    """A fat tree with EDR links, described by the ports of its switches."""
+    values = {"kind": "fat_tree", "ports": ports, "hosts": hosts, **LINKS, **more}
+    return FatTree.model_validate(values)
+
+
 def star(hosts: int, **more: Any) -> Star:
     """A star with EDR links."""
     return Star.model_validate(
@@ -90,6 +96,26 @@ def fat_trees(
     return draw_tree()
 
 
+def switch_trees() -> st.SearchStrategy[FatTree]:
+    """Fat trees of 1 to 40 hosts with 1 to 3 rails on switches of 4 to 12 ports, of any taper that
+    leaves a link up and of as many levels as they need, or one more."""
+
+    @st.composite
+    def draw_tree(draw: Any) -> FatTree:
+        ports = draw(st.integers(4, 12))
+        up = draw(st.integers(1, ports // 2))
+        down = draw(st.integers(up, ports - up))
+        rails = draw(st.integers(1, min(3, ports // 2)))
+        more: dict[str, Any] = {"taper": down / up, "rails": rails}
+        room = switch_tree(ports, 1, **more)._capacity(ports, 3)
+        tree = switch_tree(ports, draw(st.integers(1, min(40, room))), **more)
+        if tree.num_levels < 3 and draw(st.booleans()):
+            tree = switch_tree(ports, tree.num_hosts, levels=tree.num_levels + 1, **more)
+        return tree
+
+    return draw_tree()
+
+
 def stars() -> st.SearchStrategy[Star]:
     """Stars of 1 to 8 hosts with 1 or 2 HCAs."""
     return st.builds(
@@ -114,7 +140,7 @@ def abcis() -> st.SearchStrategy[Abci]:
 
 def trees() -> st.SearchStrategy[Any]:
     """Any topology that is a tree of switches."""
-    return st.one_of(fat_trees(), stars(), abcis())
+    return st.one_of(fat_trees(), switch_trees(), stars(), abcis())
 
 
 def fractions() -> st.SearchStrategy[float]:

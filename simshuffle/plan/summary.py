@@ -29,6 +29,8 @@ def derived(scenario: Scenario) -> dict[str, str]:
         "staging before the first epoch": readable(staging_seconds(scenario), Dimension.SECONDS),
         "gradients per rank and iteration": _bytes(workload.model.gradient_size),
     }
+    if structure := scenario.cluster.topology.structure():
+        out["network"] = structure
     schedule = exchange.exchange_schedule
     if schedule is not None and exchange.fraction is not None:
         count = exchange_samples(scenario)

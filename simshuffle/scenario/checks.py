@@ -56,13 +56,22 @@ def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
             )
             for p in error.problems
         ]
-    problems = []
-    if links < cluster.host.hcas:
+    problems, hcas = [], cluster.host.hcas
+    if links != hcas and cluster.topology.hcas_are_rails:
+        problems.append(
+            Problem(
+                "cluster.host.hcas",
+                "every host needs one HCA for each rail of the topology",
+                f"{hcas} HCA{'s' * (hcas > 1)}, but {links} rail{'s' * (links > 1)}",
+                f"Set cluster.host.hcas: {links}, or cluster.topology.rails: {hcas}.",
+            )
+        )
+    elif links < hcas:
         problems.append(
             Problem(
                 "cluster.host.hcas",
                 "every host needs a link to a switch for each HCA",
-                f"{cluster.host.hcas} HCAs, but hosts with {links} links",
+                f"{hcas} HCAs, but hosts with {links} links",
                 "Lower cluster.host.hcas or add links.",
             )
         )

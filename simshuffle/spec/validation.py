@@ -91,6 +91,9 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
     if kind in _RULES:
         rule, remedy = _RULES[kind]
         return Problem(path, rule, "" if kind == "missing" else value, remedy)
+    told = detail.get("ctx", {})
+    if "remedy" in told:  # a record that tells its problem in full
+        return Problem(f"{path}.{told['key']}", told["rule"], told["value"], told["remedy"])
     rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
     remedy = "" if kind == "unit" else "Give a value that obeys the rule."
     return Problem(path, rule, value, remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.spec.record import Spec
@@ -11,7 +12,13 @@ from simshuffle.topology.routing import ForwardingTable, stands_in_levels
 
 
 class Interconnect(Spec, ABC):
-    """A network between hosts, by a few numbers."""
+    """A network between hosts, by a few numbers.
+
+    Attributes:
+        hcas_are_rails: whether every host must have as many HCAs as links, one for each rail.
+    """
+
+    hcas_are_rails: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -27,6 +34,10 @@ class Interconnect(Spec, ABC):
     def links_per_host(self) -> int:
         """Links of a host to switches; of the host with the fewest, if they differ. Raises as
         `num_hosts`."""
+
+    def structure(self) -> str:
+        """What the network is made of, where its keys do not say it; else empty."""
+        return ""
 
     @abstractmethod
     def graph(self) -> Graph:

@@ -1,70 +1,272 @@
-"""Fat trees of one or more levels, full-bisection or tapered."""
+"""Fat trees of one or more levels, full-bisection or tapered, by their switches or as a k-ary
+n-tree."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
+MOST_LEVELS = 4
+MOST_PORTS = 4096
+ROUNDING = 1e-3  # of a port: 33 links below 7 may be written as taper: 4.714
+SOURCES = {
+    "cable_latency": "default: 5 m x 5.2 ns/m, as in topologies/abci.yaml",
+    "switch_latency": "default: Mellanox SB7890, 90 ns, as in topologies/abci.yaml",
+}
+"""Where the defaults are from."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links between a level of switches, or the hosts, and the one above.
+
+    Attributes:
+        children: lower nodes linked to an upper one.
+        parents: upper nodes linked to a lower one.
+        parallel: links of each such pair.
+    """
+
+    children: int
+    parents: int = 1
+    parallel: int = 1
 
 
 class FatTree(Sourced, Interconnect):
-    """A k-ary n-tree (Petrini & Vanneschi 1997): ``arity`` hosts a leaf switch, and as many links
-    down at every level.
+    """A fat tree, described in one of two ways.
+
+    *By its switches*: ``hosts`` on switches with ``ports`` ports. A leaf switch has u = floor(ports
+    / (taper + 1)) links up and floor(u taper) hosts; what is left of its ports is unused. Switches
+    between leaf and spine have half their ports up. There are as many ``levels`` as the hosts need,
+    and of the switches above others the fewest over which those can spread their links evenly.
+
+    *As a k-ary n-tree* (Petrini & Vanneschi 1997): ``arity`` hosts a leaf switch, and as many links
+    down at each of ``levels`` levels. ``hosts`` cuts the tree down to that many hosts; the default
+    is ``arity ** levels``.
 
     ``taper`` is the ratio of the links below a leaf switch to those above it: 1 is full bisection,
-    3 leaves a third of it. Above the leaf switches the tree is full. ``hosts`` cuts the tree down
-    to that many hosts; the default is ``arity ** levels``.
+    3 leaves a third of it. Above the leaf switches the tree is full.
+
+    ``rails`` is the number of HCAs of a host. Rail k of every host is on leaf switches of its own,
+    and rails meet in the topmost switches; on a tree of one switch all are on that.
     """
 
+    hcas_are_rails: ClassVar[bool] = True
+
     kind: Literal["fat_tree"]
-    levels: Annotated[int, Field(ge=1, le=4)]
-    arity: Annotated[int, Field(ge=2, le=1024)]
+    ports: Annotated[int, Field(ge=2, le=MOST_PORTS)] | None = None
+    levels: Annotated[int, Field(ge=1, le=MOST_LEVELS)] | None = None
+    arity: Annotated[int, Field(ge=2, le=1024)] | None = None
     taper: Taper = 1.0
+    rails: Annotated[int, Field(ge=1, le=64)] = 1
     hosts: Count | None = None
     link_bandwidth: Bandwidth
-    cable_latency: Seconds
-    switch_latency: Seconds
+    cable_latency: Seconds = 26e-9
+    switch_latency: Seconds = 90e-9
+
+    @model_validator(mode="before")
+    @classmethod
+    def _source_of_defaults(cls, values: Any) -> Any:
+        """Say in ``source`` which latencies are defaults, and where those are from."""
+        if not isinstance(values, dict):
+            return values
+        said = values.get("source") or {}
+        left_out = {key: text for key, text in SOURCES.items() if key not in values}
+        if isinstance(said, dict) and left_out:
+            return {**values, "source": {**said, **left_out}}
+        if isinstance(said, str) and left_out:
+            texts = (f"{key}: {text}" for key, text in left_out.items())
+            return {**values, "source": "; ".join((said, *texts))}
+        return values
 
     @model_validator(mode="after")
-    def _whole_uplinks(self) -> FatTree:
+    def _is_a_tree(self) -> FatTree:
+        if self.ports is None:
+            self._check_arity()
+        else:
+            self._check_ports()
+        return self
+
+    def _check_arity(self) -> None:
+        if self.arity is None or self.levels is None:
+            missing = "levels" if self.arity else "arity" if self.levels else "ports"
+            rule = "is required: a fat tree has the ports of its switches, or arity and levels"
+            remedy = "Write for example ports: 40, hosts: 64, taper: 2, rails: 2."
+            raise _problem(missing, rule, "none", remedy)
         if self.levels > 1 and not math.isclose(self.uplinks * self.taper, self.arity):
             raise PydanticCustomError(
                 "taper", "taper must divide the arity into a whole number of links up"
             )
-        if self.num_hosts > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
+        if self.num_hosts * self.rails > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
             raise PydanticCustomError(
                 "hosts",
                 "a tree of this arity and these levels has too many hosts; give fewer as hosts",
             )
-        return self
+
+    def _check_ports(self) -> None:
+        if self.arity is not None:
+            raise _problem(
+                "arity",
+                "a fat tree has either ports or arity",
+                str(self.arity),
+                "Leave arity out: ports and taper say how many hosts are on a leaf switch.",
+            )
+        if self.hosts is None:
+            raise _problem("hosts", "is required with ports", "none", "Add it.")
+        if self.hosts * self.rails > MOST_HOSTS:
+            rule = f"x rails must be at most {MOST_HOSTS}"
+            raise _problem("hosts", rule, f"{self.hosts} x {self.rails}", "Give fewer.")
+        if self.uplinks == 0 and self.levels != 1:
+            raise _problem(
+                "taper",
+                f"a leaf switch of {self.ports} ports must have at least one of them up",
+                f"{self.taper:g}",
+                f"Use a taper of at most {self._ports - 1}.",
+            )
+        if self.hosts > (room := self._capacity(self._ports, self.levels or MOST_LEVELS)):
+            raise self._too_many_hosts(room)
+
+    def _too_many_hosts(self, room: int) -> PydanticCustomError:
+        """More hosts than the given levels have room for, or than any have."""
+        hosts, levels = self.num_hosts, self.levels or MOST_LEVELS
+        enough = [
+            f"levels: {more}"
+            for more in range(levels + 1, MOST_LEVELS + 1)
+            if self._capacity(self._ports, more) >= hosts
+        ][:1] + [
+            f"ports: {ports}"
+            for ports in range(self._ports + 1, MOST_PORTS + 1)
+            if self._capacity(ports, levels) >= hosts
+        ][:1]
+        tapered = f" tapered {self.taper:g}:1" if self.taper > 1 and levels > 1 else ""
+        return _problem(
+            "hosts",
+            f"a fat tree with {levels} level{'s' * (levels > 1)} of {self.ports}-port"
+            f" switches{tapered} and {self.rails} rail{'s' * (self.rails > 1)} has room for {room}",
+            str(hosts),
+            f"Use {' or '.join(enough) or 'fewer rails'}, or at most {room} hosts.",
+        )
+
+    @property
+    def _ports(self) -> int:
+        return self.ports or 0
+
+    def _up(self, ports: int) -> int:
+        """Links up from a leaf switch with so many ports."""
+        return math.floor(ports / (self.taper + 1) + ROUNDING)
+
+    def _capacity(self, ports: int, levels: int) -> int:
+        """Hosts that so many levels of such switches have room for: each rail has its share of the
+        ports of a topmost switch, and every switch between has half of its ports down."""
+        share = ports // self.rails
+        if levels == 1:
+            return share
+        hosts_per_leaf = math.floor(self._up(ports) * self.taper + ROUNDING)
+        return int(hosts_per_leaf * (ports // 2) ** (levels - 2) * share)
 
     @property
     def uplinks(self) -> int:
         """Links from a leaf switch up."""
-        return max(round(self.arity / self.taper), 1)
+        if self.ports is None:
+            return max(round((self.arity or 1) / self.taper), 1)
+        return self._up(self.ports)
+
+    @property
+    def hosts_per_leaf(self) -> int:
+        """Hosts on a full leaf switch, or on the only one."""
+        if self.ports is None:
+            return self.num_hosts if self.levels == 1 else self.arity or 1
+        if self.num_levels == 1:
+            return self.num_hosts
+        return math.floor(self.uplinks * self.taper + ROUNDING)
+
+    @property
+    def num_levels(self) -> int:
+        """``levels``, or as many as the hosts need."""
+        if self.levels is not None:
+            return self.levels
+        return next(
+            n for n in itertools.count(1) if self._capacity(self._ports, n) >= self.num_hosts
+        )
 
     @property
     def num_hosts(self) -> int:
         """Hosts of the tree."""
-        return self.hosts or self.arity**self.levels
+        return self.hosts or (self.arity or 1) ** (self.levels or 1)
 
     @property
     def links_per_host(self) -> int:
-        """1."""
-        return 1
+        """One for each rail."""
+        return self.rails
 
-    def _children(self) -> list[int]:
-        below = self.arity ** (self.levels - 1)
-        return [self.arity] * (self.levels - 1) + [-(-self.num_hosts // below)]
+    @property
+    def _leaves_of_a_rail(self) -> int:
+        """Leaf switches of a rail that have hosts."""
+        return -(-self.num_hosts // self.hosts_per_leaf)
+
+    def _links(self) -> list[Links]:
+        """The links below every level of switches, from the hosts up."""
+        links = [Links(self.hosts_per_leaf)]
+        if self.num_levels == 1:
+            return links
+        return links + (self._links_of_arity() if self.ports is None else self._links_of_ports())
+
+    def _links_of_arity(self) -> list[Links]:
+        arity, between = self.arity or 1, (self.levels or 1) - 2
+        subtrees = -(-self.num_hosts // arity ** (between + 1))
+        children = [arity] * between + [self.rails * subtrees]
+        parents = [self.uplinks, *[arity] * between]
+        return [Links(c, p) for c, p in zip(children, parents, strict=True)]
+
+    def _links_of_ports(self) -> list[Links]:
+        links = []
+        up, nodes, half = self.uplinks, self._leaves_of_a_rail, self._ports // 2
+        for level in range(2, self.num_levels + 1):
+            top = level == self.num_levels
+            # subtrees of one size, as few as there can be
+            subtrees = 1 if top else -(-nodes // half)
+            children = nodes * self.rails if top else -(-nodes // subtrees)
+            room = self._ports if top else half
+            parents = next(n for n in range(1, up + 1) if up % n == 0 and children * up <= n * room)
+            links.append(Links(children, parents, up // parents))
+            up, nodes = children * up // parents, subtrees
+        return links
+
+    def structure(self) -> str:
+        """The switches of a tree described by its ports; empty for a k-ary n-tree."""
+        if self.ports is None:
+            return ""
+        links = self._links()
+        if len(links) == 1:
+            return f"1 switch with {self.num_hosts * self.rails} of {self.ports} ports in use"
+        unused = self.ports - self.hosts_per_leaf - self.uplinks
+        idle = f", {unused} of {self.ports} ports unused" if unused else ""
+        nodes, width = self._leaves_of_a_rail, 1
+        tiers = [
+            f"{nodes * self.rails} leaf switches with {self.hosts_per_leaf} links down and"
+            f" {self.uplinks} up{idle}"
+        ]
+        for level, upper in enumerate(links[1:], 2):
+            top = level == len(links)
+            nodes, width = (1 if top else -(-nodes // upper.children)), width * upper.parents
+            count = width * (1 if top else nodes * self.rails)
+            each = f"{upper.parallel} link{'s' * (upper.parallel > 1)}"
+            several = "es" if count > 1 else ""
+            tiers.append(f"{count} {self._tier(level)} switch{several}, {each} to each one below")
+        up = self.num_hosts * self.rails * self.uplinks / self.hosts_per_leaf
+        bisection = readable(up * self.link_bandwidth, Dimension.BANDWIDTH)
+        return "; ".join((*tiers, f"bisection about {bisection} both ways together"))
 
     def graph(self) -> Graph:
         """The network: hosts ``h0000``, switches named by level and digits, such as ``leaf.3`` and
@@ -72,57 +274,66 @@ class FatTree(Sourced, Interconnect):
 
         A switch of level l is a digit for each level above it (which subtree) and one for each
         level below (which parent was taken); two switches of neighbouring levels are linked where
-        their other digits agree.
+        their other digits agree. The subtrees below the topmost switches are those of rail 0, of
+        rail 1, and so on.
         """
-        graph = new_graph(height=self.levels - 1)
-        occupied = -(-self.num_hosts // self.arity)  # leaf switches with hosts
-        children = self._children()
-        parents = [1, self.uplinks, *[self.arity] * (self.levels - 2)][: self.levels]
+        graph = new_graph(height=self.num_levels - 1)
+        links = self._links()
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
-        if self.levels == 1:
-            parents = [1]
-        for level in range(1, self.levels + 1):
-            for below in itertools.product(*(range(p) for p in parents[1:level])):
-                for above in itertools.product(*(range(c) for c in reversed(children[level:]))):
-                    if self._first_leaf(above, children) >= occupied:
+        for level in range(1, self.num_levels + 1):
+            for below in itertools.product(*(range(x.parents) for x in links[1:level])):
+                for above in self._subtrees(links[level:]):
+                    if self._is_empty(above, links):
                         continue  # no host below: not built
                     name = self._name(level, above, below)
                     add_switch(graph, name, self._tier(level), self.switch_latency)
                     if level == 1:
                         continue
-                    for child in range(children[level - 1]):
+                    for child in range(links[level - 1].children):
                         lower = self._name(level - 1, (*above, child), below[:-1])
                         if lower in graph:
-                            connect(graph, lower, name, **cable)
-        self._add_hosts(graph, children, cable)
+                            parallel = links[level - 1].parallel
+                            connect(graph, lower, name, links=parallel, **cable)
+        self._add_hosts(graph, links, cable)
         return graph
 
     @staticmethod
-    def _first_leaf(above: tuple[int, ...], children: list[int]) -> int:
-        """Number of the first leaf switch below the switches with the digits ``above``."""
-        level = len(children) - len(above)
-        number = 0
-        for digit, count in zip(above, reversed(children[level:]), strict=True):
-            number = number * count + digit
-        return number * math.prod(children[1:level])
+    def _subtrees(links: list[Links]) -> Iterable[tuple[int, ...]]:
+        """The digits of all switches below ``links``, the topmost first."""
+        return itertools.product(*(range(x.children) for x in reversed(links)))
 
-    def _add_hosts(self, graph: Graph, children: list[int], cable: dict[str, Any]) -> None:
-        leaves = list(itertools.product(*(range(c) for c in reversed(children[1:]))))
+    def _is_empty(self, above: tuple[int, ...], links: list[Links]) -> bool:
+        """Whether there are no hosts below the switches with the digits ``above``."""
+        level = len(links) - len(above)
+        number = 0
+        for digit, upper in zip(above, reversed(links[level:]), strict=True):
+            number = number * upper.children + digit
+        first_leaf = number * math.prod(x.children for x in links[1:level])
+        places = math.prod(x.children for x in links[1:]) // (self.rails if len(links) > 1 else 1)
+        return first_leaf % places >= self._leaves_of_a_rail
+
+    def _add_hosts(self, graph: Graph, links: list[Links], cable: dict[str, Any]) -> None:
+        leaves = list(self._subtrees(links[1:]))
+        # of a host: one on the leaf switches of each rail, or all on the only switch
+        rails, parallel = (self.rails, 1) if len(links) > 1 else (1, self.rails)
         for host in range(self.num_hosts):
             name = f"h{host:04d}"
             add_host(graph, name)
-            connect(
-                graph,
-                name,
-                self._name(1, leaves[host // children[0]] if self.levels > 1 else (), ()),
-                **cable,
-            )
+            for rail in range(rails):
+                leaf = leaves[rail * (len(leaves) // rails) + host // self.hosts_per_leaf]
+                connect(graph, name, self._name(1, leaf, ()), links=parallel, **cable)
 
     def _tier(self, level: int) -> str:
         if level == 1:
             return "leaf"
-        return "spine" if level == self.levels else f"level{level}"
+        return "spine" if level == self.num_levels else f"level{level}"
 
     def _name(self, level: int, above: tuple[int, ...], below: tuple[int, ...]) -> str:
         digits = ".".join(str(d) for d in (*above, *below))
         return f"{self._tier(level)}.{digits}" if digits else self._tier(level)
+
+
+def _problem(key: str, rule: str, value: str, remedy: str) -> PydanticCustomError:
+    """A problem of ``key`` whose rule and remedy are told as given."""
+    context = {"key": key, "rule": rule, "value": value, "remedy": remedy}
+    return PydanticCustomError("topology", "{key} {rule}", context)

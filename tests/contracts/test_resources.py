@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import TopologyError
 from simshuffle.plan.resources import Resources, network_graph
+from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from tests.examples import ABCI, MACHINES, SMALL, cluster, clusters
-from tests.strategies import fat_tree, star, trees
+from tests.strategies import fat_tree, star, switch_tree, trees
 
 NS = 1e-9
 
@@ -106,7 +107,7 @@ def test_links_have_unique_names_and_positive_capacities(machine: Machine) -> No
 @settings(max_examples=30, deadline=None)
 @given(trees(), st.data())
 def test_links_have_unique_names_on_any_tree(topology: Any, data: st.DataObject) -> None:
-    hcas = getattr(topology, "hcas_per_host", 1)
+    hcas = topology.links_per_host
     gpus = hcas * data.draw(st.integers(1, 2))
     made = cluster(topology, gpus=gpus, hcas=hcas, slots=data.draw(st.sampled_from([1, gpus])))
     hosts = sum(1 for _, kind in topology.graph().nodes(data="kind") if kind == "host")
@@ -115,6 +116,38 @@ def test_links_have_unique_names_on_any_tree(topology: Any, data: st.DataObject)
     reads, latencies = machine.res.pfs_read()
     assert reads.shape == (len(machine.ranks), machine.res.width)
     assert (latencies >= 0).all()
+
+
+@pytest.mark.parametrize(("hcas", "rails"), [(1, 2), (4, 2), (2, 1)])
+def test_hosts_need_an_hca_for_each_rail(hcas: int, rails: int) -> None:
+    machine = cluster(switch_tree(8, 8, rails=rails), gpus=4, hcas=hcas)
+    (problem,) = cluster_problems(machine, world_size=4)
+    assert problem.path == "cluster.host.hcas" and "one HCA for each rail" in problem.rule
+    assert f"hcas: {rails}" in problem.remedy and f"rails: {hcas}" in problem.remedy
+
+
+def test_hca_k_is_on_rail_k() -> None:
+    """4 GPUs and 2 HCAs: messages of GPUs 0 and 1 leave and enter by the leaf switches of rail 0,
+    those of GPUs 2 and 3 by those of rail 1; so do gradients of the rings of each rail."""
+    topology = switch_tree(7, 10, taper=2, rails=2)
+    machine = Machine(cluster(topology, gpus=4, hcas=2, slots=2), 40)
+    rail = {f"leaf.{i}": i // 3 for i in range(6)}  # 3 leaf switches a rail, of 4 hosts each
+    far = np.arange(4, 40)
+    routes, _ = machine.res.message(np.arange(4).repeat(len(far)), np.tile(far, 4))
+    for src, dst, route in zip(np.arange(4).repeat(len(far)), np.tile(far, 4), routes, strict=True):
+        names = [machine.names[link] for link in route if link >= 0]
+        assert names[0].startswith("h0000>leaf.") and names[-1].endswith(f">h{dst // 4:04d}")
+        assert rail[names[0].split(">")[1]] == src % 4 // 2
+        assert rail[names[-1].split(">")[0]] == dst % 4 // 2
+    for k in (0, 1):
+        (route,) = machine.res.gradient(*(np.array([x], np.int32) for x in (3, 4, k)))
+        names = [machine.names[link] for link in route if link >= 0]
+        assert names == [
+            f"h0000.pcie_out{k}",
+            f"h0000>leaf.{3 * k}",
+            f"leaf.{3 * k}>h0001",
+            f"h0001.pcie_in{k}",
+        ]
 
 
 def test_capacities_are_those_of_the_cluster() -> None:

@@ -27,7 +27,7 @@ from simshuffle.topology.graph import (
 )
 from simshuffle.topology.routing import ForwardingTable, directed_links, stands_in_levels
 from tests.examples import SMALL, TOPOLOGIES
-from tests.strategies import abci, fat_tree, star, trees
+from tests.strategies import abci, fat_tree, star, switch_tree, switch_trees, trees
 
 Ints = NDArray[np.int32]
 HEIGHT = {"host": 0, "leaf": 1, "level2": 2, "fbb": 2, "level3": 3, "spine": 4, "storage": 5}
@@ -323,6 +323,9 @@ def test_up_links_follow_d_mod_k(levels: int, arity: int) -> None:
         fat_tree(3, 3, hosts=14),
         fat_tree(4, 2, hosts=9),
         fat_tree(4, 2, hosts=13),
+        switch_tree(8, 8, rails=2),
+        switch_tree(7, 10, taper=2, rails=2),
+        switch_tree(8, 20, rails=2),
     ],
     ids=[
         "tapered, 3 levels",
@@ -330,6 +333,9 @@ def test_up_links_follow_d_mod_k(levels: int, arity: int) -> None:
         "3 levels cut to 14",
         "4 levels cut to 9",
         "4 levels cut to 13",
+        "parallel links",
+        "tapered, 2 rails",
+        "3 levels, 2 rails",
     ],
 )
 def test_up_links_follow_d_mod_k_on_other_trees(topology: FatTree) -> None:
@@ -338,8 +344,8 @@ def test_up_links_follow_d_mod_k_on_other_trees(topology: FatTree) -> None:
 
 def check_d_mod_k(topology: FatTree) -> None:
     net = Net(topology.graph())
-    parents = [topology.uplinks, *[topology.arity] * topology.levels]
-    tier = ["leaf", *(f"level{level}" for level in range(2, topology.levels)), "spine"]
+    parents = [links.parents for links in topology._links()[1:]]
+    tier = ["leaf", *(f"level{level}" for level in range(2, topology.num_levels)), "spine"]
     src, dst = net.pairs()
     checked = 0
     for goal, route in zip(dst.tolist(), net.table.routes(src, dst), strict=True):
@@ -545,8 +551,17 @@ def test_switches_with_one_way_between_them_need_no_levels() -> None:
         fat_tree(3, 2),
         fat_tree(3, 3),
         fat_tree(3, 4),
+        switch_tree(8, 8, rails=2),
+        switch_tree(8, 16, rails=2),
+        switch_tree(12, 24, rails=3),
+        switch_tree(4, 8, rails=2),
+        switch_tree(8, 32, rails=4),
     ],
-    ids=["3x3", "4x4", "6x6", "4x6", "2x2x2", "3x3x3", "4x4x4"],
+    ids=[
+        *("3x3", "4x4", "6x6", "4x6", "2x2x2", "3x3x3", "4x4x4"),
+        *("2 rails, 2 spines", "2 rails, 4 spines", "3 rails", "3 levels, 2 rails"),
+        "3 levels, 4 rails",
+    ],
 )
 def test_every_shift_is_free_of_contention(topology: FatTree) -> None:
     """Under D-mod-K, no two flows of a permutation i -> i + s share a link of a full-bisection fat
@@ -596,11 +611,32 @@ def test_share_of_random_traffic(
     assert shares.mean(axis=0) == pytest.approx([permutation, both_ways, one_way], abs=0.01)
 
 
+@settings(max_examples=40, deadline=None)
+@given(switch_trees())
+def test_every_port_of_a_tree_of_switches_is_reached_and_no_level_has_a_hot_link(
+    topology: FatTree,
+) -> None:
+    """From every HCA of a host to every other one; and the destinations of a leaf switch share its
+    links down evenly, whoever sends."""
+    net = Net(with_storage(topology))
+    src, dst = net.pairs()
+    if len(src):
+        check_routes(net, src, dst)
+    load = net.load(np.full(len(net.ports), net.storage_ports[0], np.int32), net.ports)
+    for leaf in [node for node, data in net.graph.nodes(data=True) if data["tier"] == "leaf"]:
+        down = [i for i, (a, b) in enumerate(net.ends) if b == leaf and not a.startswith("h")]
+        hosts = sum(a == leaf and b.startswith("h") for a, b in net.ends)
+        assert load[down].sum() == hosts
+        assert load[down].max() <= -(-hosts // len(down))
+
+
 def test_tapered_tree_shares_its_uplinks() -> None:
     """All hosts of a leaf switch with a third of the links up send elsewhere: each gets a third, by
     integer division of the ports."""
     net = Net(fat_tree(2, 6, taper=3).graph())
     assert share(net, net.ports, np.roll(net.ports, -6)) == pytest.approx(1 / 3)
+    rails = Net(switch_tree(6, 12, taper=2, rails=2).graph())  # 6 leaf switches of 4 hosts
+    assert share(rails, rails.ports, np.roll(rails.ports, -4)) == pytest.approx(1 / 2)
 
 
 def test_graphs_of_these_tests_are_networks() -> None:

@@ -3,9 +3,11 @@ every time."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +22,9 @@ from hypothesis import given, settings
 from pydantic import ValidationError
 
 from simshuffle.errors import TopologyError
+from simshuffle.plan.summary import derived
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.spec.validation import validated
 from simshuffle.topology import Custom, FatTree
 from simshuffle.topology.graph import (
     add_host,
@@ -31,7 +36,17 @@ from simshuffle.topology.graph import (
 )
 from simshuffle.topology.routing import ForwardingTable
 from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written
-from tests.strategies import abci, abcis, fat_tree, fat_trees, star, stars, trees
+from tests.strategies import (
+    abci,
+    abcis,
+    fat_tree,
+    fat_trees,
+    star,
+    stars,
+    switch_tree,
+    switch_trees,
+    trees,
+)
 
 
 @pytest.fixture(params=list(TOPOLOGIES))
@@ -222,6 +237,208 @@ def test_any_whole_number_of_uplinks_can_be_asked_for() -> None:
             assert fat_tree(2, arity, taper=arity / uplinks).uplinks == uplinks
 
 
+@pytest.mark.parametrize(
+    ("levels", "arity", "more", "digest"),
+    [
+        (1, 5, {}, "a6a44ace20f9470e"),
+        (2, 3, {}, "b12360a3fe8c3f73"),
+        (2, 4, {"taper": 2, "hosts": 11}, "f7169555b75d3717"),
+        (3, 3, {"taper": 3}, "b260e7b58fc64623"),
+        (3, 3, {"hosts": 17}, "295d3a531e8e3ead"),
+        (4, 2, {"hosts": 9}, "69e59482df202730"),
+        (2, 18, {"hosts": 648}, "90f261c6d9b21be9"),
+        (3, 4, {"taper": 2, "hosts": 40}, "85a0050c557816ad"),
+    ],
+)
+def test_trees_of_levels_and_arity_stay_what_they_were(
+    levels: int, arity: int, more: dict[str, Any], digest: str
+) -> None:
+    """To the last bit and in the same order: names, attributes, links."""
+    graph = fat_tree(levels, arity, **more).graph()
+    text = repr((dict(graph.graph), *everything(graph)))
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize(
+    ("hosts", "switches", "between_switches"),
+    [
+        (31, {"leaf": 8, "spine": 4}, [256]),
+        (63, {"leaf": 16, "spine": 8}, [512]),
+        (95, {"leaf": 24, "spine": 16}, [768]),
+        (127, {"leaf": 32, "spine": 16}, [1024]),
+        (256, {"leaf": 64, "spine": 32}, [2048]),
+        (512, {"leaf": 128, "level2": 128, "spine": 64}, [4096, 4096]),
+        (1024, {"leaf": 256, "level2": 256, "spine": 128}, [8192, 8192]),
+    ],
+)
+def test_superpods_have_the_published_counts(
+    hosts: int, switches: dict[str, int], between_switches: list[int]
+) -> None:
+    """Switches and cables of NVIDIA's reference architectures, 8 rails on switches of 64 ports: two
+    levels as in table 4 of that of the DGX H100 (docs.nvidia.com/dgx-superpod, network fabrics),
+    three as in table 3 of that of the DGX B200, which calls our middle level spine and the topmost
+    core."""
+    topology = switch_tree(64, hosts, rails=8)
+    graph = topology.graph()
+    assert tiers(graph) == switches
+    found = cables(graph)
+    assert found.pop(frozenset(("host", "leaf"))) == 8 * hosts
+    assert list(found.values()) == between_switches
+    for tier, count in switches.items():
+        assert f"{count} {tier} switches" in topology.structure()
+
+
+def test_a_tree_by_hand() -> None:
+    """64 hosts with 2 HCAs on 40-port switches, tapered 2:1: 13 links up and 26 down, one port
+    unused; 64 / 26 = 2.5, so 3 leaf switches a rail; 6 leaf switches with 13 links each: 13 spines
+    with a link to every leaf switch (one spine would need 78 ports)."""
+    topology = switch_tree(40, 64, taper=2, rails=2)
+    graph = topology.graph()
+    assert tiers(graph) == {"leaf": 6, "spine": 13}
+    assert all(
+        graph.number_of_edges(f"leaf.{i}", f"spine.{j}") == 1 for i in range(6) for j in range(13)
+    )
+    assert [graph.degree(f"leaf.{i}") for i in range(6)] == [39, 39, 12 + 13] * 2
+    assert list(graph.neighbors("h0000")) == ["leaf.0", "leaf.3"]
+    assert list(graph.neighbors("h0026")) == ["leaf.1", "leaf.4"]
+    assert list(graph.neighbors("h0063")) == ["leaf.2", "leaf.5"]
+    structure = topology.structure()
+    assert "6 leaf switches with 26 links down and 13 up, 1 of 40 ports unused" in structure
+    assert "bisection about 800 GB/s" in structure  # 64 x 2 x 12.5 GB/s / 2
+    table = ForwardingTable(graph)
+    ports = [table.endpoints(host) for host in ("h0000", "h0001", "h0063")]
+    near, far, across = (
+        table.routes(np.array([a], np.int32), np.array([b], np.int32))
+        for a, b in (
+            (ports[0][0], ports[1][0]),
+            (ports[0][0], ports[2][0]),
+            (ports[0][0], ports[1][1]),
+        )
+    )
+    assert [(routes >= 0).sum() for routes in (near, far, across)] == [2, 4, 4]
+
+
+def test_check_says_what_the_tree_is_made_of() -> None:
+    assert switch_tree(12, 5, rails=2).structure() == "1 switch with 10 of 12 ports in use"
+    assert fat_tree(2, 4).structure() == ""
+    plain = {"sweep": {}, "workload.exchange": "local_shuffle"}
+    told = derived(load_scenario("quickstart", {**plain, "cluster": "a100-fat-tree"}))
+    assert told["network"].startswith("6 leaf switches with 26 links down and 13 up, 1 of 40 ports")
+    assert "network" not in derived(load_scenario("quickstart", plain))
+
+
+def test_parallel_links_to_few_spines() -> None:
+    """8 hosts with 2 HCAs on 8-port switches: 4 leaf switches with 4 links up fill two spines."""
+    graph = switch_tree(8, 8, rails=2).graph()
+    assert tiers(graph) == {"leaf": 4, "spine": 2}
+    assert all(
+        graph.number_of_edges(f"leaf.{i}", f"spine.{j}") == 2 for i in range(4) for j in range(2)
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(switch_trees())
+def test_tree_of_switches(topology: FatTree) -> None:
+    """No switch has more links than ports; a leaf switch has u links up and at most floor(u taper)
+    hosts, and above it nothing is lost; rail k of a host is on leaf switches of rail k alone."""
+    t, graph = topology, topology.graph()
+    switches = of_kind(graph, "switch")
+    assert max(graph.degree(switch) for switch in switches) <= (t.ports or 0)
+    if t.num_levels == 1:
+        assert set(cables(graph).values()) == {t.num_hosts * t.rails}
+        return
+    hosts_on: Counter[str] = Counter()
+    rail_of: dict[str, int] = {}
+    for host in of_kind(graph, "host"):
+        leaves = list(graph.neighbors(host))
+        assert len(set(leaves)) == graph.degree(host) == t.rails
+        hosts_on.update(leaves)
+        for rail, leaf in enumerate(leaves):
+            assert rail_of.setdefault(leaf, rail) == rail
+    assert max(hosts_on.values()) <= t.hosts_per_leaf == math.floor(t.uplinks * t.taper + 1e-9)
+    assert len(hosts_on) == t.rails * math.ceil(t.num_hosts / t.hosts_per_leaf)
+    for leaf, count in hosts_on.items():
+        assert graph.degree(leaf) - count == t.uplinks
+    spare = (t.ports or 0) - t.uplinks - t.hosts_per_leaf
+    assert spare == 0 or math.floor((t.ports or 0) / (t.taper + 1)) * (t.taper + 1) < (t.ports or 0)
+    for switch in switches:
+        tier = graph.nodes[switch]["tier"]
+        if tier == "level2":
+            down = sum(graph.nodes[n]["tier"] == "leaf" for _, n in graph.edges(switch))
+            assert graph.degree(switch) - down >= down
+    found = tiers(graph)
+    assert all(f"{count} {tier} switch" in t.structure() for tier, count in found.items())
+
+
+@pytest.mark.parametrize(
+    ("ports", "taper", "rails", "hosts"),
+    [(8, 1, 2, 8), (6, 2, 1, 16), (6, 2, 2, 8), (12, 3, 2, 18), (4, 1, 2, 8)],
+)
+def test_half_of_the_hosts_reach_the_others_at_the_tapered_bandwidth(
+    ports: int, taper: int, rails: int, hosts: int
+) -> None:
+    """The largest flow from one half of the leaf switches to the other is half of hosts x rails x
+    bandwidth / taper, each way."""
+    topology = switch_tree(ports, hosts, taper=taper, rails=rails)
+    assert topology.num_levels > 1
+    graph = topology.graph()
+    capacity = nx.Graph()
+    for a, b, data in graph.edges(data=True):
+        before = capacity.get_edge_data(a, b, {"capacity": 0.0})["capacity"]
+        capacity.add_edge(a, b, capacity=before + data["bandwidth"])
+    for number, host in enumerate(of_kind(graph, "host")):
+        capacity.add_edge("first" if number < hosts // 2 else "second", host)
+    flow = nx.maximum_flow_value(capacity, "first", "second")
+    assert flow == pytest.approx(hosts / 2 * rails * 12.5e9 / taper)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "text"),
+    [
+        ({"hosts": 600, "levels": 2}, "hosts", "levels: 3 or ports: 44, or at most 520 hosts"),
+        ({"hosts": 11, "levels": 1}, "hosts", "1 level of 40-port switches and 4 rails has room"),
+        ({"ports": 4, "rails": 5}, "hosts", "fewer rails|ports: "),
+        ({"taper": 40}, "taper", "at most 39"),
+        ({"hosts": None}, "hosts", "is required with ports"),
+        ({"hosts": 100_001, "ports": 64}, "hosts", "x rails must be at most 200000"),
+        ({"arity": 4}, "arity", "either ports or arity"),
+        ({"ports": None}, "ports", "ports: 40, hosts: 64"),
+        ({"ports": None, "arity": 4}, "levels", "ports: 40, hosts: 64"),
+        ({"ports": None, "levels": 2}, "arity", "ports: 40, hosts: 64"),
+    ],
+)
+def test_impossible_tree_of_switches_says_what_would_do(
+    changes: dict[str, Any], path: str, text: str
+) -> None:
+    values = {
+        "kind": "fat_tree",
+        "ports": 40,
+        "taper": 2,
+        "rails": 4 if changes.get("levels") == 1 else 2,
+        "hosts": 64,
+        "link_bandwidth": "25 GB/s",
+        **changes,
+    }
+    given_values = {key: value for key, value in values.items() if value is not None}
+    made, problems = validated(given_values, FatTree)
+    assert made is None or made.num_hosts
+    (problem,) = problems
+    assert problem.path.rsplit(".", 1)[-1] == path
+    assert re.search(text, f"{problem.rule} {problem.remedy}")
+    assert problem.value and problem.remedy
+
+
+def test_latencies_left_out_say_where_they_are_from() -> None:
+    given_one = {"kind": "fat_tree", "ports": 8, "hosts": 4, "link_bandwidth": "1 GB/s"}
+    both = FatTree.model_validate(given_one)
+    assert (both.cable_latency, both.switch_latency) == (26e-9, 90e-9)
+    assert isinstance(both.source, dict) and set(both.source) == {"cable_latency", "switch_latency"}
+    again = FatTree.model_validate(both.model_dump(mode="json", exclude_none=True))
+    assert again == both
+    text = FatTree.model_validate({**given_one, "switch_latency": "1 us", "source": "mine"})
+    assert text.source == "mine; cable_latency: default: 5 m x 5.2 ns/m, as in topologies/abci.yaml"
+
+
 def test_abci_has_the_published_counts() -> None:
     topology = abci()
     graph = topology.graph()
@@ -361,6 +578,7 @@ def all_routes(graph: Any) -> list[list[str]]:
         fat_tree(3, 2),
         fat_tree(2, 4, taper=2, hosts=11),
         star(4, hcas_per_host=2),
+        switch_tree(8, 8, rails=2),
     ],
 )
 def test_written_graph_comes_back_with_the_same_routes(

@@ -12,6 +12,7 @@ import pytest
 
 from simshuffle.results import report
 from simshuffle.results.timeline import EXCLUSIVE
+from simshuffle.scenario.scenario import load_scenario
 from simshuffle.sim.simulate import simulate
 from tests.explicit import finish_times
 from tests.small import seconds, small
@@ -203,6 +204,37 @@ def test_a_tapered_uplink_binds():
             np.zeros(16),
         )
         assert ends == pytest.approx(np.full(16, factor * 1e-3), rel=1e-12)
+
+
+@pytest.mark.parametrize(("taper", "hosts_per_leaf"), [(1, 20), (2, 26), (3, 30)])
+def test_a_tapered_uplink_binds_on_every_rail(taper, hosts_per_leaf):
+    """64 hosts with 4 GPUs and 2 HCAs on 40-port switches: all GPUs of a leaf switch's hosts send
+    to those of the next one. 2 GPUs share an HCA of 25 GB/s, and ``taper`` HCAs a link up."""
+    from simshuffle.plan.resources import Resources
+
+    values = {"cluster": "a100-fat-tree", "cluster.topology.taper": taper, "world_size": 256}
+    scenario = load_scenario("quickstart", values)
+    resources = Resources(scenario.cluster, 256, scenario.rng("placement"))
+    ranks = np.arange(4 * hosts_per_leaf)
+    routes, _ = resources.message(ranks, ranks + len(ranks))
+    paths = [[link for link in route if link >= 0] for route in routes.tolist()]
+    silent = np.zeros(len(resources.links.names))
+    ends = finish_times(
+        resources.links.capacity, silent, paths, np.full(len(ranks), 25e6), np.zeros(len(ranks))
+    )
+    assert ends == pytest.approx(np.full(len(ranks), 2 * taper * 1e-3), rel=1e-12)
+
+
+def test_a_machine_with_rails_is_simulated():
+    """The one to copy; a narrower tree makes the exchange longer, and nothing else of it."""
+    strategy = "partial_local_shuffle:exchange_fraction=1"
+    values = {"cluster": "a100-fat-tree", "world_size": 256, "epochs": 1, "sweep": {}}
+    exchange = []
+    for taper in (1, 9):
+        more = {"cluster.topology.taper": taper, "workload.exchange": strategy}
+        timeline = simulate(load_scenario("quickstart", values | more))
+        exchange.append(np.mean(list(seconds(timeline, "exchange").values())))
+    assert 0 < exchange[0] < exchange[1] < 2 * exchange[0]
 
 
 def test_messages_and_gradients_share_an_hca():
