@@ -26,13 +26,13 @@ def ablate(
     scenario: ScenarioName,
     start: Annotated[
         str, typer.Option(metavar="EXCHANGE", help="The exchange to begin with, as in a scenario.")
-    ] = "importance_exchange",
+    ] = "importance_exchange:schedule=authors",
     end: Annotated[
         str,
         typer.Option(
             metavar="EXCHANGE", help="The exchange to end with; at the same exchange_fraction."
         ),
-    ] = "importance_pair",
+    ] = "importance_pair:schedule=authors",
     also: Annotated[
         list[str] | None,
         typer.Option(

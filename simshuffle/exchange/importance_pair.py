@@ -3,7 +3,8 @@ important rank with the most important."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,7 +12,6 @@ from simshuffle.exchange.importance_exchange import ImportanceSending
 from simshuffle.exchange.partners import PartnerRuleName
 from simshuffle.exchange.schedule import (
     SOURCES,
-    Barriers,
     ExchangeSchedule,
     PartnerLifetime,
     SamplesPerMessage,
@@ -24,17 +24,20 @@ PAIR_CODE = (
 
 
 class PairSchedule(ExchangeSchedule):
-    """The schedule with the defaults of the authors' ImportancePairScheduler; its keys and costs
-    are those of `ExchangeSchedule`.
+    """Partners as of the authors' ImportancePairScheduler; keys and costs are those of
+    `ExchangeSchedule`.
 
     Ranks are sorted once an epoch by the importance of their most important sample. All samples of
-    an iteration travel in one message, after one barrier.
+    an iteration travel in one message; in the ``authors`` schedule after one barrier.
     """
 
     partner_rule: PartnerRuleName = "importance_sorted"
     partner_lifetime: PartnerLifetime = "epoch"
     samples_per_message: SamplesPerMessage = "iteration"
-    barriers: Barriers = "iteration"
+    of_authors: ClassVar[Mapping[str, Any]] = {
+        **ExchangeSchedule.of_authors,
+        "barriers": "iteration",
+    }
     source: str | dict[str, str] = Field(
         default_factory=lambda: SOURCES | {"samples_per_message": PAIR_CODE}
     )

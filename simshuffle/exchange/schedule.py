@@ -3,7 +3,8 @@ partner, and for how long."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from simshuffle.exchange.importance import RankImportance
 from simshuffle.exchange.partners import RULES, PartnerRule, PartnerRuleName, Pool
 from simshuffle.exchange.plan import Places
+from simshuffle.spec.library import by_kind, nearest
 from simshuffle.spec.record import Count, Fraction, Seconds, Sourced
 
 Ints = NDArray[np.integer]
@@ -38,9 +40,17 @@ SOURCES = {
 }
 
 
+AUTHORS, STREAMLINED, OWN = "authors", "streamlined", "own"
+
+
 class MessageSchedule(Sourced):
-    """How the samples of a plan are sent. The defaults are those of the authors' code
-    (PartialScheduler).
+    """How the samples of a plan are sent. Two schedules have names, and can be given by them, as in
+    ``authors`` or ``authors:overlap=false``:
+
+    - ``streamlined``, the default, is that of `simshuffle.train.distributed.Scheduler`: files
+      travel as they are, into buffers of their size, and ranks need not meet.
+    - ``authors`` is that of the authors' code (PartialScheduler): decoded and pickled images, into
+      buffers that are zeroed, and a barrier before every message.
 
     Attributes:
         samples_per_message: samples that travel together; 'iteration' for all of an iteration.
@@ -63,17 +73,48 @@ class MessageSchedule(Sourced):
     """
 
     samples_per_message: SamplesPerMessage = 1
-    barriers: Barriers = "message"
-    payload: Payload = "decoded"
+    barriers: Barriers = "none"
+    payload: Payload = "encoded"
     overlap: bool = True
     read: Seconds = 19e-6
     decode: Seconds | None = None
     pickle: Seconds | None = None
-    zero_buffer: Seconds = 86e-6
+    zero_buffer: Seconds = 0.0
     draw: Seconds = 15e-9
     write: Seconds | None = None
     remove: Seconds = 17e-6
     source: str | dict[str, str] = Field(default_factory=lambda: dict(SOURCES))
+
+    of_authors: ClassVar[Mapping[str, Any]] = {
+        "barriers": "message",
+        "payload": "decoded",
+        "zero_buffer": "86 us",
+    }
+    """What the authors' schedule has other than the default."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        given = by_kind(value)
+        named = {STREAMLINED: {}, AUTHORS: cls.of_authors}
+        if (name := given.pop("kind")) not in named:
+            raise PydanticCustomError(
+                "schedule",
+                "must be {names}, or a mapping of its keys. {hint}",
+                {"names": " or ".join(named), "hint": nearest(name, list(named))},
+            )
+        return {**named[name], **given}
+
+    @property
+    def name(self) -> str:
+        """'streamlined' or 'authors', if it is that in all that decides its cost; else 'own'."""
+        for name in (STREAMLINED, AUTHORS):
+            other = type(self).model_validate(name)
+            if all(getattr(self, key) == getattr(other, key) for key in _MESSAGE_KEYS):
+                return name
+        return OWN
 
     def messages(self, iteration: Ints) -> Ints:
         """Message number of each step, given the iteration (steps,) of each step."""
@@ -86,6 +127,9 @@ class MessageSchedule(Sourced):
         )
         starts = within % size == 0
         return np.asarray(np.cumsum(starts) - 1)
+
+
+_MESSAGE_KEYS = tuple(key for key in MessageSchedule.model_fields if key != "source")
 
 
 class Pairing(Sourced):

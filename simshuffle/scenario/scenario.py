@@ -103,11 +103,12 @@ class Scenario(Spec):
         return out
 
     def label(self) -> str:
-        """Strategy and world size, such as 'partial-0.1 @2048'."""
-        exchange = self.workload.exchange
+        """Strategy, schedule and world size, such as 'partial-0.1 streamlined @2048'."""
+        exchange, schedule = self.workload.exchange, self.workload.exchange.exchange_schedule
         detail = ""
         if exchange.fraction:
             detail = f"-{exchange.fraction:g}"
+            detail += f" {schedule.name}" if schedule is not None else ""
         elif exchange.fraction is None or exchange.tier == "pfs":
             detail = f"-{exchange.tier}"
         return f"{exchange.short_name}{detail} @{self.world_size}"

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from simshuffle.exchange import MessageSchedule
+from simshuffle.exchange.schedule import AUTHORS
 from simshuffle.plan.host_work import host_work
 from simshuffle.scenario.scenario import Scenario
 
@@ -19,15 +20,14 @@ INSTANT_WRITES = {"cluster.ssd.write_bandwidth": "1000000 PB/s"}
 ALL_IN_MEMORY = dict.fromkeys(
     ("cluster.memory.capacity", "cluster.memory.page_cache"), "1000000 PB"
 )
-FRESH = {"partner_lifetime": "iteration", "samples_per_message": "iteration", "barriers": "none"}
-WAYS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "authors": ("partial_local_shuffle", {}, {}),
-    "pair": ("importance_pair", {}, {}),
-    "encoded": ("importance_pair", {"payload": "encoded", "barriers": "none"}, {}),
+FRESH = {"partner_lifetime": "iteration", "samples_per_message": "iteration", "payload": "decoded"}
+WAYS: dict[str, tuple[str, str | dict[str, Any], dict[str, Any]]] = {
+    "authors": ("partial_local_shuffle", AUTHORS, {}),
+    "pair": ("importance_pair", AUTHORS, {}),
+    "encoded": ("importance_pair", f"{AUTHORS}:payload=encoded,barriers=none", {}),
     "wire": ("partial_local_shuffle", {**FRESH, **dict.fromkeys(WORK, NOTHING)}, INSTANT_WRITES),
 }
-"""Ways of carrying an exchange out: the strategy, the keys of its schedule that are set, and keys
-of the scenario.
+"""Ways of carrying an exchange out: the strategy, its schedule, and keys of the scenario.
 
 authors: partial local shuffle as its authors' code does it: a random permutation, a message and a
 barrier for every sample; pair: one partner an epoch, one message and one barrier an iteration;

@@ -12,10 +12,6 @@ from simshuffle.spec.validation import validated
 from simshuffle.train.distributed.transport import TRANSPORTS, TransportName
 from simshuffle.train.training import Training
 
-DEFAULT_SCHEDULE = {"payload": "encoded", "barriers": "none"}
-"""Of partial local shuffle by its fraction alone: files travel as they are, and ranks need not meet
-before messages."""
-
 
 class Arguments(Spec):
     """The arguments of a scheduler that are records."""
@@ -50,11 +46,7 @@ def read_arguments(
             "scheduler",
         )
     if strategy is None:
-        raw: Any = {
-            "kind": "partial_local_shuffle",
-            "exchange_fraction": fraction,
-            "schedule": DEFAULT_SCHEDULE,
-        }
+        raw: Any = {"kind": "partial_local_shuffle", "exchange_fraction": fraction}
     else:
         try:
             raw = by_kind(strategy) if isinstance(strategy, str) else strategy

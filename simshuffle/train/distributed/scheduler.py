@@ -58,7 +58,7 @@ class Scheduler:
     Args:
         dataset: whose samples.
         batch_size: b, samples of a rank in an iteration; also that of the DataLoader.
-        fraction: Q of partial local shuffle, whose files then travel encoded and without barriers.
+        fraction: Q of partial local shuffle, by the default schedule.
         strategy: instead of ``fraction``: any strategy, as a record or text, such as
             ``"importance_pair:exchange_fraction=0.1"``.
         drop_last: also that of the DataLoader; see `simshuffle.train.Training`.
@@ -340,9 +340,7 @@ class Scheduler:
 
     @property
     def _schedule(self) -> MessageSchedule:
-        return self.strategy.exchange_schedule or MessageSchedule(
-            payload="encoded", barriers="none"
-        )
+        return self.strategy.exchange_schedule or MessageSchedule()
 
     @property
     def _sizes(self) -> Ints:
