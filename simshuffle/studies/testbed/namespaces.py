@@ -50,9 +50,8 @@ def run_command(arguments: Sequence[str], text: str = "") -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SimshuffleError(f"{arguments[0]}: {error}") from None
     if done.returncode:
-        raise SimshuffleError(
-            f"{' '.join(arguments)}: {done.stderr.strip() or f'status {done.returncode}'}"
-        )
+        said = done.stderr.strip() or f"status {done.returncode}"
+        raise SimshuffleError(f"{' '.join(arguments)}: {said}")
     return done.stdout
 
 
@@ -78,22 +77,13 @@ def missing_programs() -> list[Problem]:
     """What is missing before the kernel can be asked."""
     problems = []
     if not Path("/proc/self/ns/net").exists():
-        problems.append(
-            Problem("kernel", "must be Linux with network namespaces", "", "Use a Linux machine.")
-        )
-    if os.geteuid() != 0:
-        problems.append(
-            Problem(
-                "user",
-                "must be root, to make network namespaces",
-                f"user id {os.geteuid()}",
-                "Run it with sudo.",
-            )
-        )
-    for program in ("ip", "tc"):
-        if shutil.which(program) is None:
-            problems.append(Problem(program, "is missing", "", "Install iproute2."))
-    return problems
+        rule = "must be Linux with network namespaces"
+        problems.append(Problem("kernel", rule, "", "Use a Linux machine."))
+    if user := os.geteuid():
+        rule = "must be root, to make network namespaces"
+        problems.append(Problem("user", rule, f"user id {user}", "Run it with sudo."))
+    programs = [program for program in ("ip", "tc") if shutil.which(program) is None]
+    return problems + [Problem(name, "is missing", "", "Install iproute2.") for name in programs]
 
 
 def missing_in_kernel() -> list[Problem]:
@@ -102,42 +92,26 @@ def missing_in_kernel() -> list[Problem]:
     try:
         run_command(["ip", "netns", "add", name])
     except SimshuffleError as error:
-        return [
-            Problem(
-                "network namespaces",
-                "cannot be made here",
-                str(error),
-                "Run it as root, outside a restricted container.",
-            )
-        ]
-    problems = []
+        remedy = "Run it as root, outside a restricted container."
+        return [Problem("network namespaces", "cannot be made here", str(error), remedy)]
     try:
         for what, command in NEEDED.items():
             program = "ip" if command.startswith("link") else "tc"
             try:
                 run_command([program, "-n", name, *command.split()])
             except SimshuffleError as error:
-                problems.append(
-                    Problem(
-                        what,
-                        "is missing in this kernel",
-                        str(error),
-                        "Load the module or use another kernel.",
-                    )
-                )
-                break  # what follows builds on it
+                remedy = "Load the module or use another kernel."
+                # what follows builds on it
+                return [Problem(what, "is missing in this kernel", str(error), remedy)]
     finally:
         remove([name])
-    return problems
+    return []
 
 
 def existing() -> list[str]:
     """The names of all namespaces of all runs on this machine."""
-    names = [
-        line.split()[0]
-        for line in run_command(["ip", "netns", "list"]).splitlines()
-        if line.strip()
-    ]
+    lines = run_command(["ip", "netns", "list"]).splitlines()
+    names = [line.split()[0] for line in lines if line.strip()]
     return [name for name in names if name.startswith(f"{commands.PREFIX}-")]
 
 
@@ -162,10 +136,9 @@ def _alive(process: int) -> bool:
 
 def remove(names: Sequence[str]) -> None:
     """Remove namespaces with all that is in them; one that is gone already is no error."""
+    lines = _lines([f"netns del {name}" for name in names])
     with uninterrupted(), suppress(SimshuffleError):
-        run_command(
-            ["ip", "-force", "-batch", "-"], _lines([f"netns del {name}" for name in names])
-        )
+        run_command(["ip", "-force", "-batch", "-"], lines)
 
 
 @contextmanager
