@@ -94,7 +94,7 @@ def testbed(
     )
     check(wanted)
     if keep_as is not None:
-        check_target(keep_as)
+        check_target(keep_as, option="--keep-as")
     place = out or Path("results") / f"testbed-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     result = _measured(wanted, place, force)
     if keep_as is not None:

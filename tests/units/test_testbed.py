@@ -444,7 +444,9 @@ def test_a_place_that_is_taken_is_found_before_the_measurement(bed_of_the_tests,
     (tmp_path / "bed" / "notes.txt").write_text("years of work")
     assert main([*quick, "--force"]) == 2
     (tmp_path / "bed" / "notes.txt").unlink()
+    capsys.readouterr()
     assert main([*quick, "--keep-as", "bed"]) == 2
+    assert "--keep-as: is a folder" in capsys.readouterr().err
     assert len(bed_of_the_tests) == 1
     assert main([*quick, "--force"]) == 0
     assert len(bed_of_the_tests) == 2
@@ -516,6 +518,15 @@ def test_what_was_set_is_read_back_whole_or_refused(key, changed, saved):
     meta = json.loads((saved / "meta.json").read_text())
     (saved / "meta.json").write_text(json.dumps(meta | {key: changed(meta[key])}))
     with pytest.raises(InputError, match=f"meta.json: {key}"):
+        simshuffle.read(saved)
+
+
+@pytest.mark.parametrize(("key", "value"), [("processors", "NaN"), ("bed", '{"mtu": Infinity}')])
+def test_numbers_that_json_does_not_have_are_refused(key, value, saved):
+    meta = json.loads((saved / "meta.json").read_text())
+    text = json.dumps(meta | {key: "here"}).replace('"here"', value)
+    (saved / "meta.json").write_text(text)
+    with pytest.raises(InputError, match=r"meta.json: must have finite numbers"):
         simshuffle.read(saved)
 
 

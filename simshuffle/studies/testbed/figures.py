@@ -50,14 +50,9 @@ def makespans(known: pd.DataFrame, ax: Axes) -> Axes:
         ax.barh(y[here], known["predicted_s"][here], 0.62, color=colour, linewidth=0, label=label)
     measured = known["measured_s"].to_numpy()
     spread = np.stack([measured - known["low_s"], known["high_s"] - measured])
-    look: dict[str, Any] = {
-        "fmt": "o",
-        "color": "black",
-        "markersize": 2.5,
-        "elinewidth": 0.8,
-        "capsize": 2,
-    }
-    ax.errorbar(measured, y, xerr=spread, label="measured (range)", **look)
+    label = "measured (range)"
+    look: dict[str, Any] = {"markersize": 2.5, "elinewidth": 0.8, "capsize": 2}
+    ax.errorbar(measured, y, xerr=spread, fmt="o", color="black", label=label, **look)
     ax.set_yticks(y, [str(name).replace("_", " ") for name in known["pattern"]])
     ax.invert_yaxis()
     ax.set_xlabel("makespan (s)")

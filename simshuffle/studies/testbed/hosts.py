@@ -108,8 +108,8 @@ class Crew:
         except OSError:
             raise SimshuffleError(self._dead(host)) from None
 
-    def hear(self, deadline: float) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Messages from all hosts as (host, message), for as long as they are asked for.
+    def hear(self, deadline: float) -> Iterator[dict[str, Any]]:
+        """Messages from all hosts, for as long as they are asked for.
 
         Raises:
             SimshuffleError: a host died, or nothing more came before the monotonic time
@@ -132,16 +132,13 @@ class Crew:
                 if not piece:
                     raise SimshuffleError(self._dead(host))
                 *lines, self._rest[host] = (self._rest[host] + piece).split(b"\n")
-                for line in lines:
-                    yield host, json.loads(line)
+                yield from map(json.loads, lines)
 
-    def gather(self, key: str, deadline: float) -> None:
-        """Wait until every host has sent a message with ``key``."""
-        missing = set(range(len(self)))
-        for host, message in self.hear(deadline):
-            if key in message:
-                missing.discard(host)
-            if not missing:
+    def gather(self, key: str, count: int, deadline: float) -> None:
+        """Wait for ``count`` messages with ``key``."""
+        for message in self.hear(deadline):
+            count -= key in message
+            if not count:
                 return
 
     def _dead(self, host: int) -> str:
@@ -213,7 +210,7 @@ def gloo_hosts(bed: Bed, run: str, limit: float, meeting: Path) -> Iterator[Crew
 
     with started(bed, run, command, environment) as crew:
         # eight processes import torch on perhaps two processors
-        crew.gather("ready", time.monotonic() + 120.0)
+        crew.gather("ready", len(crew), time.monotonic() + 120.0)
         yield crew
 
 
@@ -243,15 +240,11 @@ def tcp_hosts(bed: Bed, run: str, limit: float) -> Iterator[Crew]:
 
     with started(bed, run, command, lambda _: {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}) as crew:
         deadline = time.monotonic() + 30.0
-        crew.gather("ready", deadline)
+        crew.gather("ready", len(crew), deadline)
         for host in range(len(crew)):
             peers = [peer for peer in range(len(crew)) if peer != host]
             crew.tell(host, connect=[[peer, commands.address(peer)] for peer in peers])
-        wanted = len(crew) * (len(crew) - 1)
-        for _, message in crew.hear(deadline):
-            wanted -= "accepted" in message
-            if not wanted:
-                break
+        crew.gather("accepted", len(crew) * (len(crew) - 1), deadline)
         yield crew
 
 
@@ -282,7 +275,7 @@ def measure(
     finish = [0.0] * len(pattern)
     left = [pattern.step.count(step) for step in range(max(pattern.step) + 1)]
     crew.late, waited, missing = 0.0, 0.0, len(crew)
-    for _, message in crew.hear(at + limit):
+    for message in crew.hear(at + limit):
         if "got" in message:
             step = pattern.step[message["got"]]
             left[step] -= 1
