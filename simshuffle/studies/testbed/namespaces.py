@@ -7,18 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.studies.testbed import commands
 from simshuffle.studies.testbed.bed import Bed
+from simshuffle.study.signals import handled, interrupt
 
-Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 # s for a command that changes the namespaces; on an idle machine it takes milliseconds
 PATIENCE = 60.0
 NEEDED = {
@@ -173,33 +170,12 @@ def _lines(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
+def terminated_as_interrupted() -> AbstractContextManager[None]:
     """A polite kill (SIGTERM, or SIGHUP from a closed terminal) becomes a KeyboardInterrupt, so
     that everything is cleaned up."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    with _handled((signal.SIGTERM, signal.SIGHUP), interrupt):
-        yield
+    return handled(interrupt, signal.SIGTERM, signal.SIGHUP)
 
 
-@contextmanager
-def uninterrupted() -> Iterator[None]:
+def uninterrupted() -> AbstractContextManager[None]:
     """Neither Ctrl-C nor SIGTERM nor SIGHUP has an effect; they are not made up for."""
-    with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), signal.SIG_IGN):
-        yield
-
-
-@contextmanager
-def _handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
+    return handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -17,19 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
 from simshuffle.results.table_io import rows
-from simshuffle.studies.testbed import commands, text, worker
+from simshuffle.studies.testbed import commands, tables, text, worker
 from simshuffle.studies.testbed.measure import Measurement, Run
 from simshuffle.studies.testbed.predict import Overhead
 from simshuffle.studies.testbed.settings import Settings
-from simshuffle.studies.testbed.tables import (
-    STORED,
-    SUMMARY,
-    Says,
-    collect,
-    overhead,
-    said,
-    summary,
-)
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Request, Result, Study
 
@@ -74,8 +65,8 @@ def _figures(result: Result) -> dict[str, Figure]:
 
 
 def _as_json(result: Result) -> Any:
-    tables = {name: rows(result.tables[name]) for name in ("patterns", "verdicts")}
-    return {**tables, "meta": result.meta}
+    shown = {name: rows(result.tables[name]) for name in ("patterns", "verdicts")}
+    return {**shown, "meta": result.meta}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -92,7 +83,7 @@ def _faults(result: Result) -> Iterator[Problem]:
         json.dumps(result.meta, allow_nan=False)
     except ValueError:
         yield Problem("meta.json", "must have finite numbers", "", REMEDY)
-    about = said(result.meta)
+    about = tables.said(result.meta)
     for key, value in (("settings", about["settings"]), ("overhead", about["overhead"])):
         if _plain(value) != result.meta[key]:
             rule = "must have all of its values, and no other"
@@ -103,14 +94,14 @@ STUDY: Study[Measurement] = Study(
     kind="testbed",
     verb="testbed",
     stages=(),
-    collect=collect,
-    stored=STORED,
-    derived={"summary": Derived(SUMMARY, summary)},
+    collect=tables.collect,
+    stored=tables.STORED,
+    derived={"summary": Derived(tables.SUMMARY, tables.summary)},
     figures=_figures,
     one_figure=True,
     parts=text.parts,
     as_json=_as_json,
-    facts=lambda measured, outcomes, tables: {"overhead": _plain(overhead(measured))},
-    says=Says,
+    facts=lambda measured, outcomes, made: {"overhead": _plain(tables.overhead(measured))},
+    says=tables.Says,
     faults=_faults,
 )

@@ -12,8 +12,6 @@ from simshuffle.results.console import new_table
 from simshuffle.studies.testbed.tables import said
 from simshuffle.study.study import Result
 
-Row = Mapping[Any, Any]
-
 
 def parts(result: Result) -> Iterator[Table | str]:
     """The tables and lines, from top to bottom."""
@@ -69,6 +67,6 @@ def _verdicts(verdicts: pd.DataFrame) -> Table:
     return table
 
 
-def _answer(row: Row, which: str) -> str:
+def _answer(row: Mapping[Any, Any], which: str) -> str:
     faster = {"a": row["a"], "b": row["b"]}.get(row[which], "alike")
     return f"{faster} ({row[f'{which}_ratio']:.2f})"
