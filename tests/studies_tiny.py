@@ -18,12 +18,13 @@ from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
+from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
 from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
 from simshuffle.studies.training import study as training
 from simshuffle.studies.validation import study as validation
 from simshuffle.study.study import Request, Study
-from tests import filtered, trained
+from tests import filtered, measured, trained
 from tests.small import small
 from tests.toy import TOY, Square, asked
 
@@ -127,6 +128,10 @@ def _time_to_accuracy(place: Path) -> tuple[Study[Any], Request[Any]]:
     return time_to_accuracy.STUDY, join.request(folder, small(**SIZE), scale="trained", replays=2)
 
 
+def _testbed(place: Path) -> tuple[Study[Any], Request[Any]]:
+    return testbed.STUDY, testbed.request(measured.tiny())
+
+
 TINY: dict[str, Tiny] = {
     "simulation": _simulation,
     "sweep": _sweep,
@@ -139,5 +144,6 @@ TINY: dict[str, Tiny] = {
     "training": _training,
     "data_optimised": _data_optimised,
     "time_to_accuracy": _time_to_accuracy,
+    "testbed": _testbed,
 }
 """By the kind that ``meta.json`` names."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,124 +9,114 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simshuffle.cli.common import progress_bars, say
+from simshuffle.cli.verb import AsJson, Force, show
 
 if TYPE_CHECKING:
-    from simshuffle.studies.testbed.folder import Measurement
+    from simshuffle.studies.testbed.settings import Settings
+    from simshuffle.study.study import Result
 
 app = typer.Typer()
+
+Pattern = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A pattern; may be given several times. Default: all."),
+]
+PerLeaf = Annotated[int, typer.Option(help="Hosts below each; at most 16 hosts in all.")]
+Spines = Annotated[
+    int,
+    typer.Option(
+        help="Switches above, with a link to each leaf; fewer than hosts below a leaf taper the"
+        " tree."
+    ),
+]
+Rate = Annotated[
+    str,
+    typer.Option(metavar="RATE", help="Rate of every link, headers included; at most 200 Mbit/s."),
+]
+Size = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Bytes that a host sends. Default: 6 MB, or 1.5 MB with --quick."
+    ),
+]
+Repetitions = Annotated[
+    int | None, typer.Option(help="Runs of each pattern. Default: 5, or 2 with --quick.")
+]
+Limit = Annotated[
+    str, typer.Option(metavar="TIME", help="Stop everything after this time; at most 3600 s.")
+]
+Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="Few patterns, few bytes, two runs: seconds instead of minutes."),
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Result folder; the default is results/testbed-DATE-TIME.")
+]
+Kept = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="CSV file for the summary, as in validation/testbed/."),
+]
 
 
 @app.command()
 def testbed(
-    pattern: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A pattern; may be given several times. Default: all."),
-    ] = None,
+    pattern: Pattern = None,
     leaves: Annotated[int, typer.Option(help="Leaf switches.")] = 2,
-    hosts_per_leaf: Annotated[
-        int, typer.Option(help="Hosts below each; at most 16 hosts in all.")
-    ] = 4,
-    spines: Annotated[
-        int,
-        typer.Option(
-            help=(
-                "Switches above, with a link to each leaf; fewer than hosts below a leaf taper the"
-                " tree."
-            )
-        ),
-    ] = 2,
-    rate: Annotated[
-        str,
-        typer.Option(
-            metavar="RATE", help="Rate of every link, headers included; at most 200 Mbit/s."
-        ),
-    ] = "40 Mbit/s",
-    nbytes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE", help="Bytes that a host sends. Default: 6 MB, or 1.5 MB with --quick."
-        ),
-    ] = None,
-    repetitions: Annotated[
-        int | None, typer.Option(help="Runs of each pattern. Default: 5, or 2 with --quick.")
-    ] = None,
+    hosts_per_leaf: PerLeaf = 4,
+    spines: Spines = 2,
+    rate: Rate = "40 Mbit/s",
+    nbytes: Size = None,
+    repetitions: Repetitions = None,
     seed: Annotated[int, typer.Option(help="Of the random pairs and permutations.")] = 1,
-    limit: Annotated[
-        str, typer.Option(metavar="TIME", help="Stop everything after this time; at most 3600 s.")
-    ] = "900 s",
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="Few patterns, few bytes, two runs: seconds instead of minutes."
-        ),
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Result folder; the default is results/testbed-DATE-TIME.")
-    ] = None,
-    keep_as: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="CSV file for the summary, as in validation/testbed/."),
-    ] = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print the tables as JSON on standard output, and nothing else."
-        ),
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace what is in the result folder.")
-    ] = False,
+    limit: Limit = "900 s",
+    quick: Quick = False,
+    out: Out = None,
+    keep_as: Kept = None,
+    json: AsJson = False,
+    force: Force = False,
 ) -> None:
     """Measure exchange patterns on a network of namespaces on this machine, and simulate the same;
     needs root."""
-    from simshuffle.network.replay.files import check_target
-    from simshuffle.results.folders import check_place
+    from simshuffle.network.replay.files import check_target, whole_file
     from simshuffle.spec.units import Dimension
-    from simshuffle.studies.testbed import folder, settings
     from simshuffle.studies.testbed.bed import Shape
+    from simshuffle.studies.testbed.settings import Settings, check, chosen, quantity
 
-    patterns, left_out = settings.chosen(pattern or [], quick=quick)
-    wanted = settings.Settings(
-        Shape(
-            leaves, hosts_per_leaf, spines, settings.quantity("--rate", rate, Dimension.BANDWIDTH)
-        ),
-        int(
-            settings.quantity(
-                "--nbytes", nbytes or ("1.5 MB" if quick else "6 MB"), Dimension.NBYTES
-            )
-        ),
+    patterns, left_out = chosen(pattern or [], quick=quick)
+    wanted = Settings(
+        Shape(leaves, hosts_per_leaf, spines, quantity("--rate", rate, Dimension.BANDWIDTH)),
+        int(quantity("--nbytes", nbytes or ("1.5 MB" if quick else "6 MB"), Dimension.NBYTES)),
         (2 if quick else 5) if repetitions is None else repetitions,
         seed,
         patterns,
         left_out,
-        settings.quantity("--limit", limit, Dimension.SECONDS),
+        quantity("--limit", limit, Dimension.SECONDS),
     )
-    bed = settings.check(wanted)
-    place = (
-        out if out is not None else Path("results") / f"testbed-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    )
-    check_place(place, replace=force)  # before a long measurement, not after it
+    check(wanted)
     if keep_as is not None:
-        check_target(keep_as)
-    with progress_bars() as progress:
-        result = folder.measurement(bed, wanted, progress)
-    result.save(place, replace=force)
+        check_target(keep_as, option="--keep-as")
+    place = out or Path("results") / f"testbed-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    result = _measured(wanted, place, force)
     if keep_as is not None:
-        result.keep(keep_as)
-    if json:
-        typer.echo(result.as_json())
-        return
-    _print(result)
-    typer.echo(f"Tables: {place}\nFigure: {place / 'testbed.png'}, and as .pdf")
-    if keep_as is not None:
+        with whole_file(keep_as) as file:
+            result.derived["summary"].to_csv(file, index=False)
+    show(result, place, json=json)
+    if keep_as is not None and not json:
         say(f"Summary: {keep_as}")
 
 
-def _print(result: Measurement) -> None:
-    from rich.console import Console
+def _measured(wanted: Settings, place: Path, force: bool) -> Result:
+    """Measure, compare, and write the folder ``place``."""
+    from simshuffle.results.folders import check_place
+    from simshuffle.studies.testbed.measure import measure_all
+    from simshuffle.studies.testbed.study import STUDY, request
+    from simshuffle.study import engine
 
-    from simshuffle.studies.testbed import text
-
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    for part in text.parts(result):
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+    # before a long measurement, not after it
+    check_place(place, replace=force, known=STUDY.names)
+    with engine.alone(place):
+        with progress_bars() as progress:
+            measured = measure_all(wanted, progress)
+        result = engine.run(STUDY, request(measured))
+        result.save(place, replace=force)
+    return result

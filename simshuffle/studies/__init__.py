@@ -21,6 +21,7 @@ KINDS = {
     "training": "simshuffle.studies.training.study",
     "data_optimised": "simshuffle.studies.filtering.study",
     "validation": "simshuffle.studies.validation.study",
+    "testbed": "simshuffle.studies.testbed.study",
     "time_to_accuracy": "simshuffle.studies.time_to_accuracy.study",
 }
 """Every kind of result folder, and the module whose ``STUDY`` it is."""

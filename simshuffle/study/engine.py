@@ -6,11 +6,9 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,6 +19,7 @@ from simshuffle.results.folders import meta_of
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here, Lost
 from simshuffle.study.schema import MOST, REMEDY
+from simshuffle.study.signals import handled, interrupt
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Memory, Store
 from simshuffle.study.study import Meta, Request, Result, Study, fingerprint, versions
@@ -133,7 +132,7 @@ def _do(
     kept = len(set(digests.values())) - len(missing)
     watch = Watch(missing, kept, progress)
     try:
-        with _terminable():
+        with handled(interrupt, signal.SIGTERM):
             for _ in executor.do(missing, store, watch) if missing else ():
                 pass
     except KeyboardInterrupt:
@@ -172,23 +171,6 @@ def _failure(lost: Mapping[str, Lost], total: int) -> SimshuffleError:
         return errors[0]  # what is wrong is what all of them share
     lines = [f"  - {name}: {reason.why}" for name, reason in lost.items()]
     return SimulationError("\n".join([f"{len(lost)} of {total} could not be done:", *lines]))
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does; only the main thread may ask for that."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -117,6 +117,11 @@ def test_every_column_is_described_with_a_sentence(made: Made) -> None:
 def test_a_study_that_was_stopped_goes_on_to_the_same_bytes(made: Made, tmp_path: Path) -> None:
     study, asked, _, folder = made
     store = Disk(tmp_path / "cells")
+    if not study.stages:
+        result = engine.run(study, asked, Here(), store)
+        assert content(result.save(tmp_path / "out")) == content(folder)
+        assert not set(store.digests())
+        pytest.skip("nothing is computed that could be stopped: it was measured before")
     executor = _Stopping()
     with pytest.raises(KeyboardInterrupt):
         engine.run(study, asked, executor, store)

@@ -3,39 +3,47 @@ up."""
 
 import ast
 import json
+import math
 import os
+import platform
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleError
+from simshuffle.results.table_io import json_text
 from simshuffle.studies import testbed
 from simshuffle.studies.testbed import (
     commands,
     figures,
-    folder,
     hosts,
+    measure,
     namespaces,
     settings,
     tables,
-    text,
 )
 from simshuffle.studies.testbed.bed import Bed, Shape, checked
-from simshuffle.studies.testbed.hosts import Measured
-from simshuffle.studies.testbed.measure import Run, held_up
+from simshuffle.studies.testbed.hosts import Measured, Processors
+from simshuffle.studies.testbed.measure import Measurement, Run
 from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUESTIONS
-from simshuffle.studies.testbed.predict import Overhead, finish_times
+from simshuffle.studies.testbed.study import STUDY, request
+from simshuffle.studies.validation.rows import read_rows
+from simshuffle.study import engine
+from simshuffle.study.study import fingerprint
+from tests import measured
+from tests.measured import DATE, runs_of
 
 BED = Bed(Shape())
 WIDER = Bed(Shape(leaves=4, hosts_per_leaf=4, spines=2))
-DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 # ------------------------------------------------------------------------------ routes and commands
@@ -287,65 +295,66 @@ def test_the_fit_is_always_measured_and_patterns_without_torch_are_left_out_with
 # ------------------------------------------------------------------------------------------- tables
 
 
-def runs_of(wanted, times=1.0, late=0.0):
-    """Runs as they would be if the network were the fluid one, ``times`` as slow."""
-    bed, overhead = Bed(wanted.shape), Overhead(0.95, 0.002)
-    out = []
-    for repetition in range(1, wanted.repetitions + 1):
-        for name in wanted.patterns:
-            finish = finish_times(bed, PATTERNS[name](bed, wanted.nbytes, wanted.seed), overhead)
-            slower = 1.0 if name in FIT else times
-            out.append(
-                Run(name, repetition, Measured((finish * slower).tolist(), 0.1, late, 0.5, 0.0))
-            )
-    return out
-
-
-def measurement(**changes):
-    names = tuple(name for name in PATTERNS if name not in GLOO)
-    left_out = dict.fromkeys(GLOO, settings.NO_TORCH)
-    wanted = settings.Settings(nbytes=1_000_000, repetitions=3, patterns=names, left_out=left_out)
-    return folder.compared(BED, wanted, runs_of(wanted, **changes), DATE)
-
-
 def test_a_network_that_is_fluid_is_predicted_without_error():
-    result = measurement()
-    assert result.tables.overhead.efficiency == pytest.approx(0.95)
-    assert result.tables.overhead.startup == pytest.approx(0.002)
-    known = result.tables.patterns[result.tables.patterns["reason"] == ""]
-    assert np.allclose(known["error"].astype(float), 0.0)
-    assert np.allclose(result.tables.flows["error"], 0.0)
-    assert result.tables.verdicts["same"].all()
-    assert len(result.tables.verdicts) == len(QUESTIONS) - 1
+    result = measured.result()
+    assert result.meta["overhead"] == pytest.approx({"efficiency": 0.95, "startup": 0.002})
+    patterns = result.tables["patterns"]
+    assert np.allclose(patterns.loc[patterns["reason"] == "", "error"], 0.0)
+    assert np.allclose(result.tables["flows"]["error"], 0.0)
+    assert result.tables["verdicts"]["same"].all()
+    assert len(result.tables["verdicts"]) == len(QUESTIONS) - 1
 
 
 def test_the_error_is_that_of_the_prediction():
-    known = measurement(times=1.25).tables.patterns.set_index("pattern")
+    known = measured.result(times=1.25).tables["patterns"].set_index("pattern")
     assert known.loc["incast", "error"] == pytest.approx(0.8 - 1.0)
+    assert known.loc["incast", "flow_error_p50"] == pytest.approx(0.8 - 1.0)
     assert known.loc["single", "error"] == pytest.approx(0.0, abs=1e-9)
 
 
+def test_what_was_left_out_has_its_flows_and_no_times():
+    row = measured.result().tables["patterns"].set_index("pattern").loc["gloo_partial"]
+    assert (row["flows"], row["nbytes"]) == (50, 50 * 125_000)
+    assert (row["repetitions"], row["held_up"]) == (0, 0)
+    assert row[["measured_s", "low_s", "high_s", "predicted_s", "error"]].isna().all()
+
+
+def held_up(*arguments):
+    return Run("single", 1, Measured(*arguments)).held_up
+
+
 def test_runs_that_were_held_up_do_not_count_if_others_do():
-    assert held_up(Measured([1.0], 0.0, 0.03, 1.0, 0.0))
-    assert held_up(Measured([1.0], 0.0, 0.0, 1.0, 0.06))
-    assert not held_up(Measured([1.0], 0.9, 0.01, 1.0, 0.0))
+    assert held_up([1.0], 0.0, 0.03, 1.0, 0.0)
+    assert held_up([1.0], 0.0, 0.0, 1.0, 0.06)
+    assert not held_up([1.0], 0.9, 0.01, 1.0, 0.0)
     wanted = settings.Settings(
         nbytes=1_000_000, repetitions=2, patterns=("single_short", "single", "opposite")
     )
     good, bad = runs_of(wanted), runs_of(wanted, times=9.0, late=99.0)
-    made = tables.tables(BED, wanted, [*good, *bad])
-    row = made.patterns.set_index("pattern").loc["opposite"]
+    made = tables.collect(Measurement(wanted, [*good, *bad], DATE), {})
+    row = made["patterns"].set_index("pattern").loc["opposite"]
     assert (row["repetitions"], row["held_up"]) == (2, 2)
     assert row["error"] == pytest.approx(0.0, abs=1e-9)
-    assert len(made.runs) == 12
-    only_bad = tables.tables(BED, wanted, runs_of(wanted, late=99.0))
-    assert only_bad.patterns.set_index("pattern").loc["opposite", "repetitions"] == 2
+    assert len(made["runs"]) == 12
+    assert set(made["flows"]["measured_s"].round(6)) == set(made["flows"]["predicted_s"].round(6))
 
 
-def test_the_columns_are_those_that_are_described():
-    result = measurement()
-    for name, columns in folder.COLUMNS.items():
-        assert list(getattr(result.tables, name).columns) == list(columns)
+def test_runs_that_were_held_up_count_each_where_no_other_is_left():
+    wanted = settings.Settings(
+        nbytes=1_000_000, repetitions=1, patterns=("single_short", "single", "opposite")
+    )
+    runs = [*runs_of(wanted, late=99.0), *runs_of(wanted, times=2.0, late=99.0)]
+    made = tables.collect(Measurement(wanted, runs, DATE), {})
+    row = made["patterns"].set_index("pattern").loc["opposite"]
+    assert (row["repetitions"], row["held_up"]) == (2, 2)
+    assert row["low_s"] == pytest.approx(row["predicted_s"])
+    assert row["measured_s"] == pytest.approx(1.5 * row["predicted_s"])
+
+
+def test_shares_of_the_processors_are_shares_whatever_the_kernel_counts():
+    # the count of waiting for I/O, which is part of the idle time, may go back
+    assert Processors(100, 0, 200).shares(Processors(90, 0, 210)) == (1.0, 0.0)
+    assert Processors(100, 0, 200).shares(Processors(140, 10, 300)) == pytest.approx((0.5, 0.1))
 
 
 @pytest.mark.parametrize(
@@ -359,7 +368,7 @@ def test_makespans_within_three_percent_are_alike(ratio, faster):
 
 
 def test_the_folder_holds_tables_figure_and_what_was_done(tmp_path):
-    result = measurement()
+    result = measured.result()
     result.save(tmp_path / "bed")
     names = {path.name for path in (tmp_path / "bed").iterdir()}
     assert names == {
@@ -369,46 +378,172 @@ def test_the_folder_holds_tables_figure_and_what_was_done(tmp_path):
     meta = json.loads((tmp_path / "bed" / "meta.json").read_text())
     assert meta["date"].startswith("2026-01-02") and meta["settings"]["repetitions"] == 3
     assert meta["bed"]["mtu_bytes"] == 1500
+    assert meta["kernel"] == platform.release() and meta["processors"] == os.cpu_count()
     assert not list(tmp_path.glob(".*"))
     with pytest.raises(InputError, match="another result"):
         result.save(tmp_path / "bed")
 
 
-def test_the_kept_rows_are_enough_to_predict_again(tmp_path):
-    result = measurement()
-    result.keep(tmp_path / "kept.csv")
-    rows = pd.read_csv(tmp_path / "kept.csv", keep_default_na=False)
-    assert list(rows.columns) == list(tables.SUMMARY)
+def test_a_measurement_is_never_taken_for_another(tmp_path):
+    """No cell could be kept of it, and what was measured is part of its fingerprint."""
+    assert STUDY.stages == ()
+    one = measured.tiny()
+    slower = replace(one.runs[0], measured=replace(one.runs[0].measured, late=0.5))
+    others = [
+        one,
+        replace(one, date=DATE + timedelta(seconds=1)),
+        replace(one, runs=[slower, *one.runs[1:]]),
+        replace(one, settings=replace(one.settings, limit=901.0)),
+    ]
+    prints = [fingerprint(STUDY, request(other)) for other in others]
+    assert len(set(prints)) == len(prints)
+    folder = engine.run(STUDY, request(one)).save(tmp_path / "bed", draw=False)
+    found = [engine.existing(STUDY, folder, wanted) is not None for wanted in prints]
+    assert found == [True, False, False, False]
+
+
+@pytest.fixture
+def bed_of_the_tests(monkeypatch, tmp_path):
+    """The verb measures, and what it measures was made up; what it asks for is noted."""
+    monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def measure_all(wanted, progress):
+        asked.append(wanted)
+        return Measurement(wanted, runs_of(wanted), DATE)
+
+    monkeypatch.setattr(measure, "measure_all", measure_all)
+    return asked
+
+
+def test_the_verb_measures_writes_shows_and_keeps(bed_of_the_tests, tmp_path, capsys):
+    chosen = ["--pattern", "opposite", "--nbytes", "1 MB", "--seed", "3", "--keep-as", "kept.csv"]
+    assert main(["testbed", "--quick", *chosen]) == 0
+    (asked,) = bed_of_the_tests
+    assert (asked.nbytes, asked.repetitions, asked.seed) == (1_000_000, 2, 3)
+    assert asked.patterns == ("single_short", "single", "opposite")
+    (folder,) = (tmp_path / "results").glob("testbed-*-*")
+    shown = capsys.readouterr()
+    assert (
+        "Makespan, measured and predicted" in shown.out
+        and f"Tables: {folder.relative_to(tmp_path)}" in shown.out
+    )
+    assert "Summary: kept.csv" in shown.err
+    assert (tmp_path / "kept.csv").read_bytes() == (folder / "summary.csv").read_bytes()
+    assert not list((tmp_path / "results").glob(".*"))
+    assert dict(simshuffle.read(folder).meta)["settings"]["seed"] == 3
+
+
+def test_a_place_that_is_taken_is_found_before_the_measurement(bed_of_the_tests, tmp_path, capsys):
+    quick = ["testbed", "--quick", "--out", "bed"]
+    assert main([*quick, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert set(shown) == {"patterns", "verdicts", "meta"}
+    assert main(quick) == 2
+    assert "another result" in capsys.readouterr().err
+    (tmp_path / "bed" / "notes.txt").write_text("years of work")
+    assert main([*quick, "--force"]) == 2
+    (tmp_path / "bed" / "notes.txt").unlink()
+    capsys.readouterr()
+    assert main([*quick, "--keep-as", "bed"]) == 2
+    assert "--keep-as: is a folder" in capsys.readouterr().err
+    assert len(bed_of_the_tests) == 1
+    assert main([*quick, "--force"]) == 0
+    assert len(bed_of_the_tests) == 2
+
+
+def test_two_measurements_with_one_folder_are_not_made_at_once(bed_of_the_tests, tmp_path, capsys):
+    with engine.alone(tmp_path / "bed"):
+        assert main(["testbed", "--quick", "--out", "bed"]) == 2
+    assert "another process is at work in it" in capsys.readouterr().err
+    assert not bed_of_the_tests
+
+
+def test_the_kept_rows_are_enough_to_predict_again():
+    rows = measured.result().derived["summary"]
     assert set(rows["set"]) == set(rows["kind"]) == {"testbed"}
     assert (rows["use"] == "fit").tolist() == [name in FIT for name in rows["case"]]
     for row in rows.to_dict("records"):
         values = dict(part.split("=", 1) for part in row["values"].split(";"))
         assert testbed.predicted(values) == pytest.approx(row["measured"], rel=1e-4)
-        assert row["source"].startswith("simshuffle testbed on 2026-01-02, Linux ") and row[
-            "source"
-        ].endswith(" 3 repetitions")
+        assert row["source"].startswith("simshuffle testbed on 2026-01-02, Linux ")
+        assert row["source"].endswith(" 3 repetitions")
+
+
+def test_the_kept_rows_are_rows_of_the_validation(tmp_path):
+    measured.result().derived["summary"].to_csv(tmp_path / "kept.csv", index=False)
+    rows = read_rows(tmp_path)
+    assert [row.case for row in rows] == [name for name in PATTERNS if name not in GLOO]
 
 
 def test_json_has_no_numbers_that_json_does_not_have():
-    shown = json.loads(measurement().as_json())
+    shown = json.loads(json_text(measured.result().as_json()))
     last = shown["patterns"][-1]
     assert last["reason"] == "not measured: torch is missing" and last["measured_s"] is None
     assert shown["meta"]["overhead"]["efficiency"] == pytest.approx(0.95)
 
 
 def test_the_text_says_what_was_fitted_and_what_was_held_up():
-    lines = [part for part in text.parts(measurement(late=99.0)) if isinstance(part, str)]
+    lines = [part for part in measured.result(late=99.0).parts() if isinstance(part, str)]
     assert "8 hosts on 2 leaves, 2 spines, every link 40 Mbit/s" in lines[0]
     assert "efficiency 0.9500, start-up 2.00 ms" in lines[1]
     assert "36 of 36 runs were held up" in lines[2]
 
 
 def test_the_figure_has_units_and_every_pattern_that_was_measured():
-    figure = figures.testbed_figure(measurement().tables.patterns)
+    figure = figures.testbed_figure(measured.result().tables["patterns"])
     left, right = figure.axes
     assert figure.get_size_inches()[0] == pytest.approx(3.4)
     assert left.get_xlabel() == "makespan (s)" and "%" in right.get_xlabel()
     assert len(left.get_yticklabels()) == len(PATTERNS) - len(GLOO)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return engine.run(STUDY, request(measured.tiny())).save(tmp_path / "bed", draw=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "changed"),
+    [
+        ("settings", lambda value: {**value, "more": 1.0}),
+        ("settings", lambda value: {**value, "shape": {**value["shape"], "leaves": "2"}}),
+        ("settings", lambda value: {name: value[name] for name in value if name != "seed"}),
+        ("overhead", lambda value: {"efficiency": value["efficiency"]}),
+        ("overhead", lambda value: "none"),
+        ("kernel", lambda value: 6),
+    ],
+)
+def test_what_was_set_is_read_back_whole_or_refused(key, changed, saved):
+    meta = json.loads((saved / "meta.json").read_text())
+    (saved / "meta.json").write_text(json.dumps(meta | {key: changed(meta[key])}))
+    with pytest.raises(InputError, match=f"meta.json: {key}"):
+        simshuffle.read(saved)
+
+
+@pytest.mark.parametrize(("key", "value"), [("processors", "NaN"), ("bed", '{"mtu": Infinity}')])
+def test_numbers_that_json_does_not_have_are_refused(key, value, saved):
+    meta = json.loads((saved / "meta.json").read_text())
+    text = json.dumps(meta | {key: "here"}).replace('"here"', value)
+    (saved / "meta.json").write_text(text)
+    with pytest.raises(InputError, match=rf"meta.json: {key}.*: must be within"):
+        simshuffle.read(saved)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda rows: rows.head(0), "must have rows"),
+        (lambda rows: rows.assign(predicted_s=math.nan), "numbers for every pattern"),
+        (lambda rows: rows.assign(high_s=rows["low_s"] / 2), "from low_s to high_s"),
+        (lambda rows: pd.concat([rows, rows]), "must not repeat pattern"),
+    ],
+)
+def test_patterns_that_cannot_be_drawn_are_refused(changed, said, saved):
+    rows = changed(pd.read_csv(saved / "patterns.csv"))
+    rows.to_csv(saved / "patterns.csv", index=False)
+    with pytest.raises(InputError, match=said):
+        simshuffle.read(saved)
 
 
 # --------------------------------------------------------------------------------- predicting again

@@ -14,9 +14,9 @@ from typing import TextIO
 from simshuffle.errors import InputError, Problem
 
 
-def check_target(path: Path, source: Path | None = None) -> None:
-    """See that ``path`` may be written: a new file, or an ordinary one that is not ``source`` and
-    is then replaced.
+def check_target(path: Path, source: Path | None = None, option: str = "--out") -> None:
+    """See that ``path``, which ``option`` names, may be written: a new file, or an ordinary one
+    that is not ``source`` and is then replaced.
 
     Raises:
         InputError: it may not.
@@ -26,13 +26,13 @@ def check_target(path: Path, source: Path | None = None) -> None:
         if path.is_dir():
             rule, remedy = "is a folder", "Name a file in it."
         elif path.exists() and not path.is_file():
-            rule, remedy = "is not an ordinary file", "Leave --out away for standard output."
+            rule, remedy = "is not an ordinary file", f"Name another, or leave {option} away."
         elif source is not None and path.exists() and path.samefile(source):
             rule, remedy = "is the case itself", "Name another file."
     except (OSError, ValueError) as error:
         rule, remedy = f"cannot be a path: {error}", "Name another file."
     if rule:
-        raise InputError(Problem("--out", rule, repr(str(path)), remedy), "command line")
+        raise InputError(Problem(option, rule, repr(str(path)), remedy), "command line")
 
 
 @contextmanager

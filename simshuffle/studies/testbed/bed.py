@@ -45,36 +45,36 @@ RATES = (1e6 / 8, 200e6 / 8)
 the network."""
 
 
+def require(*rules: tuple[bool, str, str, object], remedy: str = "Choose another value.") -> None:
+    """See that rules hold, each of which is given as (whether it does, option, rule, value).
+
+    Raises:
+        InputError: with every one that does not.
+    """
+    problems = [
+        Problem(option, rule, f"{value}", remedy)
+        for holds, option, rule, value in rules
+        if not holds
+    ]
+    if problems:
+        raise InputError(problems, "command line")
+
+
 def checked(shape: Shape) -> Shape:
     """``shape``, if a bed can be made of it.
 
     Raises:
         InputError: it cannot.
     """
-    rules = [
-        ("--leaves", "must be at least 2", shape.leaves, shape.leaves >= 2),
-        ("--hosts-per-leaf", "must be at least 2", shape.hosts_per_leaf, shape.hosts_per_leaf >= 2),
-        (
-            "--spines",
-            "must be from 1 to the hosts of a leaf",
-            shape.spines,
-            1 <= shape.spines <= shape.hosts_per_leaf,
-        ),
-        ("--leaves", f"at most {MOST_HOSTS} hosts in all", shape.hosts, shape.hosts <= MOST_HOSTS),
-        (
-            "--rate",
-            "must be from 1 to 200 Mbit/s",
-            f"{shape.rate * 8 / 1e6:g} Mbit/s",
-            RATES[0] <= shape.rate <= RATES[1],
-        ),
-    ]
-    problems = [
-        Problem(option, rule, str(value), "Choose another value.")
-        for option, rule, value, holds in rules
-        if not holds
-    ]
-    if problems:
-        raise InputError(problems, "command line")
+    leaves, per_leaf, spines, hosts = shape.leaves, shape.hosts_per_leaf, shape.spines, shape.hosts
+    rate = f"{shape.rate * 8 / 1e6:g} Mbit/s"
+    require(
+        (leaves >= 2, "--leaves", "must be at least 2", leaves),
+        (per_leaf >= 2, "--hosts-per-leaf", "must be at least 2", per_leaf),
+        (1 <= spines <= per_leaf, "--spines", "must be from 1 to the hosts of a leaf", spines),
+        (hosts <= MOST_HOSTS, "--leaves", f"at most {MOST_HOSTS} hosts in all", hosts),
+        (RATES[0] <= shape.rate <= RATES[1], "--rate", "must be from 1 to 200 Mbit/s", rate),
+    )
     return shape
 
 
@@ -109,12 +109,9 @@ class Bed:
         self.links = self._table.links.names
         self.ends = [(a, b) for name in self.links for a, b in [name.split(">")]]
         self.host_names = [name for name, kind in graph.nodes(data="kind") if kind == "host"]
-        self.nodes = self.host_names + [
-            name for name, kind in graph.nodes(data="kind") if kind != "host"
-        ]
-        self._ports = np.array(
-            [self._table.endpoints(name)[0] for name in self.host_names], np.int32
-        )
+        self.nodes = sorted(graph, key=lambda name: name not in self.host_names)
+        ports = [self._table.endpoints(name)[0] for name in self.host_names]
+        self._ports = np.array(ports, np.int32)
 
     def leaf(self, host: int) -> int:
         """Number of the leaf switch of a host."""

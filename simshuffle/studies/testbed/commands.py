@@ -71,10 +71,9 @@ def cables(bed: Bed, run: str) -> list[str]:
         near, far = (namespace(run, node) for node in bed.ends[link])
         for kind in "da":
             name = f"{kind}{link // 2}"
-            lines.append(
-                f"link add {name} netns {near} address {_mac(link + 1)} mtu {MTU} "
-                f"type veth peer name {name} netns {far} address {_mac(link)} mtu {MTU}"
-            )
+            one = f"{name} netns {near} address {_mac(link + 1)} mtu {MTU}"
+            other = f"{name} netns {far} address {_mac(link)} mtu {MTU}"
+            lines.append(f"link add {one} type veth peer name {other}")
     return lines
 
 
@@ -95,15 +94,12 @@ def node(bed: Bed, name: str) -> NodeCommands:
     if is_host:
         own = bed.host_names.index(name)
         ip.append(f"addr add {address(own)}/32 dev {data_device(leaving[0])}")
+    source = f" src {address(bed.host_names.index(name))}" if is_host else ""
     for host, link in sorted(bed.next_links[name].items()):
-        source = f" src {address(bed.host_names.index(name))}" if is_host else ""
-        ip.append(
-            f"route add {address(host)}/32 via {_gateway(link)} dev {data_device(link)}"
-            f" onlink{source}"
-        )
-    return NodeCommands(
-        _settings(is_host), ip, [line for link in leaving for line in shaping(bed, link)]
-    )
+        way = f"via {_gateway(link)} dev {data_device(link)} onlink{source}"
+        ip.append(f"route add {address(host)}/32 {way}")
+    tc = [line for link in leaving for line in shaping(bed, link)]
+    return NodeCommands(_settings(is_host), ip, tc)
 
 
 def _settings(is_host: bool) -> dict[str, str]:
@@ -126,32 +122,20 @@ def shaping(bed: Bed, link: int) -> list[str]:
     """Lines for ``tc -batch`` at the near end of a link: acknowledgements around the shaper, pairs
     of hosts in turn, then tbf."""
     device, pairs = data_device(link), bed.crossing[link]
+    rate, limit = f"{round(bed.shape.rate * 8)}bit", QUEUE * MTU
+    turn, match = f"htb rate {WIDE} quantum {MTU + 14}", "protocol ip prio 1 u32 match"
     lines = [
-        (
-            f"qdisc add dev {device} root handle 1: tbf rate {round(bed.shape.rate * 8)}bit burst"
-            f" {BURST}b limit {QUEUE * MTU}b"
-        ),
+        f"qdisc add dev {device} root handle 1: tbf rate {rate} burst {BURST}b limit {limit}b",
         f"qdisc add dev {device} parent 1:1 handle 10: htb default 1",
-        f"class add dev {device} parent 10: classid 10:1 htb rate {WIDE} quantum {MTU + 14}",
+        f"class add dev {device} parent 10: classid 10:1 {turn}",
     ]
     for number, (src, dst) in enumerate(pairs, start=2):
+        ends = f"ip src {address(src)}/32 match ip dst {address(dst)}/32"
         lines += [
-            (
-                f"class add dev {device} parent 10: classid 10:{number:x} htb rate {WIDE} quantum"
-                f" {MTU + 14}"
-            ),
+            f"class add dev {device} parent 10: classid 10:{number:x} {turn}",
             f"qdisc add dev {device} parent 10:{number:x} pfifo limit {QUEUE}",
-            (
-                f"filter add dev {device} parent 10: protocol ip prio 1 u32 match ip src"
-                f" {address(src)}/32 match ip dst {address(dst)}/32 flowid 10:{number:x}"
-            ),
+            f"filter add dev {device} parent 10: {match} {ends} flowid 10:{number:x}",
         ]
-    mask = 0x10000 - SMALL
-    return [
-        *lines,
-        f"qdisc add dev {device} clsact",
-        (
-            f"filter add dev {device} egress protocol ip prio 1 u32 match u16 0 {mask:#06x} at 2 "
-            f"action mirred egress redirect dev a{link // 2}"
-        ),
-    ]
+    around = f"u16 0 {0x10000 - SMALL:#06x} at 2 action mirred egress redirect dev a{link // 2}"
+    clsact = f"qdisc add dev {device} clsact"
+    return [*lines, clsact, f"filter add dev {device} egress {match} {around}"]

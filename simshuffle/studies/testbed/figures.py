@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -48,17 +50,9 @@ def makespans(known: pd.DataFrame, ax: Axes) -> Axes:
         ax.barh(y[here], known["predicted_s"][here], 0.62, color=colour, linewidth=0, label=label)
     measured = known["measured_s"].to_numpy()
     spread = np.stack([measured - known["low_s"], known["high_s"] - measured])
-    ax.errorbar(
-        measured,
-        y,
-        xerr=spread,
-        fmt="o",
-        color="black",
-        markersize=2.5,
-        elinewidth=0.8,
-        capsize=2,
-        label="measured (range)",
-    )
+    label = "measured (range)"
+    look: dict[str, Any] = {"markersize": 2.5, "elinewidth": 0.8, "capsize": 2}
+    ax.errorbar(measured, y, xerr=spread, fmt="o", color="black", label=label, **look)
     ax.set_yticks(y, [str(name).replace("_", " ") for name in known["pattern"]])
     ax.invert_yaxis()
     ax.set_xlabel("makespan (s)")
@@ -81,14 +75,9 @@ def errors(known: pd.DataFrame, ax: Axes) -> Axes:
     y = np.arange(len(known))
     ax.axvspan(-7, 7, color="#EEEEEE", linewidth=0, label="at most 7 %")
     ax.axvline(0, color="#888888", linewidth=0.6)
-    ax.hlines(
-        y,
-        100 * known["flow_error_p10"],
-        100 * known["flow_error_p90"],
-        color=FLOWS,
-        linewidth=2.2,
-        label="flows, 10th to 90th percentile",
-    )
+    low, high = (100 * known[f"flow_error_p{part}"] for part in (10, 90))
+    label = "flows, 10th to 90th percentile"
+    ax.hlines(y, low, high, color=FLOWS, linewidth=2.2, label=label)
     ax.plot(100 * known["error"], y, "o", color="black", markersize=2.5)
     ax.set_xlabel("error (%)")
     ax.spines[["top", "right"]].set_visible(False)

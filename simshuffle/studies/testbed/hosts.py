@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,8 @@ from simshuffle.studies.testbed.bed import Bed
 from simshuffle.studies.testbed.namespaces import in_namespace, uninterrupted
 from simshuffle.studies.testbed.patterns import Pattern
 
+FOLDER = Path(__file__).parent
+"""Where the programs on the hosts are."""
 TICK = 0.005  # s between looks at how late this process is woken
 LEAD = 0.1  # s from the order to the common start: enough for the order to reach everyone
 
@@ -62,19 +64,17 @@ class Processors:
     @classmethod
     def now(cls) -> Processors:
         """As the kernel counts them at this moment."""
-        user, nice, system, idle, iowait, irq, softirq, steal = map(
-            int, Path("/proc/stat").read_text().split()[1:9]
-        )
-        return cls(
-            idle + iowait, steal, user + nice + system + idle + iowait + irq + softirq + steal
-        )
+        ticks = list(map(int, Path("/proc/stat").read_text().split()[1:9]))
+        *_, idle, iowait, _, _, steal = ticks
+        return cls(idle + iowait, steal, sum(ticks))
 
     def shares(self, later: Processors) -> tuple[float, float]:
         """Shares of the time until ``later`` in which they worked, and in which they were taken
         away."""
         total = max(later.total - self.total, 1)
-        steal = (later.steal - self.steal) / total
-        return 1.0 - (later.idle - self.idle) / total - steal, steal
+        steal, idle = (later.steal - self.steal) / total, (later.idle - self.idle) / total
+        # the kernel's count of waiting for I/O may go back a little
+        return min(max(1.0 - idle - steal, 0.0), 1.0), min(max(steal, 0.0), 1.0)
 
 
 class Crew:
@@ -108,8 +108,8 @@ class Crew:
         except OSError:
             raise SimshuffleError(self._dead(host)) from None
 
-    def hear(self, deadline: float) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Messages from all hosts as (host, message), for as long as they are asked for.
+    def hear(self, deadline: float) -> Iterator[dict[str, Any]]:
+        """Messages from all hosts, for as long as they are asked for.
 
         Raises:
             SimshuffleError: a host died, or nothing more came before the monotonic time
@@ -132,16 +132,13 @@ class Crew:
                 if not piece:
                     raise SimshuffleError(self._dead(host))
                 *lines, self._rest[host] = (self._rest[host] + piece).split(b"\n")
-                for line in lines:
-                    yield host, json.loads(line)
+                yield from map(json.loads, lines)
 
-    def gather(self, key: str, deadline: float) -> None:
-        """Wait until every host has sent a message with ``key``."""
-        missing = set(range(len(self)))
-        for host, message in self.hear(deadline):
-            if key in message:
-                missing.discard(host)
-            if not missing:
+    def gather(self, key: str, count: int, deadline: float) -> None:
+        """Wait for ``count`` messages with ``key``."""
+        for message in self.hear(deadline):
+            count -= key in message
+            if not count:
                 return
 
     def _dead(self, host: int) -> str:
@@ -149,10 +146,8 @@ class Crew:
         process.kill()
         process.wait()
         said = _pipe(process.stderr).read().decode(errors="replace").strip().splitlines()
-        return (
-            f"host {host} of the testbed ended with status {process.returncode}:"
-            f" {said[-1] if said else 'it said nothing'}"
-        )
+        last = said[-1] if said else "it said nothing"
+        return f"host {host} of the testbed ended with status {process.returncode}: {last}"
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
@@ -180,19 +175,13 @@ def started(
     try:
         for host, name in enumerate(bed.host_names):
             full = in_namespace(commands.namespace(run, name), *command(host))
-            pipe = subprocess.PIPE
+            pipe, known = subprocess.PIPE, environment(host)
             # a session of its own: Ctrl-C on the terminal reaches the one who cleans up, and not
             # the hosts
-            processes.append(
-                subprocess.Popen(  # noqa: S603
-                    full,
-                    stdin=pipe,
-                    stdout=pipe,
-                    stderr=pipe,
-                    env=environment(host),
-                    start_new_session=True,
-                )
+            process = subprocess.Popen(  # noqa: S603
+                full, stdin=pipe, stdout=pipe, stderr=pipe, env=known, start_new_session=True
             )
+            processes.append(process)
         yield Crew(processes)
     finally:
         with uninterrupted():
@@ -200,58 +189,39 @@ def started(
                 process.kill()
             for process in processes:
                 process.wait()
-                for pipe_ in (process.stdin, process.stdout, process.stderr):
-                    _close(pipe_)
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is not None:
-        try:
-            pipe.close()
-        except OSError:  # what was not yet written can no longer be
-            return
+                for end in (process.stdin, process.stdout, process.stderr):
+                    with suppress(OSError):  # what was not yet written can no longer be
+                        _pipe(end).close()
 
 
 @contextmanager
 def gloo_hosts(bed: Bed, run: str, limit: float, meeting: Path) -> Iterator[Crew]:
     """Hosts with torch.distributed, one rank each; they meet at the file ``meeting`` and end by
     themselves after ``limit`` s."""
-    script = str(Path(__file__).parent / "gloo_worker.py")
 
     def command(host: int) -> list[str]:
-        return [
-            sys.executable,
-            script,
-            str(host),
-            str(len(bed.host_names)),
-            str(meeting),
-            str(int(limit) + 10),
-        ]
+        arguments = (host, len(bed.host_names), meeting, int(limit) + 10)
+        return [sys.executable, f"{FOLDER / 'gloo_worker.py'}", *map(str, arguments)]
 
     def environment(host: int) -> dict[str, str]:
         link = next(link for link, (near, _) in enumerate(bed.ends) if near == bed.host_names[host])
-        return os.environ | {
-            "GLOO_SOCKET_IFNAME": commands.data_device(link),
-            "OMP_NUM_THREADS": "1",
-        }
+        device = commands.data_device(link)
+        return os.environ | {"GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
 
     with started(bed, run, command, environment) as crew:
         # eight processes import torch on perhaps two processors
-        crew.gather("ready", time.monotonic() + 120.0)
+        crew.gather("ready", len(crew), time.monotonic() + 120.0)
         yield crew
 
 
 def gloo_order(pattern: Pattern, plan: ExchangePlan, host: int) -> dict[str, Any]:
     """What a host of `gloo_hosts` has to do for the ``pattern`` of a ``plan``: a message out and
     one in for each step, or none."""
-    number = {
-        (step, src): flow
-        for flow, (step, src) in enumerate(zip(pattern.step, pattern.src, strict=True))
-    }
+    starts = zip(pattern.step, pattern.src, strict=True)
+    number = {start: flow for flow, start in enumerate(starts)}
     messages = []
-    for step, (target, sample) in enumerate(
-        zip(plan.target.tolist(), plan.sample.tolist(), strict=True)
-    ):
+    steps = zip(plan.target.tolist(), plan.sample.tolist(), strict=True)
+    for step, (target, sample) in enumerate(steps):
         source = target.index(host)
         out = [number[step, host], target[host], sample[host]] if target[host] != host else []
         into = [number[step, source], source, sample[source]] if source != host else []
@@ -263,34 +233,18 @@ def gloo_order(pattern: Pattern, plan: ExchangePlan, host: int) -> dict[str, Any
 def tcp_hosts(bed: Bed, run: str, limit: float) -> Iterator[Crew]:
     """Hosts with a TCP connection from each to each other; they end by themselves after ``limit``
     s."""
-    script = str(Path(__file__).parent / "worker.py")
 
     def command(host: int) -> list[str]:
-        return [
-            sys.executable,
-            "-I",
-            "-S",
-            script,
-            str(host),
-            commands.address(host),
-            str(int(limit) + 10),
-        ]
+        arguments = (f"{host}", commands.address(host), f"{int(limit) + 10}")
+        return [sys.executable, "-I", "-S", f"{FOLDER / 'worker.py'}", *arguments]
 
     with started(bed, run, command, lambda _: {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}) as crew:
         deadline = time.monotonic() + 30.0
-        crew.gather("ready", deadline)
+        crew.gather("ready", len(crew), deadline)
         for host in range(len(crew)):
-            crew.tell(
-                host,
-                connect=[
-                    [peer, commands.address(peer)] for peer in range(len(crew)) if peer != host
-                ],
-            )
-        wanted = len(crew) * (len(crew) - 1)
-        for _, message in crew.hear(deadline):
-            wanted -= "accepted" in message
-            if not wanted:
-                break
+            peers = [peer for peer in range(len(crew)) if peer != host]
+            crew.tell(host, connect=[[peer, commands.address(peer)] for peer in peers])
+        crew.gather("accepted", len(crew) * (len(crew) - 1), deadline)
         yield crew
 
 
@@ -321,7 +275,7 @@ def measure(
     finish = [0.0] * len(pattern)
     left = [pattern.step.count(step) for step in range(max(pattern.step) + 1)]
     crew.late, waited, missing = 0.0, 0.0, len(crew)
-    for _, message in crew.hear(at + limit):
+    for message in crew.hear(at + limit):
         if "got" in message:
             step = pattern.step[message["got"]]
             left[step] -= 1

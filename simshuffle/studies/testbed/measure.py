@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.studies.testbed import hosts, namespaces
-from simshuffle.studies.testbed.bed import Bed
 from simshuffle.studies.testbed.hosts import Crew, Measured
-from simshuffle.studies.testbed.patterns import GLOO, PATTERNS, Pattern
+from simshuffle.studies.testbed.patterns import GLOO, Pattern
 from simshuffle.studies.testbed.predict import Overhead, makespan
 from simshuffle.studies.testbed.settings import Settings
 
@@ -39,17 +39,35 @@ class Run:
 
     @property
     def held_up(self) -> bool:
-        """Whether a processor was missing for so long that this run may be wrong for it."""
-        return held_up(self.measured)
+        """Whether a processor was missing for so long that this run may be wrong for it: one
+        hold-up was longer than a fiftieth of the run, or a twentieth of the processors' time was
+        taken away."""
+        late = self.measured.late > LATE_SHARE * self.measured.makespan
+        return late or self.measured.steal > STEAL_SHARE
 
 
-def held_up(measured: Measured) -> bool:
-    """Whether one hold-up was longer than a fiftieth of the run, or a twentieth of the processors'
-    time was taken away."""
-    return measured.late > LATE_SHARE * measured.makespan or measured.steal > STEAL_SHARE
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured.
+
+    Attributes:
+        settings: what was asked for.
+        runs: in their order; those that were held up too.
+        date: when it began.
+    """
+
+    settings: Settings
+    runs: Sequence[Run]
+    date: datetime
+
+    def counted(self, pattern: str) -> list[Run]:
+        """The runs of a pattern that count: those that were not held up; all of them where none is
+        left."""
+        runs = [run for run in self.runs if run.pattern == pattern]
+        return [run for run in runs if not run.held_up] or runs
 
 
-def measure_all(bed: Bed, settings: Settings, progress: Progress | None) -> list[Run]:
+def measure_all(settings: Settings, progress: Progress | None) -> Measurement:
     """Build the bed, measure, remove it; ``progress`` is told a name and the share that is done.
 
     A run that was held up is measured again, at most once for each repetition; it stays in the
@@ -59,59 +77,49 @@ def measure_all(bed: Bed, settings: Settings, progress: Progress | None) -> list
         InputError: this machine cannot build a bed.
         SimshuffleError: a command or a host failed, or it took too long.
     """
-    deadline = time.monotonic() + settings.limit
-    made = {name: PATTERNS[name](bed, settings.nbytes, settings.seed) for name in settings.patterns}
+    date, deadline = datetime.now(UTC), time.monotonic() + settings.limit
+    made = {name: settings.pattern(name) for name in settings.patterns}
+    total = settings.repetitions * len(made)
+    runs: list[Run] = []
     with ExitStack() as stack:
         stack.enter_context(namespaces.terminated_as_interrupted())
         namespaces.check_machine()
-        run = stack.enter_context(namespaces.built(bed))
-        crews = {"tcp": stack.enter_context(hosts.tcp_hosts(bed, run, settings.limit))}
-        if any(name in GLOO for name in made):
-            room = Path(
-                stack.enter_context(
-                    tempfile.TemporaryDirectory(prefix="simshuffle-", ignore_cleanup_errors=True)
-                )
-            )
-            crews["gloo"] = stack.enter_context(
-                hosts.gloo_hosts(bed, run, settings.limit, room / "meeting")
-            )
-        runs: list[Run] = []
-        for repetition in range(1, settings.repetitions + 1):
-            for number, (name, pattern) in enumerate(made.items()):
-                for _ in range(2):
-                    measured = _measured(bed, settings, crews, name, pattern, deadline)
-                    runs.append(Run(name, repetition, measured))
-                    if not held_up(measured):
-                        break
-                if progress is not None:
-                    progress(
-                        "measure",
-                        (repetition - 1 + (number + 1) / len(made)) / settings.repetitions,
-                    )
-        return runs
+        crews = _crews(settings, stack)
+        for number in range(total):
+            name = settings.patterns[number % len(made)]
+            for _ in range(2):
+                measured = _measured(settings, crews, name, made[name], deadline)
+                runs.append(Run(name, number // len(made) + 1, measured))
+                if not runs[-1].held_up:
+                    break
+            if progress is not None:
+                progress("measure", (number + 1) / total)
+    return Measurement(settings, runs, date)
+
+
+def _crews(settings: Settings, stack: ExitStack) -> dict[str, Crew]:
+    """The bed with its hosts by what they speak; ``stack`` ends them and removes it."""
+    run = stack.enter_context(namespaces.built(settings.bed))
+    crews = {"tcp": stack.enter_context(hosts.tcp_hosts(settings.bed, run, settings.limit))}
+    if any(name in GLOO for name in settings.patterns):
+        room = tempfile.TemporaryDirectory(prefix="simshuffle-", ignore_cleanup_errors=True)
+        meeting = Path(stack.enter_context(room)) / "meeting"
+        gloo = hosts.gloo_hosts(settings.bed, run, settings.limit, meeting)
+        crews["gloo"] = stack.enter_context(gloo)
+    return crews
 
 
 def _measured(
-    bed: Bed,
-    settings: Settings,
-    crews: dict[str, Crew],
-    name: str,
-    pattern: Pattern,
-    deadline: float,
+    settings: Settings, crews: Mapping[str, Crew], name: str, pattern: Pattern, deadline: float
 ) -> Measured:
-    limit = min(10.0 + 5.0 * makespan(bed, pattern, Overhead()), deadline - time.monotonic())
+    expected = makespan(settings.bed, pattern, Overhead())
+    limit = min(10.0 + 5.0 * expected, deadline - time.monotonic())
     if limit <= 0:
         raise SimshuffleError(
             f"the testbed did not finish within --limit {settings.limit:g} s; give a longer one or"
             " fewer --repetitions"
         )
     if name not in GLOO:
-        return hosts.measure(
-            crews["tcp"], pattern, limit, lambda host: hosts.tcp_order(pattern, host)
-        )
-    plan = GLOO[name](bed, settings.seed)
-
-    def order(host: int) -> dict[str, Any]:
-        return hosts.gloo_order(pattern, plan, host)
-
+        return hosts.measure(crews["tcp"], pattern, limit, partial(hosts.tcp_order, pattern))
+    order = partial(hosts.gloo_order, pattern, GLOO[name](settings.bed, settings.seed))
     return hosts.measure(crews["gloo"], pattern, limit, order)

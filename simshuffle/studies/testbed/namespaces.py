@@ -7,18 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.studies.testbed import commands
 from simshuffle.studies.testbed.bed import Bed
+from simshuffle.study.signals import handled, interrupt
 
-Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 # s for a command that changes the namespaces; on an idle machine it takes milliseconds
 PATIENCE = 60.0
 NEEDED = {
@@ -50,9 +47,8 @@ def run_command(arguments: Sequence[str], text: str = "") -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SimshuffleError(f"{arguments[0]}: {error}") from None
     if done.returncode:
-        raise SimshuffleError(
-            f"{' '.join(arguments)}: {done.stderr.strip() or f'status {done.returncode}'}"
-        )
+        said = done.stderr.strip() or f"status {done.returncode}"
+        raise SimshuffleError(f"{' '.join(arguments)}: {said}")
     return done.stdout
 
 
@@ -78,22 +74,13 @@ def missing_programs() -> list[Problem]:
     """What is missing before the kernel can be asked."""
     problems = []
     if not Path("/proc/self/ns/net").exists():
-        problems.append(
-            Problem("kernel", "must be Linux with network namespaces", "", "Use a Linux machine.")
-        )
-    if os.geteuid() != 0:
-        problems.append(
-            Problem(
-                "user",
-                "must be root, to make network namespaces",
-                f"user id {os.geteuid()}",
-                "Run it with sudo.",
-            )
-        )
-    for program in ("ip", "tc"):
-        if shutil.which(program) is None:
-            problems.append(Problem(program, "is missing", "", "Install iproute2."))
-    return problems
+        rule = "must be Linux with network namespaces"
+        problems.append(Problem("kernel", rule, "", "Use a Linux machine."))
+    if user := os.geteuid():
+        rule = "must be root, to make network namespaces"
+        problems.append(Problem("user", rule, f"user id {user}", "Run it with sudo."))
+    programs = [program for program in ("ip", "tc") if shutil.which(program) is None]
+    return problems + [Problem(name, "is missing", "", "Install iproute2.") for name in programs]
 
 
 def missing_in_kernel() -> list[Problem]:
@@ -102,42 +89,26 @@ def missing_in_kernel() -> list[Problem]:
     try:
         run_command(["ip", "netns", "add", name])
     except SimshuffleError as error:
-        return [
-            Problem(
-                "network namespaces",
-                "cannot be made here",
-                str(error),
-                "Run it as root, outside a restricted container.",
-            )
-        ]
-    problems = []
+        remedy = "Run it as root, outside a restricted container."
+        return [Problem("network namespaces", "cannot be made here", str(error), remedy)]
     try:
         for what, command in NEEDED.items():
             program = "ip" if command.startswith("link") else "tc"
             try:
                 run_command([program, "-n", name, *command.split()])
             except SimshuffleError as error:
-                problems.append(
-                    Problem(
-                        what,
-                        "is missing in this kernel",
-                        str(error),
-                        "Load the module or use another kernel.",
-                    )
-                )
-                break  # what follows builds on it
+                remedy = "Load the module or use another kernel."
+                # what follows builds on it
+                return [Problem(what, "is missing in this kernel", str(error), remedy)]
     finally:
         remove([name])
-    return problems
+    return []
 
 
 def existing() -> list[str]:
     """The names of all namespaces of all runs on this machine."""
-    names = [
-        line.split()[0]
-        for line in run_command(["ip", "netns", "list"]).splitlines()
-        if line.strip()
-    ]
+    lines = run_command(["ip", "netns", "list"]).splitlines()
+    names = [line.split()[0] for line in lines if line.strip()]
     return [name for name in names if name.startswith(f"{commands.PREFIX}-")]
 
 
@@ -162,10 +133,9 @@ def _alive(process: int) -> bool:
 
 def remove(names: Sequence[str]) -> None:
     """Remove namespaces with all that is in them; one that is gone already is no error."""
+    lines = _lines([f"netns del {name}" for name in names])
     with uninterrupted(), suppress(SimshuffleError):
-        run_command(
-            ["ip", "-force", "-batch", "-"], _lines([f"netns del {name}" for name in names])
-        )
+        run_command(["ip", "-force", "-batch", "-"], lines)
 
 
 @contextmanager
@@ -200,33 +170,12 @@ def _lines(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
+def terminated_as_interrupted() -> AbstractContextManager[None]:
     """A polite kill (SIGTERM, or SIGHUP from a closed terminal) becomes a KeyboardInterrupt, so
     that everything is cleaned up."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    with _handled((signal.SIGTERM, signal.SIGHUP), interrupt):
-        yield
+    return handled(interrupt, signal.SIGTERM, signal.SIGHUP)
 
 
-@contextmanager
-def uninterrupted() -> Iterator[None]:
+def uninterrupted() -> AbstractContextManager[None]:
     """Neither Ctrl-C nor SIGTERM nor SIGHUP has an effect; they are not made up for."""
-    with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), signal.SIG_IGN):
-        yield
-
-
-@contextmanager
-def _handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
+    return handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

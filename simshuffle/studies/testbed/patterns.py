@@ -4,7 +4,7 @@ each flow waits for."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,31 +73,20 @@ def _incast(bed: Bed, nbytes: int, seed: int) -> Pattern:
 def _incast_victim(bed: Bed, nbytes: int, seed: int) -> Pattern:
     """The last host also sends to host 1, where nobody else does."""
     incast = _incast(bed, nbytes, seed)
-    victim = of_steps([[(bed.shape.hosts - 1, 1)]], nbytes)
-    return Pattern(
-        incast.src + victim.src,
-        incast.dst + victim.dst,
-        incast.nbytes + victim.nbytes,
-        incast.step + victim.step,
-        incast.after + victim.after,
-    )
+    pairs = [*zip(incast.src, incast.dst, strict=True), (bed.shape.hosts - 1, 1)]
+    return replace(of_steps([pairs], nbytes), nbytes=[*incast.nbytes, nbytes])
 
 
 def _pairs_inside(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    per_leaf = bed.shape.hosts_per_leaf
-    starts = [
-        leaf * per_leaf + k for leaf in range(bed.shape.leaves) for k in range(0, per_leaf - 1, 2)
-    ]
+    hosts, per_leaf = bed.shape.hosts, bed.shape.hosts_per_leaf
+    starts = [leaf + k for leaf in range(0, hosts, per_leaf) for k in range(0, per_leaf - 1, 2)]
     return of_steps([_both_ways([(host, host + 1) for host in starts])], nbytes)
 
 
 def _pairs_across(bed: Bed, nbytes: int, seed: int) -> Pattern:
     per_leaf = bed.shape.hosts_per_leaf
-    pairs = [
-        (leaf * per_leaf + k, (leaf + 1) * per_leaf + k)
-        for leaf in range(0, bed.shape.leaves - 1, 2)
-        for k in range(per_leaf)
-    ]
+    hosts = range(bed.shape.leaves // 2 * 2 * per_leaf)
+    pairs = [(host, host + per_leaf) for host in hosts if not bed.leaf(host) % 2]
     return of_steps([_both_ways(pairs)], nbytes)
 
 
@@ -108,10 +97,8 @@ def _pairs_random(bed: Bed, nbytes: int, seed: int) -> Pattern:
 
 def _all_to_all(bed: Bed, nbytes: int, seed: int) -> Pattern:
     hosts = bed.shape.hosts
-    return of_steps(
-        [[(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]],
-        nbytes // (hosts - 1),
-    )
+    pairs = [(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]
+    return of_steps([pairs], nbytes // (hosts - 1))
 
 
 def _random_permutations(bed: Bed, nbytes: int, seed: int) -> Pattern:
@@ -134,15 +121,11 @@ def ring(order: list[int], nbytes: int) -> Pattern:
     of the gradient).
     """
     hosts = len(order)
-    steps = [
-        [(order[k], order[(k + 1) % hosts]) for k in range(hosts)] for _ in range(2 * (hosts - 1))
-    ]
+    steps = [list(zip(order, [*order[1:], order[0]], strict=True))] * (2 * (hosts - 1))
     flows = of_steps(steps, nbytes // len(steps), barrier=False)
-    after = [
-        [(k // hosts - 1) * hosts + (k - 1) % hosts] if k >= hosts else []
-        for k in range(len(flows))
-    ]
-    return Pattern(flows.src, flows.dst, flows.nbytes, flows.step, after)
+    for k in range(hosts, len(flows)):
+        flows.after[k].append((k // hosts - 1) * hosts + (k - 1) % hosts)
+    return flows
 
 
 def _ring_allreduce(bed: Bed, nbytes: int, seed: int) -> Pattern:
@@ -151,10 +134,8 @@ def _ring_allreduce(bed: Bed, nbytes: int, seed: int) -> Pattern:
 
 def _ring_scattered(bed: Bed, nbytes: int, seed: int) -> Pattern:
     """A ring that leaves its leaf at every hop."""
-    per_leaf = bed.shape.hosts_per_leaf
-    return ring(
-        [leaf * per_leaf + k for k in range(per_leaf) for leaf in range(bed.shape.leaves)], nbytes
-    )
+    hosts, per_leaf = bed.shape.hosts, bed.shape.hosts_per_leaf
+    return ring([host for k in range(per_leaf) for host in range(k, hosts, per_leaf)], nbytes)
 
 
 # -------------------------------------------------------------------------------- torch.distributed
@@ -163,23 +144,19 @@ def _ring_scattered(bed: Bed, nbytes: int, seed: int) -> Pattern:
 def partial_plan(bed: Bed, seed: int) -> ExchangePlan:
     """`MESSAGES` samples a host of a partial local shuffle, a random permutation each."""
     rng, hosts = np.random.default_rng((seed, 3)), bed.shape.hosts
-    strategy = PartialLocalShuffle(
-        kind="partial_local_shuffle", exchange_fraction=EXCHANGE_FRACTION
-    )
-    owner = initial_owner(round(MESSAGES / EXCHANGE_FRACTION) * hosts, hosts, rng)
+    q = EXCHANGE_FRACTION
+    strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=q)
+    owner = initial_owner(round(MESSAGES / q) * hosts, hosts, rng)
     shards = strategy.shards(owner, hosts, rng)
     return strategy.plan(EpochContext(shards, batch_size=10, iterations=MESSAGES, epoch=1, rng=rng))
 
 
 def pairs_plan(bed: Bed, seed: int) -> ExchangePlan:
     """The same samples, exchanged with one partner: that of ``pairs_random``."""
-    drawn = partial_plan(bed, seed)
+    drawn, pairs = partial_plan(bed, seed), _pairs_random(bed, 1, seed)
     partner = np.arange(bed.shape.hosts)
-    pairs = _pairs_random(bed, 1, seed)
     partner[pairs.src] = pairs.dst
-    return ExchangePlan(
-        drawn.sample, np.broadcast_to(partner, drawn.target.shape), drawn.iteration, drawn.message
-    )
+    return replace(drawn, target=np.broadcast_to(partner, drawn.target.shape))
 
 
 def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> Pattern:
@@ -188,21 +165,20 @@ def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> Pattern:
     A host goes on when its own message has been sent and the one for it has come; with ``barrier``
     when all have.
     """
-    steps: list[list[Pair]] = [
-        [(src, dst) for src, dst in enumerate(row) if src != dst] for row in plan.target.tolist()
-    ]
+    rows = plan.target.tolist()
+    steps = [[(src, dst) for src, dst in enumerate(row) if src != dst] for row in rows]
     flows = of_steps(steps, nbytes, barrier=barrier)
     if barrier:
         return flows
-    last: dict[int, list[int]] = {}
+    last: dict[int, list[int]] = {}  # the flows of each host in the last step that it was part of
     for step in range(len(steps)):
-        now = [flow for flow in range(len(flows)) if flows.step[flow] == step]
-        for flow in now:
-            flows.after[flow].extend(
-                dict.fromkeys(last.get(flows.src[flow], []) + last.get(flows.dst[flow], []))
-            )
-        for host in {end for flow in now for end in (flows.src[flow], flows.dst[flow])}:
-            last[host] = [flow for flow in now if host in {flows.src[flow], flows.dst[flow]}]
+        now: dict[int, list[int]] = {}
+        for flow in (flow for flow in range(len(flows)) if flows.step[flow] == step):
+            ends = (flows.src[flow], flows.dst[flow])
+            flows.after[flow].extend(dict.fromkeys(f for end in ends for f in last.get(end, [])))
+            for end in ends:
+                now.setdefault(end, []).append(flow)
+        last |= now
     return flows
 
 
@@ -242,15 +218,7 @@ GLOO: dict[str, Callable[[Bed, int], ExchangePlan]] = {
 """Patterns that torch.distributed carries out, with the plan that they follow: (bed, seed) ->
 plan."""
 
-QUICK = (
-    "single_short",
-    "single",
-    "opposite",
-    "incast",
-    "pairs_inside",
-    "pairs_across",
-    "all_to_all",
-)
+QUICK = (*FIT, "opposite", "incast", "pairs_inside", "pairs_across", "all_to_all")
 """The patterns of a quick run."""
 
 QUESTIONS = (

@@ -51,9 +51,7 @@ def finish_times(bed: Bed, pattern: Pattern, overhead: Overhead) -> NDArray[np.f
     """(flows,) s: when each flow of ``pattern`` ends in the fluid network."""
     capacity = np.full(len(bed.links), bed.shape.rate * overhead.efficiency)
     # every route leaves exactly one host, so the start-up is counted once
-    latency = np.array(
-        [overhead.startup if near in bed.host_names else 0.0 for near, _ in bed.ends]
-    )
+    latency = np.array([overhead.startup * (near in bed.host_names) for near, _ in bed.ends])
     links = Links(capacity, latency, bed.links)
     routes = bed.routes(np.array(pattern.src, np.int32), np.array(pattern.dst, np.int32)).tolist()
     after = [list(before) for before in pattern.after]
@@ -85,20 +83,6 @@ def _follow_own(pattern: Pattern, after: list[list[int]]) -> None:
         last[pair] = flow
 
 
-KEYS = (
-    "leaves",
-    "hosts_per_leaf",
-    "spines",
-    "rate",
-    "pattern",
-    "nbytes",
-    "seed",
-    "efficiency",
-    "startup",
-)
-"""What `predicted` must know, in the order in which it is written."""
-
-
 def values(
     shape: Shape, pattern: str, nbytes: int, seed: int, overhead: Overhead
 ) -> dict[str, str]:
@@ -124,17 +108,17 @@ def predicted(values: Mapping[str, str]) -> float:
         InputError: a key is missing or its text is no such value.
     """
     remedy = "Write it as 'simshuffle testbed --keep-as' does."
-    problems = [
-        Problem(f"values.{key}", "is missing", "", remedy) for key in KEYS if key not in values
-    ]
+    problems: list[Problem] = []
     read: dict[str, Any] = {}
-    for key in KEYS if not problems else ():
+    for key, value_of in _READ.items():
+        path, text = f"values.{key}", values.get(key)
+        if text is None:
+            problems.append(Problem(path, "is missing", "", remedy))
+            continue
         try:
-            read[key] = _READ[key](values[key])
+            read[key] = value_of(text)
         except ValueError as error:
-            problems.append(
-                Problem(f"values.{key}", f"cannot be read: {error}", repr(values[key]), remedy)
-            )
+            problems.append(Problem(path, f"cannot be read: {error}", repr(text), remedy))
     if problems:
         raise InputError(problems, "testbed")
     bed = Bed(checked(Shape(read["leaves"], read["hosts_per_leaf"], read["spines"], read["rate"])))
@@ -154,21 +138,18 @@ def _positive(text: str) -> float:
     return value
 
 
-def _nbytes(text: str) -> int:
-    return int(parse_quantity(text, Dimension.NBYTES))
-
-
 _READ: dict[str, Callable[[str], Any]] = {
     "leaves": int,
     "hosts_per_leaf": int,
     "spines": int,
     "rate": lambda text: parse_quantity(text, Dimension.BANDWIDTH),
     "pattern": _pattern,
-    "nbytes": _nbytes,
+    "nbytes": lambda text: int(parse_quantity(text, Dimension.NBYTES)),
     "seed": int,
     "efficiency": _positive,
     "startup": lambda text: parse_quantity(text, Dimension.SECONDS),
 }
+"""What `predicted` must know, and how each is read."""
 
 
 def makespan(bed: Bed, pattern: Pattern, overhead: Overhead) -> float:

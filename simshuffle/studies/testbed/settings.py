@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
-from simshuffle.studies.testbed.bed import Bed, Shape, checked
-from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUICK
+from simshuffle.studies.testbed.bed import Bed, Shape, checked, require
+from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUICK, Pattern
 from simshuffle.studies.testbed.predict import Overhead, makespan
 
 NO_TORCH = "not measured: torch is missing"
@@ -42,6 +43,15 @@ class Settings:
     left_out: dict[str, str] = field(default_factory=dict)
     limit: float = 900.0
 
+    @cached_property
+    def bed(self) -> Bed:
+        """The bed of that shape."""
+        return Bed(self.shape)
+
+    def pattern(self, name: str) -> Pattern:
+        """The flows of a pattern on it."""
+        return PATTERNS[name](self.bed, self.nbytes, self.seed)
+
 
 def quantity(option: str, text: str, dimension: Dimension) -> float:
     """The SI value of an option.
@@ -61,15 +71,13 @@ def chosen(names: Sequence[str], *, quick: bool) -> tuple[tuple[str, ...], dict[
     Raises:
         InputError: a name is not known.
     """
-    unknown = [name for name in names if name not in PATTERNS]
+    unknown = [
+        Problem("--pattern", "no such pattern", repr(name), nearest(name, list(PATTERNS)))
+        for name in names
+        if name not in PATTERNS
+    ]
     if unknown:
-        raise InputError(
-            [
-                Problem("--pattern", "no such pattern", repr(name), nearest(name, list(PATTERNS)))
-                for name in unknown
-            ],
-            "command line",
-        )
+        raise InputError(unknown, "command line")
     wanted = set(names or (QUICK if quick else PATTERNS)) | set(FIT)
     missing = {name: NO_TORCH for name in GLOO if name in wanted and not has_torch()}
     return tuple(name for name in PATTERNS if name in wanted and name not in missing), missing
@@ -80,64 +88,32 @@ def has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def check(settings: Settings) -> Bed:
-    """See that ``settings`` keep the limits of time and traffic; returns the bed.
+def check(settings: Settings) -> None:
+    """See that ``settings`` keep the limits of shape, time and traffic.
 
     Raises:
         InputError: they do not; every problem is named.
     """
-    shape = checked(settings.shape)
-    rules = [
+    checked(settings.shape)
+    nbytes, repetitions, limit = settings.nbytes, settings.repetitions, settings.limit
+    most = f"must be from 1 to {REPETITIONS}"
+    require(
         (
+            SIZES[0] <= nbytes <= SIZES[1],
             "--nbytes",
             "must be from 100 kB to 100 MB",
-            f"{settings.nbytes} B",
-            SIZES[0] <= settings.nbytes <= SIZES[1],
+            f"{nbytes} B",
         ),
-        (
-            "--repetitions",
-            f"must be from 1 to {REPETITIONS}",
-            str(settings.repetitions),
-            1 <= settings.repetitions <= REPETITIONS,
-        ),
-        (
-            "--limit",
-            "must be from 1 s to 1 h",
-            f"{settings.limit:g} s",
-            1.0 <= settings.limit <= LONGEST,
-        ),
-        ("--seed", "must not be negative", str(settings.seed), settings.seed >= 0),
-    ]
-    problems = [
-        Problem(option, rule, value, "Choose another value.")
-        for option, rule, value, holds in rules
-        if not holds
-    ]
-    if problems:
-        raise InputError(problems, "command line")
-    bed = Bed(shape)
-    made = [PATTERNS[name](bed, settings.nbytes, settings.seed) for name in settings.patterns]
-    seconds = settings.repetitions * sum(makespan(bed, pattern, Overhead()) for pattern in made)
-    traffic = settings.repetitions * sum(sum(pattern.nbytes) for pattern in made)
-    if seconds > settings.limit:
-        remedy = "Fewer --nbytes, --repetitions or --pattern, a higher --rate, or a longer --limit."
-        problems.append(
-            Problem(
-                "--limit",
-                "must be longer than the transfers",
-                f"{settings.limit:g} s for {seconds:.0f} s",
-                remedy,
-            )
-        )
-    if traffic > TRAFFIC:
-        problems.append(
-            Problem(
-                "--nbytes",
-                "at most 50 GB in all",
-                f"{traffic / 1e9:.1f} GB",
-                "Fewer --nbytes or --repetitions.",
-            )
-        )
-    if problems:
-        raise InputError(problems, "command line")
-    return bed
+        (1 <= repetitions <= REPETITIONS, "--repetitions", most, repetitions),
+        (1.0 <= limit <= LONGEST, "--limit", "must be from 1 s to 1 h", f"{limit:g} s"),
+        (settings.seed >= 0, "--seed", "must not be negative", settings.seed),
+    )
+    made = [settings.pattern(name) for name in settings.patterns]
+    seconds = repetitions * sum(makespan(settings.bed, pattern, Overhead()) for pattern in made)
+    traffic = repetitions * sum(sum(pattern.nbytes) for pattern in made)
+    given = f"{limit:g} s for {seconds:.0f} s"
+    require(
+        (seconds <= limit, "--limit", "must be longer than the transfers", given),
+        (traffic <= TRAFFIC, "--nbytes", "at most 50 GB in all", f"{traffic / 1e9:.1f} GB"),
+        remedy="Fewer --nbytes, --repetitions or --pattern, a higher --rate, or a longer --limit.",
+    )

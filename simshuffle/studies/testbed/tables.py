@@ -2,215 +2,219 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
-from simshuffle.studies.testbed.bed import Bed
-from simshuffle.studies.testbed.measure import Run
+from simshuffle.studies.testbed.measure import Measurement
 from simshuffle.studies.testbed.patterns import FIT, PATTERNS, QUESTIONS
 from simshuffle.studies.testbed.predict import Overhead, finish_times, fitted, values
-from simshuffle.studies.testbed.settings import Settings
+from simshuffle.studies.testbed.settings import NO_TORCH, Settings
+from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
+from simshuffle.study.study import Outcomes, Result, Tables
 
 FIXED = "efficiency and startup of all rows"
 """What the rows that are fitted fixed."""
 ALIKE = 0.03
 """Two makespans that differ by less are called alike."""
 
-FLOW_COLUMNS = {
-    "pattern": "name of the pattern",
-    "repetition": "from 1 on",
-    "flow": "number of the flow in the pattern, from 0 on",
-    "src": "host that sends",
-    "dst": "host that receives",
-    "step": "step of the pattern, from 0 on",
-    "nbytes": "bytes",
-    "measured_s": "from the common start to the last byte",
-    "predicted_s": "the same in the fluid network",
-    "error": "predicted over measured, less 1",
-}
-RUN_COLUMNS = {
-    "pattern": "name of the pattern",
-    "repetition": "from 1 on; twice where a run that was held up was measured again",
-    "measured_s": "end of the last flow",
-    "late_s": "longest time by which a sleeping process got a processor too late",
-    "waited_s": (
-        "longest time that the process of a host stood in the queue for a processor, in all"
+_PATTERN = text("name of the pattern", *PATTERNS)
+_USE = text("fit: the overhead was fitted on it; predict: nothing was", "fit", "predict")
+_FASTER = ("a", "b", "alike")
+STORED = {
+    "flows": Schema(
+        {
+            "pattern": _PATTERN,
+            "repetition": count("from 1 on", 1),
+            "flow": count("number of the flow in the pattern, from 0 on"),
+            "src": count("host that sends"),
+            "dst": count("host that receives"),
+            "step": count("step of the pattern, from 0 on"),
+            "nbytes": count("bytes"),
+            "measured_s": amount("from the common start to the last byte"),
+            "predicted_s": amount("the same in the fluid network"),
+            "error": real("predicted over measured, less 1", -1.0),
+        }
     ),
-    "busy": "share of the time of all processors in which they worked, for anyone",
-    "steal": "share in which they were taken away",
-    "held_up": (
-        "True: a processor was missing for so long that the run does not count, unless no other is"
-        " left"
+    "runs": Schema(
+        {
+            "pattern": _PATTERN,
+            "repetition": count(
+                "from 1 on; twice where a run that was held up was measured again", 1
+            ),
+            "measured_s": amount("end of the last flow"),
+            "late_s": amount("longest time by which a sleeping process got a processor too late"),
+            "waited_s": amount(
+                "longest time that the process of a host stood in the queue for a processor, in all"
+            ),
+            "busy": share("share of the time of all processors in which they worked, for anyone"),
+            "steal": share("share in which they were taken away"),
+            "held_up": flag(
+                "True: a processor was missing for so long that the run does not count, unless no"
+                " other is left"
+            ),
+        }
+    ),
+    "patterns": Schema(
+        {
+            "pattern": _PATTERN,
+            "use": _USE,
+            "flows": count("number of flows"),
+            "nbytes": count("bytes of all flows"),
+            "repetitions": count("runs that count"),
+            "held_up": count("runs that were held up"),
+            "measured_s": amount("median of the makespan", empty=True),
+            "low_s": amount("smallest", empty=True),
+            "high_s": amount("largest", empty=True),
+            "predicted_s": amount("makespan in the fluid network", empty=True),
+            "error": real("predicted over measured, less 1", -1.0, empty=True),
+            "flow_error_p10": real(
+                "tenth percentile over all flows and runs of their error", -1.0, empty=True
+            ),
+            "flow_error_p50": real("median of the same", -1.0, empty=True),
+            "flow_error_p90": real("ninetieth percentile of the same", -1.0, empty=True),
+            "reason": text("why it was not measured; empty if it was", "", NO_TORCH),
+        },
+        key=("pattern",),
+    ),
+    "verdicts": Schema(
+        {
+            "a": text("a pattern", *PATTERNS),
+            "b": text("another in which every host sends as much", *PATTERNS),
+            "measured_ratio": amount("median makespan of a over that of b"),
+            "predicted_ratio": amount("the same as predicted"),
+            "measured": text("a, b or alike: which is faster", *_FASTER),
+            "predicted": text("the same as predicted", *_FASTER),
+            "same": flag("whether both say so"),
+        },
+        key=("a", "b"),
     ),
 }
-PATTERN_COLUMNS = {
-    "pattern": "name of the pattern",
-    "use": "fit: the overhead was fitted on it; predict: nothing was",
-    "flows": "number of flows",
-    "nbytes": "bytes of all flows",
-    "repetitions": "runs that count",
-    "held_up": "runs that do not",
-    "measured_s": "median of the makespan",
-    "low_s": "smallest",
-    "high_s": "largest",
-    "predicted_s": "makespan in the fluid network",
-    "error": "predicted over measured, less 1",
-    "flow_error_p10": "tenth percentile over all flows and runs of their error",
-    "flow_error_p50": "median of the same",
-    "flow_error_p90": "ninetieth percentile of the same",
-    "reason": "why it was not measured",
-}
-VERDICT_COLUMNS = {
-    "a": "a pattern",
-    "b": "another in which every host sends as much",
-    "measured_ratio": "median makespan of a over that of b",
-    "predicted_ratio": "the same as predicted",
-    "measured": "a, b or alike: which is faster",
-    "predicted": "the same as predicted",
-    "same": "whether both say so",
-}
+SUMMARY = Schema(
+    {
+        "set": text("testbed: the rows are judged together"),
+        "case": _PATTERN,
+        "quantity": text("makespan"),
+        "unit": text("its SI unit"),
+        "measured": amount("median of the makespan"),
+        "low": amount("smallest"),
+        "high": amount("largest"),
+        "use": _USE,
+        "kind": text("testbed: how it is predicted"),
+        "scenario": text("empty: none is simulated"),
+        "values": text("all that the prediction needs: KEY=VALUE, separated by ;"),
+        "reason": text("of fit: what it fixed"),
+        "source": text("date, kernel and repetitions"),
+    },
+    key=("case",),
+)
 
 
-@dataclass(frozen=True)
-class Tables:
-    """What was measured and predicted.
+class Says(TypedDict):
+    """What ``meta.json`` holds for text and summary."""
 
-    Attributes:
-        flows: columns `FLOW_COLUMNS`.
-        runs: columns `RUN_COLUMNS`.
-        patterns: columns `PATTERN_COLUMNS`.
-        verdicts: columns `VERDICT_COLUMNS`.
-        overhead: as fitted.
-    """
-
-    flows: pd.DataFrame
-    runs: pd.DataFrame
-    patterns: pd.DataFrame
-    verdicts: pd.DataFrame
+    date: str
+    kernel: str
+    settings: Settings
     overhead: Overhead
 
 
-def tables(bed: Bed, settings: Settings, runs: Sequence[Run]) -> Tables:
-    """Fit the overhead on the single flows, predict everything, and put both beside each other."""
-    counted = {
-        name: _counted([run for run in runs if run.pattern == name]) for name in settings.patterns
+_SAYS = TypeAdapter(Says)
+
+
+def said(meta: Mapping[str, Any]) -> Says:
+    """What ``meta`` says, as these types."""
+    return _SAYS.validate_python(dict(meta))
+
+
+def overhead(measured: Measurement) -> Overhead:
+    """What TCP costs, fitted on the single flows."""
+    sizes = [sum(measured.settings.pattern(name).nbytes) for name in FIT]
+    times = [float(_makespans(measured, name).median()) for name in FIT]
+    return fitted((sizes[0], sizes[1]), (times[0], times[1]), measured.settings.shape.rate)
+
+
+def _makespans(measured: Measurement, name: str) -> pd.Series[float]:
+    return pd.Series([run.measured.makespan for run in measured.counted(name)], dtype=np.float64)
+
+
+def collect(measured: Measurement, outcomes: Outcomes) -> Tables:
+    """The stored tables: everything is predicted with the overhead that is fitted, and stands
+    beside what was measured."""
+    settings, fit = measured.settings, overhead(measured)
+    flows = pd.concat([_flows(measured, name, fit) for name in settings.patterns])
+    asked = [name for name in PATTERNS if name in {*settings.patterns, *settings.left_out}]
+    patterns = pd.DataFrame([_pattern(measured, name, flows) for name in asked])
+    return {
+        "flows": flows.reset_index(drop=True),
+        "runs": _runs(measured),
+        "patterns": patterns,
+        "verdicts": _verdicts(patterns[patterns["reason"] == ""]),
     }
-    middle = {
-        name: float(np.median([run.measured.makespan for run in of]))
-        for name, of in counted.items()
+
+
+def _flows(measured: Measurement, name: str, fit: Overhead) -> pd.DataFrame:
+    """The rows of the flows of a pattern."""
+    pattern = measured.settings.pattern(name)
+    known = {
+        "flow": np.arange(len(pattern)),
+        **{key: getattr(pattern, key) for key in ("src", "dst", "step", "nbytes")},
     }
-    sizes = [PATTERNS[name](bed, settings.nbytes, settings.seed).nbytes[0] for name in FIT]
-    overhead = fitted((sizes[0], sizes[1]), (middle[FIT[0]], middle[FIT[1]]), bed.shape.rate)
-    flows = pd.concat(
-        [_flows(bed, settings, name, of, overhead) for name, of in counted.items()],
-        ignore_index=True,
-    )
-    patterns = _patterns(settings, flows, runs)
-    return Tables(flows, _runs(runs), patterns, _verdicts(patterns), overhead)
-
-
-def _counted(runs: Sequence[Run]) -> list[Run]:
-    """Those that were not held up; all of them where none is left."""
-    return [run for run in runs if not run.held_up] or list(runs)
-
-
-def _flows(
-    bed: Bed, settings: Settings, name: str, runs: Sequence[Run], overhead: Overhead
-) -> pd.DataFrame:
-    pattern = PATTERNS[name](bed, settings.nbytes, settings.seed)
-    expected = finish_times(bed, pattern, overhead)
-    parts = []
-    for run in runs:
-        finish = np.array(run.measured.finish)
-        columns = {
-            "src": pattern.src,
-            "dst": pattern.dst,
-            "step": pattern.step,
-            "nbytes": pattern.nbytes,
-        }
-        known = {
-            "pattern": name,
-            "repetition": run.repetition,
-            "flow": np.arange(len(pattern)),
-            **columns,
-        }
-        parts.append(
-            pd.DataFrame(
-                {
-                    **known,
-                    "measured_s": finish,
-                    "predicted_s": expected,
-                    "error": expected / finish - 1.0,
-                }
-            )
+    expected = finish_times(measured.settings.bed, pattern, fit)
+    parts = [
+        pd.DataFrame(
+            {"pattern": name, "repetition": run.repetition, **known}
+            | {"measured_s": run.measured.finish, "predicted_s": expected}
         )
-    return pd.concat(parts, ignore_index=True)
+        for run in measured.counted(name)
+    ]
+    table = pd.concat(parts)
+    return table.assign(error=table["predicted_s"] / table["measured_s"] - 1.0)
 
 
-def _runs(runs: Sequence[Run]) -> pd.DataFrame:
+def _runs(measured: Measurement) -> pd.DataFrame:
     rows = [
         (run.pattern, run.repetition, m.makespan, m.late, m.waited, m.busy, m.steal, run.held_up)
-        for run in runs
+        for run in measured.runs
         for m in [run.measured]
     ]
-    return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+    return pd.DataFrame(rows, columns=list(STORED["runs"].columns))
 
 
-def _patterns(settings: Settings, flows: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
-    rows: list[dict[str, Any]] = []
-    for name in PATTERNS:
-        known: dict[str, Any] = {"pattern": name, "use": "fit" if name in FIT else "predict"}
-        if name in settings.left_out:
-            rows.append({**known, "reason": settings.left_out[name]})
-        if name not in settings.patterns:
-            continue
-        of = flows[flows["pattern"] == name]
-        ends = of.groupby(["repetition"], sort=True)["measured_s"].max()
-        middle, expected = float(ends.median()), float(of["predicted_s"].max())
-        spread = {
-            f"flow_error_p{share}": float(of["error"].quantile(share / 100))
-            for share in (10, 50, 90)
-        }
-        rows.append(
-            {
-                **known,
-                "flows": int(of["flow"].nunique()),
-                "nbytes": int(
-                    of.loc[of["repetition"] == of["repetition"].iloc[0]]
-                    .drop_duplicates("flow")["nbytes"]
-                    .sum()
-                ),
-                "repetitions": len(ends),
-                "held_up": sum(run.held_up for run in runs if run.pattern == name),
-                "measured_s": middle,
-                "low_s": float(ends.min()),
-                "high_s": float(ends.max()),
-                "predicted_s": expected,
-                "error": expected / middle - 1.0,
-                **spread,
-                "reason": "",
-            }
-        )
-    return pd.DataFrame(rows, columns=list(PATTERN_COLUMNS))
-
-
-def _verdicts(patterns: pd.DataFrame) -> pd.DataFrame:
-    times = {
-        row["pattern"]: (row["measured_s"], row["predicted_s"])
-        for row in patterns.to_dict("records")
-        if not row["reason"]
+def _pattern(measured: Measurement, name: str, flows: pd.DataFrame) -> dict[str, Any]:
+    """The row of a pattern; what was to be measured is NaN where it was left out."""
+    pattern, of = measured.settings.pattern(name), flows[flows["pattern"] == name]
+    makespans, expected = _makespans(measured, name), of["predicted_s"].max()
+    return {
+        "pattern": name,
+        "use": "fit" if name in FIT else "predict",
+        "flows": len(pattern),
+        "nbytes": sum(pattern.nbytes),
+        "repetitions": len(makespans),
+        "held_up": sum(run.held_up for run in measured.runs if run.pattern == name),
+        "measured_s": makespans.median(),
+        "low_s": makespans.min(),
+        "high_s": makespans.max(),
+        "predicted_s": expected,
+        "error": expected / makespans.median() - 1.0,
+        **{f"flow_error_p{part}": of["error"].quantile(part / 100) for part in (10, 50, 90)},
+        "reason": measured.settings.left_out.get(name, ""),
     }
+
+
+def _verdicts(known: pd.DataFrame) -> pd.DataFrame:
+    times = known.set_index("pattern")[["measured_s", "predicted_s"]].T.to_dict("list")
     rows = []
     for a, b in QUESTIONS:
         if a in times and b in times:
-            ratios = [float(of_a / of_b) for of_a, of_b in zip(times[a], times[b], strict=True)]
+            ratios = [of_a / of_b for of_a, of_b in zip(times[a], times[b], strict=True)]
             faster = [verdict(ratio) for ratio in ratios]
             rows.append((a, b, *ratios, *faster, faster[0] == faster[1]))
-    return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
+    return pd.DataFrame(rows, columns=list(STORED["verdicts"].columns))
 
 
 def verdict(ratio: float) -> str:
@@ -220,57 +224,19 @@ def verdict(ratio: float) -> str:
     return "a" if ratio < 1.0 else "b"
 
 
-SUMMARY = (
-    "set",
-    "case",
-    "quantity",
-    "unit",
-    "measured",
-    "low",
-    "high",
-    "use",
-    "kind",
-    "scenario",
-    "values",
-    "reason",
-    "source",
-)
-
-
-def summary(tables: Tables, settings: Settings, about: Mapping[str, str]) -> pd.DataFrame:
+def summary(result: Result) -> pd.DataFrame:
     """The rows that are kept beside the code, with all that is needed to predict them again;
-    columns `SUMMARY`.
-
-    Args:
-        tables: of the measurement.
-        settings: of the same.
-        about: with the keys 'date' and 'kernel'.
-    """
+    columns `SUMMARY`."""
+    about, patterns = said(result.meta), result.tables["patterns"]
+    settings, origin = about["settings"], f"{about['date'][:10]}, Linux {about['kernel']}"
     rows = []
-    for row in tables.patterns[tables.patterns["reason"] == ""].to_dict("records"):
-        needed = values(
-            settings.shape, row["pattern"], settings.nbytes, settings.seed, tables.overhead
-        )
-        source = (
-            f"simshuffle testbed on {about['date'][:10]}, Linux {about['kernel']},"
-            f" {int(row['repetitions'])} repetitions"
-        )
-        measured = [f"{row[column]:.6f}" for column in ("measured_s", "low_s", "high_s")]
-        text = ";".join(f"{key}={value}" for key, value in needed.items())
-        reason = FIXED if row["use"] == "fit" else ""
-        rows.append(
-            (
-                "testbed",
-                row["pattern"],
-                "makespan",
-                "s",
-                *measured,
-                row["use"],
-                "testbed",
-                "",
-                text,
-                reason,
-                source,
-            )
-        )
-    return pd.DataFrame(rows, columns=list(SUMMARY))
+    for row in patterns[patterns["reason"] == ""].to_dict("records"):
+        name, use = row["pattern"], row["use"]
+        needed = values(settings.shape, name, settings.nbytes, settings.seed, about["overhead"])
+        measured = [round(row[column], 6) for column in ("measured_s", "low_s", "high_s")]
+        text_of = ";".join(f"{key}={value}" for key, value in needed.items())
+        source = f"simshuffle testbed on {origin}, {row['repetitions']} repetitions"
+        fixed = FIXED if use == "fit" else ""
+        known = ("testbed", name, "makespan", "s", *measured, use, "testbed", "")
+        rows.append((*known, text_of, fixed, source))
+    return pd.DataFrame(rows, columns=list(SUMMARY.columns))

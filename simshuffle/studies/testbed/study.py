@@ -1,0 +1,102 @@
+"""The study behind ``simshuffle testbed``: what was measured on a bed of namespaces, beside what is
+predicted of it.
+
+A measurement is never the same twice, so it is no cell that a store could hold: it is made first
+and comes with the request. The study fits, predicts and compares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from simshuffle.errors import Problem
+from simshuffle.results.table_io import rows
+from simshuffle.studies.testbed import commands, tables, text, worker
+from simshuffle.studies.testbed.measure import Measurement, Run
+from simshuffle.studies.testbed.predict import Overhead
+from simshuffle.studies.testbed.settings import Settings
+from simshuffle.study.schema import REMEDY
+from simshuffle.study.study import Derived, Request, Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BED = {
+    "mtu_bytes": commands.MTU,
+    "burst_bytes": commands.BURST,
+    "queue_packets": commands.QUEUE,
+    "receive_buffer_bytes": commands.WINDOW,
+    "in_flight_bytes": worker.IN_FLIGHT,
+    "unshaped_below_bytes": commands.SMALL,
+    "congestion_control": commands.CONGESTION_CONTROL,
+}
+"""What every bed has."""
+
+
+def request(measured: Measurement) -> Request[Measurement]:
+    """What is compared: a measurement that was made on this machine."""
+    runs = json.dumps([_plain(run) for run in measured.runs])
+    asked = {
+        "date": measured.date.isoformat(timespec="seconds"),
+        "kernel": platform.release(),
+        "processors": os.cpu_count(),
+        "settings": _plain(measured.settings),
+        "bed": BED,
+        "runs": hashlib.sha256(runs.encode()).hexdigest(),
+    }
+    return Request("testbed", measured, {}, asked)
+
+
+def _plain(record: Settings | Overhead | Run) -> Any:
+    """A record as JSON gives it back."""
+    return json.loads(json.dumps(asdict(record)))
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    from simshuffle.studies.testbed import figures  # noqa: PLC0415 - matplotlib
+
+    return {"testbed": figures.testbed_figure(result.tables["patterns"])}
+
+
+def _as_json(result: Result) -> Any:
+    shown = {name: rows(result.tables[name]) for name in ("patterns", "verdicts")}
+    return {**shown, "meta": result.meta}
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """Patterns without numbers, ranges without their median, and settings that are not whole."""
+    patterns = result.tables["patterns"]
+    known = patterns[patterns["reason"] == ""]
+    if known.empty or known.isna().any(axis=None):
+        rule = "must have rows, and numbers for every pattern that was measured"
+        yield Problem("patterns.csv", rule, f"{len(known)} rows", REMEDY)
+    elif not (known["measured_s"].between(known["low_s"], known["high_s"])).all():
+        yield Problem("patterns.csv", "must have measured_s from low_s to high_s", "", REMEDY)
+    about = tables.said(result.meta)
+    for key, value in (("settings", about["settings"]), ("overhead", about["overhead"])):
+        if _plain(value) != result.meta[key]:
+            rule = "must have all of its values, and no other"
+            yield Problem(f"meta.json: {key}", rule, f"{result.meta[key]}"[:60], REMEDY)
+
+
+STUDY: Study[Measurement] = Study(
+    kind="testbed",
+    verb="testbed",
+    stages=(),
+    collect=tables.collect,
+    stored=tables.STORED,
+    derived={"summary": Derived(tables.SUMMARY, tables.summary)},
+    figures=_figures,
+    one_figure=True,
+    parts=text.parts,
+    as_json=_as_json,
+    facts=lambda measured, outcomes, made: {"overhead": _plain(tables.overhead(measured))},
+    says=tables.Says,
+    faults=_faults,
+)
