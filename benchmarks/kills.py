@@ -32,12 +32,13 @@ from simshuffle.studies import read_folder
 SMALL = ["--set", "epochs=1", "--set", "workload.dataset.num_samples=512"]
 STUDY = """\
 name: killed
-data: {kind: make_classification, num_samples: 256, features: 8, classes: 4}
+data: {kind: classification, num_samples: 256, test_samples: 64, features: 8, informative: 4, classes: 4}
 model: {kind: mlp, width: 8}
 training: {epochs: 2, local_batch_size: 4}
-world_size: [2, 4]
-exchange: [local_shuffle, partial_local_shuffle:exchange_fraction=0.3]
 seeds: 6
+runs:
+  - exchange: [local_shuffle, "partial_local_shuffle:exchange_fraction=0.3"]
+    world_size: [2, 4]
 """
 MEASURED = {"seconds", "forward_s", "backward_s", "importance_s"}
 """Columns that are measured on this machine, never the same twice."""

@@ -48,7 +48,8 @@ def _sweep(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 
 def _ablation(place: Path) -> tuple[Study[Any], Request[Any]]:
-    start, end = "partial_local_shuffle", "partial_local_shuffle:schedule.barriers=none"
+    start = "partial_local_shuffle:schedule=authors"
+    end = f"{start}:barriers=none"
     scenario = small(**SIZE, workload__exchange="partial_local_shuffle:exchange_fraction=0.3")
     alone = [("partner_scope", "host")]
     return ablation.STUDY, ablate.request(scenario, start, end, [], alone, seeds=1)

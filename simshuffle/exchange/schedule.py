@@ -45,7 +45,7 @@ AUTHORS, STREAMLINED, OWN = "authors", "streamlined", "own"
 
 class MessageSchedule(Sourced):
     """How the samples of a plan are sent. Two schedules have names, and can be given by them, as in
-    ``authors`` or ``authors:overlap=false``:
+    ``authors``, ``authors:overlap=false`` or ``{kind: authors, overlap: false}``:
 
     - ``streamlined``, the default, is that of `simshuffle.train.distributed.Scheduler`: files
       travel as they are, into buffers of their size, and ranks need not meet.
@@ -95,17 +95,23 @@ class MessageSchedule(Sourced):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        given = by_kind(value)
-        named = {STREAMLINED: {}, AUTHORS: cls.of_authors}
-        if (name := given.pop("kind")) not in named:
+        given = by_kind(value) if isinstance(value, str) else value
+        if not isinstance(given, dict) or "kind" not in given:
+            return given
+        name, others = given["kind"], {key: given[key] for key in given if key != "kind"}
+        named: dict[Any, Mapping[str, Any]] = {STREAMLINED: {}, AUTHORS: cls.of_authors}
+        if name not in named:
             raise PydanticCustomError(
                 "schedule",
                 "must be {names}, or a mapping of its keys. {hint}",
-                {"names": " or ".join(named), "hint": nearest(name, list(named))},
+                {"names": " or ".join(named), "hint": nearest(str(name), list(named))},
             )
-        return {**named[name], **given}
+        if others.keys() >= cls.of_authors.keys():
+            raise PydanticCustomError(
+                "schedule",
+                "has all keys already, so that a kind changes nothing: set schedule itself",
+            )
+        return {**named[name], **others}
 
     @property
     def name(self) -> str:

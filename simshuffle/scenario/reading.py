@@ -83,6 +83,7 @@ def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
         "cluster": lambda text: _cluster(text, folder),
         "workload.dataset": lambda name: catalog_entry("datasets", name),
         "workload.exchange": by_kind,
+        "workload.exchange.schedule": by_kind,
         "workload.model": model,
     }
 

@@ -292,6 +292,8 @@ def by_kind(text: str) -> dict[str, Any]:
         at = out
         *parents, last = name.strip().split(".")
         for part in parents:
+            if isinstance(at.get(part), str):
+                at[part] = by_kind(at[part])
             at = at.setdefault(part, {})
             if not isinstance(at, dict):
                 raise ScenarioError(

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from simshuffle.errors import ScenarioError
 from simshuffle.exchange import (
     EpochContext,
     ExchangePlan,
@@ -22,9 +23,10 @@ from simshuffle.exchange import (
     initial_owner,
 )
 from simshuffle.exchange.plan import shuffled_shards
-from simshuffle.exchange.schedule import epoch_quota, spread_over_iterations
+from simshuffle.exchange.schedule import Pairing, epoch_quota, spread_over_iterations
 from simshuffle.scenario.scenario import load_scenario
 from tests.examples import STRATEGIES, importance_exchange, importance_pair, partial
+from tests.small import small
 from tests.strategies import (
     batch_sizes,
     exchanges,
@@ -613,3 +615,48 @@ def test_shards_stay_balanced_over_many_epochs(strategy: Any, world_size: int, m
         _, plan = planned(strategy, owner, world_size, epoch=epoch)
         owner = plan.apply(owner)
         assert np.array_equal(np.bincount(owner, minlength=world_size), sizes)
+
+
+@pytest.mark.parametrize(
+    "kind", ["partial_local_shuffle", "importance_exchange", "importance_pair"]
+)
+def test_a_schedule_is_given_by_its_name(kind: str) -> None:
+    """The authors': a barrier, decoded images and zeroed buffers; streamlined, the default, none of
+    it. Who sends what to whom is the same."""
+    made = {
+        name: load(f"{kind}:exchange_fraction=0.1{name}")
+        for name in ("", ",schedule=streamlined", ",schedule=authors")
+    }
+    default, streamlined, authors = (made[name].exchange_schedule for name in made)
+    assert default == streamlined
+    assert (default.name, authors.name) == ("streamlined", "authors")
+    assert (default.barriers, default.payload, default.zero_buffer) == ("none", "encoded", 0.0)
+    barrier = "iteration" if kind == "importance_pair" else "message"
+    assert (authors.barriers, authors.payload, authors.zero_buffer) == (barrier, "decoded", 86e-6)
+    pairing = [key for key in Pairing.model_fields if key != "source"]
+    assert all(getattr(default, key) == getattr(authors, key) for key in pairing)
+    assert default.samples_per_message == authors.samples_per_message
+
+
+def test_keys_of_a_named_schedule_can_be_set_and_it_is_then_ones_own() -> None:
+    strategy = load("partial_local_shuffle:exchange_fraction=0.1,schedule=authors:overlap=false")
+    schedule = strategy.exchange_schedule
+    assert (schedule.barriers, schedule.overlap, schedule.name) == ("message", False, "own")
+    read = type(schedule).model_validate(schedule.model_dump(mode="json"))
+    assert read == schedule
+    named = type(schedule).model_validate("authors")
+    assert type(schedule).model_validate(named.model_dump(mode="json")).name == "authors"
+
+
+def test_partners_have_no_part_in_the_name_of_a_schedule() -> None:
+    strategy = load("partial_local_shuffle:exchange_fraction=0.1,schedule.partner_lifetime=epoch")
+    assert strategy.exchange_schedule.name == "streamlined"
+
+
+def test_an_unknown_schedule_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ScenarioError, match=r"must be streamlined or authors.*authors"):
+        load("partial_local_shuffle:exchange_fraction=0.1,schedule=author")
+
+
+def load(exchange: str) -> Any:
+    return small(workload__exchange=exchange).workload.exchange

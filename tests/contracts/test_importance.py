@@ -567,14 +567,14 @@ def test_pair_keeps_its_defaults_where_one_key_is_given() -> None:
         schedule.samples_per_message,
         schedule.barriers,
     )
-    assert answers == ("importance_sorted", "epoch", "iteration", "iteration")
+    assert answers == ("importance_sorted", "epoch", "iteration", "none")
     assert set(PairSchedule.model_fields) == set(ExchangeSchedule.model_fields)
     changed = {
         k
         for k, field in PairSchedule.model_fields.items()
         if field.default != ExchangeSchedule.model_fields[k].default
     }
-    assert changed == {"partner_rule", "partner_lifetime", "samples_per_message", "barriers"}
+    assert changed == {"partner_rule", "partner_lifetime", "samples_per_message"}
 
 
 @pytest.mark.parametrize("kind", ["importance_exchange", "importance_pair"])

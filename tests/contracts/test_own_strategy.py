@@ -53,7 +53,7 @@ def test_a_scenario_takes_it_by_kind_by_text_and_as_an_object() -> None:
     strategy = RingShift(kind="ring_shift", exchange_fraction=0.2)
     for given in ("ring_shift:exchange_fraction=0.2", strategy, strategy.model_dump(mode="json")):
         assert small(workload__exchange=given).workload.exchange == strategy
-    assert ring().label() == "ring_shift-0.2 @8"
+    assert ring().label() == "ring_shift-0.2 streamlined @8"
 
 
 def test_it_is_written_and_read_back_and_swept(tmp_path: Any) -> None:
@@ -62,7 +62,7 @@ def test_it_is_written_and_read_back_and_swept(tmp_path: Any) -> None:
     file.write_text(scenario.to_yaml())
     assert load_scenario(file) == scenario
     swept = scenario.with_values({"sweep": {"world_size": [2, 4]}})
-    assert list(swept.runs()) == ["ring_shift-0.2 @2", "ring_shift-0.2 @4"]
+    assert list(swept.runs()) == ["ring_shift-0.2 streamlined @2", "ring_shift-0.2 streamlined @4"]
 
 
 def test_samples_go_round_the_ring() -> None:

@@ -20,7 +20,6 @@ PAIR = {
     "partner_rule": "importance_sorted",
     "partner_lifetime": "epoch",
     "samples_per_message": "iteration",
-    "barriers": "iteration",
 }
 EPOCHS, RANKS, SAMPLES, BATCH, ITERATIONS = 3, 8, 160, 5, 4
 

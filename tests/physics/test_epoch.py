@@ -349,7 +349,9 @@ def test_readers_of_a_busy_file_system_are_what_the_others_wait_for():
 
 
 def test_bytes_of_links_are_the_bytes_of_messages():
-    timeline = simulate(small(workload__exchange="partial_local_shuffle:exchange_fraction=0.3"))
+    timeline = simulate(
+        small(workload__exchange="partial_local_shuffle:exchange_fraction=0.3,schedule=authors")
+    )
     sent = timeline.sources["nbytes_peer"].item()
     assert sent == timeline.sources["samples_moved"].item() * 500e3
     links = timeline.links

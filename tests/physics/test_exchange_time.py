@@ -26,6 +26,8 @@ REMOVE = 20e-6
 def partial(fraction=0.2, **schedule):
     """Every rank has 100 samples in 10 iterations: Q = 0.2 is 2 samples an iteration."""
     costs = {
+        "barriers": "message",
+        "payload": "decoded",
         "read": "30 us",
         "zero_buffer": "60 us",
         "pickle": "90 us",
@@ -154,7 +156,7 @@ def test_barriers_amplify_uneven_samples():
     for ranks in (2, 16):
         values = {
             "workload__dataset__sample_size__std": "90 kB",
-            "workload__exchange": "partial_local_shuffle:exchange_fraction=0.2",
+            "workload__exchange": "partial_local_shuffle:exchange_fraction=0.2,schedule=authors",
         }
         timeline = simulate(
             small(world_size=ranks, workload__dataset__num_samples=100 * ranks, **values)
@@ -194,7 +196,7 @@ def test_the_fair_share_entity_is_a_parameter_of_the_run():
     exchange = {
         "kind": "partial_local_shuffle",
         "exchange_fraction": 0.2,
-        "schedule": {"partner_lifetime": "iteration"},
+        "schedule": "authors:partner_lifetime=iteration",
     }
     tables = []
     for entity in ("pair", "message"):
@@ -216,7 +218,7 @@ def test_a_lone_rank_meets_nobody():
         small(
             world_size=1,
             workload__dataset__num_samples=100,
-            workload__exchange="partial_local_shuffle:exchange_fraction=0.2",
+            workload__exchange="partial_local_shuffle:exchange_fraction=0.2,schedule=authors",
         )
     )
     assert seconds(timeline, "wait_exchange") == {}

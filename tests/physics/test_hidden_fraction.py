@@ -34,7 +34,7 @@ def exchange(**schedule):
     return {
         "kind": "partial_local_shuffle",
         "exchange_fraction": 0.1,
-        "schedule": FREE | {"barriers": "none"} | schedule,
+        "schedule": FREE | {"payload": "decoded"} | schedule,
     }
 
 

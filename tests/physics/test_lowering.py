@@ -31,6 +31,8 @@ from tests.small import small
 SCENARIO = small(world_size=2)
 DATASET = SCENARIO.workload.dataset  # 100 kB, decoded 500 kB in 1 ms, encoded in 0.5 ms
 COSTS: dict[str, Any] = {
+    "barriers": "message",
+    "payload": "decoded",
     "read": "30 us",
     "zero_buffer": "60 us",
     "pickle": "90 us",

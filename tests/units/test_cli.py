@@ -39,7 +39,7 @@ EPOCH_COLUMNS = (
 )
 SMALL = ["--set", "world_size=8", "--set", "epochs=1"]
 LOCAL = [*SMALL, "--set", "workload.exchange=local_shuffle"]
-RUNS = ["global-pfs @8", "local @8", "partial-0.1 @8"]
+RUNS = ["global-pfs @8", "local @8", "partial-0.1 streamlined @8"]
 
 
 def command(*arguments, cwd, **environment):
@@ -109,7 +109,11 @@ def test_check_prints_yaml_that_is_the_same_scenario(tmp_path, monkeypatch, caps
     assert yaml.safe_load(printed)["seed"] == 5
     (tmp_path / "printed.yaml").write_text(printed, encoding="utf-8")
     assert load_scenario("printed.yaml") == load_scenario("quickstart", {"seed": 5})
-    assert list(derived_values(printed)) == ["global-pfs @64", "local @64", "partial-0.1 @64"]
+    assert list(derived_values(printed)) == [
+        "global-pfs @64",
+        "local @64",
+        "partial-0.1 streamlined @64",
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["printed.yaml"]
 
 
@@ -124,8 +128,8 @@ def test_check_of_several_scenarios_prints_a_document_each(capsys, tmp_path, mon
     assert list(derived_values(printed)) == [
         "global-pfs @64",
         "local @64",
-        "partial-0.1 @64",
-        "partial-0.1 @2048",
+        "partial-0.1 streamlined @64",
+        "partial-0.1 streamlined @2048",
     ]
 
 
@@ -239,13 +243,13 @@ def test_the_samples_that_move_are_those_that_check_announces(finished, capsys):
     folder, _, _ = finished
     assert main(["check", "quickstart", *SMALL]) == 0
     announced = float(
-        derived_values(capsys.readouterr().out)["partial-0.1 @8"][
+        derived_values(capsys.readouterr().out)["partial-0.1 streamlined @8"][
             "samples exchanged per rank and epoch"
         ]
     )
     moved = pd.read_csv(folder / "epochs.csv").set_index("run")["samples_moved"]
     # partners are drawn from all ranks, so an eighth of the samples on average stays where it was
-    assert 0.5 * 8 * announced < moved["partial-0.1 @8"] <= 8 * (announced + 1)
+    assert 0.5 * 8 * announced < moved["partial-0.1 streamlined @8"] <= 8 * (announced + 1)
     assert moved["local @8"] == moved["global-pfs @8"] == 0
 
 
@@ -316,7 +320,7 @@ def test_a_second_run_reuses_the_result(result, capsys, simulating_is_a_failure)
     assert main(["run", "quickstart", *SMALL, "--out", "out"]) == 0
     captured = capsys.readouterr()
     assert "already holds this result; nothing was simulated" in captured.err
-    assert "partial-0.1 @8" in captured.out
+    assert "partial-0.1 streamlined @8" in captured.out
     assert content(result) == before
 
 

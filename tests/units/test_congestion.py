@@ -37,14 +37,14 @@ VALUES = {
     "workload.allreduce.rings": 1,
     "world_size": 8,
     "workload.dataset.num_samples": 1600,
-    "workload.exchange": "partial_local_shuffle:exchange_fraction=0.1",
+    "workload.exchange": "partial_local_shuffle:exchange_fraction=0.1,schedule=authors",
 }
 ARGUMENTS = [
     "quickstart",
     *(part for key, value in VALUES.items() for part in ("--set", f"{key}={value}")),
 ]
 FEW = [*ARGUMENTS, "--seeds", "2", "--packet-seeds", "1", "--packets", "100000"]
-EXCHANGE = "partial_local_shuffle:exchange_fraction=0.1"
+EXCHANGE = "partial_local_shuffle:exchange_fraction=0.1,schedule=authors"
 
 
 def scenario(**values):

@@ -79,7 +79,7 @@ def test_ctrl_c_while_simulating_ends_with_130_and_leaves_nothing(out, tmp_path)
     )
     os.close(theirs)
     try:
-        shown = read_until(ours, b"partial-0.1 @512", process)
+        shown = read_until(ours, b"partial-0.1 streamlined @512", process)
         process.send_signal(signal.SIGINT)
         stdout, _ = process.communicate(timeout=PATIENCE)
         shown += drain(ours)

@@ -52,8 +52,8 @@ def exchanging(**schedule):
 def request_():
     return ablate.request(
         exchanging(),
-        "importance_exchange",
-        "importance_pair",
+        "importance_exchange:schedule=authors",
+        "importance_pair:schedule=authors",
         [("payload", "encoded")],
         [("partner_scope", "host")],
         2,
@@ -105,7 +105,7 @@ def test_the_ends_are_those_of_a_run_of_the_strategies(request_, tables):
     for state, kind in (("00000", "importance_exchange"), ("11110", "importance_pair")):
         result = run(
             request_.values.start.with_values(
-                {"workload.exchange": f"{kind}:exchange_fraction=0.5"}
+                {"workload.exchange": f"{kind}:exchange_fraction=0.5,schedule=authors"}
             )
         )
         assert epochs[state] == pytest.approx(result.epochs["epoch_s"].iloc[-1], rel=1e-12)
@@ -159,9 +159,9 @@ def test_lifetimes_between_are_simulated_alone(request_, result):
         (
             "importance_exchange",
             "importance_pair",
-            [("barriers", "none")],
+            [("partner_rule", "random")],
             [],
-            ["--also barriers", "already"],
+            ["--also partner_rule", "already"],
         ),
         (
             "importance_exchange",
@@ -280,7 +280,10 @@ def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
     ("arguments", "words"),
     [
         (["ablate", "quickstart", *SET, "--also", "payload"], ["--also", "KEY=VALUE"]),
-        (["ablate", "quickstart", *SET, "--end", "importance_exchange"], ["no difference"]),
+        (
+            ["ablate", "quickstart", *SET, "--end", "importance_exchange:schedule=authors"],
+            ["no difference"],
+        ),
         (["ablate", "nowhere"], ["nowhere"]),
         (["hiding", "quickstart", *SET, "--way", "wired"], ["--way", "wire"]),
         (
@@ -369,7 +372,8 @@ def test_tables_of_an_ablation_that_do_not_fit_are_refused(
 
 @pytest.fixture(scope="module")
 def ablation_once(tmp_path_factory):
-    start, end = "partial_local_shuffle", "partial_local_shuffle:schedule.barriers=none"
+    start = "partial_local_shuffle:schedule=authors"
+    end = f"{start}:barriers=none"
     also, alone = [("payload", "encoded")], [("partner_scope", "host")]
     asked = ablate.request(exchanging(), start, end, also, alone, 1)
     return engine.run(STUDY, asked).save(tmp_path_factory.mktemp("ablation") / "mine")

@@ -189,7 +189,7 @@ def test_a_scenario_with_other_values_is_a_new_one_and_the_old_one_stays():
             PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=1.0),
         ),
         (
-            "partial_local_shuffle:exchange_fraction=0.1,schedule.barriers=none",
+            "partial_local_shuffle:exchange_fraction=0.1,schedule.barriers=message",
             PartialLocalShuffle(
                 kind="partial_local_shuffle",
                 exchange_fraction=0.1,
@@ -306,15 +306,15 @@ def test_a_record_is_set_before_what_is_in_it_whatever_their_order():
     for ordered in (values, dict(reversed(values.items()))):
         assert BASE.with_values(ordered).workload.exchange.fraction == 0.5
         assert list(BASE.combinations({key: [value] for key, value in ordered.items()})) == [
-            "partial-0.5 @8"
+            "partial-0.5 streamlined @8"
         ]
 
 
 def test_combinations_may_be_taken_side_by_side():
     axes = {"world_size": [4, 8], "seed": [3, 4]}
     assert list(BASE.combinations(axes, zipped=True)) == [
-        "partial-0.1 @4 seed=3",
-        "partial-0.1 @8 seed=4",
+        "partial-0.1 streamlined @4 seed=3",
+        "partial-0.1 streamlined @8 seed=4",
     ]
 
 
@@ -325,7 +325,7 @@ def test_a_sweep_of_too_many_runs_is_refused_when_it_is_read():
 
 
 def test_a_scenario_without_sweep_is_one_run():
-    assert BASE.runs() == {"partial-0.1 @8": BASE}
+    assert BASE.runs() == {"partial-0.1 streamlined @8": BASE}
 
 
 def test_the_runs_of_a_sweep_are_all_combinations_in_order():
@@ -337,9 +337,9 @@ def test_the_runs_of_a_sweep_are_all_combinations_in_order():
         (r.world_size, r.workload.exchange.exchange_fraction, r.seed) for r in runs.values()
     ] == list(itertools.product([4, 8], fractions, seeds))
     assert list(runs)[:3] == [
-        "partial-0.1 @4 seed=3",
-        "partial-0.1 @4 seed=4",
-        "partial-0.5 @4 seed=3",
+        "partial-0.1 streamlined @4 seed=3",
+        "partial-0.1 streamlined @4 seed=4",
+        "partial-0.5 streamlined @4 seed=3",
     ]
     assert all(run.sweep == {} for run in runs.values())
 
@@ -348,15 +348,20 @@ def test_the_runs_of_the_shipped_sweeps_have_the_papers_names():
     assert list(load_scenario("quickstart").runs()) == [
         "global-pfs @64",
         "local @64",
-        "partial-0.1 @64",
+        "partial-0.1 streamlined @64",
     ]
-    strategies = ["global-pfs @2048", "global-ssd @2048", "local @2048", "partial-0.1 @2048"]
+    strategies = [
+        "global-pfs @2048",
+        "global-ssd @2048",
+        "local @2048",
+        "partial-0.1 authors @2048",
+    ]
     assert list(load_scenario("paper/strategies").runs()) == strategies
     scaling = list(load_scenario("paper/scaling").runs())
     assert scaling == [
         f"{name} @{size}"
         for size in (128, 512, 1024, 2048)
-        for name in ("global-pfs", "local", "partial-0.1")
+        for name in ("global-pfs", "local", "partial-0.1 authors")
     ]
 
 
@@ -370,7 +375,7 @@ def test_local_shuffle_from_the_pfs_has_a_name_of_its_own():
         {
             EXCHANGE: [
                 "partial_local_shuffle:exchange_fraction=0.1",
-                "partial_local_shuffle:exchange_fraction=0.1,schedule.barriers=none",
+                "partial_local_shuffle:exchange_fraction=0.1,schedule.barriers=message",
             ]
         },
         {FRACTION: [0.1234567, 0.1234568]},
@@ -389,7 +394,11 @@ def test_no_combination_of_a_sweep_is_lost_to_one_of_the_same_name(sweep):
 
 def test_setting_a_swept_key_removes_its_axis():
     scenario = load_scenario("paper/scaling", {"world_size": 512})
-    assert list(scenario.runs()) == ["global-pfs @512", "local @512", "partial-0.1 @512"]
+    assert list(scenario.runs()) == [
+        "global-pfs @512",
+        "local @512",
+        "partial-0.1 authors @512",
+    ]
     assert list(
         load_scenario("paper/scaling", {"world_size": 512, EXCHANGE: "local_shuffle"}).runs()
     ) == ["local @512"]
@@ -411,8 +420,8 @@ def test_a_wrong_value_of_a_sweep_is_an_error_of_that_key():
 def test_the_same_run_names_of_two_scenarios_get_the_scenarios_names_in_front():
     other = BASE.model_copy(update={"name": "other"})
     assert list(all_runs([BASE, other])) == [
-        "abci-imagenet1k partial-0.1 @8",
-        "other partial-0.1 @8",
+        "abci-imagenet1k partial-0.1 streamlined @8",
+        "other partial-0.1 streamlined @8",
     ]
     with pytest.raises(ScenarioError, match="two runs must not be the same"):
         all_runs([BASE, BASE])

@@ -126,7 +126,9 @@ def test_the_wheel_simulates_without_a_checkout(unpacked, tmp_path):
     settings = ["--set", "world_size=8", "--set", "epochs=1"]
     done = python(unpacked, tmp_path, "-m", "simshuffle", "run", "quickstart", *settings)
     assert done.returncode == 0, done.stderr
-    assert all(run in done.stdout for run in ("global-pfs @8", "local @8", "partial-0.1 @8"))
+    assert all(
+        run in done.stdout for run in ("global-pfs @8", "local @8", "partial-0.1 streamlined @8")
+    )
     (folder,) = (tmp_path / "results").glob("[!.]*")
     assert (folder / "breakdown.pdf").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
