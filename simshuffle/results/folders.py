@@ -15,7 +15,7 @@ from simshuffle.errors import InputError, Problem
 _DOCUMENTS = {"meta.json", "columns.json", "scenario.yaml", "study.yaml", "report.txt", ".lock"}
 _TABLES = {
     *("timeline.parquet", "links.parquet", "sources.csv", "epochs.csv", "breakdown.csv"),
-    *("measurements.csv", "residuals.csv", "summary.csv"),
+    "summary.csv",
 }
 """Of results whose columns.json does not name them."""
 _PARTS = {"runs", "plans", "timelines", "extractions"}
@@ -94,7 +94,6 @@ def _foreign(folder: Path, known: Collection[str]) -> list[str]:
             path.name in named
             or path.name in known
             or (twin is not None and path.with_suffix(twin).name in names)
-            or (path.name.startswith("calibration") and path.suffix == ".yaml")
         )
 
     return sorted(path.name for path in folder.iterdir() if not ours(path))
