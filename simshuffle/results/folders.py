@@ -12,15 +12,18 @@ from typing import Any
 
 from simshuffle.errors import InputError, Problem
 
-_DOCUMENTS = {"meta.json", "columns.json", "scenario.yaml", "study.yaml", "report.txt", ".lock"}
+_DOCUMENTS = {
+    *("meta.json", "columns.json", "scenario.yaml", "study.yaml", "calibration.yaml"),
+    *("report.txt", ".lock"),
+}
 _TABLES = {
     *("timeline.parquet", "links.parquet", "sources.csv", "epochs.csv", "breakdown.csv"),
     "summary.csv",
 }
 """Of results whose columns.json does not name them."""
-_PARTS = {"runs", "plans", "timelines", "extractions"}
+_PARTS = {"runs", "plans", "timelines", "extractions", "models"}
 """Folders in a result, of files with the suffixes `_OF_PARTS`."""
-_OF_PARTS = {".json", ".parquet", ".npz"}
+_OF_PARTS = {".json", ".parquet", ".npz", ".yaml"}
 
 
 def check_place(folder: Path, *, replace: bool, known: Collection[str] = ()) -> None:

@@ -50,11 +50,8 @@ def read(source: Source) -> list[Row]:
             tables[-1].rows.append((number, _cells(source, number, line, tables[-1].columns)))
     out = [row for table in tables for row in _rows(source, table)]
     if not out:
-        raise source.bad(
-            0,
-            "must hold rows of an nccl-tests table below '#  size  count  type  redop  root  time "
-            " algbw  busbw'",
-        )
+        head = "#  size  count  type  redop  root  time  algbw  busbw"
+        raise source.bad(0, f"must hold rows of an nccl-tests table below '{head}'")
     return out
 
 
@@ -88,27 +85,22 @@ def _rows(source: Source, table: _Table) -> Iterator[Row]:
         return
     ranks = source.ranks_of_collective(len(table.hosts))
     hosts = len(set(table.hosts.values())) or source.hosts
-    for number, cells, columns, start, end in _halves(table.rows, table.columns):
-        found = dict(zip(columns[start:end], cells[start:end], strict=True))
-        label = next(name for name in _TIMES if name in found)
+    for number, cells, found in _halves(table):
         wrong = found.get("#wrong", "0")
-        if wrong not in {"0", "N/A"}:
-            source.number(number, wrong, "#wrong")
-            if float(wrong) > 0:
-                raise source.bad(number, "must have no wrong values (#wrong)", wrong, FAILED)
-        test = table.test or _guess(source, number, columns, cells, ranks)
-        yield _row(source, number, test, ranks, hosts, cells[0], found[label])
+        if wrong not in {"0", "N/A"} and source.number(number, wrong, "#wrong") > 0:
+            raise source.bad(number, "must have no wrong values (#wrong)", wrong, FAILED)
+        time = next(found[name] for name in _TIMES if name in found)
+        test = table.test or _guess(source, number, table.columns, cells, ranks)
+        yield _row(source, number, test, ranks, hosts, cells[0], time)
 
 
-def _halves(
-    rows: list[tuple[int, list[str]]], columns: list[str]
-) -> Iterator[tuple[int, list[str], list[str], int, int]]:
-    """Each row twice: the columns of the out-of-place run, then those of the in-place run."""
-    starts = [place for place, name in enumerate(columns) if name in _TIMES]
-    ends = [*starts[1:], len(columns)]
-    for number, cells in rows:
-        for start, end in zip(starts, ends, strict=True):
-            yield number, cells, columns, start, end
+def _halves(table: _Table) -> Iterator[tuple[int, list[str], dict[str, str]]]:
+    """Each row twice: with the columns of the out-of-place run, then those of the in-place run."""
+    starts = [place for place, name in enumerate(table.columns) if name in _TIMES]
+    for number, cells in table.rows:
+        for start, end in zip(starts, [*starts[1:], len(table.columns)], strict=True):
+            columns = table.columns[start:end]
+            yield number, cells, dict(zip(columns, cells[start:end], strict=True))
 
 
 def _guess(source: Source, number: int, columns: list[str], cells: list[str], ranks: int) -> str:

@@ -21,12 +21,8 @@ OPERATIONS = {
     "All-to-All Personalized Exchange Latency": "all_to_all",
     "Allreduce Latency": "all_reduce",
 }
-_NAMES = {
-    "latency": "osu_latency",
-    "bandwidth": "osu_bw",
-    "all_to_all": "osu_alltoall",
-    "all_reduce": "osu_allreduce",
-}
+_PROGRAMS = ("osu_latency", "osu_bw", "osu_alltoall", "osu_allreduce")
+_NAMES = dict(zip(OPERATIONS.values(), _PROGRAMS, strict=True))
 
 
 def read(source: Source) -> list[Row]:
@@ -70,11 +66,8 @@ def _columns(source: Source, number: int, line: str, operation: str) -> int:
 def _row(source: Source, number: int, line: str, operation: str, columns: int) -> Row:
     cells = line.split()
     if columns == 0 or len(cells) != columns:
-        expected = (
-            f"a size and {columns - 1} value{'s' if columns > 2 else ''}"
-            if columns
-            else "below a line '# Size ...'"
-        )
+        expected = f"a size and {columns - 1} value{'s' if columns > 2 else ''}"
+        expected = expected if columns else "below a line '# Size ...'"
         raise source.bad(number, f"must be {expected}", line, "Take other output out of the table.")
     nbytes = float(source.whole(number, cells[0], "size (B)"))
     pair, rated = operation in {"latency", "bandwidth"}, operation == "bandwidth"
