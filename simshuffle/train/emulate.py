@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,9 @@ from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
 from simshuffle.train.iterations import local_batches
+from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
+from simshuffle.train.optimizer import OptimizerFactory, training_values
 from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import Recorder, description
 from simshuffle.train.run import Run
@@ -134,6 +137,8 @@ def emulate(
     seed: int = 0,
     progress: Progress | None = None,
     device: str = "auto",
+    loss: Loss = cross_entropy,
+    optimizer: OptimizerFactory | None = None,
     **training: Any,
 ) -> EmulatedRun:
     """Train a copy of ``model`` on emulated ranks.
@@ -151,6 +156,12 @@ def emulate(
             draw.
         progress: called with the share that is done, from 0 to 1.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
+        loss: gives the loss of each sample, (n,), from what the model puts out, (n, classes), and
+            the targets, (n,), such as ``torch.nn.CrossEntropyLoss(reduction="none")``. The mean is
+            trained on; the importance of a sample is its own loss.
+        optimizer: makes an optimiser of the model's parameters, in the place of SGD, such as
+            ``functools.partial(torch.optim.AdamW, lr=1e-3)``. Its ``lr`` stands for
+            ``learning_rate``: warm-up, decay and scaling begin from it.
         training: fields of `Training`, such as ``local_batch_size=8, epochs=10,
             learning_rate=0.1``.
 
@@ -161,6 +172,8 @@ def emulate(
     Raises:
         InputError: an argument is not valid, or the model cannot be trained so.
     """
+    if optimizer is not None:
+        training |= training_values(copy.deepcopy(model), optimizer, training)
     raw = {"world_size": world_size, "training": training}
     chosen = _chosen(
         {
@@ -181,6 +194,8 @@ def emulate(
         owner=chosen.partition.owner(source.targets, chosen.world_size, stream(seed, "partition")),
         seed=seed,
         device=where,
+        loss=loss,
+        optimizer=optimizer,
     )
     names = {
         "data": type(train).__name__,

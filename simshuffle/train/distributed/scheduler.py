@@ -27,9 +27,7 @@ from simshuffle.train.distributed.checking import check_shards
 from simshuffle.train.distributed.dataset import Manifest, ShardDataset
 from simshuffle.train.distributed.group import alike
 from simshuffle.train.distributed.losses import (
-    Loss,
     TrainedLosses,
-    cross_entropy,
     inference_losses,
     shared_importance,
 )
@@ -41,6 +39,7 @@ from simshuffle.train.distributed.transport import (
     transport_named,
 )
 from simshuffle.train.iterations import epoch_samples, local_batches
+from simshuffle.train.loss import Loss, check_losses, cross_entropy
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
@@ -223,13 +222,15 @@ class Scheduler:
     # ----------------------------------------------------------------------------------- importance
 
     def record_losses(self, losses: torch.Tensor) -> None:
-        """Note the losses (n,) of this rank's next local batch as it was trained on, nats, for a
-        strategy with lagging importance.
+        """Note the losses (n,) of this rank's next local batch as it was trained on, for a strategy
+        with lagging importance.
 
         Raises:
-            InputError: there are more than samples in the epoch, or no epoch is scheduled.
+            InputError: they are not (n,) numbers, but for example their mean; there are more than
+                samples in the epoch, or no epoch is scheduled.
         """
         self._need_epoch("record_losses")
+        check_losses(losses, source="scheduler")
         self.losses.record(losses.detach().double().cpu().numpy().ravel())
 
     def measure_importance(
@@ -245,7 +246,10 @@ class Scheduler:
             model: takes inputs as the DataLoader of ``dataset`` gives them, on the device of its
                 weights.
             batch_size: samples at once.
-            loss: the loss of each sample; by default cross-entropy.
+            loss: the loss of each sample, (n,); by default cross-entropy.
+
+        Raises:
+            InputError: ``loss`` gives no loss for each sample.
         """
         mine = np.flatnonzero(self.owner == self.ranks.rank)
         self._measured = inference_losses(self.dataset, mine, model, batch_size, loss)
