@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.cli.common import say
-from simshuffle.cli.progress import study_progress
+from simshuffle.study.progress import study_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

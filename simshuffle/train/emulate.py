@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,28 +79,49 @@ def train_run(
         InputError: the run cannot be trained so.
     """
     data = run.data.load() if data is None else data
-    owner = run.partition.owner(data.train.targets, run.world_size, run.rng("partition"))
     where, dtype = device_named(device), torch_dtype(run.training)
+    train, test = (
+        ArraySource(part, data.mean, data.std, dtype=dtype, device=where)
+        for part in (data.train, data.test)
+    )
+    names = {"data": data.name, "model": run.model.kind}
+    return trained(run, initial_model(run, data), train, test, where, progress, names)
+
+
+def trained(
+    run: Run,
+    model: nn.Module,
+    train: Source,
+    test: Source,
+    device: torch.device,
+    progress: Progress | None,
+    names: Mapping[str, str],
+    **how: Any,
+) -> RunRecord:
+    """Train ``model`` as ``run`` says, on samples that are on ``device``.
+
+    Args:
+        run: what to train, but for model and data.
+        model: the initial weights.
+        train, test: the samples.
+        device: that trains.
+        progress: called with the share that is done.
+        names: of data and model, for the description.
+        how: loss and optimizer, as for `Emulation`.
+    """
     emulation = Emulation(
-        initial_model(run, data),
-        ArraySource(data.train, data.mean, data.std, dtype=dtype, device=where),
+        model,
+        train,
         strategy=run.exchange,
         world_size=run.world_size,
         training=run.training,
-        owner=owner,
+        owner=run.partition.owner(train.targets, run.world_size, run.rng("partition")),
         seed=run.seed,
-        device=where,
+        device=device,
         places=run.places(),
+        **how,
     )
-    test = ArraySource(data.test, data.mean, data.std, dtype=dtype, device=where)
-    return _carried_out(
-        emulation,
-        test,
-        progress,
-        data=data.name,
-        model=run.model.kind,
-        partition=run.partition.kind,
-    )
+    return _carried_out(emulation, test, progress, **names, partition=run.partition.kind)
 
 
 def check_run(run: Run, data: TrainingSet | None = None) -> None:
@@ -121,9 +143,14 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
 
 def initial_model(run: Run, data: TrainingSet) -> nn.Module:
     """The network of ``run`` with the weights that it begins with, in float32 on the CPU."""
+    return with_first_weights(run, lambda: run.model.build(data.train.shape, data.classes))
+
+
+def with_first_weights(run: Run, build: Callable[[], nn.Module]) -> nn.Module:
+    """What ``build`` makes, with the weights that the seed of ``run`` draws."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(run.rng("weights").integers(2**63 - 1)))
-        return run.model.build(data.train.shape, data.classes)
+        return build()
 
 
 def emulate(
@@ -178,8 +205,8 @@ def emulate(
     chosen = _chosen(
         {
             **raw,
-            "strategy": _plain(strategy, "strategy"),
-            "partition": _plain(partition, "partition"),
+            "strategy": plain_record(strategy, "strategy"),
+            "partition": plain_record(partition, "partition"),
         }
     )
     where, dtype = device_named(device), torch_dtype(chosen.training)
@@ -222,8 +249,12 @@ def _chosen(raw: dict[str, Any]) -> _Chosen:
     return chosen
 
 
-def _plain(given: Any, name: str) -> Any:
-    """A record, or the plain values of one that is named by text."""
+def plain_record(given: Any, name: str) -> Any:
+    """A record, or the plain values of one that is named by text.
+
+    Raises:
+        InputError: the text is not written so; told of ``name``.
+    """
     if not isinstance(given, str):
         return given
     try:

@@ -3,19 +3,32 @@ about those that cannot be trained."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from simshuffle.errors import InputError
-from simshuffle.train import EmulatedRun, emulate
+from simshuffle import read
+from simshuffle.cli import main
+from simshuffle.errors import InputError, SimulationError
+from simshuffle.spec.rng import stream
+from simshuffle.studies.training.study import STUDY
+from simshuffle.study import executors
+from simshuffle.study.engine import Interrupted
+from simshuffle.study.standing import Standing
+from simshuffle.study.study import Result
+from simshuffle.train import EmulatedRun, emulate, own, train_study
+from simshuffle.train.emulate import trained
+from simshuffle.train.source import DatasetSource
 
 LAGGING = "importance_exchange:exchange_fraction=0.5,lagging=true"
 
@@ -163,3 +176,216 @@ def test_an_optimizer_that_cannot_be_used_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=told):
         emulated(optimizer=optimizer, **values)
+
+
+# ---------------------------------------------------------------------------------------- the study
+
+STRATEGIES = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.5"]
+TIMES = ["seconds", "importance_s"]
+
+
+class Net(nn.Sequential):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__(nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 2))
+
+
+def study(model: Any = Net, train: Any = None, **values: Any) -> Result:
+    how = {"strategies": STRATEGIES, "world_size": 4, "seeds": 2, "epochs": 2, "progress": False}
+    how |= {"local_batch_size": 4, "learning_rate": 0.1, "device": "cpu"}
+    if "optimizer" in values:
+        del how["learning_rate"]
+    return train_study(model, tensors() if train is None else train, tensors(20), **how | values)
+
+
+def without_times(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns=[name for name in TIMES if name in table])
+
+
+def same(one: Result, other: Result) -> None:
+    for name in ("runs", "epochs", "importance"):
+        pd.testing.assert_frame_equal(*(without_times(of.tables[name]) for of in (one, other)))
+    plans = [{n: bytes(c) for n, c in of.files_in["plans"].items()} for of in (one, other)]
+    assert plans[0] == plans[1]
+
+
+def test_a_study_is_its_runs_one_by_one() -> None:
+    result = study()
+    runs = result.tables["runs"]
+    assert len(runs) == 4
+    assert set(runs["status"]) == {"done"}
+    assert set(runs["model"] + " on " + runs["data"]) == {"Net on TensorDataset"}
+    for row in runs.to_dict("records"):
+        torch.manual_seed(int(stream(row["seed"], "weights").integers(2**63 - 1)))
+        single = emulate(
+            Net(),
+            tensors(),
+            tensors(20),
+            strategy=STRATEGIES[row["strategy"] == "partial"],
+            world_size=4,
+            seed=row["seed"],
+            epochs=2,
+            local_batch_size=4,
+            learning_rate=0.1,
+            device="cpu",
+        )
+        epochs = result.tables["epochs"].query("run == @row['run']").reset_index(drop=True)
+        for column in ("train_loss", "own_loss", "own_accuracy", "moved"):
+            assert epochs[column].tolist() == single.epochs[column].tolist()
+    summary = result.derived["summary"].query("statistics == 'own'")
+    assert summary["seeds"].tolist() == [2, 2]
+    assert summary["low"].notna().all()
+
+
+def test_a_study_is_saved_and_read_as_every_other(tmp_path: Path, capsys: Any) -> None:
+    result = study(world_size=[4, 8], model_name="small net", data_name="noise")
+    folder = result.save(tmp_path / "mine")
+    again = read(folder)
+    pd.testing.assert_frame_equal(again.tables["runs"], result.tables["runs"])
+    assert {path.name for path in folder.iterdir()} >= {*STUDY.files, "accuracy_world_size.png"}
+    assert len(list((folder / "plans").iterdir())) == 4
+    assert "Data: noise. Model: small net." in (folder / "report.txt").read_text(encoding="utf-8")
+    # the file of the study names what no file can hold
+    assert main(["train", str(folder / "study.yaml")]) == 2
+    assert "data: must be given from Python; got noise" in capsys.readouterr().err
+
+
+def test_seeds_draw_weights_and_strategies_share_them() -> None:
+    result = study(strategies=["local_shuffle", "global_shuffle"], learning_rate=1e-30, seeds=3)
+    accuracies = result.tables["runs"].groupby("seed")["pooled_loss"]
+    assert (accuracies.nunique() <= 2).all()  # but for batch norm's statistics
+    assert accuracies.first().nunique() == 3
+    untouched = study(
+        lambda: nn.Sequential(nn.Linear(6, 2)), strategies=STRATEGIES, learning_rate=1e-30, seeds=3
+    )
+    losses = untouched.tables["runs"].groupby("seed")["own_loss"]
+    assert (losses.nunique() == 1).all()
+    assert losses.first().nunique() == 3
+
+
+def test_lists_by_dotted_key_are_combined() -> None:
+    result = study(over={"training.local_batch_size": [2, 4]}, seeds=[7])
+    variants = result.tables["runs"]["variant"].tolist()
+    assert sorted(variants) == ["local_batch_size=2"] * 2 + ["local_batch_size=4"] * 2
+
+
+def test_finished_runs_are_found_again_under_their_version_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+    monkeypatch.setattr(
+        own,
+        "trained",
+        lambda run, *rest, **how: done.append(run.seed) or trained(run, *rest, **how),
+    )
+
+    def runs(**values: Any) -> int:
+        before = len(done)
+        study(**{"version": "1", "kept_in": tmp_path, **values})
+        return len(done) - before
+
+    assert runs() == 4
+    assert runs() == 0
+    assert runs(seeds=3) == 2
+    assert runs(version="2") == 4
+    assert runs(optimizer=partial(torch.optim.SGD, lr=0.1)) == 4
+    assert runs(optimizer=partial(torch.optim.SGD, lr=0.2)) == 4
+    assert runs(loss=nn.CrossEntropyLoss(reduction="none")) == 4
+    assert runs(model=lambda: Net(9)) == 4
+    assert runs(train=tensors(60)) == 4
+    assert runs(version="", kept_in=None) == 4
+    with pytest.raises(InputError, match="version: is needed where runs are kept"):
+        runs(version="")
+
+
+def test_processes_give_the_same_and_need_no_importable_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(executors, "WORTH_PROCESSES", 0.0)
+    width = 8
+
+    class Inner(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 2))
+
+    same(study(Inner, processes=1), study(Inner, processes=2))
+
+
+class Locked(TensorDataset):
+    def __init__(self) -> None:
+        super().__init__(*tensors().tensors)
+        self.lock = threading.Lock()
+
+
+def test_what_cannot_be_sent_to_a_process_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "WORTH_PROCESSES", 0.0)
+    with pytest.raises(
+        SimulationError, match=r"cannot be sent to another process .*lock.*: use one process"
+    ):
+        study(train=Locked(), processes=2)
+    assert set(study(train=Locked(), processes=1).tables["runs"]["status"]) == {"done"}
+
+
+def test_progress_is_told() -> None:
+    told: list[Standing] = []
+    study(progress=told.append)
+    assert told[-1].done == told[-1].total == 4
+    assert any(0 < share < 1 for each in told for share in each.running.values())
+
+
+def test_a_study_that_is_stopped_has_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = [0]
+
+    def stopped(*given: Any, **how: Any) -> Any:
+        count[0] += 1
+        if count[0] == 3:
+            raise KeyboardInterrupt
+        return trained(*given, **how)
+
+    monkeypatch.setattr(own, "trained", stopped)
+    with pytest.raises(Interrupted) as caught:
+        study()
+    result = caught.value.result
+    assert sorted(result.tables["runs"]["status"]) == ["done", "done", "missing", "missing"]
+    assert all(isinstance(content, bytes) for content in result.files_in["plans"].values())
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"model": Net()}, "model: must make a torch.nn.Module.*got a Net. Pass model=lambda"),
+        ({"model": lambda: None}, "model: must make a torch.nn.Module"),
+        ({"model": lambda: nn.Linear(5, 2)}, "model: cannot take the samples"),
+        ({"world_size": [4, 65]}, "world_size: must not exceed the number of training samples, 64"),
+        ({"strategies": ["global_shufle"]}, "exchange.*must be one of"),
+        ({"strategies": []}, "exchange"),
+        ({"seeds": 0}, "seeds: must be a list of whole numbers"),
+        ({"epoch": 3}, "training.epoch: is not a known key.*epochs"),
+        ({"over": {"training.epoch": [1]}}, "training.epoch"),
+        ({"loss": F.cross_entropy}, "loss: must be one number for each sample"),
+        (
+            {"optimizer": torch.optim.Adam, "over": {"training.learning_rate": [0.1]}},
+            "learning_rate: is not used beside an optimizer",
+        ),
+        ({"train": [1, 2]}, "train: items must be pairs"),
+        ({"partition": "shard"}, "partition"),
+        ({"device": "tpu"}, "device: cannot be used"),
+    ],
+)
+def test_a_study_that_cannot_be_trained_is_refused_before_the_first_run(
+    values: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        study(**values)
+
+
+def test_rows_of_tensors_are_the_items_one_by_one() -> None:
+    class Items(TensorDataset):
+        pass
+
+    whole, items = (DatasetSource(kind(*tensors().tensors)) for kind in (TensorDataset, Items))
+    assert whole.targets.tolist() == items.targets.tolist()
+    for one, other in zip(
+        whole.batch(np.array([3, 1, 3])), items.batch(np.array([3, 1, 3])), strict=True
+    ):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
