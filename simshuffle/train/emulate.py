@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.errors import InputError, Problem, ScenarioError, SimshuffleWarning
 from simshuffle.exchange import Strategy, TrainedExchange
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, Spec
@@ -21,7 +22,7 @@ from simshuffle.studies.training.record import RunRecord
 from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
-from simshuffle.train.iterations import local_batches
+from simshuffle.train.iterations import large_batch_warning, local_batches
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.optimizer import OptimizerFactory, training_values
@@ -134,11 +135,18 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     data = run.data.load() if data is None else data
     check_ranks(len(data.train), run.world_size)
     run.places()
+    warn_of_large_batch(len(data.train), run.world_size, run.training)
     sizes = local_batches(len(data.train), run.world_size, run.training)
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     ranked_network(
         initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes
     )
+
+
+def warn_of_large_batch(num_samples: int, world_size: int, training: Training) -> None:
+    """Warn where a local batch is larger than the shard of a rank."""
+    if warning := large_batch_warning(num_samples, world_size, training):
+        warnings.warn(warning, SimshuffleWarning, stacklevel=3)
 
 
 def initial_model(run: Run, data: TrainingSet) -> nn.Module:
@@ -211,6 +219,7 @@ def emulate(
     )
     where, dtype = device_named(device), torch_dtype(chosen.training)
     source = DatasetSource(train, dtype=dtype, device=where, name="train")
+    warn_of_large_batch(len(source), chosen.world_size, chosen.training)
     test_source = DatasetSource(test, dtype=dtype, device=where, name="test")
     emulation = Emulation(
         model,

@@ -31,7 +31,13 @@ from simshuffle.study.standing import Progress
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result
 from simshuffle.train.cell import RunCell, one_thread
-from simshuffle.train.emulate import device_named, plain_record, trained, with_first_weights
+from simshuffle.train.emulate import (
+    device_named,
+    plain_record,
+    trained,
+    warn_of_large_batch,
+    with_first_weights,
+)
 from simshuffle.train.iterations import local_batches
 from simshuffle.train.loss import Loss, cross_entropy, loss_name
 from simshuffle.train.network import ranked_network, torch_dtype
@@ -220,6 +226,7 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
         try:
             check_ranks(len(train), run.world_size)
             run.places()
+            warn_of_large_batch(len(train), run.world_size, run.training)
             sizes = local_batches(len(train), run.world_size, run.training)
             dtype = torch_dtype(run.training)
             source = train if dtype == torch.float32 else own.sources(dtype, cpu)[0]

@@ -19,7 +19,7 @@ from torch.utils.data import TensorDataset
 
 from simshuffle import read
 from simshuffle.cli import main
-from simshuffle.errors import InputError, SimulationError
+from simshuffle.errors import InputError, SimshuffleWarning, SimulationError
 from simshuffle.spec.rng import stream
 from simshuffle.studies.training.study import STUDY
 from simshuffle.study import executors
@@ -376,6 +376,25 @@ def test_a_study_that_cannot_be_trained_is_refused_before_the_first_run(
 ) -> None:
     with pytest.raises(InputError, match=told):
         study(**values)
+
+
+def test_a_local_batch_larger_than_a_shard_is_warned_of() -> None:
+    told = "local batch size 17 is larger than the 16 samples of a rank .64 samples, 4 ranks"
+    with pytest.warns(SimshuffleWarning, match=told):
+        emulated(local_batch_size=17, epochs=1)
+    with pytest.warns(SimshuffleWarning, match=told):
+        study(local_batch_size=17, epochs=1, seeds=1)
+    emulated(local_batch_size=16, epochs=1)
+
+
+def test_the_command_line_says_it_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = ["seeds=1", "training.epochs=1", "world_size=128", "training.local_batch_size=20"]
+    assert main(["train", "quick", *(f"--set={value}" for value in values)]) == 0
+    told = capsys.readouterr().err
+    assert told.count("Warning: The local batch size 20 is larger than the 12 samples of a ra") == 1
 
 
 def test_rows_of_tensors_are_the_items_one_by_one() -> None:
