@@ -135,12 +135,12 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     data = run.data.load() if data is None else data
     check_ranks(len(data.train), run.world_size)
     run.places()
-    warn_of_large_batch(len(data.train), run.world_size, run.training)
     sizes = local_batches(len(data.train), run.world_size, run.training)
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     ranked_network(
         initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes
     )
+    warn_of_large_batch(len(data.train), run.world_size, run.training)
 
 
 def warn_of_large_batch(num_samples: int, world_size: int, training: Training) -> None:
@@ -219,7 +219,6 @@ def emulate(
     )
     where, dtype = device_named(device), torch_dtype(chosen.training)
     source = DatasetSource(train, dtype=dtype, device=where, name="train")
-    warn_of_large_batch(len(source), chosen.world_size, chosen.training)
     test_source = DatasetSource(test, dtype=dtype, device=where, name="test")
     emulation = Emulation(
         model,
@@ -233,6 +232,7 @@ def emulate(
         loss=loss,
         optimizer=optimizer,
     )
+    warn_of_large_batch(len(source), chosen.world_size, chosen.training)
     names = {
         "data": type(train).__name__,
         "model": type(model).__name__,

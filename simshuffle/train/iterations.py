@@ -58,9 +58,9 @@ def large_batch_warning(num_samples: int, world_size: int, training: Training) -
     if b <= n:
         return ""
     return (
-        f"The local batch size {b} is larger than the {n} samples of a rank ({num_samples} samples,"
-        f" {world_size} ranks): every epoch is one iteration with local batches of {n}. Use a"
-        " smaller one, or fewer ranks."
+        f"The local batch size {b} is larger than the {n} sample{'s' if n > 1 else ''} of a rank"
+        f" ({num_samples} samples, {world_size} ranks): every epoch is one iteration with local"
+        f" batches of {n}. Use a smaller one, or fewer ranks."
     )
 
 

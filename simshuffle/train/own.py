@@ -226,11 +226,11 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
         try:
             check_ranks(len(train), run.world_size)
             run.places()
-            warn_of_large_batch(len(train), run.world_size, run.training)
             sizes = local_batches(len(train), run.world_size, run.training)
             dtype = torch_dtype(run.training)
             source = train if dtype == torch.float32 else own.sources(dtype, cpu)[0]
             ranked_network(network, source, run.world_size, run.training, cpu, sizes, own.loss)
+            warn_of_large_batch(len(train), run.world_size, run.training)
         except InputError as error:
             problems |= dict.fromkeys(error.problems)
     if problems:

@@ -243,7 +243,7 @@ def test_a_study_is_saved_and_read_as_every_other(tmp_path: Path, capsys: Any) -
     pd.testing.assert_frame_equal(again.tables["runs"], result.tables["runs"])
     assert {path.name for path in folder.iterdir()} >= {*STUDY.files, "accuracy_world_size.png"}
     assert len(list((folder / "plans").iterdir())) == 4
-    assert "Data: noise. Model: small net." in (folder / "report.txt").read_text(encoding="utf-8")
+    assert "Trained: small net on noise." in (folder / "report.txt").read_text(encoding="utf-8")
     # the file of the study names what no file can hold
     assert main(["train", str(folder / "study.yaml")]) == 2
     assert "data: must be given from Python; got noise" in capsys.readouterr().err
