@@ -37,6 +37,10 @@ class SimshuffleError(Exception):
     """Whatever simshuffle refuses, with a text for the user."""
 
 
+class SimshuffleWarning(UserWarning):
+    """What can be done as asked, but is seldom meant."""
+
+
 class InputError(SimshuffleError, ValueError):
     """An input that breaks one rule or more.
 

@@ -9,6 +9,8 @@ from typing import Any
 from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
 from simshuffle.studies.ablation import ablate
 from simshuffle.studies.ablation import study as ablation
+from simshuffle.studies.calibrate import study as calibration
+from simshuffle.studies.calibrate.cell import Settings
 from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.filtering import study as filtering
@@ -65,6 +67,21 @@ def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
     patterns = ("all_to_all", "pairing_random")
     settings = compare.Settings(patterns, seeds=2, packet_seeds=1, packets=200)
     return congestion.STUDY, compare.request([scenario], settings)
+
+
+def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
+    """Of several models, so that each has a fragment of its own, and of a curve."""
+    place.mkdir(parents=True)
+    lines = ["model,gpus,local_batch_size,epoch,iterations,epoch_s"]
+    lines += [
+        f"{model},{gpus},32,{epoch},100,{20 + gpus + 0.1 * (epoch % 3)}"
+        for model in ("vgg16", "alexnet")
+        for gpus in (1, 4, 8)
+        for epoch in range(1, 5)
+    ]
+    (place / "log.csv").write_text("\n".join(lines), encoding="utf-8")
+    reads = Path(__file__).parent / "data" / "calibrate" / "ior-4-hosts.txt"
+    return calibration.STUDY, calibration.request([place / "log.csv", reads], Settings())
 
 
 def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -139,6 +156,7 @@ TINY: dict[str, Tiny] = {
     "toy": _toy,
     "ablation": _ablation,
     "hiding": _hiding,
+    "calibration": _calibration,
     "policies": _policies,
     "congestion": _congestion,
     "validation": _validation,

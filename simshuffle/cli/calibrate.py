@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import say
-
-if TYPE_CHECKING:
-    from simshuffle.studies.calibrate import Calibration
+from simshuffle.cli.verb import Force, Options, Out, make, show
 
 app = typer.Typer()
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...", help="Output of nccl-tests, OSU, IOR or mdtest, or an epoch log (CSV)."
+    ),
+]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="KIND",
+        help="Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest or epochs.",
+    ),
+]
+Model = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[LOGGED=]ENTRY",
+        help="Epoch log: the catalog's entry for a model; may be given several times.",
+    ),
+]
+Parameters = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print the parameters as JSON on standard output, and nothing else."
+    ),
+]
 
 
 @app.command()
 def calibrate(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE...",
-            help="Output of nccl-tests, OSU, IOR or mdtest, or an epoch log (CSV).",
-        ),
-    ],
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="KIND",
-            help="Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest or epochs.",
-        ),
-    ] = None,
+    files: Files,
+    kind: Kind = None,
     fit_up_to: Annotated[
         int | None,
         typer.Option(
@@ -45,13 +56,7 @@ def calibrate(
     epochs: Annotated[
         str, typer.Option(metavar="WHICH", help="Epoch log: steady (from the second on) or all.")
     ] = "steady",
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[LOGGED=]ENTRY",
-            help="Epoch log: the catalog's entry for a model; may be given several times.",
-        ),
-    ] = None,
+    model: Model = None,
     accelerator: Annotated[
         str | None, typer.Option(metavar="NAME", help="Epoch log: key of the step times.")
     ] = None,
@@ -68,63 +73,22 @@ def calibrate(
     storage: Annotated[
         str, typer.Option(metavar="WHICH", help="What IOR and mdtest measured: pfs or ssd.")
     ] = "pfs",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder; the default is results/calibration-NAME-FINGERPRINT."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is in the folder.")] = False,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print the parameters as JSON on standard output, and nothing else."
-        ),
-    ] = False,
+    out: Out = None,
+    force: Force = False,
+    json: Parameters = False,
 ) -> None:
     """Fit latencies, bandwidths, rates, compute times and jitter to FILE..., as a fragment that a
     scenario includes."""
-    from simshuffle.results.folders import check_place
-    from simshuffle.studies.calibrate import calibrate as fit
-    from simshuffle.studies.calibrate.result import holds
+    from simshuffle.studies.calibrate.cell import Settings
+    from simshuffle.studies.calibrate.fragment import FRAGMENT, MODELS
+    from simshuffle.studies.calibrate.study import STUDY, request
 
-    result = fit(
-        files,
-        kind=kind,
-        fit_up_to=fit_up_to,
-        epochs=epochs,
-        models=model or (),
-        accelerator=accelerator,
-        gpus_per_host=gpus_per_host,
-        ranks=ranks,
-        hosts=hosts,
-        store=storage,
+    settings = Settings(
+        kind, fit_up_to, epochs, model or (), accelerator, gpus_per_host, ranks, hosts, storage
     )
-    folder = (
-        out
-        if out is not None
-        else Path("results") / f"calibration-{files[0].stem}-{result.fingerprint}"
-    )
-    if not force and holds(folder, result.fingerprint):
-        say(f"{folder} already holds this calibration; nothing was written.")
-    else:
-        check_place(folder, replace=force)
-        result.save(folder, replace=force)
-    if json:
-        typer.echo(result.to_json())
-        return
-    _print(result)
-    for name in result.fragments():
+    options = Options(out, json, force, noun="calibration", done="fitted")
+    result, folder = make(STUDY, request(files, settings), options)
+    show(result, folder, json=json)
+    fragments = [FRAGMENT, *(f"{MODELS}/{name}" for name in result.files_in[MODELS])]
+    for name in [] if json else fragments:
         typer.echo(f"Include in a scenario: {folder / name}")
-    typer.echo(
-        f"Residuals: {folder / 'residuals.csv'}\nFigure: {folder / 'residuals.png'} and"
-        f" {folder / 'residuals.pdf'}"
-    )
-
-
-def _print(result: Calibration) -> None:
-    from rich.console import Console
-
-    from simshuffle.studies.calibrate.text import parts
-
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    for part in parts(result):
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))

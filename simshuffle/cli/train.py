@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import SetOption, values
+from simshuffle.cli.common import SetOption, say, values
 from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
 from simshuffle.errors import InputError, Problem
 
@@ -36,7 +39,9 @@ def train(
     device = available(device)
     at_once = processes or (None if device == "cpu" else 1)
     options = Options(out, json, force, at_once, scheduler, done="trained")
-    carry_out(*asked(study, values(set_ or []), device), options)
+    with warnings_said():
+        wanted = asked(study, values(set_ or []), device)
+    carry_out(*wanted, options)
 
 
 def asked(reference: str, given: dict[str, Any], device: str) -> tuple[Study[Any], Request[Any]]:
@@ -54,6 +59,21 @@ def asked(reference: str, given: dict[str, Any], device: str) -> tuple[Study[Any
         study = filtering.load_study(reference, given)
         return study_of("data_optimised"), filtering.request(study, device)
     return study_of("training"), shuffling.request(load_study(reference, given), device)
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Warnings of simshuffle are told as everything else is; others stay what they are."""
+    from simshuffle.errors import SimshuffleWarning
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default", SimshuffleWarning)
+        yield
+    for each in told:
+        if issubclass(each.category, SimshuffleWarning):
+            say(f"Warning: {each.message}")
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def available(device: str) -> str:

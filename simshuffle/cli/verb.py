@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.cli.common import say
-from simshuffle.cli.progress import study_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,6 +93,7 @@ def make(study: Study[Any], request: Request[Any], options: Options) -> tuple[Re
     """
     from simshuffle.results.folders import check_place
     from simshuffle.study import engine
+    from simshuffle.study.progress import study_progress
     from simshuffle.study.study import fingerprint
 
     wanted = fingerprint(study, request)

@@ -12,15 +12,18 @@ from typing import Any
 
 from simshuffle.errors import InputError, Problem
 
-_DOCUMENTS = {"meta.json", "columns.json", "scenario.yaml", "study.yaml", "report.txt", ".lock"}
+_DOCUMENTS = {
+    *("meta.json", "columns.json", "scenario.yaml", "study.yaml", "calibration.yaml"),
+    *("report.txt", ".lock"),
+}
 _TABLES = {
     *("timeline.parquet", "links.parquet", "sources.csv", "epochs.csv", "breakdown.csv"),
-    *("measurements.csv", "residuals.csv", "summary.csv"),
+    "summary.csv",
 }
 """Of results whose columns.json does not name them."""
-_PARTS = {"runs", "plans", "timelines", "extractions"}
+_PARTS = {"runs", "plans", "timelines", "extractions", "models"}
 """Folders in a result, of files with the suffixes `_OF_PARTS`."""
-_OF_PARTS = {".json", ".parquet", ".npz"}
+_OF_PARTS = {".json", ".parquet", ".npz", ".yaml"}
 
 
 def check_place(folder: Path, *, replace: bool, known: Collection[str] = ()) -> None:
@@ -94,7 +97,6 @@ def _foreign(folder: Path, known: Collection[str]) -> list[str]:
             path.name in named
             or path.name in known
             or (twin is not None and path.with_suffix(twin).name in names)
-            or (path.name.startswith("calibration") and path.suffix == ".yaml")
         )
 
     return sorted(path.name for path in folder.iterdir() if not ours(path))

@@ -125,6 +125,7 @@ def _visible(location: Iterable[int | str]) -> list[int | str]:
         "small_cnn",
         "resnet",
         "wide_resnet",
+        "own",
     }
     tags |= {"random", "dirichlet", "sorted", "shards"}
     unions = {"topology", "exchange", "network", "allreduce", "data", "model", "partition"}

@@ -16,6 +16,7 @@ KINDS = {
     "sweep": "simshuffle.studies.simulation.sweep",
     "ablation": "simshuffle.studies.ablation.study",
     "congestion": "simshuffle.studies.congestion.study",
+    "calibration": "simshuffle.studies.calibrate.study",
     "policies": "simshuffle.studies.policies.study",
     "hiding": "simshuffle.studies.hidden_fraction.study",
     "training": "simshuffle.studies.training.study",

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from pickle import PicklingError
 from time import monotonic, sleep
 from typing import Any, Protocol
 
@@ -169,6 +170,11 @@ class Processes:
                     watch.drop(digest)
                     suspects.append(digest)
                     continue
+                except (PicklingError, TypeError, AttributeError) as error:
+                    why = (
+                        f"it cannot be sent to another process ({_reason(error)}): use one process"
+                    )
+                    self._note(digest, Lost(why), watch)
                 yield digest
 
     def _alone(
@@ -210,6 +216,11 @@ class Local:
         little = sum(cell.cost for cell in cells.values()) < WORTH_PROCESSES
         executor = Here(self.lost) if count <= 1 or little else Processes(count, lost=self.lost)
         yield from executor.do(cells, store, watch)
+
+
+def _reason(error: Exception) -> str:
+    """The last line of what was raised where the cell was to be sent."""
+    return str(error.__cause__ or error).strip('"\n ').splitlines()[-1]
 
 
 def _cause(error: BrokenProcessPool) -> str:

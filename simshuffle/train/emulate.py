@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.errors import InputError, Problem, ScenarioError, SimshuffleWarning
 from simshuffle.exchange import Strategy, TrainedExchange
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, Spec
@@ -19,8 +22,10 @@ from simshuffle.studies.training.record import RunRecord
 from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
-from simshuffle.train.iterations import local_batches
+from simshuffle.train.iterations import large_batch_warning, local_batches
+from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
+from simshuffle.train.optimizer import OptimizerFactory, training_values
 from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import Recorder, description
 from simshuffle.train.run import Run
@@ -75,28 +80,49 @@ def train_run(
         InputError: the run cannot be trained so.
     """
     data = run.data.load() if data is None else data
-    owner = run.partition.owner(data.train.targets, run.world_size, run.rng("partition"))
     where, dtype = device_named(device), torch_dtype(run.training)
+    train, test = (
+        ArraySource(part, data.mean, data.std, dtype=dtype, device=where)
+        for part in (data.train, data.test)
+    )
+    names = {"data": data.name, "model": run.model.kind}
+    return trained(run, initial_model(run, data), train, test, where, progress, names)
+
+
+def trained(
+    run: Run,
+    model: nn.Module,
+    train: Source,
+    test: Source,
+    device: torch.device,
+    progress: Progress | None,
+    names: Mapping[str, str],
+    **how: Any,
+) -> RunRecord:
+    """Train ``model`` as ``run`` says, on samples that are on ``device``.
+
+    Args:
+        run: what to train, but for model and data.
+        model: the initial weights.
+        train, test: the samples.
+        device: that trains.
+        progress: called with the share that is done.
+        names: of data and model, for the description.
+        how: loss and optimizer, as for `Emulation`.
+    """
     emulation = Emulation(
-        initial_model(run, data),
-        ArraySource(data.train, data.mean, data.std, dtype=dtype, device=where),
+        model,
+        train,
         strategy=run.exchange,
         world_size=run.world_size,
         training=run.training,
-        owner=owner,
+        owner=run.partition.owner(train.targets, run.world_size, run.rng("partition")),
         seed=run.seed,
-        device=where,
+        device=device,
         places=run.places(),
+        **how,
     )
-    test = ArraySource(data.test, data.mean, data.std, dtype=dtype, device=where)
-    return _carried_out(
-        emulation,
-        test,
-        progress,
-        data=data.name,
-        model=run.model.kind,
-        partition=run.partition.kind,
-    )
+    return _carried_out(emulation, test, progress, **names, partition=run.partition.kind)
 
 
 def check_run(run: Run, data: TrainingSet | None = None) -> None:
@@ -114,13 +140,25 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     ranked_network(
         initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes
     )
+    warn_of_large_batch(len(data.train), run.world_size, run.training)
+
+
+def warn_of_large_batch(num_samples: int, world_size: int, training: Training) -> None:
+    """Warn where a local batch is larger than the shard of a rank."""
+    if warning := large_batch_warning(num_samples, world_size, training):
+        warnings.warn(warning, SimshuffleWarning, stacklevel=3)
 
 
 def initial_model(run: Run, data: TrainingSet) -> nn.Module:
     """The network of ``run`` with the weights that it begins with, in float32 on the CPU."""
+    return with_first_weights(run, lambda: run.model.build(data.train.shape, data.classes))
+
+
+def with_first_weights(run: Run, build: Callable[[], nn.Module]) -> nn.Module:
+    """What ``build`` makes, with the weights that the seed of ``run`` draws."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(run.rng("weights").integers(2**63 - 1)))
-        return run.model.build(data.train.shape, data.classes)
+        return build()
 
 
 def emulate(
@@ -134,6 +172,8 @@ def emulate(
     seed: int = 0,
     progress: Progress | None = None,
     device: str = "auto",
+    loss: Loss = cross_entropy,
+    optimizer: OptimizerFactory | None = None,
     **training: Any,
 ) -> EmulatedRun:
     """Train a copy of ``model`` on emulated ranks.
@@ -151,6 +191,12 @@ def emulate(
             draw.
         progress: called with the share that is done, from 0 to 1.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
+        loss: gives the loss of each sample, (n,), from what the model puts out, (n, classes), and
+            the targets, (n,), such as ``torch.nn.CrossEntropyLoss(reduction="none")``. The mean is
+            trained on; the importance of a sample is its own loss.
+        optimizer: makes an optimiser of the model's parameters, in the place of SGD, such as
+            ``functools.partial(torch.optim.AdamW, lr=1e-3)``. Its ``lr`` stands for
+            ``learning_rate``: warm-up, decay and scaling begin from it.
         training: fields of `Training`, such as ``local_batch_size=8, epochs=10,
             learning_rate=0.1``.
 
@@ -161,12 +207,14 @@ def emulate(
     Raises:
         InputError: an argument is not valid, or the model cannot be trained so.
     """
+    if optimizer is not None:
+        training |= training_values(copy.deepcopy(model), optimizer, training)
     raw = {"world_size": world_size, "training": training}
     chosen = _chosen(
         {
             **raw,
-            "strategy": _plain(strategy, "strategy"),
-            "partition": _plain(partition, "partition"),
+            "strategy": plain_record(strategy, "strategy"),
+            "partition": plain_record(partition, "partition"),
         }
     )
     where, dtype = device_named(device), torch_dtype(chosen.training)
@@ -181,7 +229,10 @@ def emulate(
         owner=chosen.partition.owner(source.targets, chosen.world_size, stream(seed, "partition")),
         seed=seed,
         device=where,
+        loss=loss,
+        optimizer=optimizer,
     )
+    warn_of_large_batch(len(source), chosen.world_size, chosen.training)
     names = {
         "data": type(train).__name__,
         "model": type(model).__name__,
@@ -207,8 +258,12 @@ def _chosen(raw: dict[str, Any]) -> _Chosen:
     return chosen
 
 
-def _plain(given: Any, name: str) -> Any:
-    """A record, or the plain values of one that is named by text."""
+def plain_record(given: Any, name: str) -> Any:
+    """A record, or the plain values of one that is named by text.
+
+    Raises:
+        InputError: the text is not written so; told of ``name``.
+    """
     if not isinstance(given, str):
         return given
     try:

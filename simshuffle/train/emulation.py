@@ -31,7 +31,9 @@ from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import ordinary
 from simshuffle.train.importance import inference_losses
 from simshuffle.train.iterations import epoch_samples, learning_rate, local_batches
+from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network
+from simshuffle.train.optimizer import OptimizerFactory, own_optimizer, sgd
 from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import Training
 
@@ -123,6 +125,9 @@ class Emulation:
         device: that trains.
         places: where the ranks are, for strategies with partners of the same host, leaf switch or
             rack.
+        loss: of each sample.
+        optimizer: makes the optimiser in the place of SGD. The ``lr`` of each of its groups is that
+            after the warm-up, before it is scaled with the global batch.
 
     Attributes:
         network: with the weights as they are now; see `RankedNetwork`.
@@ -147,6 +152,8 @@ class Emulation:
         seed: int = 0,
         device: torch.device | str = "cpu",
         places: Places | None = None,
+        loss: Loss = cross_entropy,
+        optimizer: OptimizerFactory | None = None,
     ) -> None:
         self.places = places
         self.source, self.strategy, self.world_size, self.training, self.seed = (
@@ -164,9 +171,15 @@ class Emulation:
             else np.asarray(owner)
         )
         self.network = ranked_network(
-            model, source, world_size, training, self.device, self.batch_sizes
+            model, source, world_size, training, self.device, self.batch_sizes, loss
         )
-        self.optimizer = sgd(self.network.model, training)
+        twin = self.network.model
+        self.optimizer = (
+            sgd(twin, training) if optimizer is None else own_optimizer(twin, optimizer)
+        )
+        self._relative = [
+            float(group["lr"]) / training.learning_rate for group in self.optimizer.param_groups
+        ]
         self.epochs_done = 0
         self.last_losses: Floats = np.full(len(source), np.nan)
 
@@ -276,15 +289,16 @@ class Emulation:
 
     def step(self, samples: Ints, rate: float, watch: Stopwatch | None = None) -> Floats:
         """One iteration: every rank on its column of ``samples`` (n, M), n its local batch; one
-        update with learning rate ``rate``.
+        update with learning rate ``rate``, which an optimiser of the caller's takes relative to
+        that of the training.
 
         Returns the loss of each sample before the update, (n, M) nats.
         """
         watch = watch or Stopwatch(self.device)
         losses = self.gradient(samples, watch)
         with watch.measure("update"):
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
+            for group, relative in zip(self.optimizer.param_groups, self._relative, strict=True):
+                group["lr"] = rate * relative
             self.optimizer.step()
         return losses
 
@@ -325,15 +339,3 @@ class _NotFinite(Exception):
     def __init__(self, rank: int) -> None:
         super().__init__(rank)
         self.rank = rank
-
-
-def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
-    """The optimiser of ``model``; its learning rate is set before every step."""
-    return torch.optim.SGD(
-        model.parameters(),
-        lr=training.learning_rate,
-        momentum=training.momentum,
-        weight_decay=training.weight_decay,
-        nesterov=training.nesterov,
-        foreach=True,
-    )

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
 from simshuffle.train.batch_norm import batch_norm_layers, ordinary, pooled
+from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import RankedNetwork
 from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import Statistics
@@ -28,7 +28,7 @@ class Score:
 
     Attributes:
         accuracy: share of test samples whose label gets the largest logit.
-        loss: mean cross-entropy, nats.
+        loss: mean over the samples; cross-entropy in nats unless the network has another.
     """
 
     accuracy: float
@@ -86,7 +86,7 @@ class Evaluation:
         model = ordinary(network.model, 0 if name == "rank0" else None)
         if name == "recalibrated":
             recalibrate(model, self.train, self.order, network.rows_at_once)
-        return score(model, self.test, network.rows_at_once)
+        return score(model, self.test, network.rows_at_once, network.loss)
 
 
 def own_pairs(
@@ -138,17 +138,17 @@ def own_score(
     return Score(right / int(counted.sum()), loss / int(counted.sum()))
 
 
-def score(model: nn.Module, test: Source, rows_at_once: int) -> Score:
+def score(model: nn.Module, test: Source, rows_at_once: int, loss: Loss = cross_entropy) -> Score:
     """The score of an ordinary ``model`` on all test samples, ``rows_at_once`` together."""
-    right, loss = 0, 0.0
+    right, total = 0, 0.0
     model.eval()
     with torch.no_grad():
         for begin in range(0, len(test), rows_at_once):
             inputs, targets = test.batch(np.arange(begin, min(begin + rows_at_once, len(test))))
             logits = model(inputs)
             right += int((logits.argmax(1) == targets).sum())
-            loss += float(F.cross_entropy(logits, targets, reduction="none").double().sum())
-    return Score(right / len(test), loss / len(test))
+            total += float(loss(logits, targets).double().sum())
+    return Score(right / len(test), total / len(test))
 
 
 def recalibrate(model: nn.Module, train: Source, order: Ints, rows_at_once: int) -> None:

@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 
 
 def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> Floats:
-    """Cross-entropy of every sample (N,) in nats, by the rank that has it: in eval mode, with this
-    rank's running statistics."""
+    """The loss of every sample, (N,), by the rank that has it: in eval mode, with this rank's
+    running statistics."""
     samples = epoch_samples(shards, drop_last=False)
     # without those that fill up smaller shards
     own = np.arange(len(samples))[:, None] < shards.sizes[None, :]

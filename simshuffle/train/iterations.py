@@ -49,6 +49,21 @@ def local_batches(num_samples: int, world_size: int, training: Training) -> list
     return sizes
 
 
+def large_batch_warning(num_samples: int, world_size: int, training: Training) -> str:
+    """What is said of a local batch that is larger than the shard of a rank; '' of others."""
+    n, b = (
+        samples_per_rank(num_samples, world_size, drop_last=training.drop_last),
+        training.local_batch_size,
+    )
+    if b <= n:
+        return ""
+    return (
+        f"The local batch size {b} is larger than the {n} sample{'s' if n > 1 else ''} of a rank"
+        f" ({num_samples} samples, {world_size} ranks): every epoch is one iteration with local"
+        f" batches of {n}. Use a smaller one, or fewer ranks."
+    )
+
+
 def epoch_samples(shards: Shards, *, drop_last: bool) -> Ints:
     """Who trains on what, in order: (n, M) sample numbers. Ranks with fewer than n samples repeat
     their first ones."""

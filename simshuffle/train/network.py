@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.train.batch_norm import RankRows, apply_mode, batch_norm_layers
+from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.probe import Probe, try_out
 from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import Training
@@ -34,6 +34,7 @@ class RankedNetwork:
         whole: whether a batch must stay whole, because what is made of a sample depends on those of
             other ranks.
         rows_at_once: samples that are worked off together.
+        loss: of each sample.
     """
 
     model: nn.Module
@@ -42,6 +43,7 @@ class RankedNetwork:
     by_rank: bool
     whole: bool
     rows_at_once: int
+    loss: Loss = cross_entropy
 
     def parts(self, samples: Ints) -> Iterator[tuple[int, Ints]]:
         """``samples`` (n, M) in parts (n, ranks) of neighbouring ranks, each with its first
@@ -55,12 +57,12 @@ class RankedNetwork:
             yield first, samples[:, first : first + count]
 
     def losses(self, source: Source, first: int, part: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cross-entropy (n ranks,) in nats and logits (n ranks, classes) of ``part`` (n, ranks),
-        samples of the ranks from ``first`` on."""
+        """Losses (n ranks,), by default cross-entropy in nats, and logits (n ranks, classes) of
+        ``part`` (n, ranks), samples of the ranks from ``first`` on."""
         inputs, targets = source.batch(part.ravel())
         self.rows.expect(first, part.shape[1], part.size)
         logits: torch.Tensor = self.model(inputs)
-        return F.cross_entropy(logits, targets, reduction="none"), logits
+        return self.loss(logits, targets), logits
 
 
 def ranked_network(
@@ -70,11 +72,13 @@ def ranked_network(
     training: Training,
     device: torch.device,
     sizes: list[int],
+    loss: Loss = cross_entropy,
 ) -> RankedNetwork:
     """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants; ``model`` stays
     as it is.
 
-    ``sizes`` are the local batch sizes that it will be trained with.
+    ``sizes`` are the local batch sizes that it will be trained with, and ``loss`` is that of each
+    sample.
 
     Raises:
         InputError: the model cannot be trained so; see `apply_mode` and `try_out`. Or it mixes
@@ -82,7 +86,7 @@ def ranked_network(
             normalise single values.
     """
     dtype = torch_dtype(training)
-    probe = try_out(model, training.batch_norm, source, dtype, device)
+    probe = try_out(model, training.batch_norm, source, dtype, device, loss)
     if probe.mixes and world_size > 1 and training.batch_norm != "sync":
         rule = (
             f"with batch_norm: {training.batch_norm}, what it makes of a rank's samples must not"
@@ -95,7 +99,8 @@ def ranked_network(
     rows = apply_mode(twin, training.batch_norm, world_size)
     twin.to(device, dtype).train()
     by_rank = training.batch_norm == "per_rank" and bool(batch_norm_layers(twin))
-    return RankedNetwork(twin, rows, world_size, by_rank, probe.mixes, rows_at_once(probe, device))
+    at_once = rows_at_once(probe, device)
+    return RankedNetwork(twin, rows, world_size, by_rank, probe.mixes, at_once, loss)
 
 
 def _check_sizes(probe: Probe, sizes: list[int], world_size: int, training: Training) -> None:

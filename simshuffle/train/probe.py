@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.train.batch_norm import RankRows, apply_mode
+from simshuffle.train.loss import Loss, cross_entropy, try_loss
 from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import BatchNorm
 
@@ -37,14 +38,19 @@ class Probe:
 
 
 def try_out(
-    model: nn.Module, mode: BatchNorm, source: Source, dtype: torch.dtype, device: torch.device
+    model: nn.Module,
+    mode: BatchNorm,
+    source: Source,
+    dtype: torch.dtype,
+    device: torch.device,
+    loss: Loss = cross_entropy,
 ) -> Probe:
-    """Give two samples of each of two ranks to a copy of ``model`` with batch norm as ``mode``.
-    Changes neither it nor any random state.
+    """Give two samples of each of two ranks to a copy of ``model`` with batch norm as ``mode``, and
+    what it puts out to ``loss``. Changes neither it nor any random state.
 
     Raises:
         InputError: it cannot take the samples, does not give one row of logits for each, or has
-            fewer logits than there are labels.
+            fewer logits than there are labels; or as of `try_loss`.
     """
     twin = copy.deepcopy(model)
     rows = apply_mode(twin, mode, 2)
@@ -65,6 +71,7 @@ def try_out(
             Problem("model", rule, f"{logits.shape[1]} outputs", "Widen its last layer."),
             "training",
         )
+    try_loss(loss, logits, source.batch(spread[:4])[1])
     # rank 0 has the same samples in both
     probe.mixes = bool(((logits - other)[0::2].abs() > 1e-5 * logits.abs().max()).any())
     return probe

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
@@ -25,7 +25,11 @@ def request(study: Study, device: str) -> Request[Trainings]:
     Raises:
         InputError: as of `cells_of`.
     """
-    cells = cells_of(study, device)
+    return request_of(study, cells_of(study, device), device)
+
+
+def request_of(study: Study, cells: Mapping[str, RunCell], device: str) -> Request[Trainings]:
+    """The same, given its runs by name."""
     runs = [cell.training_run for cell in cells.values()]
     descriptions = {
         name: description(run, variant)
@@ -44,16 +48,27 @@ def cells_of(study: Study, device: str) -> dict[str, RunCell]:
         InputError: a run cannot be trained: more ranks than samples, files that are missing, a
             network that cannot take the samples.
     """
-    cells = {}
     runs = study.all_runs()
-    for run, samples in zip(runs, check_all(runs, study.name), strict=True):
-        label = strategy_label(run.exchange)
-        fraction = f"-{run.exchange.fraction:g}" if run.exchange.fraction else ""
-        plain = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in label)
-        name = f"{plain}{fraction}_M{run.world_size}_s{run.seed}"
-        cell = RunCell(run, samples, name, device)
-        cells[f"{name}_{digest_of(cell)[:12]}"] = cell
-    return cells
+    return named(
+        RunCell(run, samples, run_label(run), device)
+        for run, samples in zip(runs, check_all(runs, study.name), strict=True)
+    )
+
+
+Kind = TypeVar("Kind", bound=RunCell)
+
+
+def named(cells: Iterable[Kind]) -> dict[str, Kind]:
+    """Cells by label and what stands for the run."""
+    return {f"{cell.label}_{digest_of(cell)[:12]}": cell for cell in cells}
+
+
+def run_label(run: Run) -> str:
+    """Strategy, M and seed, as they may stand in the name of a file."""
+    label = strategy_label(run.exchange)
+    fraction = f"-{run.exchange.fraction:g}" if run.exchange.fraction else ""
+    plain = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in label)
+    return f"{plain}{fraction}_M{run.world_size}_s{run.seed}"
 
 
 def description(run: Run, variant: str) -> dict[str, Any]:
@@ -66,8 +81,8 @@ def description(run: Run, variant: str) -> dict[str, Any]:
         "strategy": strategy_label(run.exchange),
         "exchange_fraction": run.exchange.fraction,
         "seed": run.seed,
-        "data": run.data.kind,
-        "model": run.model.kind,
+        "data": run.data.label,
+        "model": run.model.label,
         "partition": _partition_label(run),
         "epochs_planned": run.training.epochs,
         "learning_rate": run.training.peak_learning_rate(run.world_size),

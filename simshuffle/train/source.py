@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.train.data.base import Samples
@@ -75,7 +75,7 @@ class ArraySource:
 
 class DatasetSource:
     """A map-style torch Dataset of pairs (input, target), read item by item when a batch needs
-    them.
+    them; a TensorDataset, whose items are rows of tensors, batch by batch.
 
     Args:
         dataset: its targets are whole numbers from 0. They are taken from its attribute
@@ -112,6 +112,7 @@ class DatasetSource:
         if not self._length:
             self._refuse("must hold samples", "none", "Check its path.")
         self._item(0)
+        self._rows = dataset.tensors[0] if type(dataset) is TensorDataset else None
         self.targets = self._all_targets()
 
     def __len__(self) -> int:
@@ -124,6 +125,9 @@ class DatasetSource:
         Raises:
             InputError: the inputs cannot be stacked to a tensor.
         """
+        if self._rows is not None:
+            which = np.asarray(indices, np.int64)
+            return self._given_out(self._rows[torch.from_numpy(which)], self.targets[which])
         items = [self._item(int(i)) for i in indices]
         try:
             inputs = default_collate([given for given, _ in items])
@@ -140,12 +144,13 @@ class DatasetSource:
                 type(items[0][0]).__name__,
                 "Wrap the dataset.",
             )
-        inputs = inputs.to(
-            self._device, self._dtype if inputs.is_floating_point() else inputs.dtype
-        )
-        return inputs, torch.tensor(
-            [target for _, target in items], dtype=torch.int64, device=self._device
-        )
+        return self._given_out(inputs, np.array([target for _, target in items], np.int64))
+
+    def _given_out(
+        self, inputs: torch.Tensor, targets: NDArray[np.int64]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        kind = self._dtype if inputs.is_floating_point() else inputs.dtype
+        return inputs.to(self._device, kind), torch.from_numpy(targets).to(self._device)
 
     def _item(self, index: int) -> tuple[Any, int]:
         item = self._dataset[index]

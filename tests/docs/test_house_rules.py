@@ -19,7 +19,6 @@ FUNCTION_LINES = 60
 FILE_LINES, KERNEL_LINES = 400, 500
 
 LONG_FUNCTIONS = {
-    "cli/calibrate.py calibrate",
     "cli/networks.py replay",
     "cli/tta.py tta",
 }

@@ -328,7 +328,7 @@ def _calibrate(folder: Path, arguments: tuple[str, ...]) -> None:
     ranks = {"ranks": 8, "hosts": 2} if arguments[0].startswith("osu-all") else {}
     found = calibrate([folder / "log"], **ranks)
     found.fragments()
-    found.to_json()
+    found.as_json()
 
 
 def _rows(rng: random.Random, _: Path) -> Input:

@@ -18,9 +18,9 @@ from simshuffle.studies.calibrate.fit import (
     variation,
 )
 from simshuffle.studies.calibrate.messages import point_to_point
+from simshuffle.studies.calibrate.rows import Row, as_table
 from simshuffle.studies.calibrate.step_times import Network, uncontended
 from simshuffle.studies.calibrate.storage import opens, transfers
-from simshuffle.studies.calibrate.table import Row, as_table
 from simshuffle.studies.calibrate.training import training
 
 SIZES = [float(1 << k) for k in range(3, 31, 3)]

@@ -3,6 +3,7 @@ damaged. Nothing is trained here."""
 
 import json
 import math
+import re
 import shutil
 
 import numpy as np
@@ -190,6 +191,60 @@ def test_losses_that_no_float_holds_are_left_out():
     tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(made)})
     assert tables.epochs["own_loss"].isna().tolist() == [False, True, True]
     assert tables.runs["own_loss"].isna().all()
+
+
+def test_the_best_epoch_is_kept_apart_from_the_last():
+    made = record(0.8, epochs=4)
+    made.epochs["own_accuracy"] = [0.5, 0.9, math.nan, 0.7]
+    made.epochs["rank0_accuracy"] = [0.6, 0.6, math.nan, 0.6]
+    made.epochs["pooled_accuracy"] = math.nan
+    failed = record(0.9, status="failed", message="no", epochs=1)
+    outcomes = {"one": outcome_of(made), "two": outcome_of(failed)}
+    runs = collect({name: description("global", 4, 0) for name in outcomes}, outcomes).runs
+    row = runs.iloc[0]
+    assert (row["own_accuracy"], row["own_best_accuracy"], row["own_best_epoch"]) == (0.7, 0.9, 2)
+    assert (row["rank0_best_accuracy"], row["rank0_best_epoch"]) == (0.6, 1)  # the first of equals
+    assert math.isnan(row["pooled_best_accuracy"])
+    assert runs.iloc[1][["own_accuracy", "own_best_accuracy", "own_best_epoch"]].isna().all()
+
+
+def test_summary_and_report_have_both_and_compare_the_last():
+    records = {f"global{seed}": record(0.8) for seed in (0, 1)}
+    for seed, best in ((0, 0.9), (1, 0.8)):
+        records[f"local{seed}"] = record(0.7)
+        records[f"local{seed}"].epochs.loc[1, "own_accuracy"] = best
+    described = {
+        name: description(name[:-1], 4, int(name[-1]), 0.0 if "local" in name else None)
+        for name in records
+    }
+    tables = collect(described, {name: outcome_of(of) for name, of in records.items()})
+    rows = summary(tables.runs).query("statistics == 'own'").set_index("strategy")
+    local = rows.loc["local"]
+    assert local["accuracy"] == pytest.approx(0.7)
+    best = estimate([0.9, 0.8])
+    assert (local["best_accuracy"], local["best_low"], local["best_high"]) == pytest.approx(
+        (best.mean, best.low, best.high)
+    )
+    assert local["global_difference"] == pytest.approx(-0.1)
+    text = report(tables, {"study": "both"})
+    assert "last epoch          best" in text
+    assert re.search(r"local +70\.0 ± 0\.0 +85\.0 ± 63\.5 +-10\.0", text)
+
+
+def texts_of(figure):
+    legend = figure.legends[0].get_title().get_text()
+    return legend, figure.get_supylabel().replace("\n", " ")
+
+
+def test_figures_say_what_was_trained_and_which_accuracy_they_show(study):
+    drawn = figures(tables_of(study))
+    what = "mlp on procedural"
+    assert texts_of(drawn["accuracy_world_size"]) == (
+        what,
+        "test accuracy after the last epoch (%)",
+    )
+    assert texts_of(drawn["accuracy_fraction"]) == (what, "test accuracy after the last epoch (%)")
+    assert texts_of(drawn["accuracy_epoch"]) == (what, "test accuracy after each epoch (%)")
 
 
 # -------------------------------------------------------------------------------------------- study

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,18 +12,21 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.api import run
+from simshuffle.api import read, run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.calibrate import calibrate
+from simshuffle.studies.calibrate import Calibration, calibrate
+from simshuffle.studies.calibrate.cell import Settings, fitted
 from simshuffle.studies.calibrate.figures import residuals_figure
-from simshuffle.studies.calibrate.parameter import RESIDUAL_COLUMNS
-from simshuffle.studies.calibrate.readers import READERS, read_files, recognise
-from simshuffle.studies.calibrate.table import COLUMNS
+from simshuffle.studies.calibrate.parameter import parameters_of, parameters_table
+from simshuffle.studies.calibrate.readers import READERS, recognise, rows_of, sources
+from simshuffle.studies.calibrate.rows import as_table
+from simshuffle.studies.calibrate.study import request
+from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDUALS
 from simshuffle.studies.simulation.text import notes
 
 DATA = Path(__file__).parent.parent / "data" / "calibrate"
@@ -40,7 +44,9 @@ KINDS = {
 }
 FILES = {
     "calibration.yaml",
+    "columns.json",
     "measurements.csv",
+    "parameters.csv",
     "residuals.csv",
     "residuals.png",
     "residuals.pdf",
@@ -50,8 +56,10 @@ INTRA = "workload.allreduce.intra_host_bus_bandwidth"
 INTER = "workload.allreduce.inter_host_bus_bandwidth"
 
 
-def rows_of(name, **values):
-    return read_files([DATA / name], None, values.get("ranks"), values.get("hosts"))
+def table_of(path, **values):
+    """What a file holds, by its path or its name among the data."""
+    (source,) = sources([DATA / path], **values)
+    return as_table(rows_of(source))
 
 
 def changed(tmp_path, name, old, new, count=1):
@@ -85,8 +93,8 @@ def test_a_file_is_recognised(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_file_gives_rows_with_all_columns(name):
-    table = rows_of(name, ranks=8, hosts=8)
-    assert list(table.columns) == list(COLUMNS)
+    table = table_of(name, ranks=8, hosts=8)
+    assert list(table.columns) == list(MEASUREMENTS.columns)
     assert (table["source"] == name).all()
     lines = (DATA / name).read_text(encoding="utf-8").split("\n")
     assert table["line"].between(1, len(lines)).all() or name.endswith(".json")
@@ -95,7 +103,7 @@ def test_a_file_gives_rows_with_all_columns(name):
 
 
 def test_nccl_tests_times_are_microseconds_and_both_halves_are_read():
-    table = rows_of("nccl-2-hosts.txt")
+    table = table_of("nccl-2-hosts.txt")
     assert set(table["ranks"]) == {16}
     assert set(table["hosts"]) == {2}
     first = table[table["nbytes"] == 134217728]
@@ -107,14 +115,14 @@ def test_nccl_tests_times_are_microseconds_and_both_halves_are_read():
 
 def test_the_json_of_nccl_tests_says_the_same_as_its_table():
     text, document = (
-        rows_of(name).drop(columns=["source", "line"])
+        table_of(name).drop(columns=["source", "line"])
         for name in ("nccl-2-hosts.txt", "nccl-2-hosts.json")
     )
     pd.testing.assert_frame_equal(text, document, rtol=1e-3)
 
 
 def test_an_old_table_without_root_and_name_is_read():
-    table = rows_of("nccl-1-host.txt")
+    table = table_of("nccl-1-host.txt")
     assert set(table["operation"]) == {"all_reduce"}
     assert (set(table["ranks"]), set(table["hosts"])) == ({4}, {1})
     assert len(table) == 14
@@ -126,28 +134,28 @@ def test_nccl_output_with_prefixes_and_log_lines_is_read(tmp_path):
     mixed.insert(26, "es1:4000:4123 [0] NCCL INFO Channel 00/02 : 0 1 2 3")
     path = tmp_path / "nccl.txt"
     path.write_text("\n".join(mixed), encoding="utf-8")
-    assert len(read_files([path], None, None, None)) == 20
+    assert len(table_of(path)) == 20
 
 
 def test_all_to_all_of_nccl_tests_is_for_each_pair(tmp_path):
     path = changed(
         tmp_path, "nccl-2-hosts.txt", "starting: all_reduce_perf", "starting: alltoall_perf"
     )
-    table = read_files([path], None, None, None)
+    table = table_of(path)
     assert set(table["operation"]) == {"all_to_all"}
     assert table["nbytes"].max() == 2147483648 / 16
 
 
 def test_osu_units():
-    assert rows_of("osu-bw.txt")["rate"].max() == pytest.approx(12.1e9, rel=0.02)
-    latency = rows_of("osu-latency.txt")
+    assert table_of("osu-bw.txt")["rate"].max() == pytest.approx(12.1e9, rel=0.02)
+    latency = table_of("osu-latency.txt")
     assert latency["seconds"].min() == pytest.approx(1.3e-6, rel=0.02)
-    table = rows_of("osu-allreduce.txt", ranks=8, hosts=8)
+    table = table_of("osu-allreduce.txt", ranks=8, hosts=8)
     assert set(table["ranks"]) == {8}
 
 
 def test_ior_bandwidths_are_binary_and_of_every_repetition():
-    table = rows_of("ior-1-hosts.txt")
+    table = table_of("ior-1-hosts.txt")
     assert len(table) == 6
     assert table["rate"].mean() == pytest.approx(1536 * 2**20, rel=0.02)
     assert (set(table["ranks"]), set(table["hosts"]), set(table["nbytes"])) == ({4}, {1}, {2**20})
@@ -170,12 +178,12 @@ read      512.00     204800     20480      0.006      6.24       0.0004     6.25
 """,
         encoding="utf-8",
     )
-    table = read_files([path], None, None, None)
+    table = table_of(path)
     assert (table["ranks"][0], table["hosts"][0], table["rate"][0]) == (16, 2, 512 * 2**20)
 
 
 def test_mdtest_spreads_are_of_the_repetitions():
-    table = rows_of("mdtest-32-tasks.txt").set_index("operation")
+    table = table_of("mdtest-32-tasks.txt").set_index("operation")
     read = table.loc["file_read"]
     assert read["rate"] == 19202.217
     assert read["spread"] == pytest.approx(546.378 * (5 / 4) ** 0.5)
@@ -191,7 +199,7 @@ def test_mdtest_with_colons_and_phases_that_were_not_run(tmp_path):
     )
     path = tmp_path / "mdtest.txt"
     path.write_text(text, encoding="utf-8")
-    assert list(read_files([path], None, None, None)["operation"]) == ["file_read"]
+    assert list(table_of(path)["operation"]) == ["file_read"]
 
 
 def test_an_epoch_log_may_say_its_hosts(tmp_path):
@@ -200,7 +208,7 @@ def test_an_epoch_log_may_say_its_hosts(tmp_path):
         "model,gpus,local_batch_size,epoch,iterations,epoch_s,hosts\na,8,32,1,10,5.0,4\n",
         encoding="utf-8",
     )
-    table = read_files([path], None, None, None)
+    table = table_of(path)
     assert (table["hosts"][0], table["seconds"][0]) == (4, 0.5)
 
 
@@ -288,7 +296,7 @@ def test_what_is_no_measurement_is_refused(content, expected, tmp_path):
 def test_arguments_that_do_not_fit_are_refused(tmp_path):
     assert "no such file" in refused(tmp_path / "none.txt")
     assert "is a folder" in refused(tmp_path)
-    assert "must be a kind" in refused(DATA / "osu-bw.txt", kind="nccl")
+    assert "--as: is not known" in refused(DATA / "osu-bw.txt", kind="nccl")
     assert "--ranks" in refused(DATA / "osu-alltoall.txt")
     assert "--hosts" in refused(DATA / "osu-allreduce.txt", ranks=8)
     assert "must not exceed" in refused(DATA / "osu-allreduce.txt", ranks=8, hosts=9)
@@ -434,11 +442,74 @@ def test_the_same_files_give_the_same_folder(measured, tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
+def test_a_folder_is_read_back(measured, tmp_path):
+    folder = measured.save(tmp_path / "out")
+    found = read(folder)
+    assert isinstance(found, Calibration)
+    assert repr(found.parameters) == repr(measured.parameters)
+    assert found.fragments() == measured.fragments()
+    assert found.as_json() == measured.as_json()
+    assert found.notes == measured.notes
+
+
+FITTED = {
+    "curve over sizes": (["nccl-1-host.txt", "nccl-2-hosts.txt"], {}),
+    "curve over hosts": (["ior-1-hosts.txt", "ior-4-hosts.txt"], {}),
+    "without intervals": (["ior-1-hosts.txt"], {"store": "ssd"}),
+    "files": (["mdtest-1-tasks.txt", "mdtest-32-tasks.txt"], {}),
+    "a model": (["epochs-vgg16.csv"], {"models": ["vgg16_chainer"]}),
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_parameters_survive_their_table_to_the_last_bit(name, tmp_path):
+    files, given = FITTED[name]
+    cell = request([DATA / file for file in files], Settings(**given)).values
+    rows = [row for source in cell.sources for row in rows_of(source)]
+    parameters = fitted(as_table(rows), cell.settings).parameters
+    PARAMETERS.write(parameters_table(parameters), tmp_path / "parameters")
+    again = parameters_of(PARAMETERS.read(tmp_path / "parameters"))
+    assert repr(again) == repr(parameters)  # nan is as nan, which == does not say
+
+
+@pytest.mark.parametrize(
+    ("column", "row"), [("place", 0), ("high", 0), ("high", 1), ("world_size_low", 0)]
+)
+def test_a_folder_whose_parameters_do_not_fit_together_is_refused(column, row, tmp_path):
+    folder = calibrate(DATA / "nccl-2-hosts.txt").save(tmp_path / "out")
+    table = pd.read_csv(folder / "parameters.csv")
+    points = table.index[table["key"] == INTER]
+    assert len(points) > 2
+    table.loc[points[row], column] = None
+    table.to_csv(folder / "parameters.csv", index=False)
+    with pytest.raises(InputError, match=r"parameters.csv.*row \d"):
+        read(folder)
+
+
+def test_a_result_is_known_by_what_the_files_hold_and_how_they_were_fitted(tmp_path):
+    copied = shutil.copy(DATA / "nccl-2-hosts.txt", tmp_path)
+    meta = calibrate(DATA / "nccl-2-hosts.txt").meta
+    assert calibrate(copied).meta == meta
+    assert set(meta["measured"]) == {"nccl-2-hosts.txt"}
+    assert meta["settings"]["fit_up_to"] is None
+    others = [calibrate(copied, fit_up_to=16), calibrate(copied, ranks=4)]
+    Path(copied).write_text(Path(copied).read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    others.append(calibrate(copied))
+    assert len({meta["fingerprint"], *(of.meta["fingerprint"] for of in others)}) == 4
+
+
+def test_a_file_whose_name_is_no_text_is_calibrated(tmp_path):
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt"))
+    shutil.copy(DATA / "osu-bw.txt", path)
+    folder = calibrate(path).save(tmp_path / "out")
+    assert set(pd.read_csv(folder / "measurements.csv")["source"]) == {"\ufffd.txt"}
+
+
 def test_the_tables_have_their_columns(measured, tmp_path):
     folder = measured.save(tmp_path / "out")
-    assert list(pd.read_csv(folder / "measurements.csv").columns) == list(COLUMNS)
+    assert list(pd.read_csv(folder / "measurements.csv").columns) == list(MEASUREMENTS.columns)
     residuals = pd.read_csv(folder / "residuals.csv")
-    assert list(residuals.columns) == list(RESIDUAL_COLUMNS)
+    assert list(residuals.columns) == list(RESIDUALS.columns)
     assert residuals["relative"].to_numpy() == pytest.approx(
         (residuals["fitted"] / residuals["measured"] - 1).to_numpy()
     )
@@ -465,11 +536,11 @@ def test_several_models_get_files_of_their_own(tmp_path):
     fragments = calibrate(path).fragments()
     assert set(fragments) == {
         "calibration.yaml",
-        "calibration-vgg16.yaml",
-        "calibration-alexnet.yaml",
+        "models/vgg16.yaml",
+        "models/alexnet.yaml",
     }
     assert "accelerators" not in fragments["calibration.yaml"]
-    assert "accelerators" in fragments["calibration-vgg16.yaml"]
+    assert "accelerators" in fragments["models/vgg16.yaml"]
 
 
 def test_an_entry_finds_its_model_in_the_log():
@@ -704,7 +775,7 @@ def test_the_command_writes_a_folder_and_prints_a_table(here, capsys):
 def test_the_default_folder_is_below_results(here):
     assert main(["calibrate", str(DATA / "osu-latency.txt")]) == 0
     (folder,) = (here / "results").iterdir()
-    assert folder.name.startswith("calibration-osu-latency-")
+    assert folder.name.startswith("calibrate-osu-latency-")
 
 
 def test_json_is_all_that_is_printed(here, capsys):
@@ -745,7 +816,7 @@ def test_an_interruption_leaves_the_old_folder(error, here, monkeypatch):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("simshuffle.studies.calibrate.result.residuals_figure", fail)
+    monkeypatch.setattr("simshuffle.studies.calibrate.figures.residuals_figure", fail)
     status = main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
     assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
     assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before

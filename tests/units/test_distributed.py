@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,7 +20,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from simshuffle.errors import InputError
 from simshuffle.exchange import ExchangePlan
-from simshuffle.train.distributed import ExchangeError, ImageFolder, Scheduler, ShardDataset
+from simshuffle.train.distributed import (
+    ExchangeError,
+    ImageFolder,
+    Scheduler,
+    ShardDataset,
+    data_parallel,
+)
 from simshuffle.train.distributed.checking import faults
 from simshuffle.train.distributed.codec import decode, encode
 from simshuffle.train.distributed.store import FolderStore
@@ -67,6 +74,13 @@ def refused(action) -> str:
     except (InputError, ExchangeError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def warned(action) -> list[str]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        action()
+    return [str(each.message) for each in told]
 
 
 def storage_error(rank: int, folder: Path) -> dict:
@@ -152,9 +166,10 @@ def once(rank: int, folder: Path) -> dict:
     again = (
         refused(lambda: scheduler.synchronize(send, receive)) if send or receive else "InputError"
     )
-    scheduler.clean_local_storage()
+    told = warned(scheduler.clean_local_storage)
     scheduler.verify()
     return {
+        "told": told,
         "again": again,
         "owner": scheduler.owner.tolist(),
         "planned": scheduler.plan.samples_moved,
@@ -226,6 +241,110 @@ def forgotten(rank: int, folder: Path) -> dict:
     }
 
 
+WAYS = {
+    "global": "global_shuffle",
+    "local": "local_shuffle",
+    "partial": "partial_local_shuffle:exchange_fraction=0.5",
+    "no overlap": "partial_local_shuffle:exchange_fraction=0.5,schedule.overlap=false",
+    "IS": "importance_exchange:exchange_fraction=0.4",
+    "ILag-Pair": "importance_pair:exchange_fraction=0.4,lagging=true",
+}
+
+
+def looped(rank: int, folder: Path) -> dict:
+    """Two epochs by the authors' calls and by the loop: weights, shards and what was read."""
+
+    def begin(strategy: str, name: str):
+        torch.manual_seed(0)
+        shard = ShardDataset(dataset(), folder / name)
+        scheduler = Scheduler(shard, 4, strategy=strategy)
+        model = data_parallel(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4)).double())
+        return scheduler, model, torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+
+    def step(scheduler, model, optimizer, batch, wait=lambda: None):
+        losses = nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+        optimizer.zero_grad()
+        losses.mean().backward()
+        wait()
+        optimizer.step()
+        scheduler.record_losses(losses)
+        return batch[0].tolist()
+
+    def by_calls(scheduler, model, optimizer, number):
+        scheduler.scheduling(number)
+        loader = DataLoader(scheduler.dataset, batch_size=4, sampler=scheduler.sampler)
+        read = []
+        for batch in loader:
+            read.append(step(scheduler, model, optimizer, batch, scheduler.synchronize))
+            scheduler.communicate()
+        scheduler.clean_local_storage()
+        return read
+
+    def by_loop(scheduler, model, optimizer, number):
+        return [step(scheduler, model, optimizer, batch) for batch in scheduler.epoch(number)]
+
+    def trained(strategy: str, an_epoch, name: str):
+        scheduler, model, optimizer = begin(strategy, name)
+        read = []
+        for number in (1, 2, 3):
+            if scheduler.strategy.inference_pass:
+                scheduler.measure_importance(model)
+            read.append(an_epoch(scheduler, model, optimizer, number))
+        scheduler.verify()
+        weights = [weight.tolist() for weight in model.parameters()]
+        return {"weights": weights, "owner": scheduler.owner.tolist(), "read": read}
+
+    return {
+        name: [trained(way, by_calls, f"{name}-calls"), trained(way, by_loop, f"{name}-loop")]
+        for name, way in WAYS.items()
+    }
+
+
+def unlike(rank: int, folder: Path) -> dict:
+    """Loaders that differ from the scheduler, and loops that are left."""
+
+    def made(**values) -> tuple[Scheduler, DataLoader]:
+        scheduler = Scheduler(ShardDataset(dataset()), 4, 0.5)
+        how = {"batch_size": 4, "sampler": scheduler.sampler, **values}
+        return scheduler, DataLoader(scheduler.dataset, **how)
+
+    def ended(scheduler, loader) -> int:
+        return sum(1 for _ in scheduler.epoch(scheduler.epochs_done + 1, loader))
+
+    out = {}
+    scheduler, loader = made(batch_size=8)
+    out["larger"] = warned(lambda: ended(scheduler, loader))
+    out["only once"] = warned(lambda: ended(scheduler, loader))
+    scheduler.verify()
+    scheduler, loader = made(batch_size=2, drop_last=True)
+    out["smaller"] = warned(lambda: ended(scheduler, loader))
+    scheduler, loader = made()
+    out["same"] = warned(lambda: ended(scheduler, loader))
+    scheduler, loader = made(sampler=None)
+    out["sampler"] = refused(lambda: scheduler.epoch(1, loader))
+    out["large"] = warned(lambda: Scheduler(ShardDataset(dataset()), 15, 0.5))
+    out["whole"] = warned(lambda: Scheduler(ShardDataset(dataset()), 14, 0.5))
+    scheduler, loader = made()
+    for _ in scheduler.epoch(1):
+        break
+    out["left"] = refused(lambda: next(iter(scheduler.epoch(2))))
+    out["told"] = warned(scheduler.clean_local_storage)
+    out["goes on"] = ended(scheduler, loader)
+    scheduler.verify()
+    by_hand, loader = made(batch_size=8)
+
+    def authors() -> None:
+        by_hand.scheduling(1)
+        for _ in loader:
+            by_hand.synchronize()
+            by_hand.communicate()
+        by_hand.clean_local_storage()
+
+    out["by hand"] = warned(authors)
+    mean = refused(lambda: by_hand.scheduling(2) or by_hand.record_losses(torch.tensor(0.5)))
+    return {**out, "mean": mean}
+
+
 def death(rank: int, folder: Path) -> dict:
     """Rank 2 ends in the middle of the exchange. The last scenario, because the process group is
     broken then."""
@@ -254,6 +373,8 @@ SCENARIOS = [
     images,
     checkpoint,
     forgotten,
+    looped,
+    unlike,
     death,
 ]
 
@@ -331,6 +452,8 @@ def test_what_a_loop_leaves_over_is_exchanged_at_the_end_of_the_epoch(three):
     assert found[0]["planned"] > 0
     assert len({str(each["owner"]) for each in found}) == 1
     assert all(each["again"].startswith("InputError") for each in found)
+    assert "communicate() was called 1 times in an epoch of 4 iterations" in found[0]["told"][0]
+    assert [len(each["told"]) for each in found] == [1, 0, 0]
 
 
 def test_images_travel_as_files_or_as_pixels(three):
@@ -357,6 +480,41 @@ def test_an_importance_that_is_forgotten_is_told_on_all_ranks(three):
     for each in of(three, forgotten):
         assert "importance: must be measured for epoch 1; got none on rank 1" in each["fresh"]
         assert "of all samples of epoch 1 must be recorded" in each["lagging"]
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_the_loop_gives_what_the_authors_calls_give_to_the_last_bit(three, name):
+    for each in of(three, looped):
+        by_calls, by_loop = each[name]
+        assert by_calls == by_loop
+        assert len(by_loop["read"]) == 3
+        assert np.isfinite(np.concatenate([np.ravel(w) for w in by_loop["weights"]])).all()
+    assert len({str(each[name][1]["weights"]) for each in of(three, looped)}) == 1
+
+
+def test_loaders_that_differ_are_warned_of_once_and_on_rank_0_alone(three):
+    first, *others = of(three, unlike)
+    assert first["larger"] == ["batch_size is 8 in the loader, 4 in the scheduler: make them alike"]
+    assert first["only once"] == first["same"] == first["whole"] == []
+    (told,) = first["smaller"]
+    assert "batch_size is 2 in the loader, 4" in told
+    assert "drop_last is True in the loader, False" in told
+    (told,) = first["large"]
+    assert "The local batch size 15 is larger than the 14 samples of a rank (41 samples, 3" in told
+    (told,) = first["by hand"]
+    assert (
+        "communicate() was called 2 times in an epoch of 4 iterations, local batches of 4" in told
+    )
+    names = ("larger", "smaller", "large", "told", "by hand")
+    assert not any(each[name] for each in others for name in names)
+
+
+def test_a_loop_that_is_left_is_ended_by_hand(three):
+    for each in of(three, unlike):
+        assert "loader: must give what is scheduled" in each["sampler"]
+        assert "cannot be scheduled while another one is under way" in each["left"]
+        assert each["goes on"] == 4
+        assert "loss: must be one number for each sample, shape (n,)" in each["mean"]
 
 
 def test_no_sample_is_lost_when_a_process_dies(three):

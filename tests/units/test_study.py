@@ -2,7 +2,9 @@
 can be wrong."""
 
 import copy
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -11,7 +13,8 @@ from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
 from simshuffle.studies.training.tables import DESCRIPTION_COLUMNS, STRATEGIES
 from simshuffle.train import shuffling
-from simshuffle.train.study import load_study
+from simshuffle.train.study import Study, load_study
+from simshuffle.train.training import Training
 
 BASE = {
     "name": "small",
@@ -40,6 +43,31 @@ def settings(study):
         (run.exchange.kind, run.exchange.fraction, run.world_size, run.seed)
         for run in study.all_runs()
     ]
+
+
+# ---------------------------------------------------------------------------------- the reference
+
+
+def section(title):
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    return re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", page, re.DOTALL | re.MULTILINE)[1]
+
+
+def test_every_key_of_training_is_documented_with_its_default():
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (.+) \|$", section("Keys of `training`"), re.M)
+    documented = {key: yaml.safe_load(default) for key, default, _ in rows}
+    assert documented == Training().model_dump(mode="json")
+    assert [key for key, _, _ in rows] == list(Training.model_fields)
+    for key, _, meaning in rows:  # every choice of a key is named
+        annotation = Training.model_fields[key].annotation
+        choices = [value for value in get_args(annotation) if isinstance(value, str)]
+        assert all(f"`{value}`" in meaning for value in choices), key
+
+
+def test_every_key_of_a_study_is_documented():
+    table = section("Studies").split("| key | values |")[1].split("\n\n")[0]
+    named = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
+    assert sorted(key for keys in named for key in keys) == sorted(Study.model_fields)
 
 
 # --------------------------------------------------------------------------------------------- runs

@@ -192,7 +192,7 @@ def test_the_remedies_for_a_single_sample_work(values: dict[str, Any]) -> None:
 
 
 def test_as_many_ranks_as_samples_and_a_single_one() -> None:
-    assert emulated(world_size=64, batch_norm="none").status == "done"
+    assert emulated(world_size=64, local_batch_size=1, batch_norm="none").status == "done"
     alone = emulated(world_size=1)
     assert alone.epochs.own_accuracy.equals(alone.epochs.rank0_accuracy)
     assert alone.epochs.own_accuracy.equals(alone.epochs.pooled_accuracy)

@@ -1,7 +1,7 @@
 """Parameters of a scenario from measurements: nccl-tests, OSU micro-benchmarks, IOR, mdtest, epoch
 logs.
 
-Readers make one tidy table (`table`), laws fit it (`collectives`, `messages`, `storage`,
+Readers make one tidy table (`rows`), laws fit it (`collectives`, `messages`, `storage`,
 `training`), and `fragment` writes what a scenario includes. `docs/calibrate.md` has the formats,
 the laws and how the intervals are made.
 """
@@ -9,6 +9,6 @@ the laws and how the intervals are made.
 from __future__ import annotations
 
 from simshuffle.studies.calibrate.parameter import Parameter
-from simshuffle.studies.calibrate.result import Calibration, calibrate
+from simshuffle.studies.calibrate.study import Calibration, calibrate
 
 __all__ = ["Calibration", "Parameter", "calibrate"]

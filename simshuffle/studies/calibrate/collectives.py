@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.units import Dimension
-from simshuffle.studies.calibrate.fit import Floats, relative_fit
-from simshuffle.studies.calibrate.parameter import (
+from simshuffle.studies.calibrate.findings import (
     Findings,
-    Parameter,
-    interval,
+    basis,
+    for_people,
     log_curve,
     mean_error,
     residuals,
-    sources,
-    span,
+    sentences,
 )
+from simshuffle.studies.calibrate.fit import Fit, Floats, relative_fit
+from simshuffle.studies.calibrate.messages import NO_BANDWIDTH, NO_LATENCY
+from simshuffle.studies.calibrate.parameter import Parameter
 
 LEAST_SHARE = 0.2
 """Share of the time that must be transfer for a size to become a point of the bandwidth curve."""
@@ -38,25 +39,20 @@ MISFIT = 0.05
 """Mean relative error above which a single bandwidth does not fit."""
 SHORT = 4.0
 """Times up to this multiple of the shortest are those of short messages."""
+OVER = ("world_size", "hosts", "message_size")
 
 
-class _Side(NamedTuple):
-    """One of the two sides of a ring: the keys it sets, and its name."""
+class Side(NamedTuple):
+    """One of the two sides of a ring: its name, and the keys that it sets."""
 
     name: str
     latency: str
     bandwidth: str
 
 
-INTRA = _Side(
-    "inside a host",
-    "workload.allreduce.intra_host_latency",
-    "workload.allreduce.intra_host_bus_bandwidth",
-)
-INTER = _Side(
-    "between hosts",
-    "workload.allreduce.inter_host_latency",
-    "workload.allreduce.inter_host_bus_bandwidth",
+INTRA, INTER = (
+    Side(name, f"workload.allreduce.{key}_latency", f"workload.allreduce.{key}_bus_bandwidth")
+    for name, key in (("inside a host", "intra_host"), ("between hosts", "inter_host"))
 )
 
 
@@ -78,18 +74,13 @@ def allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
     tools = list(dict.fromkeys(rows["tool"]))
     if len(tools) > 1:
         remedy = "Give the files of one of them; MPI and NCCL reduce at different speeds."
-        raise InputError(
-            Problem("", "allreduce was measured by two tools", ", ".join(tools), remedy),
-            "calibrate",
-        )
+        problem = Problem("", "allreduce was measured by two tools", ", ".join(tools), remedy)
+        raise InputError(problem, "calibrate")
     unknown = rows[rows["hosts"].isna()]
     if len(unknown):
-        problem = Problem(
-            f"line {unknown['line'].iloc[0]}",
-            "does not say on how many hosts it ran",
-            remedy="Add --hosts H.",
-        )
-        raise InputError(problem, str(unknown["source"].iloc[0]))
+        first, rule = unknown.iloc[0], "does not say on how many hosts it ran"
+        problem = Problem(f"line {first['line']}", rule, remedy="Add --hosts H.")
+        raise InputError(problem, str(first["source"]))
     inside = rows["hosts"] == 1
     known = _side(out, INTRA, rows[inside], used[inside], None)
     _side(out, INTER, rows[~inside], used[~inside], known)
@@ -104,7 +95,7 @@ def _factors(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats]:
 
 
 def _side(
-    out: Findings, side: _Side, rows: pd.DataFrame, used: pd.Series, intra_latency: float | None
+    out: Findings, side: Side, rows: pd.DataFrame, used: pd.Series, intra_latency: float | None
 ) -> float | None:
     """Fit one side; returns its latency, None if it has no rows."""
     if not used.any():
@@ -130,9 +121,8 @@ def _side(
     bandwidth = _bandwidth(out, side, ring, latency)
     with np.errstate(divide="ignore"):
         transfer = bus / np.array([bandwidth(n) for n in rows["nbytes"]]) if bandwidth else 0.0
-    out.residuals.append(
-        residuals(rows, f"ring {side.name}", "s", y, offset + steps * latency + transfer, chosen)
-    )
+    fitted = offset + steps * latency + transfer
+    out.residuals.append(residuals(rows, f"ring {side.name}", "s", y, fitted, chosen))
     return latency
 
 
@@ -149,98 +139,57 @@ class _Ring(NamedTuple):
         """Some of the rows."""
         return _Ring(self.x[chosen], self.y[chosen], self.offset[chosen], self.rows[chosen])
 
-    def over(self) -> dict[str, tuple[float, float]]:
-        """What was measured."""
-        return {name: span(self.rows[column]) for name, column in _OVER.items()}
-
-
-_OVER = {"world_size": "ranks", "hosts": "hosts", "message_size": "nbytes"}
+    def fit(self) -> tuple[Fit, float]:
+        """The law with one latency and one bandwidth, and its mean error."""
+        fit = relative_fit(self.x, self.y, self.offset)
+        return fit, mean_error(self.y, fit.fitted)
 
 
 def _latency(out: Findings, ring: _Ring, keys: list[str], note: str) -> float:
     """The latency of a step: from all rows, or where one bandwidth does not fit them, from the
     short ones."""
-    fit = relative_fit(ring.x, ring.y, ring.offset)
-    if mean_error(ring.y, fit.fitted) > MISFIT:
-        short = ring.part(ring.y <= SHORT * ring.y.min())
-        if short.rows["nbytes"].nunique() > 1:
-            ring, fit = short, relative_fit(short.x, short.y, short.offset)
-            note = "; ".join(
-                filter(
-                    None,
-                    [note, "from the shortest messages, since no single bandwidth fits all sizes"],
-                )
-            )
+    fit, error = ring.fit()
+    short = ring.part(ring.y <= SHORT * ring.y.min())
+    if error > MISFIT and short.rows["nbytes"].nunique() > 1:
+        ring, (fit, error) = short, short.fit()
+        why = "from the shortest messages, since no single bandwidth fits all sizes"
+        note = sentences(note, why)
     if fit.value[0] == 0:
-        note = "; ".join(
-            filter(None, [note, "the data need no latency; its interval cannot be given"])
-        )
-    error, ends = mean_error(ring.y, fit.fitted), interval(fit.low[0], fit.high[0])
-    value, source = float(fit.value[0]), sources(ring.rows)
+        note = sentences(note, NO_LATENCY)
+    of = basis(ring.rows, error, *OVER)
     out.parameters += [
-        Parameter(
-            key, value, *ends, Dimension.SECONDS, ring.over(), error, len(ring.y), source, note
-        )
-        for key in keys
+        Parameter(key, *fit.coefficient(0), Dimension.SECONDS, **of, note=note) for key in keys
     ]
-    return value
+    return float(fit.value[0])
 
 
-def _bandwidth(out: Findings, side: _Side, ring: _Ring, latency: float) -> Curve | None:
+def _bandwidth(out: Findings, side: Side, ring: _Ring, latency: float) -> Curve | None:
     """The bus bandwidth: one for all sizes where that fits, else a curve over the size of the
     message; None if there is none."""
-    fit = relative_fit(ring.x, ring.y, ring.offset)
+    fit, error = ring.fit()
     if fit.value[1] == 0:
-        out.notes.append(
-            f"allreduce {side.name}: the times do not grow with the size; no bandwidth was fitted."
-            " Measure larger messages."
-        )
+        out.notes.append(f"allreduce {side.name}: {NO_BANDWIDTH}")
         return None
-    single, error = float(1 / fit.value[1]), mean_error(ring.y, fit.fitted)
+    of = basis(ring.rows, error, *OVER)
+    single = Parameter(side.bandwidth, *fit.inverse(1), Dimension.BANDWIDTH, **of)
     transfer = ring.y - ring.offset - ring.x[:, 0] * latency
-    most = ring.part(transfer >= LEAST_SHARE * ring.y)
-    if most.rows["nbytes"].nunique() < LEAST_POINTS:
-        ends, source = interval(1 / fit.high[1], 1 / fit.low[1]), sources(ring.rows)
-        out.parameters.append(
-            Parameter(
-                side.bandwidth,
-                single,
-                *ends,
-                Dimension.BANDWIDTH,
-                ring.over(),
-                error,
-                len(ring.y),
-                source,
-            )
-        )
-        return Curve((0.0,), (single,), constant=True)
-    taken = transfer[transfer >= LEAST_SHARE * ring.y]
-    curve = log_curve(most.rows["nbytes"].to_numpy(float), most.x[:, 1] / taken)
-    by_size = (
-        curve.points,
-        curve.low,
-        curve.high,
-        Dimension.BANDWIDTH,
-        most.over(),
-        curve.error,
-        len(taken),
-        sources(most.rows),
-    )
-    ends, source = interval(1 / fit.high[1], 1 / fit.low[1]), sources(ring.rows)
-    for_all = (single, *ends, Dimension.BANDWIDTH, ring.over(), error, len(ring.y), source)
+    long = transfer >= LEAST_SHARE * ring.y
+    most = ring.part(long)
     name = f"bus bandwidth {side.name}"
-    if error <= MISFIT:
-        out.parameters += [
-            Parameter(side.bandwidth, *for_all),
-            Parameter(f"{name} by size", *by_size, "one bandwidth fits all sizes", usable=False),
-        ]
-        return Curve((0.0,), (single,), constant=True)
-    out.parameters += [
-        Parameter(side.bandwidth, *by_size),
-        Parameter(f"{name}, one for all sizes", *for_all, "does not fit all sizes", usable=False),
-    ]
-    places, values = zip(*curve.points, strict=True)
-    return Curve(places, values)
+    if most.rows["nbytes"].nunique() < LEAST_POINTS:
+        out.parameters.append(single)
+    else:
+        curve = log_curve(most.rows["nbytes"].to_numpy(float), most.x[:, 1] / transfer[long])
+        of = basis(most.rows, curve.error, *OVER)
+        by_size = Parameter(side.bandwidth, *curve[:3], Dimension.BANDWIDTH, **of)
+        if error > MISFIT:
+            other = f"{name}, one for all sizes"
+            out.parameters += [by_size, for_people(single, "does not fit all sizes", other)]
+            places, values = zip(*curve.points, strict=True)
+            return Curve(places, values)
+        why = "one bandwidth fits all sizes"
+        out.parameters += [single, for_people(by_size, why, f"{name} by size")]
+    return Curve((0.0,), (float(1 / fit.value[1]),), constant=True)
 
 
 def all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
@@ -251,50 +200,16 @@ def all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
     rows, used = rows[kept], used[kept]
     if not used.any():
         return out
-    peers = rows["ranks"].to_numpy(float) - 1
-    x, y = (
-        np.column_stack([peers, peers * rows["nbytes"].to_numpy(float)]),
-        rows["seconds"].to_numpy(float),
-    )
+    peers, nbytes = rows["ranks"].to_numpy(float) - 1, rows["nbytes"].to_numpy(float)
+    x, y = np.column_stack([peers, peers * nbytes]), rows["seconds"].to_numpy(float)
     chosen = used.to_numpy(bool)
     fit = relative_fit(x[chosen], y[chosen])
     out.residuals.append(residuals(rows, "all to all", "s", y, x @ fit.value, chosen))
-    over = {
-        "world_size": span(rows.loc[used, "ranks"]),
-        "message_size": span(rows.loc[used, "nbytes"]),
-    }
-    error, source, count = mean_error(y[chosen], fit.fitted), sources(rows), int(chosen.sum())
-    note = "for comparison only: the exchange is simulated message by message"
-    ends = interval(fit.low[0], fit.high[0])
-    out.parameters.append(
-        Parameter(
-            "all to all: latency",
-            float(fit.value[0]),
-            *ends,
-            Dimension.SECONDS,
-            over,
-            error,
-            count,
-            source,
-            note,
-            usable=False,
-        )
-    )
+    of = basis(rows[used], mean_error(y[chosen], fit.fitted), "world_size", "message_size")
+    found = [Parameter("all to all: latency", *fit.coefficient(0), Dimension.SECONDS, **of)]
     if fit.value[1] > 0:
-        ends = interval(1 / fit.high[1], 1 / fit.low[1])
-        name, value = "all to all: bandwidth of a rank", float(1 / fit.value[1])
-        out.parameters.append(
-            Parameter(
-                name,
-                value,
-                *ends,
-                Dimension.BANDWIDTH,
-                over,
-                error,
-                count,
-                source,
-                note,
-                usable=False,
-            )
-        )
+        name = "all to all: bandwidth of a rank"
+        found.append(Parameter(name, *fit.inverse(1), Dimension.BANDWIDTH, **of))
+    note = "for comparison only: the exchange is simulated message by message"
+    out.parameters += [for_people(parameter, note) for parameter in found]
     return out

@@ -3,6 +3,8 @@ two-column paper."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -17,7 +19,9 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from simshuffle.results.style import COLUMN_INCHES, STYLE
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377", "#66CCEE", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_LAWS = tuple(zip(COLOURS, ("o", "s", "^", "D", "v", "P", "X"), strict=True))
+Styles = Mapping[str, tuple[str, str]]
+"""Colour and marker of each law."""
 UNITS = {"s": "time", "B/s": "bandwidth", "1/s": "files/s"}
 """Axis labels by unit, in the order of the rows of the figure."""
 
@@ -27,100 +31,71 @@ def residuals_figure(residuals: pd.DataFrame) -> Figure:
     each unit, a colour for each law.
 
     Args:
-        residuals: columns `simshuffle.studies.calibrate.parameter.RESIDUAL_COLUMNS`. Rows that were
-            not fitted are hollow.
+        residuals: the table `simshuffle.studies.calibrate.tables.RESIDUALS`. Rows that were not
+            fitted are hollow.
     """
     units = [unit for unit in UNITS if (residuals["unit"] == unit).any()]
-    laws = list(dict.fromkeys(residuals["law"]))
+    styles = dict(zip(dict.fromkeys(residuals["law"]), cycle(_LAWS)))
+    rows = max(len(units), 1)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(
-            figsize=(COLUMN_INCHES, 1.7 * max(len(units), 1) + 0.3 + 0.07 * len(laws)),
-            layout="constrained",
-        )
+        height = 1.7 * rows + 0.3 + 0.07 * len(styles)
+        figure = Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.subplots(max(len(units), 1), 2, squeeze=False)
+        axes = figure.subplots(rows, 2, squeeze=False)
         for (left, right), unit in zip(axes, units, strict=False):
             of = residuals[residuals["unit"] == unit]
-            against(of, laws, left)
-            errors(of, laws, right)
+            against(of, styles, left)
+            errors(of, styles, right)
             left.set(xlabel=f"measured {UNITS[unit]}", ylabel=f"fitted {UNITS[unit]}")
             right.set(xlabel=f"measured {UNITS[unit]}", ylabel="relative error (%)")
-        handles = [
-            Line2D(
-                [],
-                [],
-                linestyle="",
-                markersize=3.5,
-                marker=MARKERS[n % len(MARKERS)],
-                color=COLOURS[n % len(COLOURS)],
-                label=law,
-            )
-            for n, law in enumerate(laws)
-        ]
+        handles = [_handle(law, color=colour, marker=of) for law, (colour, of) in styles.items()]
         if not residuals["used"].all():
-            handles.append(
-                Line2D(
-                    [],
-                    [],
-                    linestyle="",
-                    markersize=3.5,
-                    marker="o",
-                    color="#888888",
-                    fillstyle="none",
-                    label="not fitted",
-                )
-            )
-        figure.legend(
-            handles=handles,
-            ncols=2,
-            loc="outside upper center",
-            frameon=False,
-            handletextpad=0.2,
-            columnspacing=1.0,
-        )
+            handles.append(_handle("not fitted", color="#888888", marker="o", fillstyle="none"))
+        place: dict[str, Any] = {"loc": "outside upper center", "frameon": False}
+        figure.legend(handles=handles, ncols=2, handletextpad=0.2, columnspacing=1.0, **place)
         return figure
 
 
-def against(residuals: pd.DataFrame, laws: list[str], ax: Axes) -> Axes:
+def _handle(label: str, **style: Any) -> Line2D:
+    return Line2D([], [], linestyle="", markersize=3.5, label=label, **style)
+
+
+def against(residuals: pd.DataFrame, styles: Styles, ax: Axes) -> Axes:
     """Fitted against measured values, both logarithmic, with the line where they are equal; returns
     ``ax``."""
-    for law, rows in residuals.groupby("law", sort=False):
-        number = laws.index(str(law))
-        _points(ax, rows, "fitted", number)
-    values = residuals[["measured", "fitted"]].to_numpy(float)
-    ends = values[np.isfinite(values)].min() / 1.3, values[np.isfinite(values)].max() * 1.3
+    _points(ax, residuals, residuals["fitted"], styles)
+    ends = _ends(residuals)
     ax.plot(ends, ends, "-", color="#888888", linewidth=0.7, zorder=0)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     _few_ticks(ax, ends, _unit(residuals), both=True)
     return ax
 
 
-def errors(residuals: pd.DataFrame, laws: list[str], ax: Axes) -> Axes:
+def errors(residuals: pd.DataFrame, styles: Styles, ax: Axes) -> Axes:
     """Relative error (%) against the measured value; returns ``ax``."""
-    percent = residuals.assign(percent=100 * residuals["relative"])
-    for law, rows in percent.groupby("law", sort=False):
-        _points(ax, rows, "percent", laws.index(str(law)))
-    values = residuals[["measured", "fitted"]].to_numpy(float)
-    ends = values[np.isfinite(values)].min() / 1.3, values[np.isfinite(values)].max() * 1.3
+    percent = 100 * residuals["relative"]
+    _points(ax, residuals, percent, styles)
+    ends = _ends(residuals)
     ax.axhline(0.0, color="#888888", linewidth=0.7, zorder=0)
-    highest = max(float(percent["percent"].abs().max()) * 1.15, 0.1)
+    highest = max(float(percent.abs().max()) * 1.15, 0.1)
     ax.set(xscale="log", xlim=ends, ylim=(-highest, highest))
     _few_ticks(ax, ends, _unit(residuals), both=False)
     return ax
 
 
-def _points(ax: Axes, rows: pd.DataFrame, column: str, number: int) -> None:
-    colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-    for used, of in rows.groupby("used"):
-        style: dict[str, Any] = {"markersize": 3, "markeredgecolor": colour, "markeredgewidth": 0.7}
-        ax.plot(
-            of["measured"],
-            of[column],
-            linestyle="",
-            marker=marker,
-            markerfacecolor=colour if used else "none",
-            **style,
-        )
+def _points(ax: Axes, residuals: pd.DataFrame, heights: pd.Series, styles: Styles) -> None:
+    for (law, used), of in residuals.groupby(["law", "used"], sort=False):
+        colour, marker = styles[str(law)]
+        face = colour if used else "none"
+        shape: dict[str, Any] = {"marker": marker, "markersize": 3, "linestyle": ""}
+        shape |= {"markerfacecolor": face, "markeredgecolor": colour, "markeredgewidth": 0.7}
+        ax.plot(of["measured"], heights[of.index], **shape)
+
+
+def _ends(residuals: pd.DataFrame) -> tuple[float, float]:
+    """Of the axes of values, with some room."""
+    values = residuals[["measured", "fitted"]].to_numpy(float)
+    return float(values.min()) / 1.3, float(values.max()) * 1.3
 
 
 def _unit(residuals: pd.DataFrame) -> str:

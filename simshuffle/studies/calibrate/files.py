@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,31 +23,31 @@ class Source:
     Attributes:
         path: where it is.
         text: what it holds.
-        ranks: processes that took part, for tools that do not print it; None if not given.
-        hosts: hosts that they filled, likewise.
+        ranks: processes that took part, for tools that do not print it; 0 if not given.
+        hosts: hosts that they filled, likewise; nan if not given.
     """
 
     path: Path
     text: str
-    ranks: int | None = None
-    hosts: int | None = None
+    ranks: int = 0
+    hosts: float = math.nan
 
     @property
     def name(self) -> str:
-        """The file's name without its folder."""
-        return self.path.name
+        """The file's name without its folder; what is no text in it is replaced."""
+        return os.fsencode(self.path.name).decode("utf-8", "replace")
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Lines with their numbers, from 1, without the ends."""
         return enumerate(self.text.split("\n"), 1)
 
-    def bad(self, line: int, rule: str, value: str = "", remedy: str = "") -> InputError:
+    def bad(
+        self, line: int, rule: str, value: str = "", remedy: str = "Write the file again."
+    ) -> InputError:
         """The error that says which line breaks which rule; 0 stands for the whole file."""
         shown = value.strip()
         shown = repr(shown if len(shown) <= 70 else f"{shown[:67]}...") if value else ""
-        return InputError(
-            Problem(f"line {line}" if line else "", rule, shown, remedy), str(self.path)
-        )
+        return bad_file(self.path, rule, shown, remedy, line)
 
     def number(self, line: int, text: str, what: str, *, least: float = 0.0) -> float:
         """A finite number of at least ``least``.
@@ -59,39 +60,46 @@ class Source:
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and value >= least):
-            raise self.bad(
-                line,
-                f"{what} must be a number of at least {least:g}",
-                text or "nothing",
-                "Write the file again.",
-            )
+            rule = f"{what} must be a number of at least {least:g}"
+            raise self.bad(line, rule, text or "nothing")
         if value and not _SMALLEST <= abs(value) <= _LARGEST:
-            raise self.bad(
-                line,
-                f"{what} must lie between {_SMALLEST:g} and {_LARGEST:g}",
-                text,
-                "Write the file again.",
-            )
+            raise self.bad(line, f"{what} must lie between {_SMALLEST:g} and {_LARGEST:g}", text)
+        return value
+
+    def positive(self, line: int, text: str, what: str) -> float:
+        """A number above 0; errors as in `number`."""
+        value = self.number(line, text, what)
+        if value <= 0:
+            remedy = "Measure again, with more iterations."
+            raise self.bad(line, f"{what} must be greater than 0", text, remedy)
         return value
 
     def whole(self, line: int, text: str, what: str, *, least: int = 0) -> int:
         """A whole number of at least ``least``; errors as in `number`."""
         value = self.number(line, text, what, least=least)
         if not value.is_integer() or value > _WHOLE:
-            raise self.bad(line, f"{what} must be a whole number", text, "Write the file again.")
+            raise self.bad(line, f"{what} must be a whole number", text)
         return int(value)
 
-    def stated_ranks(self) -> int:
-        """The ranks that the caller gave, for a file that does not say.
+    def ranks_of_collective(self, listed: int = 0) -> int:
+        """The ranks that the file lists, or else those that the caller gave.
 
         Raises:
-            InputError: the caller gave none.
+            InputError: there are none, or fewer than 2.
         """
-        if self.ranks is None:
-            raise self.bad(
-                0, "does not say how many ranks took part", remedy="Add --ranks N, and --hosts H."
-            )
-        return self.ranks
+        ranks = listed or self.ranks
+        if not ranks:
+            rule = "does not say how many ranks took part"
+            raise self.bad(0, rule, remedy="Add --ranks N, and --hosts H.")
+        if ranks < 2:
+            rule = "a collective needs at least 2 ranks"
+            raise self.bad(0, rule, str(ranks), "Leave the file out, or correct --ranks.")
+        return ranks
+
+
+def bad_file(path: Path, rule: str, value: str = "", remedy: str = "", line: int = 0) -> InputError:
+    """The error that says what is wrong with a file, and in which line if it is in one."""
+    return InputError(Problem(f"line {line}" if line else "", rule, value, remedy), str(path))
 
 
 def read_text(path: Path) -> str:
@@ -103,34 +111,20 @@ def read_text(path: Path) -> str:
     try:
         if not path.is_file():
             rule = "is a folder" if path.is_dir() else "no such file"
-            raise InputError(
-                Problem("", rule, remedy="Name a file that a benchmark wrote."), str(path)
-            )
-        size = path.stat().st_size
-        if size > LARGEST:
-            raise InputError(
-                Problem(
-                    "",
-                    f"must be at most {LARGEST >> 20} MiB",
-                    f"{size} B",
-                    "Cut out the benchmark's table.",
-                ),
-                str(path),
-            )
+            raise bad_file(path, rule, remedy="Name a file that a benchmark wrote.")
+        if (size := path.stat().st_size) > LARGEST:
+            rule = f"must be at most {LARGEST >> 20} MiB"
+            raise bad_file(path, rule, f"{size} B", "Cut out the benchmark's table.")
         raw = path.read_bytes()
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         what = getattr(error, "strerror", None) or str(error)
-        raise InputError(
-            Problem("", f"cannot be read: {what}", remedy="Check the path."), str(path)
-        ) from None
+        raise bad_file(path, f"cannot be read: {what}", remedy="Check the path.") from None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise InputError(
-            Problem(f"line {line}", "must be text in UTF-8", "other bytes", "Save it as UTF-8."),
-            str(path),
-        ) from None
+        rule, remedy = "must be text in UTF-8", "Save it as UTF-8."
+        raise bad_file(path, rule, "other bytes", remedy, line) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -26,6 +26,8 @@ _ITERATIONS = 100
 _EXACT = 1e-9
 _NOTHING_KNOWN = 50.0  # half a width of a factor e^50: such an interval says nothing
 Floats = NDArray[np.float64]
+Ends = tuple[float | None, float | None]
+"""Of an interval; None for both where there is none."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,20 @@ class Fit:
     low: Floats
     high: Floats
     fitted: Floats
+
+    def coefficient(self, place: int) -> tuple[float, float | None, float | None]:
+        """One coefficient and the ends of its interval."""
+        return float(self.value[place]), *interval(self.low[place], self.high[place])
+
+    def inverse(self, place: int) -> tuple[float, float | None, float | None]:
+        """1 over one coefficient that is not 0, and the ends of its interval."""
+        return float(1 / self.value[place]), *interval(1 / self.high[place], 1 / self.low[place])
+
+
+def interval(low: float, high: float) -> Ends:
+    """Both ends, or None for both where one is no number."""
+    known = np.isfinite(low) and np.isfinite(high)
+    return (float(low), float(high)) if known else (None, None)
 
 
 def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> Fit:
@@ -62,11 +78,7 @@ def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> Fit:
     known = np.zeros(len(y)) if offset is None else offset
     start = nnls(x / y[:, None], 1.0 - np.minimum(known / y, 1.0))[0]
     active = np.flatnonzero((start > 0) & (x > 0).any(axis=0))
-    value, low, high = (
-        np.zeros(x.shape[1]),
-        np.full(x.shape[1], np.nan),
-        np.full(x.shape[1], np.nan),
-    )
+    value, low, high = np.zeros(x.shape[1]), *np.full((2, x.shape[1]), np.nan)
     if len(active):
         value[active], low[active], high[active] = _in_logs(x[:, active], y, known, start[active])
     return Fit(value, low, high, known + x @ value)

@@ -13,6 +13,23 @@ from simshuffle.spec.units import format_quantity, readable
 from simshuffle.studies.calibrate.parameter import Parameter
 from simshuffle.version import __version__
 
+FRAGMENT = "calibration.yaml"
+MODELS = "models"
+"""Folder of what holds for one model only, where several were measured."""
+
+
+def fragments(parameters: Sequence[Parameter]) -> dict[str, str]:
+    """All fragments by the path in the folder: `FRAGMENT`, and where several models were measured,
+    one more in `MODELS` with the step times of each."""
+    models = sorted({p.model for p in parameters if p.usable and p.model})
+    if len(models) < 2:
+        return {FRAGMENT: as_yaml(parameters)}
+    out = {FRAGMENT: as_yaml([p for p in parameters if not (p.usable and p.model)])}
+    for model in models:
+        of = [p for p in parameters if p.usable and p.model == model]
+        out[f"{MODELS}/{model}.yaml"] = as_yaml(of)
+    return out
+
 
 def as_yaml(parameters: Sequence[Parameter]) -> str:
     """The fragment: ``values`` by dotted key, and in ``calibrated`` what is known of each. What no
@@ -31,18 +48,14 @@ def as_yaml(parameters: Sequence[Parameter]) -> str:
         for p in parameters
         if not p.usable
     ]
-    head = [
-        (
-            f"# Written by simshuffle {__version__} calibrate. Include it in a scenario: 'include:"
-            " calibration.yaml' (docs/calibrate.md)."
-        ),
-        *(["# Measured too, but a scenario has no key for it:", *others] if others else []),
-    ]
-    return (
-        "\n".join(head)
-        + "\n"
-        + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
+    if others:
+        others.insert(0, "# Measured too, but a scenario has no key for it:")
+    head = (
+        f"# Written by simshuffle {__version__} calibrate. Name it under 'include:' in a scenario"
+        " (docs/calibrate.md)."
     )
+    body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
+    return "\n".join([head, *others, body])
 
 
 def record(parameter: Parameter) -> Calibrated:
@@ -61,14 +74,9 @@ def record(parameter: Parameter) -> Calibrated:
 
 
 def _place(name: str, value: float) -> Any:
-    dimension = QUANTITIES[name]
-    return (
-        format_quantity(value, dimension)
-        if dimension
-        else int(value)
-        if value.is_integer()
-        else value
-    )
+    if dimension := QUANTITIES[name]:
+        return format_quantity(value, dimension)
+    return int(value) if value.is_integer() else value
 
 
 def shown(parameter: Parameter, value: Any) -> str:
@@ -76,9 +84,5 @@ def shown(parameter: Parameter, value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, tuple):
-        ends = [
-            readable(y, parameter.dimension, 4) if parameter.dimension else f"{y:.4g}"
-            for y in (value[0][1], value[-1][1])
-        ]
-        return " … ".join(ends)
+        return " … ".join(shown(parameter, y) for y in (value[0][1], value[-1][1]))
     return readable(value, parameter.dimension, 4) if parameter.dimension else f"{value:.4g}"

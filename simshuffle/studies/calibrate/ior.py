@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from simshuffle.studies.calibrate.files import Source
-from simshuffle.studies.calibrate.table import Row
+from simshuffle.studies.calibrate.rows import Row
 
 TOOL = "ior"
 MIB = 2.0**20
@@ -22,7 +23,7 @@ class _Run:
     def __init__(self) -> None:
         self.tasks = 0
         self.nodes = 0
-        self.transfer = float("nan")
+        self.transfer = math.nan
         self.columns: list[str] = []
 
     def option(self, source: Source, number: int, name: str, text: str) -> None:
@@ -30,28 +31,16 @@ class _Run:
         if name == "xfersize":
             size = _SIZE.match(text)
             if size is None:
-                raise source.bad(
-                    number,
-                    "xfersize must be a size such as '1 MiB' or '262144 bytes'",
-                    text,
-                    "Write the file again.",
-                )
+                rule = "xfersize must be a size such as '1 MiB' or '262144 bytes'"
+                raise source.bad(number, rule, text)
             self.transfer = source.number(number, size[1], "xfersize") * _SCALE[size[2]]
         elif name == "clients":  # IOR 3.0: 'clients = 16 (8 per node)'
             clients = _CLIENTS.match(text)
             if clients is None:
-                raise source.bad(
-                    number,
-                    "clients must be written 'N (M per node)'",
-                    text,
-                    "Write the file again.",
-                )
+                raise source.bad(number, "clients must be written 'N (M per node)'", text)
             self.tasks = source.whole(number, clients[1], "clients", least=1)
-            self.nodes = (
-                -(-self.tasks // source.whole(number, clients[2], "clients per node", least=1))
-                if clients[2]
-                else 0
-            )
+            each = source.whole(number, clients[2] or "1", "clients per node", least=1)
+            self.nodes = -(-self.tasks // each) if clients[2] else 0
         elif name == "tasks":
             self.tasks = source.whole(number, text, "tasks", least=1)
         else:
@@ -78,11 +67,8 @@ def read(source: Source) -> list[Row]:
         elif run.columns and words and words[0] in {"read", "write"}:
             rows.append(_row(source, number, line, run))
     if not rows:
-        raise source.bad(
-            0,
-            "must hold rows 'read' or 'write' below 'access    bw(MiB/s) ...'",
-            remedy="Run IOR without -q.",
-        )
+        rule = "must hold rows 'read' or 'write' below 'access    bw(MiB/s) ...'"
+        raise source.bad(0, rule, remedy="Run IOR without -q.")
     return rows
 
 
@@ -90,16 +76,10 @@ def _row(source: Source, number: int, line: str, run: _Run) -> Row:
     cells = line.split()
     if len(cells) != len(run.columns):
         rule = f"must be a row with the {len(run.columns)} columns {' '.join(run.columns)}"
-        raise source.bad(number, rule, line, "Write the file again.")
+        raise source.bad(number, rule, line)
     if not run.tasks:
-        raise source.bad(
-            number,
-            "comes before a line 'tasks : N' among the options",
-            line,
-            "Keep the options in the file.",
-        )
-    rate = source.number(number, cells[1], "bw(MiB/s)") * MIB
-    if rate <= 0:
-        raise source.bad(number, "bw(MiB/s) must be greater than 0", cells[1], "Measure again.")
-    hosts = float(run.nodes) if run.nodes else float("nan")
+        rule = "comes before a line 'tasks : N' among the options"
+        raise source.bad(number, rule, line, "Keep the options in the file.")
+    rate = source.positive(number, cells[1], "bw(MiB/s)") * MIB
+    hosts = float(run.nodes) if run.nodes else math.nan
     return Row(source.name, number, TOOL, cells[0], run.tasks, hosts, run.transfer, rate=rate)

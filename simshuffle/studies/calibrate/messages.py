@@ -7,20 +7,23 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.spec.units import Dimension
-from simshuffle.studies.calibrate.fit import Fit, relative_fit
-from simshuffle.studies.calibrate.parameter import (
+from simshuffle.studies.calibrate.findings import (
     Findings,
-    Parameter,
-    interval,
+    basis,
+    for_people,
     mean_error,
     residuals,
     sources,
-    span,
-    unusable,
 )
+from simshuffle.studies.calibrate.fit import relative_fit
+from simshuffle.studies.calibrate.parameter import Parameter
 
 LATENCY = "cluster.message_passing.latency"
 BANDWIDTH = "cluster.message_passing.stream_bandwidth"
+NO_LATENCY = "the data need no latency; its interval cannot be given"
+NO_BANDWIDTH = (
+    "the times do not grow with the size; no bandwidth was fitted. Measure larger messages."
+)
 
 
 def point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
@@ -28,68 +31,31 @@ def point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
     where that is empty from ``latency``.
 
     osu_latency times one message at a time, osu_bw a window of many; there n / bandwidth is the
-    time of a message, and its constant part is the pace at which messages are sent, not a latency.
+    time of a message, and its constant part is the rate at which messages are sent, not a latency.
     """
     out = Findings()
-    for given, law in ((latency, "message"), (stream, "stream of messages")):
+    for given, streaming in ((latency, False), (stream, True)):
         # an empty message tells the latency of a shorter path in some libraries
         rows = given[given["nbytes"] > 0]
         if rows.empty:
             continue
-        nbytes = rows["nbytes"].to_numpy(float)
-        streaming = law != "message"
-        y = nbytes / rows["rate"].to_numpy(float) if streaming else rows["seconds"].to_numpy(float)
+        nbytes, rate, seconds = rows[["nbytes", "rate", "seconds"]].to_numpy(float).T
+        y = nbytes / rate if streaming else seconds
         fit = relative_fit(np.column_stack([np.ones(len(rows)), nbytes]), y)
+        of = basis(rows, mean_error(y, fit.fitted), "message_size")
         if streaming:
-            rate = rows["rate"].to_numpy(float)
-            out.residuals.append(residuals(rows, law, "B/s", rate, nbytes / fit.fitted, True))
+            fitted = nbytes / fit.fitted
+            out.residuals.append(residuals(rows, "stream of messages", "B/s", rate, fitted))
         else:
-            out.residuals.append(residuals(rows, law, "s", y, fit.fitted, True))
-            out.parameters.append(_latency(rows, fit, mean_error(y, fit.fitted)))
+            out.residuals.append(residuals(rows, "message", "s", y, fit.fitted))
+            note = NO_LATENCY if fit.value[0] == 0 else ""
+            found = Parameter(LATENCY, *fit.coefficient(0), Dimension.SECONDS, **of, note=note)
+            out.parameters.append(found)
         if fit.value[1] == 0:
-            out.notes.append(
-                f"{sources(rows)}: the times do not grow with the size; no bandwidth was fitted."
-                " Measure larger messages."
-            )
-        else:
-            _bandwidth(out, rows, fit, mean_error(y, fit.fitted))
+            out.notes.append(f"{sources(rows)}: {NO_BANDWIDTH}")
+            continue
+        why = "of one message at a time; osu_bw was given too, and is of a stream"
+        earlier = [for_people(p, why) if p.key == BANDWIDTH else p for p in out.parameters]
+        found = Parameter(BANDWIDTH, *fit.inverse(1), Dimension.BANDWIDTH, **of)
+        out.parameters = [*earlier, found]
     return out
-
-
-def _latency(rows: pd.DataFrame, fit: Fit, error: float) -> Parameter:
-    ends, over = interval(fit.low[0], fit.high[0]), {"message_size": span(rows["nbytes"])}
-    note = "the data need no latency; its interval cannot be given" if fit.value[0] == 0 else ""
-    return Parameter(
-        LATENCY,
-        float(fit.value[0]),
-        *ends,
-        Dimension.SECONDS,
-        over,
-        error,
-        len(rows),
-        sources(rows),
-        note,
-    )
-
-
-def _bandwidth(out: Findings, rows: pd.DataFrame, fit: Fit, error: float) -> None:
-    ends, over = interval(1 / fit.high[1], 1 / fit.low[1]), {"message_size": span(rows["nbytes"])}
-    found = Parameter(
-        BANDWIDTH,
-        float(1 / fit.value[1]),
-        *ends,
-        Dimension.BANDWIDTH,
-        over,
-        error,
-        len(rows),
-        sources(rows),
-    )
-    out.parameters = [
-        (
-            unusable(p, "of one message at a time; osu_bw was given too, and is of a stream")
-            if p.key == BANDWIDTH
-            else p
-        )
-        for p in out.parameters
-    ]
-    out.parameters.append(found)

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from simshuffle.studies.calibrate.files import Source
-from simshuffle.studies.calibrate.table import Row
+from simshuffle.studies.calibrate.rows import Row
 
 TOOL = "nccl-tests"
+AGAIN, FAILED = "Run it again.", "Leave the failed run out."
 OPERATIONS = {"all_reduce_perf": "all_reduce", "alltoall_perf": "all_to_all"}
 _PREFIX = re.compile(r"^(?:\[[\d,]+\]<std(?:out|err)>:?|\s*\d+:)\s?")
 _DEVICE = re.compile(r"^#\s+Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\b")
@@ -49,11 +50,8 @@ def read(source: Source) -> list[Row]:
             tables[-1].rows.append((number, _cells(source, number, line, tables[-1].columns)))
     out = [row for table in tables for row in _rows(source, table)]
     if not out:
-        raise source.bad(
-            0,
-            "must hold rows of an nccl-tests table below '#  size  count  type  redop  root  time "
-            " algbw  busbw'",
-        )
+        head = "#  size  count  type  redop  root  time  algbw  busbw"
+        raise source.bad(0, f"must hold rows of an nccl-tests table below '{head}'")
     return out
 
 
@@ -77,43 +75,32 @@ def _cells(source: Source, number: int, line: str, columns: list[str]) -> list[s
     cells = line.split()
     wanted = len(columns) + (columns[-1] == "timestamp")
     if len(cells) != wanted:
-        raise source.bad(
-            number,
-            f"must be a row with the {wanted} columns {' '.join(columns)}",
-            line,
-            "Write the file again.",
-        )
+        rule = f"must be a row with the {wanted} columns {' '.join(columns)}"
+        raise source.bad(number, rule, line)
     return cells
 
 
 def _rows(source: Source, table: _Table) -> Iterator[Row]:
     if not table.rows:
         return
-    ranks = len(table.hosts) or source.stated_ranks()
-    hosts = len(set(table.hosts.values())) if table.hosts else source.hosts
-    for number, cells, columns, start, end in _halves(table.rows, table.columns):
-        found = dict(zip(columns[start:end], cells[start:end], strict=True))
-        label = next(name for name in _TIMES if name in found)
+    ranks = source.ranks_of_collective(len(table.hosts))
+    hosts = len(set(table.hosts.values())) or source.hosts
+    for number, cells, found in _halves(table):
         wrong = found.get("#wrong", "0")
-        if wrong not in {"0", "N/A"}:
-            source.number(number, wrong, "#wrong")
-            if float(wrong) > 0:
-                raise source.bad(
-                    number, "must have no wrong values (#wrong)", wrong, "Leave the failed run out."
-                )
-        test = table.test or _guess(source, number, columns, cells, ranks)
-        yield _row(source, number, test, ranks, hosts, cells[0], found[label])
+        if wrong not in {"0", "N/A"} and source.number(number, wrong, "#wrong") > 0:
+            raise source.bad(number, "must have no wrong values (#wrong)", wrong, FAILED)
+        time = next(found[name] for name in _TIMES if name in found)
+        test = table.test or _guess(source, number, table.columns, cells, ranks)
+        yield _row(source, number, test, ranks, hosts, cells[0], time)
 
 
-def _halves(
-    rows: list[tuple[int, list[str]]], columns: list[str]
-) -> Iterator[tuple[int, list[str], list[str], int, int]]:
-    """Each row twice: the columns of the out-of-place run, then those of the in-place run."""
-    starts = [place for place, name in enumerate(columns) if name in _TIMES]
-    ends = [*starts[1:], len(columns)]
-    for number, cells in rows:
-        for start, end in zip(starts, ends, strict=True):
-            yield number, cells, columns, start, end
+def _halves(table: _Table) -> Iterator[tuple[int, list[str], dict[str, str]]]:
+    """Each row twice: with the columns of the out-of-place run, then those of the in-place run."""
+    starts = [place for place, name in enumerate(table.columns) if name in _TIMES]
+    for number, cells in table.rows:
+        for start, end in zip(starts, [*starts[1:], len(table.columns)], strict=True):
+            columns = table.columns[start:end]
+            yield number, cells, dict(zip(columns, cells[start:end], strict=True))
 
 
 def _guess(source: Source, number: int, columns: list[str], cells: list[str], ranks: int) -> str:
@@ -121,9 +108,8 @@ def _guess(source: Source, number: int, columns: list[str], cells: list[str], ra
     told, by its bus bandwidth."""
     found = dict(zip(reversed(columns), reversed(cells[: len(columns)]), strict=False))
     size = source.number(number, cells[0], "size")
-    time = next(
-        (source.number(number, found[name], "time") for name in _TIMES if name in found), 0.0
-    )
+    times = (source.number(number, found[name], "time") for name in _TIMES if name in found)
+    time = next(times, 0.0)
     bus = source.number(number, found.get("busbw", "0"), "busbw")
     ratio = bus * 1e9 * time * 1e-6 / size if size else 0.0
     expected = 2 * (ranks - 1) / ranks
@@ -132,45 +118,26 @@ def _guess(source: Source, number: int, columns: list[str], cells: list[str], ra
         or found.get("root", "-1") != "-1"
         or (bus >= 0.5 and abs(ratio / expected - 1) > 0.1)
     ):
-        raise source.bad(
-            number,
-            "the file does not name its collective, and this row is not of an allreduce",
-            " ".join(cells),
-            "Use a version of nccl-tests that prints '# Collective test starting: NAME', or -J.",
+        rule = "the file does not name its collective, and this row is not of an allreduce"
+        remedy = (
+            "Use a version of nccl-tests that prints '# Collective test starting: NAME', or -J."
         )
+        raise source.bad(number, rule, " ".join(cells), remedy)
     return "all_reduce_perf"
 
 
 def _row(
-    source: Source, number: int, test: str, ranks: int, hosts: int | None, size: str, time: str
+    source: Source, number: int, test: str, ranks: int, hosts: float, size: str, time: str
 ) -> Row:
     name = test.rsplit("/", 1)[-1]
     if name not in OPERATIONS:
-        raise source.bad(
-            number, f"must be the output of {' or '.join(OPERATIONS)}", name, "Leave the file out."
-        )
-    nbytes = source.whole(number, size, "size (B)")
-    seconds = source.number(number, time, "time (us)") * 1e-6
-    if seconds <= 0:
-        raise source.bad(
-            number, "time (us) must be greater than 0", time, "Measure again with more iterations."
-        )
-    if ranks < 2:
-        raise source.bad(
-            number, "a collective needs at least 2 ranks", str(ranks), "Leave the file out."
-        )
+        rule = f"must be the output of {' or '.join(OPERATIONS)}"
+        raise source.bad(number, rule, name, "Leave the file out.")
+    operation, nbytes = OPERATIONS[name], source.whole(number, size, "size (B)")
+    seconds = source.positive(number, time, "time (us)") * 1e-6
     # alltoall_perf counts what a rank sends to all ranks, itself among them
-    each = nbytes / ranks if OPERATIONS[name] == "all_to_all" else float(nbytes)
-    return Row(
-        source.name,
-        number,
-        TOOL,
-        OPERATIONS[name],
-        ranks,
-        float("nan") if hosts is None else hosts,
-        each,
-        seconds,
-    )
+    each = nbytes / ranks if operation == "all_to_all" else float(nbytes)
+    return Row(source.name, number, TOOL, operation, ranks, hosts, each, seconds)
 
 
 # --------------------------------------------------------------------------------------------- JSON
@@ -185,29 +152,19 @@ def read_json(source: Source) -> list[Row]:
     try:
         document = json.loads(source.text)
     except json.JSONDecodeError as error:
-        raise source.bad(
-            error.lineno,
-            f"must be JSON: {error.msg}",
-            remedy="Was the run cut short? Run it again.",
-        ) from None
+        rule, remedy = f"must be JSON: {error.msg}", "Was the run cut short? Run it again."
+        raise source.bad(error.lineno, rule, remedy=remedy) from None
     except (RecursionError, ValueError) as error:
-        raise source.bad(0, "must be JSON", str(error), "Run it again.") from None
+        raise source.bad(0, "must be JSON", str(error), AGAIN) from None
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list) or not results:
-        raise source.bad(
-            0,
-            "must hold a list 'results' as nccl-tests -J writes it",
-            remedy="Name a file that nccl-tests -J wrote.",
-        )
+        rule, remedy = "must hold a list 'results'", "Name a file that nccl-tests -J wrote."
+        raise source.bad(0, rule, remedy=remedy)
     config = document.get("config")
     devices = config.get("devices") if isinstance(config, dict) else None
-    names = (
-        [str(d.get("hostname")) for d in devices if isinstance(d, dict)]
-        if isinstance(devices, list)
-        else []
-    )
-    ranks = len(names) or source.stated_ranks()
-    hosts = len(set(names)) if names else source.hosts
+    listed = devices if isinstance(devices, list) else []
+    names = [str(device.get("hostname")) for device in listed if isinstance(device, dict)]
+    ranks, hosts = source.ranks_of_collective(len(names)), len(set(names)) or source.hosts
     arguments = document.get("args")
     program = str(arguments[0]) if isinstance(arguments, list) and arguments else ""
     return [
@@ -218,12 +175,10 @@ def read_json(source: Source) -> list[Row]:
 
 
 def _json_rows(
-    source: Source, number: int, result: Any, program: str, ranks: int, hosts: int | None
+    source: Source, number: int, result: Any, program: str, ranks: int, hosts: float
 ) -> Iterator[Row]:
     if not isinstance(result, dict):
-        raise source.bad(
-            number, "each of 'results' must be an object", repr(result), "Run it again."
-        )
+        raise source.bad(number, "each of 'results' must be an object", repr(result), AGAIN)
     test = str(result.get("experiment_name") or program)
     test = test if test.rsplit("/", 1)[-1] in OPERATIONS else program
     for half in ("out_of_place", "in_place"):
@@ -232,18 +187,10 @@ def _json_rows(
             continue
         time = body.get("time", body.get("cpu_time")) if isinstance(body, dict) else None
         if time is None:
-            raise source.bad(
-                number,
-                f"result {number}: '{half}' must be an object with 'time'",
-                repr(body),
-                "Run it again.",
-            )
+            rule = f"result {number}: '{half}' must be an object with 'time'"
+            raise source.bad(number, rule, repr(body), AGAIN)
         wrong = body.get("nwrong")
-        if wrong not in {0, None} if isinstance(wrong, int | float | None) else True:
-            raise source.bad(
-                number,
-                f"result {number}: must have no wrong values (nwrong)",
-                repr(wrong),
-                "Leave the failed run out.",
-            )
+        if not isinstance(wrong, int | float | None) or wrong not in {0, None}:
+            rule = f"result {number}: must have no wrong values (nwrong)"
+            raise source.bad(number, rule, repr(wrong), FAILED)
         yield _row(source, number, test, ranks, hosts, str(result.get("size")), str(time))

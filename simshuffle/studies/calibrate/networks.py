@@ -58,12 +58,8 @@ def _pairs(logged: Sequence[str], models: Mapping[str, str] | Sequence[str]) -> 
         if equals:
             out[name.strip()] = entry.strip()
         else:
-            alike = (
-                [text]
-                if text in logged
-                else [name for name in logged if text.startswith(f"{name}_")] or list(logged)
-            )
-            out[alike[0] if len(alike) == 1 else text] = text
+            begun = [name for name in logged if text.startswith(f"{name}_")] or logged
+            out[begun[0] if len(begun) == 1 and text not in logged else text] = text
     return out
 
 
@@ -71,12 +67,8 @@ def _network(entry: str, accelerator: str | None) -> Network:
     model = catalog_entry("models", entry)
     known = sorted(model["accelerators"])
     if accelerator is None and len(known) > 1:
-        problem = Problem(
-            "--accelerator",
-            f"{entry} has step times on several accelerators",
-            ", ".join(known),
-            "Name yours.",
-        )
+        rule = f"{entry} has step times on several accelerators"
+        problem = Problem("--accelerator", rule, ", ".join(known), "Name yours.")
         raise InputError(problem, "epoch log")
     chosen = accelerator or known[0]
     # an accelerator that the catalog lacks is what a calibration is for; its update is then inside

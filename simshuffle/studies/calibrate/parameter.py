@@ -1,16 +1,17 @@
-"""What a fit gives: parameters with intervals, and the residuals of each row."""
+"""A parameter that was fitted, with its interval; as a table and back."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.calibrate.fit import Floats, pooled_half_widths
+from simshuffle.studies.calibrate.tables import DIMENSIONS, PARAMETERS
 
 DIGITS = 5
 """Significant digits of what is written; no measurement is as exact as that."""
@@ -18,26 +19,8 @@ DIGITS = 5
 Points = tuple[tuple[float, float], ...]
 """A curve: places and values, ascending."""
 Value = float | Points
-Ends = tuple[float | None, float | None]
-"""Of an interval; None for both where there is none."""
-
-RESIDUAL_COLUMNS = {
-    "source": "name of the file",
-    "line": "line of the file; 0 for a value drawn from several",
-    "tool": "as in the measurements",
-    "operation": "as in the measurements",
-    "law": "what was fitted",
-    "ranks": "as in the measurements",
-    "hosts": "as in the measurements, or as the law took them",
-    "nbytes": "as in the measurements; gradients of a model",
-    "model": "as in the measurements",
-    "unit": "of measured and fitted: s, B/s or 1/s",
-    "measured": "what was measured",
-    "fitted": "what the law gives",
-    "relative": "fitted / measured - 1",
-    "used": "whether the row was fitted; others are predicted (--fit-up-to) or were left out",
-}
-"""Columns of the table of residuals, with their meaning."""
+Over = dict[str, tuple[float, float]]
+"""Lowest and highest of each quantity that something was measured over."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +33,7 @@ class Parameter:
         low, high: ends of the interval of 95 %, like ``value``; None where the points are too few
             for one.
         dimension: of the values; None for a pure number.
-        over: what it was measured over, from the lowest to the highest: world_size, hosts,
-            message_size, clients, file_size, ...
+        over: what it was measured over, from the lowest to the highest: keys of `QUANTITIES`.
         residual: mean of \\|fitted / measured - 1\\| over the rows; nan if nothing is left over.
         rows: how many rows it comes from.
         source: files and tool.
@@ -65,7 +47,7 @@ class Parameter:
     low: Value | None
     high: Value | None
     dimension: Dimension | None
-    over: dict[str, tuple[float, float]]
+    over: Over
     residual: float
     rows: int
     source: str
@@ -91,91 +73,70 @@ def _text(value: float, dimension: Dimension | None) -> Any:
     return int(value) if float(value).is_integer() else float(f"{value:.{DIGITS}g}")
 
 
-@dataclass
-class Findings:
-    """What the laws have found so far."""
-
-    parameters: list[Parameter] = field(default_factory=list)
-    residuals: list[pd.DataFrame] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, other: Findings) -> None:
-        """Take over what another law has found."""
-        self.parameters += other.parameters
-        self.residuals += other.residuals
-        self.notes += other.notes
+def parameters_table(parameters: Iterable[Parameter]) -> pd.DataFrame:
+    """The table `PARAMETERS`."""
+    rows = [row for number, p in enumerate(parameters, 1) for row in _rows(number, p)]
+    return pd.DataFrame(rows, columns=list(PARAMETERS.columns))
 
 
-def interval(low: float, high: float) -> Ends:
-    """Both ends, or None for both where one is no number."""
-    return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
-
-
-def residuals(
-    rows: pd.DataFrame, law: str, unit: str, measured: Floats, fitted: Floats, used: Any
-) -> pd.DataFrame:
-    """A table with the columns `RESIDUAL_COLUMNS`; ``rows`` gives the columns that it has in common
-    with the measurements."""
-    out = rows.assign(
-        law=law,
-        unit=unit,
-        measured=measured,
-        fitted=fitted,
-        relative=fitted / measured - 1,
-        used=used,
+def _rows(number: int, p: Parameter) -> list[dict[str, Any]]:
+    places = [x for x, _ in p.value] if isinstance(p.value, tuple) else [math.nan]
+    values, lows, highs = (
+        [y for _, y in value]
+        if isinstance(value, tuple)
+        else [math.nan if value is None else value] * len(places)
+        for value in (p.value, p.low, p.high)
     )
-    return out[list(RESIDUAL_COLUMNS)].reset_index(drop=True)
+    over = {f"{name}_low": low for name, (low, _) in p.over.items()}
+    over |= {f"{name}_high": high for name, (_, high) in p.over.items()}
+    shared = {
+        "number": number,
+        "key": p.key,
+        "unit": p.dimension.unit if p.dimension else "",
+        **over,
+        **{name: getattr(p, name) for name in ("residual", "rows", "source", "note", "model")},
+        "in_scenario": p.usable,
+    }
+    return [
+        {**shared, "place": place, "value": value, "low": low, "high": high}
+        for place, value, low, high in zip(places, values, lows, highs, strict=True)
+    ]
 
 
-def mean_error(measured: Floats, fitted: Floats) -> float:
-    """Mean of \\|fitted / measured - 1\\|."""
-    return float(np.abs(fitted / measured - 1).mean())
+def parameters_of(table: pd.DataFrame) -> list[Parameter]:
+    """The parameters of a table `PARAMETERS`."""
+    return [_parameter(rows) for _, rows in table.groupby("number", sort=True)]
 
 
-def sources(rows: pd.DataFrame) -> str:
-    """Files and tool of the rows, such as 'a.txt, b.txt (nccl-tests)'."""
-    return f"{', '.join(dict.fromkeys(rows['source']))} ({', '.join(dict.fromkeys(rows['tool']))})"
+def _parameter(rows: pd.DataFrame) -> Parameter:
+    first = rows.iloc[0]
+    places = rows["place"].tolist()
 
+    def value(column: str) -> Value | None:
+        values = rows[column].tolist()
+        if math.isnan(values[0]):
+            return None
+        curve = tuple(zip(places, values, strict=True))
+        return values[0] if math.isnan(places[0]) else curve
 
-def span(values: Any) -> tuple[float, float]:
-    """Lowest and highest of some values."""
-    return float(np.min(values)), float(np.max(values))
-
-
-def unusable(parameter: Parameter, note: str) -> Parameter:
-    """The same for people only, with the reason."""
-    return replace(parameter, usable=False, note=note)
-
-
-@dataclass(frozen=True)
-class LogCurve:
-    """Points of a curve with their intervals (None where the rows are too few), and the mean
-    relative error of the rows about them."""
-
-    points: Points
-    low: Points | None
-    high: Points | None
-    error: float
-
-
-def log_curve(x: Floats, y: Floats) -> LogCurve:
-    """A point for each distinct ``x``: the geometric mean of its ``y``.
-
-    The spread of the logarithms within a place, pooled over all places, gives the intervals (t
-    distribution, rows - places degrees of freedom).
-
-    Args:
-        x, y: (n,) positive.
-    """
-    logs = np.log(y)
-    places, index, counts = np.unique(x, return_inverse=True, return_counts=True)
-    means = np.bincount(index, logs) / counts
-    left = logs - means[index]
-    half = pooled_half_widths(left, counts)
-
-    def points(values: Floats) -> Points:
-        return tuple(zip(places.tolist(), np.exp(values).tolist(), strict=True))
-
-    known = bool(np.isfinite(half).all())
-    low, high = (points(means + sign * half) if known else None for sign in (-1, 1))
-    return LogCurve(points(means), low, high, float(np.abs(np.expm1(-left)).mean()))
+    over = {
+        name: (float(first[f"{name}_low"]), float(first[f"{name}_high"]))
+        for name in QUANTITIES
+        if pd.notna(first[f"{name}_low"])
+    }
+    found = value("value")
+    assert found is not None  # noqa: S101 - the schema wants it
+    return Parameter(
+        first["key"],
+        found,
+        value("low"),
+        value("high"),
+        DIMENSIONS.get(first["unit"]),
+        over,
+        float(first["residual"]),
+        int(first["rows"]),
+        first["source"],
+        first["note"],
+        first["model"],
+        bool(first["in_scenario"]),
+    )

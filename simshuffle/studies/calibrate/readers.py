@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from simshuffle.errors import InputError, Problem
-from simshuffle.spec.library import nearest
 from simshuffle.studies.calibrate import epochs, ior, mdtest, nccl, osu
 from simshuffle.studies.calibrate.files import Source, read_text
-from simshuffle.studies.calibrate.table import Row, as_table
+from simshuffle.studies.calibrate.rows import Row
 
 READERS: dict[str, Callable[[Source], list[Row]]] = {
     "nccl-tests": nccl.read,
@@ -40,46 +38,40 @@ def recognise(text: str) -> str | None:
     return next((kind for kind, sign in _SIGNS.items() if sign.search(text)), None)
 
 
-def read_files(
-    paths: Sequence[str | Path], kind: str | None, ranks: int | None, hosts: int | None
-) -> pd.DataFrame:
-    """The measurements of all files, as a table with the columns
-    `simshuffle.studies.calibrate.table.COLUMNS`.
+def sources(
+    paths: Sequence[str | Path], ranks: int | None = None, hosts: int | None = None
+) -> list[Source]:
+    """The texts of all files.
 
     Args:
         paths: the files.
-        kind: their kind, a key of `READERS`; None to recognise each.
         ranks, hosts: for files that do not say it; None if not known.
+
+    Raises:
+        InputError: a file cannot be read, there is none, or two have the same name.
+    """
+    names = [Path(path).name for path in paths]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    rule, value, remedy = "needs at least one measurement file", "none", "Name one."
+    if twice:
+        rule, value = "files must have different names", ", ".join(twice)
+        remedy = "Rename one of them."
+    if twice or not names:
+        raise InputError(Problem("", rule, value, remedy), "calibrate")
+    told = (ranks or 0, math.nan if hosts is None else float(hosts))
+    return [Source(Path(path), read_text(Path(path)), *told) for path in paths]
+
+
+def rows_of(source: Source, kind: str | None = None) -> list[Row]:
+    """What a file holds; of that ``kind``, a key of `READERS`, or of the one that is recognised.
 
     Raises:
         InputError: with path and line.
     """
-    if kind is not None and kind not in READERS:
-        raise InputError(
-            Problem("--as", "must be a kind of file", repr(kind), nearest(kind, list(READERS))),
-            "command line",
-        )
-    if not paths:
-        raise InputError(
-            Problem("", "needs at least one measurement file", "none", "Name one."), "calibrate"
-        )
-    names = [Path(path).name for path in paths]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(
-            Problem("", "files must have different names", ", ".join(twice), "Rename one of them."),
-            "calibrate",
-        )
-    return as_table(row for path in paths for row in _read(Path(path), kind, ranks, hosts))
-
-
-def _read(path: Path, kind: str | None, ranks: int | None, hosts: int | None) -> list[Row]:
-    source = Source(path, read_text(path), ranks, hosts)
     found = kind or recognise(source.text)
     if found is None:
         first = next((line for _, line in source.lines() if line.strip()), "")
         rule = f"must be output of {', '.join(READERS)}"
-        raise source.bad(
-            1, rule, first or "nothing", "Name its kind with --as KIND, or leave the file out."
-        )
+        remedy = "Name its kind with --as KIND, or leave the file out."
+        raise source.bad(1, rule, first or "nothing", remedy)
     return READERS[found](source)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.calibrate.fit import Floats, median_interval
-from simshuffle.studies.calibrate.parameter import (
-    Ends,
+from simshuffle.studies.calibrate.findings import (
+    Basis,
     Findings,
-    Parameter,
-    interval,
+    basis,
+    for_people,
+    mean_error,
     residuals,
-    sources,
 )
-from simshuffle.studies.calibrate.table import groups
+from simshuffle.studies.calibrate.fit import Floats, interval, median_interval
+from simshuffle.studies.calibrate.parameter import Parameter
+from simshuffle.studies.calibrate.rows import groups
 
 
 @dataclass(frozen=True)
@@ -58,37 +59,20 @@ def step_times(out: Findings, rows: pd.DataFrame, network: Network, bound: bool)
             f"{network.name}: all runs on several GPUs wait for samples; the one on one GPU may,"
             " too."
         )
+    name, largest = network.name, rows["batch"].max()
     for (batch,), of in groups(rows, "batch"):
         values = of["seconds"].to_numpy(float)
-        median, (low, high) = float(np.median(values)), median_interval(values)
-        error = float(np.abs(median / values - 1).mean())
-        over = {"local_batch_size": (float(batch), float(batch))}
-        name, count, source = network.name, len(of), sources(of)
-        out.parameters += [
-            _report(
-                f"{name}: iteration on one GPU, median",
-                median,
-                interval(low, high),
-                over,
-                error,
-                count,
-                source,
-                name,
-            ),
-            _report(
-                f"{name}: iteration on one GPU, uncontended",
-                uncontended(values),
-                (None, None),
-                over,
-                error,
-                count,
-                source,
-                name,
-            ),
-        ]
-        out.residuals.append(
-            residuals(of, "iteration on one GPU", "s", values, np.full(count, median), True)
-        )
+        median, ends = float(np.median(values)), median_interval(values)
+        about = basis(of, mean_error(values, median), "local_batch_size")
+        for what, value, low, high in (
+            ("median", median, *interval(*ends)),
+            ("uncontended", uncontended(values), None, None),
+        ):
+            key = f"{name}: iteration on one GPU, {what}"
+            found = Parameter(key, value, low, high, Dimension.SECONDS, **about, model=name)
+            out.parameters.append(for_people(found, ""))
+        fitted = np.full(len(of), median)
+        out.residuals.append(residuals(of, "iteration on one GPU", "s", values, fitted))
         if median <= network.update_s:
             out.notes.append(
                 f"{name}: an iteration takes less than the update of the catalog; no step times"
@@ -98,69 +82,26 @@ def step_times(out: Findings, rows: pd.DataFrame, network: Network, bound: bool)
         if rows["batch"].nunique() > 1:
             out.notes.append(
                 f"{name}: several batch sizes on one GPU; the step times are of the largest,"
-                f" {rows['batch'].max()}."
+                f" {largest}."
             )
-            if batch != rows["batch"].max():
-                continue
-        _passes(out, network, (median, low, high), int(batch), over, error, count, source)
+        if batch == largest:
+            out.parameters += _passes(network, (median, *ends), int(batch), about)
 
 
 def _passes(
-    out: Findings,
-    network: Network,
-    iteration: tuple[float, float, float],
-    batch: int,
-    over: dict[str, tuple[float, float]],
-    error: float,
-    count: int,
-    source: str,
-) -> None:
+    network: Network, iteration: tuple[float, float, float], batch: int, about: Basis
+) -> list[Parameter]:
+    """Forward pass, backward pass and update; of the median iteration and the ends of its
+    interval."""
+    out = []
     key = f"workload.model.accelerators.{network.accelerator}"
+    note = f"of {readable(iteration[0], Dimension.SECONDS)} less the update, split 1:2"
     for name, share in (("forward", 1 / 3), ("backward", 2 / 3)):
         value, low, high = ((s - network.update_s) * share / batch for s in iteration)
         ends = interval(low, high) if low > 0 else (None, None)
-        note = f"of {readable(iteration[0], Dimension.SECONDS)} less the update, split 1:2"
-        out.parameters.append(
-            Parameter(
-                f"{key}.{name}",
-                value,
-                *ends,
-                Dimension.SECONDS,
-                over,
-                error,
-                count,
-                source,
-                note,
-                model=network.name,
-            )
-        )
-    note = "from the catalog, not measured"
-    update = Parameter(
-        f"{key}.update",
-        network.update_s,
-        None,
-        None,
-        Dimension.SECONDS,
-        over,
-        math.nan,
-        0,
-        "catalog",
-        note,
-        network.name,
-    )
-    out.parameters.append(update)
-
-
-def _report(
-    name: str,
-    value: float,
-    ends: Ends,
-    over: dict[str, tuple[float, float]],
-    error: float,
-    count: int,
-    source: str,
-    model: str,
-) -> Parameter:
-    return Parameter(
-        name, value, *ends, Dimension.SECONDS, over, error, count, source, model=model, usable=False
-    )
+        found = Parameter(f"{key}.{name}", value, *ends, Dimension.SECONDS, **about, note=note)
+        out.append(found)
+    catalog: Basis = {**about, "residual": math.nan, "rows": 0, "source": "catalog"}
+    update = (f"{key}.update", network.update_s, None, None, Dimension.SECONDS)
+    out.append(Parameter(*update, **catalog, note="from the catalog, not measured"))
+    return [replace(found, model=network.name) for found in out]

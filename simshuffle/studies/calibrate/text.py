@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rich.table import Table
 
@@ -10,22 +11,20 @@ from simshuffle.results.console import new_table
 from simshuffle.scenario.calibrated import shown as shown_place
 from simshuffle.studies.calibrate.fragment import shown
 from simshuffle.studies.calibrate.parameter import Parameter
-from simshuffle.studies.calibrate.result import Calibration
 
 
-def parts(calibration: Calibration) -> list[Table | str]:
+def parts(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[Table | str]:
     """Tables of what goes into a scenario and of what does not, and sentences on what was left out
     or assumed."""
     out: list[Table | str] = []
-    usable = [p for p in calibration.parameters if p.usable]
+    usable = [p for p in parameters if p.usable]
     for model in sorted({p.model for p in usable}):
         title = f"Parameters for a scenario{f' with {model}' if model else ''}"
         out.append(_table(title, [p for p in usable if p.model == model]))
-    if others := [p for p in calibration.parameters if not p.usable]:
+    if others := [p for p in parameters if not p.usable]:
         out.append(_table("Measured too; a scenario has no key for it", others))
-    notes = [f"{p.key}: {p.note}" for p in calibration.parameters if p.note and p.usable]
-    out += [f"- {note}" for note in dict.fromkeys([*notes, *calibration.notes])]
-    return out
+    of_keys = [f"{p.key}: {p.note}" for p in usable if p.note]
+    return [*out, *(f"- {note}" for note in dict.fromkeys([*of_keys, *notes]))]
 
 
 def _table(title: str, parameters: list[Parameter]) -> Table:
@@ -41,22 +40,12 @@ def _table(title: str, parameters: list[Parameter]) -> Table:
         ends = missing if p.low is None else f"{low} to {high}"
         if isinstance(p.value, tuple) and p.low is not None:
             ends = "see the file"
-        over = ", ".join(
-            f"{name.replace('_', ' ')} {_range(name, *ends_)}" for name, ends_ in p.over.items()
-        )
-        table.add_row(
-            p.key,
-            shown(p, p.value),
-            ends,
-            over,
-            "-" if math.isnan(p.residual) else f"{p.residual:.1%}",
-        )
+        over = ", ".join(_range(name, *ends_of) for name, ends_of in p.over.items())
+        error = "-" if math.isnan(p.residual) else f"{p.residual:.1%}"
+        table.add_row(p.key, shown(p, p.value), ends, over, error)
     return table
 
 
 def _range(name: str, low: float, high: float) -> str:
-    return (
-        shown_place(name, low)
-        if low == high
-        else f"{shown_place(name, low)} to {shown_place(name, high)}"
-    )
+    ends = dict.fromkeys(shown_place(name, end) for end in (low, high))
+    return f"{name.replace('_', ' ')} {' to '.join(ends)}"

@@ -12,26 +12,27 @@ quarter of the epochs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.calibrate.collectives import INTER, INTRA
-from simshuffle.studies.calibrate.fit import relative_fit, variation
-from simshuffle.studies.calibrate.parameter import (
+from simshuffle.studies.calibrate.collectives import INTER, INTRA, OVER, Side
+from simshuffle.studies.calibrate.findings import (
     Findings,
-    Parameter,
-    Points,
+    basis,
+    for_people,
     mean_error,
     residuals,
     sources,
-    span,
 )
+from simshuffle.studies.calibrate.fit import relative_fit, variation
+from simshuffle.studies.calibrate.parameter import Parameter, Value
+from simshuffle.studies.calibrate.rows import groups
 from simshuffle.studies.calibrate.step_times import Network, step_times, uncontended
-from simshuffle.studies.calibrate.table import groups
+from simshuffle.studies.calibrate.storage import STORAGES
 
 BOUND = 0.5
 """A run whose allreduce would need a bus bandwidth below this share of the log's highest waits for
@@ -85,13 +86,8 @@ def training(
                 " known."
             )
     for side, inside in ((INTRA, True), (INTER, False)):
-        _bandwidth(
-            out,
-            side,
-            fitted[(fitted["hosts"] == 1) == inside],
-            runs[(runs["hosts"] == 1) == inside],
-            rows,
-        )
+        here, there = ((of["hosts"] == 1) == inside for of in (fitted, runs))
+        _bandwidth(out, side, fitted[here], runs[there], rows)
     _opens(out, runs[runs["used"]], rows)
     _jitter(out, rows[used])
     return out
@@ -105,28 +101,23 @@ def _runs(
     records: list[dict[str, Any]] = []
     alone: dict[tuple[str, int], float] = {}
     for (model, batch, ranks), of in groups(rows.assign(used=used), "model", "batch", "ranks"):
-        values = of["seconds"].to_numpy(float)
-        best = uncontended(values)
+        best = uncontended(of["seconds"].to_numpy(float))
         if ranks == 1:
             alone[model, batch] = best
-        hosts = (
-            float(of["hosts"].iloc[0])
-            if of["hosts"].notna().all()
-            else float(-(-ranks // gpus_per_host))
-        )
-        bus = 2 * (ranks - 1) / ranks * networks[model].gradient_nbytes
-        extra = best - alone.get((model, batch), math.nan)
+        first, nbytes = of.iloc[0], networks[model].gradient_nbytes
+        told = bool(of["hosts"].notna().all())
+        bus = 2 * (ranks - 1) / ranks * nbytes
+        single = alone.get((model, batch), math.nan)
         records.append(
             {
-                **{str(name): value for name, value in of.iloc[0].items()},
+                **{str(name): value for name, value in first.items()},
                 "line": 0,
-                "hosts": hosts,
-                "nbytes": networks[model].gradient_nbytes,
+                "hosts": float(first["hosts"] if told else -(-ranks // gpus_per_host)),
+                "nbytes": nbytes,
                 "best": best,
-                "median": float(np.median(values)),
-                "alone": alone.get((model, batch), math.nan),
+                "alone": single,
                 "bus": bus,
-                "bus_bandwidth": bus / extra if ranks > 1 and extra > 0 else math.nan,
+                "bus_bandwidth": bus / (best - single) if ranks > 1 and best > single else math.nan,
             }
         )
     runs = pd.DataFrame(records)
@@ -138,7 +129,7 @@ def _runs(
 
 
 def _bandwidth(
-    out: Findings, side: Any, fitted: pd.DataFrame, runs: pd.DataFrame, rows: pd.DataFrame
+    out: Findings, side: Side, fitted: pd.DataFrame, runs: pd.DataFrame, rows: pd.DataFrame
 ) -> None:
     """The bus bandwidth of one side: a point for each size of gradients, the best fit over its
     scales."""
@@ -149,62 +140,40 @@ def _bandwidth(
             f" {readable(float(run['bus_bandwidth']), Dimension.BANDWIDTH, 3)}, below {BOUND:.0%}"
             " of the log's highest."
         )
-    points: list[tuple[float, float]] = []
-    ends: list[tuple[float, float]] = []
+    points: list[tuple[float, float, float | None, float | None]] = []
     measured, predicted = [np.empty(0)], [np.empty(0)]
     taken = fitted[~fitted["bound"]]
     for (nbytes,), of in groups(taken, "nbytes"):
         extra = (of["best"] - of["alone"]).to_numpy(float)
         fit = relative_fit(of[["bus"]].to_numpy(float), extra)
-        points.append((float(nbytes), float(1 / fit.value[0])))
-        ends.append((float(1 / fit.high[0]), float(1 / fit.low[0])))
+        points.append((float(nbytes), *fit.inverse(0)))
         measured.append(extra)
         predicted.append(fit.fitted)
         same = runs[(runs["nbytes"] == nbytes) & (runs["ranks"] > 1) & runs["alone"].notna()]
-        model = same["alone"].to_numpy(float) + same["bus"].to_numpy(float) * fit.value[0]
+        best, alone, bus = same[["best", "alone", "bus"]].to_numpy(float).T
         used = (same["used"] & ~same["bound"] & same["bus_bandwidth"].notna()).to_numpy(bool)
-        out.residuals.append(
-            residuals(
-                same, f"iteration {side.name}", "s", same["best"].to_numpy(float), model, used
-            )
-        )
+        law, model = f"iteration {side.name}", alone + bus * fit.value[0]
+        out.residuals.append(residuals(same, law, "s", best, model, used))
     if not points:
         return
-    over = {
-        "world_size": span(taken["ranks"]),
-        "hosts": span(taken["hosts"]),
-        "message_size": span(taken["nbytes"]),
-    }
-    error = mean_error(np.concatenate(measured), np.concatenate(predicted))
-    value, low, high = _shaped(points, ends)
+    about = basis(taken, mean_error(np.concatenate(measured), np.concatenate(predicted)), *OVER)
+    about["source"] = sources(rows[rows["model"].isin(set(taken["model"]))])
     note = "latency and waiting for the slowest rank are inside"
-    source = sources(rows[rows["model"].isin(set(taken["model"]))])
-    out.parameters.append(
-        Parameter(
-            side.bandwidth,
-            value,
-            low,
-            high,
-            Dimension.BANDWIDTH,
-            over,
-            error,
-            len(taken),
-            source,
-            note,
-        )
-    )
+    found = (side.bandwidth, *_shaped(points), Dimension.BANDWIDTH)
+    out.parameters.append(Parameter(*found, **about, note=note))
 
 
 def _shaped(
-    points: list[tuple[float, float]], ends: list[tuple[float, float]]
-) -> tuple[float | Points, float | Points | None, float | Points | None]:
-    """One bandwidth for one size of gradients, else a curve over the size."""
-    complete = all(math.isfinite(end) for pair in ends for end in pair)
+    points: Sequence[tuple[float, float, float | None, float | None]],
+) -> tuple[Value, Value | None, Value | None]:
+    """One bandwidth for one size of gradients, else a curve over the size; with its interval if all
+    points have one."""
     if len(points) == 1:
-        return (points[0][1], *(ends[0] if complete else (None, None)))
-    places = [place for place, _ in points]
-    lows, highs = (tuple(zip(places, (pair[k] for pair in ends), strict=True)) for k in (0, 1))
-    return (tuple(points), lows, highs) if complete else (tuple(points), None, None)
+        return points[0][1:]
+    lows, highs = (tuple((p[0], end) for p in points if (end := p[k]) is not None) for k in (2, 3))
+    complete = len(lows) == len(points)
+    ends = (lows, highs) if complete else (None, None)
+    return tuple(p[:2] for p in points), *ends
 
 
 def _opens(out: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
@@ -218,10 +187,7 @@ def _opens(out: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
         )
         return
     rates = bound.assign(rate=bound["ranks"] * bound["batch"] / bound["best"])
-    key, note = (
-        "cluster.parallel_file_system.open_rate",
-        "one file a sample; runs that wait for samples, and more GPUs do not help",
-    )
+    lower = False
     for _, of in groups(rates, "model"):
         last = of.iloc[int(of["ranks"].to_numpy().argmax())]
         before = of[of["ranks"] * 2 <= last["ranks"]]
@@ -229,73 +195,37 @@ def _opens(out: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
             flat = of[of["rate"] * FLAT >= before["rate"].max()]
             break
     else:
-        flat = rates.nlargest(1, "rate")
-        key, note = (
-            "rate of samples of runs that wait for them",
-            "a lower bound of the rate of opens: it still rises with the GPUs",
-        )
-    model = str(flat["model"].iloc[0])
-    of = rows[(rows["model"] == model) & rows["ranks"].isin(set(flat["ranks"]))]
-    value, over = float(flat["rate"].max()), {"clients": span(flat["ranks"])}
-    error = mean_error(flat["rate"].to_numpy(float), np.full(len(flat), value))
-    usable = key.startswith("cluster")
-    taken = next((p for p in out.parameters if p.key == key), None)
-    if taken is None:
-        out.parameters.append(
-            Parameter(
-                key,
-                value,
-                None,
-                None,
-                Dimension.FREQUENCY,
-                over,
-                error,
-                len(of),
-                sources(of),
-                f"{model}: {note}",
-                usable=usable,
-            )
-        )
+        flat, lower = rates.nlargest(1, "rate"), True
+    model, value = str(flat["model"].iloc[0]), float(flat["rate"].max())
+    taken = rows[(rows["model"] == model) & rows["ranks"].isin(set(flat["ranks"]))]
+    about = basis(taken, mean_error(flat["rate"].to_numpy(float), value), "clients")
+    key = f"{STORAGES['pfs']}.open_rate"
+    note = f"{model}: one file a sample; runs that wait for samples, and more GPUs do not help"
+    found = Parameter(key, value, None, None, Dimension.FREQUENCY, **about, note=note)
+    if lower:
+        why = f"{model}: a lower bound of the rate of opens: it still rises with the GPUs"
+        found = for_people(found, why, "rate of samples of runs that wait for them")
+    out.parameters.append(found)
 
 
 def _jitter(out: Findings, rows: pd.DataFrame) -> None:
     """Jitter of an iteration, where the log has a line for each; else how much the epochs of one
     GPU vary, which is not the same."""
-    for (model,), of in groups(rows[rows["ranks"] == 1], "model"):
+    alone = rows[rows["ranks"] == 1]
+    for (model,), of in groups(alone, "model"):
         single = of[of["count"] == 1]
         taken = single if len(single) > 2 else of
         value, low, high = variation(taken["seconds"].to_numpy(float))
         if not math.isfinite(value):
             out.notes.append(f"{model}: too few epochs on one GPU for the jitter.")
             continue
-        usable = len(single) > 2 and rows.loc[rows["ranks"] == 1, "model"].nunique() == 1
-        key = (
-            "workload.jitter.compute"
-            if usable
-            else f"{model}: variation between {'iterations' if len(single) > 2 else 'epochs'}"
-        )
-        note = (
-            ""
-            if usable
-            else (
+        about = basis(taken, math.nan, "local_batch_size")
+        found = Parameter("workload.jitter.compute", value, low, high, None, **about)
+        if len(single) < 3 or alone["model"].nunique() > 1:
+            key = f"{model}: variation between {'iterations' if len(single) > 2 else 'epochs'}"
+            note = (
                 "for comparison only: an epoch averages over its iterations; log each iteration for"
                 " workload.jitter.compute"
             )
-        )
-        over = {"local_batch_size": span(taken["batch"])}
-        out.parameters.append(
-            Parameter(
-                key,
-                value,
-                low,
-                high,
-                None,
-                over,
-                math.nan,
-                len(taken),
-                sources(taken),
-                note,
-                model="",
-                usable=usable,
-            )
-        )
+            found = for_people(found, note, key)
+        out.parameters.append(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,14 @@ from matplotlib.lines import Line2D
 from simshuffle.results.style import COLUMN_INCHES, STYLE
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.summary import summary
-from simshuffle.studies.training.tables import CONDITION, NORMS, SETTING, Tables, statistics_of
+from simshuffle.studies.training.tables import (
+    CONDITION,
+    NORMS,
+    SETTING,
+    Tables,
+    statistics_of,
+    trained,
+)
 
 COLOURS = {
     "global": "#000000",
@@ -46,6 +54,10 @@ DODGE = 0.12
 two, or twentieths."""
 ASIDE = 0.017
 """The same as a share of a logarithmic axis."""
+LINE = 62
+"""Letters in a line across a figure."""
+LAST = "test accuracy after\nthe last epoch (%)"
+AFTER_EACH = "test accuracy\nafter each epoch (%)"
 Look = Callable[[str, str], dict[str, Any]]
 """How a line is drawn, given its strategy and its label."""
 
@@ -57,22 +69,23 @@ def figures(tables: Tables) -> dict[str, Figure]:
     names = statistics_of(done)
     if not names:
         return {}
-    settings = summary(tables.runs)
+    settings, what = summary(tables.runs), trained(done)
     main = settings[settings["statistics"] == names[0]]
     drawn = {
-        "accuracy_world_size": world_size_figure(main),
-        "accuracy_fraction": fraction_figure(main),
+        "accuracy_world_size": world_size_figure(main, what),
+        "accuracy_fraction": fraction_figure(main, what),
         "accuracy_epoch": epoch_figure(done, tables.epochs, names[0]),
     }
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def world_size_figure(settings: pd.DataFrame) -> Figure | None:
-    """Accuracy against M, a line for each strategy with several M, a panel for each kind of batch
-    norm; None where M is not varied.
+def world_size_figure(settings: pd.DataFrame, what: str) -> Figure | None:
+    """Accuracy after the last epoch against M, a line for each strategy with several M, a panel for
+    each kind of batch norm; None where M is not varied.
 
     Args:
         settings: rows of summary.csv with the statistics to draw.
+        what: was trained.
     """
     several = (
         settings.groupby(["variant", "batch_norm", *SETTING[3:]], dropna=False)[
@@ -82,17 +95,20 @@ def world_size_figure(settings: pd.DataFrame) -> Figure | None:
     )
     rows = settings[several]
     panels = _panels(rows, ["variant", "batch_norm"])
-    return _drawn(panels, _against_world_size, "ranks M", strategies(rows)) if panels else None
+    if not panels:
+        return None
+    return _drawn(panels, _against_world_size, "ranks M", LAST, what, strategies(rows))
 
 
-def fraction_figure(settings: pd.DataFrame) -> Figure | None:
-    """Accuracy against Q, a line for each strategy with several Q, a panel for each condition; None
-    where Q is not varied.
+def fraction_figure(settings: pd.DataFrame, what: str) -> Figure | None:
+    """Accuracy after the last epoch against Q, a line for each strategy with several Q, a panel for
+    each condition; None where Q is not varied.
 
     Global and local shuffle are the two bands that the lines lie between, if they do.
 
     Args:
         settings: rows of summary.csv with the statistics to draw.
+        what: was trained.
     """
     exchanged = settings[~settings["strategy"].isin(["global", "local"])]
     several = exchanged.groupby(list(SETTING[:4]))["exchange_fraction"].transform("nunique") > 1
@@ -100,11 +116,10 @@ def fraction_figure(settings: pd.DataFrame) -> Figure | None:
     conditions = set(_keys(varied, CONDITION))
     rows = settings[[key in conditions for key in _keys(settings, CONDITION)]]
     panels = _panels(rows, list(CONDITION))
-    return (
-        _drawn(panels, _against_fraction, "exchanged fraction Q", strategies(rows), share=False)
-        if panels
-        else None
-    )
+    if not panels:
+        return None
+    known, label = strategies(rows), "exchanged fraction Q"
+    return _drawn(panels, _against_fraction, label, LAST, what, known, share=False)
 
 
 def epoch_figure(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Figure | None:
@@ -132,13 +147,10 @@ def epoch_figure(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> F
         ],
         key=lambda panel: places[panel[0]],
     )
-    return (
-        _drawn(
-            panels, _against_epoch, "epoch", strategies(pd.concat([panel for _, panel in panels]))
-        )
-        if panels
-        else None
-    )
+    if not panels:
+        return None
+    known = strategies(pd.concat([panel for _, panel in panels]))
+    return _drawn(panels, _against_epoch, "epoch", AFTER_EACH, trained(runs), known)
 
 
 # ---------------------------------------------------------------------------------------- one panel
@@ -297,13 +309,15 @@ def _look(strategy: str, known: Sequence[str], number: int) -> dict[str, Any]:
 def _drawn(
     panels: Sequence[tuple[tuple[Any, ...], pd.DataFrame]],
     draw: Callable[[pd.DataFrame, Axes, Look], None],
-    label: str,
+    across_label: str,
+    up_label: str,
+    what: str,
     known: Sequence[str],
     *,
     share: bool = True,
 ) -> Figure:
-    """Panels of one kind, two side by side, with one legend; they ``share`` the scale of
-    accuracy."""
+    """Panels of one kind, two side by side, with one legend, over which stands ``what`` was
+    trained; they ``share`` the scale of accuracy."""
     across = 1 if len(panels) == 1 else 2
     down = -(-len(panels) // across)
     used: dict[str, dict[str, Any]] = {}
@@ -317,30 +331,37 @@ def _drawn(
         return used[label]
 
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, down * PANEL_INCHES + 0.65), layout="constrained")
+        figure = Figure(figsize=(COLUMN_INCHES, down * PANEL_INCHES + 0.8), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(down, across, sharey=share, squeeze=False).ravel()
         for ax, (key, rows) in zip(axes, panels, strict=False):
             draw(rows, ax, look)
-            ax.set_title(_title(key), fontsize=6.5, pad=3)
+            ax.set_title(_title(key), fontsize=6.5 if across == 1 else 6, pad=3)
             ax.spines[["top", "right"]].set_visible(False)
             ax.tick_params(labelsize=6)
         for ax in axes[len(panels) :]:
             ax.set_visible(False)
-        figure.supxlabel(label, fontsize=7.5)
-        figure.supylabel("test accuracy (%)", fontsize=7.5)
+        figure.supxlabel(across_label, fontsize=7.5)
+        figure.supylabel(up_label, fontsize=7.5)
         order = [label for name in known for label in lines.get(name, [])]
-        _legend(figure, {label: used[label] for label in order})
+        _legend(figure, {label: used[label] for label in order}, _folded(what))
         return figure
 
 
-def _legend(figure: Figure, used: Mapping[str, dict[str, Any]]) -> None:
+def _folded(what: str) -> str:
+    """What was trained, in two lines at most."""
+    return textwrap.fill(what, LINE, max_lines=2, placeholder=" ...", break_on_hyphens=False)
+
+
+def _legend(figure: Figure, used: Mapping[str, dict[str, Any]], title: str) -> None:
     handles = [
         Line2D([], [], label=label, markersize=3, linewidth=0.9, **style)
         for label, style in used.items()
     ]
     figure.legend(
         handles=handles,
+        title=title,
+        title_fontsize=6.5,
         ncols=4,
         loc="outside upper center",
         frameon=False,

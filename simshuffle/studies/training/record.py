@@ -33,8 +33,8 @@ EPOCH_COLUMNS = {
     },
     **{
         f"{name}_loss": (
-            f"mean test loss (cross-entropy, nats), with the statistics '{name}'; NaN if not"
-            " evaluated"
+            f"mean test loss (cross-entropy in nats, or the loss that is trained with), with the"
+            f" statistics '{name}'; NaN if not evaluated"
         )
         for name in STATISTICS
     },

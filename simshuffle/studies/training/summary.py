@@ -42,9 +42,15 @@ SUMMARY_COLUMNS = {
     **SETTING_COLUMNS,
     "statistics": "where evaluation gets the batch-norm statistics from",
     "seeds": "runs that ended as they should",
-    "accuracy": "mean over seeds, share of test samples",
+    "accuracy": "mean over seeds, share of test samples after the last epoch",
     "low": "lower end of its 95 % interval by Student's t; empty for one seed",
     "high": "upper end",
+    "best_accuracy": (
+        "mean over seeds of the highest share after any epoch that was evaluated; chosen by the"
+        " test samples themselves, so it flatters"
+    ),
+    "best_low": "lower end of its 95 % interval",
+    "best_high": "upper end",
     **{column: text for name in AGAINST for column, text in _comparison_columns(name).items()},
 }
 """Columns of summary.csv and their meaning."""
@@ -76,6 +82,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
     accuracies = by_seed(done, f"{name}_accuracy")
+    highest = by_seed(done, f"{name}_best_accuracy")
     out = []
     for key, values in accuracies.items():
         mean = estimate(list(values.values()))
@@ -84,7 +91,9 @@ def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
             "statistics": name,
             "seeds": mean.n,
         }
+        best = estimate(list(highest[key].values()))
         row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
+        row |= {"best_accuracy": best.mean, "best_low": best.low, "best_high": best.high}
         for against in AGAINST:
             row |= _difference(against, paired(accuracies, key, against))
         out.append(row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,8 +45,8 @@ SETTING = tuple(SETTING_COLUMNS)
 
 DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
     "seed": "of all that is drawn; runs of one seed begin with the same weights",
-    "data": "data set",
-    "model": "network",
+    "data": "data set, in words",
+    "model": "network, in words",
     "partition": "who holds which sample before the first epoch",
     "epochs_planned": "epochs of training",
     "learning_rate": "after the warm-up",
@@ -72,6 +71,14 @@ RUN_COLUMNS = {
         for name in STATISTICS
     },
     **{
+        f"{name}_best_accuracy": (
+            "highest share of test samples after any epoch that was evaluated, with the statistics"
+            f" '{name}'; chosen by the test samples themselves, so it flatters"
+        )
+        for name in STATISTICS
+    },
+    **{f"{name}_best_epoch": "first epoch of that accuracy, from 1" for name in STATISTICS},
+    **{
         f"{name}_loss": f"mean test loss after the last epoch (nats), with the statistics '{name}'"
         for name in STATISTICS
     },
@@ -93,10 +100,16 @@ _KINDS: dict[str, Callable[[str], Column]] = {
     **dict.fromkeys(("epoch", "epochs_planned", "world_size"), lambda m: count(m, 1)),
     **dict.fromkeys(("iteration", "seed"), count),
     # of runs that are not there, they are empty
-    **dict.fromkeys(("samples", "moved"), lambda meaning: count(meaning, empty=True)),
+    **dict.fromkeys(
+        ("samples", "moved", *(f"{name}_best_epoch" for name in STATISTICS)),
+        lambda meaning: count(meaning, empty=True),
+    ),
     "seconds": lambda meaning: amount(meaning, empty=True),
     **dict.fromkeys(
-        ("exchange_fraction", "label_divergence", *(f"{name}_accuracy" for name in STATISTICS)),
+        (
+            *("exchange_fraction", "label_divergence"),
+            *(f"{name}_{of}" for name in STATISTICS for of in ("accuracy", "best_accuracy")),
+        ),
         lambda meaning: share(meaning, empty=True),
     ),
 }
@@ -194,9 +207,28 @@ def _ending(outcome: Outcome | None) -> dict[str, Any]:
         "train_loss",
         *(f"{name}_{what}" for what in ("accuracy", "loss") for name in STATISTICS),
     )
-    return out | {
-        name: float(last[name]) if out["status"] == "done" else math.nan for name in of_end
-    }
+    if out["status"] != "done":
+        return out
+    return out | {name: float(last[name]) for name in of_end} | _best(epochs)
+
+
+def _best(epochs: pd.DataFrame) -> dict[str, float]:
+    """The best accuracy with each of the statistics, and its epoch; nothing where none was
+    evaluated."""
+    out: dict[str, float] = {}
+    for name in STATISTICS:
+        evaluated = epochs[epochs[f"{name}_accuracy"].notna()]
+        if len(evaluated):
+            place = int(evaluated[f"{name}_accuracy"].argmax())
+            out[f"{name}_best_accuracy"] = float(evaluated[f"{name}_accuracy"].iloc[place])
+            out[f"{name}_best_epoch"] = float(evaluated["epoch"].iloc[place])
+    return out
+
+
+def trained(runs: pd.DataFrame) -> str:
+    """What was trained in words, such as 'two-layer network on synthetic images'; of ``runs``,
+    columns `RUN_COLUMNS`."""
+    return ", ".join(dict.fromkeys(runs["model"] + " on " + runs["data"]))
 
 
 def statistics_of(table: pd.DataFrame) -> list[str]:

@@ -10,7 +10,13 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.studies.training.summary import summary
-from simshuffle.studies.training.tables import CONDITION, NORMS, Tables, statistics_of
+from simshuffle.studies.training.tables import (
+    CONDITION,
+    NORMS,
+    Tables,
+    statistics_of,
+    trained,
+)
 
 WIDTH = 110
 RISK = 0.05
@@ -81,14 +87,11 @@ def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
     )
     seeds = sorted(set(tables.runs["seed"]))
     what = f"{len(tables.runs)} runs: {ended}. Seeds: {', '.join(str(seed) for seed in seeds)}."
-    of = [
-        f"{', '.join(sorted(set(tables.runs[column].astype(str))))}"
-        for column in ("data", "model", "partition")
-    ]
+    partitions = ", ".join(sorted(set(tables.runs["partition"])))
     lines = [
         str(meta.get("description", "")).strip(),
         what,
-        f"Data: {of[0]}. Model: {of[1]}. Partition: {of[2]}.",
+        f"Trained: {trained(tables.runs)}. Partition: {partitions}.",
     ]
     return _paragraph(
         f"Study {meta.get('study', '')}", [" ".join(line.split()) for line in lines if line]
@@ -127,6 +130,11 @@ def _method(names: Sequence[str], tables: Tables) -> str:
             " figures show too, contains what seeds differ by, that of a difference does not."
         ),
         (
+            "The best epoch is that of the highest accuracy among those that were evaluated. It is"
+            " chosen by the test samples themselves, so it flatters every strategy; nothing is"
+            " compared by it."
+        ),
+        (
             "p-values are those of the paired t-test, two-sided, after Holm's correction over all"
             " comparisons of the study with the same reference. A difference is said to be found"
             f" where that is below {RISK:g}. What is not found may still be there: the interval"
@@ -147,16 +155,25 @@ def _groups(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
 
 
 def _table(main: pd.DataFrame) -> str:
-    """Accuracy of every setting, and its difference to global and to local shuffle."""
-    lines = ["Accuracy in %, and differences in points. * a difference is found."]
+    """Accuracy of every setting after the last epoch and the best one, and the difference of the
+    former to global and to local shuffle."""
+    lines = [
+        "Accuracy in % after the last epoch and after the best one, and differences in points after"
+        " the last.",
+        "* a difference is found.",
+    ]
     for rows in _groups(main):
         lines += [
             "",
-            f"  {condition(rows[0]):<44}{'accuracy':>14}{'- global':>16}{'- local':>16}   seeds",
+            f"  {condition(rows[0]):<40}{'last epoch':>14}{'best':>14}{'- global':>16}"
+            f"{'- local':>16}   seeds",
         ]
         for row in rows:
             parts = "".join(f"{_starred(row, against):>16}" for against in ("global", "local"))
-            lines.append(f"    {setting(row):<42}{_mean(row):>14}{parts}{row['seeds']:>8}")
+            best = _mean(row, "best_")
+            lines.append(
+                f"    {setting(row):<38}{_mean(row):>14}{best:>14}{parts}{row['seeds']:>8}"
+            )
     return "\n".join(lines)
 
 
@@ -181,9 +198,10 @@ def setting(row: Row) -> str:
     )
 
 
-def _mean(row: Row) -> str:
-    spread = "" if math.isnan(row["low"]) else f" ± {50 * (row['high'] - row['low']):.1f}"
-    return f"{100 * row['accuracy']:.1f}{spread}"
+def _mean(row: Row, of: str = "") -> str:
+    low, high = row[f"{of}low"], row[f"{of}high"]
+    spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
+    return f"{100 * row[f'{of}accuracy']:.1f}{spread}"
 
 
 def _starred(row: Row, against: str) -> str:

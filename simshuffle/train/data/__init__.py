@@ -11,10 +11,11 @@ from simshuffle.train.data.cifar import Cifar10, Cifar100
 from simshuffle.train.data.classification import Classification
 from simshuffle.train.data.digits import Digits
 from simshuffle.train.data.image_folder import ImageFolder
+from simshuffle.train.data.own import OwnData
 from simshuffle.train.data.procedural import Procedural
 
 Data = Annotated[
-    Digits | Procedural | Classification | Cifar10 | Cifar100 | ImageFolder,
+    Digits | Procedural | Classification | Cifar10 | Cifar100 | ImageFolder | OwnData,
     Field(discriminator="kind"),
 ]
 
@@ -26,6 +27,7 @@ __all__ = [
     "DataSource",
     "Digits",
     "ImageFolder",
+    "OwnData",
     "Procedural",
     "Samples",
     "TrainingSet",

@@ -58,6 +58,10 @@ class DataSource(Protocol):
     def kind(self) -> str:
         """Its name."""
 
+    @property
+    def label(self) -> str:
+        """What it is in words, for figures: 'synthetic images'."""
+
     def load(self) -> TrainingSet:
         """The samples; the same on every call.
 

@@ -40,6 +40,11 @@ class Cifar10(Spec):
     num_samples: Count | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        return "CIFAR-10"
+
     def load(self) -> TrainingSet:
         """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
         images.
@@ -76,6 +81,11 @@ class Cifar100(Spec):
     labels: Literal["fine", "coarse"] = "fine"
     num_samples: Count | None = None
     seed: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return "CIFAR-100"
 
     def load(self) -> TrainingSet:
         """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training

@@ -60,6 +60,11 @@ class Classification(Spec):
             )
         return self
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        return "synthetic features"
+
     def load(self) -> TrainingSet:
         """The samples, each feature less its mean and divided by its standard deviation in the
         training part.

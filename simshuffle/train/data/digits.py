@@ -33,6 +33,11 @@ class Digits(Spec):
     flat: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        return "scikit-learn's digits"
+
     def load(self) -> TrainingSet:
         """The samples, less the training pixels' mean and divided by their standard deviation."""
         bunch = load_digits()

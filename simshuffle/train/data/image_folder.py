@@ -61,6 +61,11 @@ class ImageFolder(Spec):
     memory_limit: PositiveNBytes = 8e9
     seed: Annotated[int, Field(ge=0)] = 0
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        return f"images of {Path(self.path).name}"
+
     def load(self) -> TrainingSet:
         """The images as bytes, (n, channels, image_size, image_size), with mean and standard
         deviation of the training images.

@@ -72,6 +72,11 @@ class Procedural(Spec):
             raise PydanticCustomError("detail", "detail must not exceed image_size")
         return self
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        return "synthetic images"
+
     def load(self) -> TrainingSet:
         """The samples, float32, divided by the standard deviation that signal and noise have
         together.

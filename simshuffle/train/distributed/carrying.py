@@ -31,6 +31,9 @@ class EpochExchange:
         schedule: barriers and payload.
         transport: that carries messages.
         iterations: of the epoch.
+
+    Attributes:
+        begun: how often an iteration was to begin, those after the last one included.
     """
 
     def __init__(
@@ -50,13 +53,14 @@ class EpochExchange:
             transport,
         )
         self.ranks = dataset.ranks
-        self.iterations, self.next = iterations, 0
+        self.iterations, self.next, self.begun = iterations, 0, 0
         self._under_way: list[tuple[list[Message], Pair]] = []
         self._received: list[int] = []
         self._problems: list[str] = []
 
     def begin(self) -> Pair:
         """Begin the messages of the next iteration; nothing if there is none."""
+        self.begun += 1
         if self.next >= self.iterations:
             return [], []
         messages = messages_of(self.plan, self.next, self.ranks.rank)

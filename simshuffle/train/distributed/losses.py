@@ -3,11 +3,8 @@ all ranks then share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -16,16 +13,10 @@ from torch.utils.data import DataLoader
 from simshuffle.errors import InputError, Problem
 from simshuffle.train.distributed.dataset import ShardDataset, default_device
 from simshuffle.train.distributed.group import Ranks
+from simshuffle.train.loss import Loss, check_losses
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""The loss of each sample, (n,), given what the model puts out and the targets."""
-
-
-def cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Of each sample, nats."""
-    return F.cross_entropy(output, target, reduction="none")
 
 
 class TrainedLosses:
@@ -78,16 +69,20 @@ def inference_losses(
     dataset: ShardDataset, samples: Ints, model: nn.Module, batch_size: int, loss: Loss
 ) -> Floats:
     """The loss of each of ``samples`` (n,), which are in local storage, in eval mode and with this
-    rank's running statistics: (n,) nats."""
+    rank's running statistics: (n,).
+
+    Raises:
+        InputError: ``loss`` gives no loss for each sample.
+    """
     network = model.module if isinstance(model, DistributedDataParallel) else model
     device, training = default_device(network), network.training
     found = [np.zeros(0)]
     network.eval()
     with torch.no_grad():
         for inputs, targets in DataLoader(dataset, batch_size=batch_size, sampler=samples.tolist()):
-            found.append(
-                loss(network(inputs.to(device)), targets.to(device)).double().cpu().numpy()
-            )
+            losses = loss(network(inputs.to(device)), targets.to(device))
+            check_losses(losses, len(targets), "scheduler")
+            found.append(losses.double().cpu().numpy())
     network.train(training)
     return np.concatenate(found)
 

@@ -4,12 +4,14 @@ ranks while it trains."""
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.utils.data import DataLoader
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import (
@@ -21,15 +23,14 @@ from simshuffle.exchange import (
     Strategy,
 )
 from simshuffle.spec.rng import stream
+from simshuffle.train.distributed import calls, loop
 from simshuffle.train.distributed.arguments import read_arguments
 from simshuffle.train.distributed.carrying import EpochExchange
 from simshuffle.train.distributed.checking import check_shards
 from simshuffle.train.distributed.dataset import Manifest, ShardDataset
 from simshuffle.train.distributed.group import alike
 from simshuffle.train.distributed.losses import (
-    Loss,
     TrainedLosses,
-    cross_entropy,
     inference_losses,
     shared_importance,
 )
@@ -40,7 +41,8 @@ from simshuffle.train.distributed.transport import (
     TransportName,
     transport_named,
 )
-from simshuffle.train.iterations import epoch_samples, local_batches
+from simshuffle.train.iterations import epoch_samples, large_batch_warning, local_batches
+from simshuffle.train.loss import Loss, check_losses, cross_entropy
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
@@ -68,6 +70,7 @@ class Scheduler:
             rack.
 
     Attributes:
+        batch_size, drop_last: as given.
         sampler: of the DataLoader.
         owner: the rank of each sample before the next epoch, (N,).
         epochs_done: epochs.
@@ -91,7 +94,7 @@ class Scheduler:
         transport: TransportName = "isend",
         places: Places | None = None,
     ) -> None:
-        self._places = places
+        self._places, self.batch_size, self.drop_last = places, batch_size, drop_last
         chosen = read_arguments(fraction, strategy, batch_size, drop_last, transport)
         self.dataset, self.ranks, self.strategy = dataset, dataset.ranks, chosen.strategy
         given = {
@@ -108,6 +111,8 @@ class Scheduler:
         alike(self.ranks, {name: str(value) for name, value in given.items()}, _SAME)
         self._training, self._transport_name = chosen.training, transport
         self.batch_sizes = local_batches(len(dataset), self.ranks.world_size, chosen.training)
+        self._warned = False
+        self._tell(large_batch_warning(len(dataset), self.ranks.world_size, chosen.training))
         self.owner = dataset.owner()
         alike(self.ranks, {"partition": _mark(self.owner)}, _SAME)
         self.sampler = ShardSampler(
@@ -126,6 +131,27 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------- an epoch
 
+    def epoch(self, epoch: int, loader: DataLoader[Any] | None = None) -> Iterator[Any]:
+        """The local batches of an epoch (from 1), with the exchange around them: one loop in the
+        place of `scheduling`, `synchronize`, `communicate` and `clean_local_storage`.
+
+        After each batch it waits for the samples of the iteration before and begins to exchange
+        those of this one; with the last batch the epoch ends. After a ``break`` it is still under
+        way: call `clean_local_storage`, on all ranks.
+
+        Args:
+            epoch: the one after the last.
+            loader: with this scheduler's sampler, batch_size and drop_last; by default one without
+                workers.
+
+        Raises:
+            InputError: ``loader`` has another sampler; and as of `scheduling`.
+            ExchangeError: as of `clean_local_storage`.
+        """
+        loader = loop.loader_of(self) if loader is None else loader
+        self._tell(loop.loader_warning(self, loader))
+        return loop.batches(self, epoch, loader)
+
     def scheduling(self, epoch: int) -> None:
         """Plan the epoch (from 1): what this rank trains on, which ``sampler`` then yields, and
         what it will send and receive.
@@ -135,7 +161,7 @@ class Scheduler:
                 that was not measured or recorded.
             ExchangeError: the ranks have planned differently.
         """
-        self._check_epoch(epoch)
+        calls.check_epoch(epoch, self.epochs_done, under_way=self._scheduled)
         self.importance = self._shared_importance(epoch)
         self.shards = self.strategy.shards(
             self.owner, self.ranks.world_size, stream(self.dataset.seed, "shuffle", epoch)
@@ -176,7 +202,7 @@ class Scheduler:
             InputError: no epoch is scheduled.
             ExchangeError: a peer is gone.
         """
-        self._need_epoch("communicate")
+        calls.need_epoch("communicate", under_way=self._scheduled)
         return ([], []) if self._exchange is None else self._exchange.begin()
 
     def synchronize(
@@ -193,7 +219,7 @@ class Scheduler:
         Raises:
             ExchangeError: a peer is gone.
         """
-        self._need_epoch("synchronize")
+        calls.need_epoch("synchronize", under_way=self._scheduled)
         if self._exchange is None:
             return
         if send_req is None or recv_req is None:
@@ -210,26 +236,32 @@ class Scheduler:
             ExchangeError: on all ranks: a sample did not arrive. Nothing that was sent is removed,
                 and the epoch can be scheduled again.
         """
-        self._need_epoch("clean_local_storage")
+        calls.need_epoch("clean_local_storage", under_way=self._scheduled)
+        warning = ""
         if self._exchange is not None:
             exchange, self._exchange = self._exchange, None
             self._scheduled = False
+            iterations = len(self.batch_sizes)
+            warning = calls.count_warning(exchange.begun, iterations, self.batch_size)
             exchange.finish_all()
             exchange.settle()
         self._scheduled = False
         self.owner = self.owner if self.plan is None else self.plan.apply(self.owner)
         self.epochs_done += 1
+        self._tell(warning)
 
     # ----------------------------------------------------------------------------------- importance
 
     def record_losses(self, losses: torch.Tensor) -> None:
-        """Note the losses (n,) of this rank's next local batch as it was trained on, nats, for a
-        strategy with lagging importance.
+        """Note the losses (n,) of this rank's next local batch as it was trained on, for a strategy
+        with lagging importance.
 
         Raises:
-            InputError: there are more than samples in the epoch, or no epoch is scheduled.
+            InputError: they are not (n,) numbers, but for example their mean; there are more than
+                samples in the epoch, or no epoch is scheduled.
         """
-        self._need_epoch("record_losses")
+        calls.need_epoch("record_losses", under_way=self._scheduled)
+        check_losses(losses, source="scheduler")
         self.losses.record(losses.detach().double().cpu().numpy().ravel())
 
     def measure_importance(
@@ -245,7 +277,10 @@ class Scheduler:
             model: takes inputs as the DataLoader of ``dataset`` gives them, on the device of its
                 weights.
             batch_size: samples at once.
-            loss: the loss of each sample; by default cross-entropy.
+            loss: the loss of each sample, (n,); by default cross-entropy.
+
+        Raises:
+            InputError: ``loss`` gives no loss for each sample.
         """
         mine = np.flatnonzero(self.owner == self.ranks.rank)
         self._measured = inference_losses(self.dataset, mine, model, batch_size, loss)
@@ -281,14 +316,14 @@ class Scheduler:
             ExchangeError: on all ranks, with the samples that are missing, twice there, misplaced
                 or damaged, and their ranks.
         """
-        self._need_rest("verify")
+        calls.need_rest("verify", under_way=self._scheduled)
         if self._manifest is not None:
             check_shards(self.dataset, self.owner, self._manifest, self._schedule.payload)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs to go on after the last epoch: the same on all ranks, for
         torch.save. Not collective."""
-        self._need_rest("state_dict")
+        calls.need_rest("state_dict", under_way=self._scheduled)
         return {
             "epochs_done": self.epochs_done,
             "owner": torch.from_numpy(np.array(self.owner)),
@@ -325,6 +360,12 @@ class Scheduler:
 
     # --------------------------------------------------------------------------------------- inside
 
+    def _tell(self, warning: str) -> None:
+        """Warn on rank 0, once."""
+        if warning and self.ranks.rank == 0 and not self._warned:
+            self._warned = True
+            calls.tell(warning, stacklevel=3)
+
     def _stage(self) -> None:
         """Copy to local storage what the strategy keeps there."""
         self._manifest: Manifest | None = None
@@ -345,43 +386,6 @@ class Scheduler:
     @property
     def _sizes(self) -> Ints:
         return np.zeros(0, np.int64) if self._manifest is None else self._manifest.sizes
-
-    def _check_epoch(self, epoch: int) -> None:
-        if self._scheduled:
-            remedy = "Call clean_local_storage() at the end of every epoch."
-            raise InputError(
-                Problem(
-                    "epoch",
-                    "cannot be scheduled while another one is under way",
-                    str(epoch),
-                    remedy,
-                ),
-                "scheduler",
-            )
-        if epoch != self.epochs_done + 1:
-            rule = (
-                f"must be {self.epochs_done + 1}: epochs are numbered from 1, one after the other"
-            )
-            raise InputError(
-                Problem("epoch", rule, str(epoch), "Use for epoch in range(1, epochs + 1)."),
-                "scheduler",
-            )
-
-    def _need_rest(self, what: str) -> None:
-        if self._scheduled:
-            remedy = "Call clean_local_storage() first."
-            raise InputError(
-                Problem(what, "must be called between epochs", "", remedy), "scheduler"
-            )
-
-    def _need_epoch(self, what: str) -> None:
-        if not self._scheduled:
-            raise InputError(
-                Problem(
-                    what, "needs an epoch that is scheduled", "", "Call scheduling(epoch) first."
-                ),
-                "scheduler",
-            )
 
 
 def _mark(*arrays: Ints) -> str:

@@ -33,9 +33,10 @@ from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.scoring import Scorer
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import initial_model
-from simshuffle.train.emulation import Diverged, EpochOutcome, sgd
+from simshuffle.train.emulation import Diverged, EpochOutcome
 from simshuffle.train.iterations import learning_rate
 from simshuffle.train.network import torch_dtype
+from simshuffle.train.optimizer import sgd
 from simshuffle.train.recording import Recorder, description
 from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource

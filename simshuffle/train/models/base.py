@@ -20,6 +20,10 @@ class Network(Protocol):
     def kind(self) -> str:
         """Its name."""
 
+    @property
+    def label(self) -> str:
+        """What it is in words, for figures: 'two-layer network'."""
+
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The network for samples of ``shape`` ((features,) or (channels, height, width)); weights
         drawn from torch's global generator.

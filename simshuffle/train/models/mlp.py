@@ -19,6 +19,13 @@ class Mlp(Spec):
     width: Few = 128
     layers: Few = 2
 
+    @property
+    def label(self) -> str:
+        """In words: 'two-layer network'."""
+        words = ("one", "two", "three", "four", "five", "six")
+        count = words[self.layers - 1] if self.layers <= len(words) else str(self.layers)
+        return f"{count}-layer network"
+
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The network for samples of ``shape``, whatever it is; weights drawn from torch's global
         generator."""

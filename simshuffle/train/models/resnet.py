@@ -35,6 +35,11 @@ class ResNet(Spec):
     kind: Literal["resnet"]
     depth: Annotated[int, Field(ge=8, le=1202), AfterValidator(_six_n_plus_two)] = 8
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        return f"ResNet-{self.depth}"
+
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The network for images of ``shape`` (channels, height, width); weights drawn from torch's
         global generator.

@@ -21,6 +21,11 @@ class SmallCnn(Spec):
     kind: Literal["small_cnn"]
     width: Few = 16
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        return "small convolutional network"
+
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The network for images of ``shape`` (channels, height, width); weights drawn from torch's
         global generator.

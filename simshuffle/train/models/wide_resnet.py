@@ -31,6 +31,11 @@ class WideResNet(Spec):
     depth: Annotated[int, Field(ge=10, le=1000), AfterValidator(_six_n_plus_four)] = 28
     widen_factor: Annotated[int, Field(ge=1, le=64)] = 10
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        return f"WRN-{self.depth}-{self.widen_factor}"
+
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The network for images of ``shape`` (channels, height, width); weights drawn from torch's
         global generator.

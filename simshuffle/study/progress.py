@@ -1,19 +1,14 @@
-"""How far a study is, on standard error: bars on a terminal, and elsewhere a line now and then."""
+"""How far a study is, on standard error: bars on a terminal or in a notebook, and elsewhere a line
+now and then."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING
 
-import typer
-
-if TYPE_CHECKING:
-    from simshuffle.study.standing import Standing
-
-    Progress = Callable[[Standing], None]
+from simshuffle.study.standing import Progress, Standing
 
 A_LINE_EVERY = 30.0
 """s between two lines where there is no terminal, such as in the log of a batch job."""
@@ -22,11 +17,20 @@ A_LINE_EVERY = 30.0
 @contextmanager
 def study_progress(noun: str) -> Iterator[Progress]:
     """Tells how far the cells of a study are, which are called ``noun``, such as 'run'."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() or _in_notebook():
         with _bars(noun) as bars:
             yield bars
     else:
         yield _lines(noun)
+
+
+def _in_notebook() -> bool:
+    """Whether Python runs in a notebook, whose standard error is no terminal and shows bars."""
+    if "IPython" not in sys.modules:
+        return False
+    from rich.console import Console  # noqa: PLC0415 - where something is shown
+
+    return Console().is_jupyter
 
 
 def duration(seconds: float) -> str:
@@ -50,24 +54,24 @@ def _lines(noun: str) -> Progress:
             last[0] = monotonic()
             running = ", ".join(f"{name} {share:.0%}" for name, share in standing.running.items())
             text = _overall(noun, standing) + (f": {running}" if running else "")
-            typer.echo(text, err=True)
+            sys.stderr.write(f"{text}\n")
 
     return tell
 
 
 @contextmanager
 def _bars(noun: str) -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich import progress as rich  # noqa: PLC0415 - where something is shown
+    from rich.console import Console  # noqa: PLC0415
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.TextColumn("{task.percentage:>3.0f} %"),
+        rich.TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, rich.TaskID] = {}
 
         def tell(standing: Standing) -> None:
             if standing.total > 1:

@@ -1,0 +1,177 @@
+"""The study behind ``simshuffle calibrate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from typing_extensions import TypedDict
+
+from simshuffle.errors import Problem
+from simshuffle.scenario.calibrated import QUANTITIES
+from simshuffle.studies.calibrate import text
+from simshuffle.studies.calibrate.cell import CalibrationCell, Settings
+from simshuffle.studies.calibrate.fragment import FRAGMENT, MODELS, fragments, record
+from simshuffle.studies.calibrate.parameter import Parameter, parameters_of
+from simshuffle.studies.calibrate.readers import sources
+from simshuffle.studies.calibrate.tables import STORED
+from simshuffle.study import engine
+from simshuffle.study.cell import Outcome
+from simshuffle.study.schema import REMEDY
+from simshuffle.study.study import Files, Outcomes, Request, Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_CELL = "calibration"
+
+
+class Calibration(Result):
+    """What was read and fitted; tables as in `simshuffle.studies.calibrate.tables`."""
+
+    @cached_property
+    def parameters(self) -> list[Parameter]:
+        """What was fitted, with intervals."""
+        return _parameters(self)
+
+    @property
+    def measurements(self) -> pd.DataFrame:
+        """What was read: columns of `MEASUREMENTS`."""
+        return self.tables["measurements"]
+
+    @property
+    def residuals(self) -> pd.DataFrame:
+        """Measured and fitted values: columns of `RESIDUALS`."""
+        return self.tables["residuals"]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out or assumed, for people."""
+        return list(self.meta["notes"])
+
+    def fragments(self) -> dict[str, str]:
+        """What scenarios include, by the path in the folder; see
+        `simshuffle.studies.calibrate.fragment.fragments`."""
+        return fragments(self.parameters)
+
+    def to_yaml(self) -> str:
+        """The fragment for a scenario. Of several models, the step times are left out; see
+        `fragments`."""
+        return self.fragments()[FRAGMENT]
+
+
+def request(
+    paths: str | Path | Sequence[str | Path], settings: Settings
+) -> Request[CalibrationCell]:
+    """What is asked: the fit of one measurement file or several.
+
+    Raises:
+        InputError: a file cannot be read, or a setting is not valid.
+    """
+    settings.check()
+    files = [paths] if isinstance(paths, str | Path) else list(paths)
+    cell = CalibrationCell(tuple(sources(files, settings.ranks, settings.hosts)), settings)
+    asked = {"measured": cell.digests, "settings": asdict(settings)}
+    return Request(Path(cell.sources[0].name).stem, cell, {}, asked)
+
+
+def calibrate(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    kind: str | None = None,
+    fit_up_to: int | None = None,
+    epochs: str = "steady",
+    models: Mapping[str, str] | Sequence[str] = (),
+    accelerator: str | None = None,
+    gpus_per_host: int = 4,
+    ranks: int | None = None,
+    hosts: int | None = None,
+    store: str = "pfs",
+) -> Calibration:
+    """Read measurement files and fit the parameters that they tell of.
+
+    Args:
+        paths: one file or several: nccl-tests, OSU micro-benchmarks, IOR, mdtest, epoch logs.
+        kind, fit_up_to, epochs, models, accelerator, gpus_per_host, ranks, hosts, store: as of
+            `Settings`.
+
+    Raises:
+        InputError: a file or an argument is wrong, or there is nothing to fit.
+    """
+    settings = Settings(
+        kind, fit_up_to, epochs, models, accelerator, gpus_per_host, ranks, hosts, store
+    )
+    result = engine.run(STUDY, request(paths, settings))
+    assert isinstance(result, Calibration)  # noqa: S101 - what its study makes
+    return result
+
+
+class Says(TypedDict):
+    """What ``meta.json`` holds for texts."""
+
+    notes: list[str]
+
+
+def _parameters(of: Result | Outcome) -> list[Parameter]:
+    return parameters_of(of.tables["parameters"])
+
+
+def _of_models(cell: CalibrationCell, outcomes: Outcomes) -> Files:
+    """The fragments of single models."""
+    found = fragments(_parameters(outcomes[_CELL]))
+    return {Path(name).name: of.encode() for name, of in found.items() if name != FRAGMENT}
+
+
+def _json(result: Result) -> dict[str, Any]:
+    """Parameters and notes; quantities as text with units."""
+    found = [
+        {**record(p).model_dump(mode="json"), "rows": p.rows, "in_scenario": p.usable}
+        for p in _parameters(result)
+    ]
+    return {"parameters": found, "notes": result.meta["notes"]}
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    from simshuffle.studies.calibrate import figures  # noqa: PLC0415 - matplotlib
+
+    return {"residuals": figures.residuals_figure(result.tables["residuals"])}
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """Points without a place, and intervals and ranges with one end."""
+    table = result.tables["parameters"]
+    number = table["number"]
+    points = number.map(number.value_counts())
+    ends = table[["low", "high"]].isna().sum(axis=1)
+    wrong = table["place"].isna() & (points > 1)
+    wrong |= ends.eq(1) | (ends.groupby(number).transform("nunique") > 1)
+    for name in QUANTITIES:
+        low, high = table[f"{name}_low"], table[f"{name}_high"]
+        wrong |= (low > high) | (low.isna() != high.isna())
+    if wrong.any():
+        rule = "must have a place for every point, and both ends of intervals and ranges or none"
+        yield Problem("parameters.csv", rule, f"row {int(wrong.argmax()) + 1}", REMEDY)
+
+
+STUDY: Study[CalibrationCell] = Study(
+    kind="calibration",
+    verb="calibrate",
+    stages=(lambda cell, outcomes: {_CELL: cell},),
+    collect=lambda cell, outcomes: outcomes[_CELL].tables,
+    stored=STORED,
+    texts={FRAGMENT: lambda result: fragments(_parameters(result))[FRAGMENT]},
+    files_in={MODELS: _of_models},
+    figures=_figures,
+    one_figure=True,
+    parts=lambda result: text.parts(_parameters(result), result.meta["notes"]),
+    as_json=_json,
+    facts=lambda cell, outcomes, tables: {"notes": outcomes[_CELL].values["notes"]},
+    says=Says,
+    faults=_faults,
+    versions=("numpy", "scipy", "pandas"),
+    result=Calibration,
+)

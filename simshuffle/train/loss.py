@@ -1,0 +1,75 @@
+"""Losses: one number for each sample, of that sample alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import torch
+import torch.nn.functional as F
+
+from simshuffle.errors import InputError, Problem
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""The loss of each sample, (n,), given what the model puts out, (n, classes), and the targets,
+(n,)."""
+_FAULTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
+
+
+def cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Of each sample, nats."""
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def loss_name(loss: Loss) -> str:
+    """What tables call it: the name of the function or class."""
+    return str(getattr(loss, "__name__", type(loss).__name__))
+
+
+def check_losses(losses: object, count: int | None = None, source: str = "training") -> None:
+    """See that these are the losses of ``count`` samples; of any number of them if None.
+
+    Raises:
+        InputError: they are not.
+    """
+    if isinstance(losses, torch.Tensor) and losses.ndim == 1 and count in {None, len(losses)}:
+        return
+    shown = (
+        f"shape {tuple(losses.shape)}"
+        if isinstance(losses, torch.Tensor)
+        else f"a {type(losses).__name__}"
+    )
+    rule = (
+        f"must be one number for each sample, shape ({'n' if count is None else count},): the"
+        " importance of a sample is its own loss, and every rank takes the mean of its own samples"
+    )
+    _refuse(rule, shown, "Use reduction='none'; the mean is taken for you.", source)
+
+
+def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
+    """See that a network can be trained with ``loss``, on a few samples of several ranks.
+
+    Raises:
+        InputError: it cannot take them, gives no loss for each sample, mixes samples, or has no
+            gradient.
+    """
+    with torch.enable_grad():
+        given = logits.detach().clone().requires_grad_()
+        try:
+            losses = loss(given, targets)
+            check_losses(losses, len(targets))
+            first = loss(given[:2], targets[:2])
+        except InputError:
+            raise
+        except _FAULTS as error:
+            shown = f"outputs {tuple(logits.shape)}, targets {tuple(targets.shape)}"
+            _refuse(f"cannot take them: {error}", shown, "Make model, data and loss fit.")
+    if not losses.requires_grad:
+        _refuse("must have a gradient", loss_name(loss), "Compute it with torch's functions alone.")
+    if not torch.allclose(losses[:2], first, rtol=1e-4, atol=1e-6, equal_nan=True):
+        rule = "of a sample must not depend on the other samples, which may be of other ranks"
+        _refuse(rule, loss_name(loss), "Take out what goes over the whole batch.")
+
+
+def _refuse(rule: str, value: str, remedy: str, source: str = "training") -> NoReturn:
+    raise InputError(Problem("loss", rule, value, remedy), source)

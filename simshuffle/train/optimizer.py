@@ -1,0 +1,88 @@
+"""Optimisers: SGD as `Training` describes it, or one of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import NoReturn
+
+import torch
+from torch import nn
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.train.training import Training
+
+OptimizerFactory = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+"""Makes an optimiser of a network's parameters, such as ``functools.partial(torch.optim.AdamW,
+lr=1e-3)``."""
+OF_SGD = ("learning_rate", "momentum", "weight_decay", "nesterov")
+"""Fields of `Training` whose place an optimiser of the caller's takes."""
+
+
+def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
+    """The optimiser of ``model``; its learning rate is set before every step."""
+    return torch.optim.SGD(
+        model.parameters(),
+        lr=training.learning_rate,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+        nesterov=training.nesterov,
+        foreach=True,
+    )
+
+
+def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Optimizer:
+    """The optimiser of ``model`` that ``factory`` makes.
+
+    Raises:
+        InputError: it makes none, or one that leaves out a weight, has no learning rate, or steps
+            only with a closure.
+    """
+    try:
+        optimizer = factory(model.parameters())
+    except (TypeError, ValueError) as error:
+        _refuse(f"cannot be made of the model's parameters: {error}", _shown(factory))
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        _refuse("must make a torch.optim.Optimizer", f"a {type(optimizer).__name__}")
+    groups = optimizer.param_groups
+    if not all(float(group.get("lr", 0.0)) > 0 for group in groups):
+        _refuse("must have a learning rate lr above 0 in every group", _shown(factory))
+    held = {id(weight) for group in groups for weight in group["params"]}
+    left = [n for n, w in model.named_parameters() if w.requires_grad and id(w) not in held]
+    if left:
+        _refuse("must hold all weights that are trained", f"none of {', '.join(left[:3])}")
+    try:
+        optimizer.step()  # there are no gradients yet: nothing changes
+    except TypeError:
+        _refuse("must step without a closure", type(optimizer).__name__)
+    return optimizer
+
+
+def training_values(
+    model: nn.Module, factory: OptimizerFactory, given: Collection[str]
+) -> dict[str, float]:
+    """Fields of `Training` under an optimiser of the caller's: the learning rate of its first
+    group, which warm-up, decay and scaling start from, and nothing of SGD.
+
+    Raises:
+        InputError: one of them is among those that are ``given`` already; or as of
+            `own_optimizer`.
+    """
+    optimizer = own_optimizer(model, factory)
+    problems = [
+        Problem(name, "is not used beside an optimizer", "both", "Set it in the optimizer alone.")
+        for name in OF_SGD
+        if name in given
+    ]
+    if problems:
+        raise InputError(problems, "training")
+    rate = float(optimizer.param_groups[0]["lr"])
+    return {"learning_rate": rate, "momentum": 0.0, "weight_decay": 0.0}
+
+
+def _shown(factory: OptimizerFactory) -> str:
+    return str(getattr(factory, "__name__", type(factory).__name__))
+
+
+def _refuse(rule: str, value: str) -> NoReturn:
+    remedy = "For example optimizer=functools.partial(torch.optim.AdamW, lr=1e-3)."
+    raise InputError(Problem("optimizer", rule, value, remedy), "training")
