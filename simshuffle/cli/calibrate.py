@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from simshuffle.cli.common import say
-
-if TYPE_CHECKING:
-    from simshuffle.studies.calibrate import Calibration
+from simshuffle.cli.verb import To, check_format, print_parts
 
 app = typer.Typer()
 
@@ -79,13 +76,16 @@ def calibrate(
             "--json", help="Print the parameters as JSON on standard output, and nothing else."
         ),
     ] = False,
+    to: To = None,
 ) -> None:
     """Fit latencies, bandwidths, rates, compute times and jitter to FILE..., as a fragment that a
     scenario includes."""
     from simshuffle.results.folders import check_place
     from simshuffle.studies.calibrate import calibrate as fit
     from simshuffle.studies.calibrate.result import holds
+    from simshuffle.studies.calibrate.text import parts
 
+    check_format(json, to)
     result = fit(
         files,
         kind=kind,
@@ -111,20 +111,12 @@ def calibrate(
     if json:
         typer.echo(result.to_json())
         return
-    _print(result)
+    print_parts(parts(result), to)
+    if to is not None:
+        return
     for name in result.fragments():
         typer.echo(f"Include in a scenario: {folder / name}")
     typer.echo(
         f"Residuals: {folder / 'residuals.csv'}\nFigure: {folder / 'residuals.png'} and"
         f" {folder / 'residuals.pdf'}"
     )
-
-
-def _print(result: Calibration) -> None:
-    from rich.console import Console
-
-    from simshuffle.studies.calibrate.text import parts
-
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    for part in parts(result):
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))

@@ -1,4 +1,4 @@
-"""Verbs on scenarios and results: run, check, plot, list."""
+"""Verbs on scenarios and results: run, sweep, check, plot, show, list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from simshuffle.cli.common import ScenarioArgument, SetOption, load, say, values
-from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
+from simshuffle.cli.verb import (
+    AsJson,
+    Force,
+    Options,
+    Out,
+    ProcessCount,
+    Scheduler,
+    To,
+    carry_out,
+    check_format,
+    print_parts,
+)
+from simshuffle.cli.verb import show as show_result
 
 app = typer.Typer()
 
@@ -19,6 +31,7 @@ def run(
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
@@ -26,7 +39,7 @@ def run(
     """Simulate SCENARIO... and write tables and the breakdown figure into a result folder."""
     from simshuffle.studies.simulation.study import STUDY, request
 
-    options = Options(out, json, force, processes, scheduler)
+    options = Options(out, json, force, processes, scheduler, to=to)
     carry_out(STUDY, request(load(scenario, set_)), options)
 
 
@@ -58,6 +71,7 @@ def sweep(
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
@@ -71,7 +85,7 @@ def sweep(
     axes = dict(read_axis(text) for text in over or ())
     base = load_scenario(scenario, values(set_ or []))
     asked = request(base, axes, zip_, seeds, label)
-    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler))
+    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, to=to))
 
 
 @app.command()
@@ -120,12 +134,35 @@ def plot(
         typer.echo(f"Figure: {path}")
 
 
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(help="A result folder.")],
+    json: AsJson = False,
+    to: To = None,
+) -> None:
+    """Print the tables of a result folder again. Simulates nothing."""
+    from simshuffle.studies import read_folder
+
+    check_format(json, to)
+    show_result(read_folder(folder), folder, json=json, to=to)
+
+
 @app.command("list")
-def list_() -> None:
+def list_(to: To = None) -> None:
     """List the scenarios, studies, topologies, models and data sets that come with simshuffle."""
     from simshuffle.spec.library import CATALOG, read_yaml, shipped_names
 
-    for folder in ("scenarios", "studies", "topologies"):
-        typer.echo(f"{folder}: {', '.join(shipped_names(folder))}")
+    names = {folder: shipped_names(folder) for folder in ("scenarios", "studies", "topologies")}
     for kind in ("models", "datasets"):
-        typer.echo(f"{kind}: {', '.join(sorted(read_yaml(CATALOG / f'{kind}.yaml')[0]))}")
+        names[kind] = sorted(read_yaml(CATALOG / f"{kind}.yaml")[0])
+    if to is None:
+        for kind, listed in names.items():
+            typer.echo(f"{kind}: {', '.join(listed)}")
+        return
+    from simshuffle.results.console import new_table
+
+    table = new_table("What comes with simshuffle", ["kind", "name"])
+    for kind, listed in names.items():
+        for name in listed:
+            table.add_row(kind, name)
+    print_parts([table], to)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from simshuffle.cli.common import progress_bars, say
-
-if TYPE_CHECKING:
-    from simshuffle.studies.testbed.folder import Measurement
+from simshuffle.cli.verb import To, check_format, print_parts
 
 app = typer.Typer()
 
@@ -74,6 +71,7 @@ def testbed(
             "--json", help="Print the tables as JSON on standard output, and nothing else."
         ),
     ] = False,
+    to: To = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace what is in the result folder.")
     ] = False,
@@ -83,9 +81,10 @@ def testbed(
     from simshuffle.network.replay.files import check_target
     from simshuffle.results.folders import check_place
     from simshuffle.spec.units import Dimension
-    from simshuffle.studies.testbed import folder, settings
+    from simshuffle.studies.testbed import folder, settings, text
     from simshuffle.studies.testbed.bed import Shape
 
+    check_format(json, to)
     patterns, left_out = settings.chosen(pattern or [], quick=quick)
     wanted = settings.Settings(
         Shape(
@@ -117,17 +116,8 @@ def testbed(
     if json:
         typer.echo(result.as_json())
         return
-    _print(result)
-    typer.echo(f"Tables: {place}\nFigure: {place / 'testbed.png'}, and as .pdf")
+    print_parts(text.parts(result), to, width=110)
+    if to is None:
+        typer.echo(f"Tables: {place}\nFigure: {place / 'testbed.png'}, and as .pdf")
     if keep_as is not None:
         say(f"Summary: {keep_as}")
-
-
-def _print(result: Measurement) -> None:
-    from rich.console import Console
-
-    from simshuffle.studies.testbed import text
-
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    for part in text.parts(result):
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))

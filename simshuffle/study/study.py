@@ -71,6 +71,8 @@ class Study(Generic[V]):
         figures: figures by name.
         one_figure: whether there is always one.
         parts: what a terminal shows: texts and tables.
+        exported: the same for LaTeX and Markdown, where the terminal shows a report that has its
+            tables in its text; None for ``parts``.
         as_json: what ``--json`` prints, as plain values; None for all tables.
         facts: what ``meta.json`` says beside kind, fingerprint and versions.
         says: what ``meta.json`` holds for figures and texts, as a TypedDict: other values are
@@ -100,6 +102,7 @@ class Study(Generic[V]):
     figures: Callable[[Result], Mapping[str, Figure]] = lambda result: {}
     one_figure: bool = False
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
+    exported: Callable[[Result], Iterable[str | Table]] | None = None
     as_json: Callable[[Result], Any] | None = None
     facts: Callable[[V, Outcomes, Tables], Meta] = lambda values, outcomes, tables: {}
     says: Any = dict[str, Any]
@@ -241,6 +244,10 @@ class Result:
     def parts(self) -> list[str | Table]:
         """What a terminal shows: texts and tables."""
         return list(self.study.parts(self))
+
+    def exported(self) -> list[str | Table]:
+        """What goes to LaTeX and Markdown: texts and tables, all tables as such."""
+        return self.parts() if self.study.exported is None else list(self.study.exported(self))
 
     def as_json(self) -> Any:
         """What ``--json`` prints, as plain values; what is empty is None."""
