@@ -1,4 +1,4 @@
-"""Verbs on scenarios and results: run, sweep, check, plot, show, list."""
+"""Verbs on scenarios and results: run, sweep, check, plot, show, compare, list."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from simshuffle.cli.verb import (
     To,
     carry_out,
     check_format,
+    print_json,
     print_parts,
 )
 from simshuffle.cli.verb import show as show_result
@@ -145,6 +146,26 @@ def show(
 
     check_format(json, to)
     show_result(read_folder(folder), folder, json=json, to=to)
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A result folder, or a scenario.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    json: AsJson = False,
+    to: To = None,
+) -> None:
+    """Say what differs between A and B: in what was asked, and then in what came out. Simulates
+    nothing."""
+    from simshuffle.compare import compare as compared
+    from simshuffle.compare import side
+
+    check_format(json, to)
+    found = compared(side(a), side(b))
+    if json:
+        print_json(found.as_json())
+    else:
+        print_parts(found.parts(), to)
 
 
 @app.command("list")

@@ -74,6 +74,8 @@ class Study(Generic[V]):
         exported: the same for LaTeX and Markdown, where the terminal shows a report that has its
             tables in its text; None for ``parts``.
         as_json: what ``--json`` prints, as plain values; None for all tables.
+        compared: tables by name that are put beside those of another result: what tells rows apart
+            as index, and columns of numbers; None for all tables in CSV whose schemas have a key.
         facts: what ``meta.json`` says beside kind, fingerprint and versions.
         says: what ``meta.json`` holds for figures and texts, as a TypedDict: other values are
             refused where a folder is read.
@@ -104,6 +106,7 @@ class Study(Generic[V]):
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
     exported: Callable[[Result], Iterable[str | Table]] | None = None
     as_json: Callable[[Result], Any] | None = None
+    compared: Callable[[Result], Tables] | None = None
     facts: Callable[[V, Outcomes, Tables], Meta] = lambda values, outcomes, tables: {}
     says: Any = dict[str, Any]
     faults: Callable[[Result], Iterable[Problem]] = lambda result: ()
@@ -254,3 +257,19 @@ class Result:
         if self.study.as_json is not None:
             return self.study.as_json(self)
         return {name: rows(table) for name, table in self.all_tables.items()}
+
+    def compared(self) -> Tables:
+        """Tables that are put beside those of another result, by name: what tells rows apart as
+        index, and columns of numbers."""
+        if self.study.compared is not None:
+            return self.study.compared(self)
+        tables, out = self.all_tables, {}
+        for name, schema in self.study.schemas(self.meta).items():
+            if schema.key and schema.suffix == ".csv":
+                numbers = [
+                    column
+                    for column, of in schema.columns.items()
+                    if of.kind in {"real", "count"} and column not in schema.key
+                ]
+                out[name] = tables[name].set_index(list(schema.key))[numbers]
+        return out

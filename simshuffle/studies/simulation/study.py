@@ -94,6 +94,18 @@ def _epochs(result: Result) -> list[dict[Any, Any]]:
     return rows(pd.DataFrame(result.tables["epochs"]))
 
 
+def _compared(result: Result) -> Tables:
+    """Seconds of every epoch, and under each label."""
+    keys = ["run", "epoch", "label"]
+    whole = result.tables["epochs"].assign(label=report.WHOLE, seconds=lambda of: of["epoch_s"])
+    both = pd.concat([of[[*keys, "seconds"]] for of in (whole, result.tables["breakdown"])])
+    both = both.astype({"run": str, "label": str})
+    sums = both.groupby(keys, sort=False)[["seconds"]].sum().reset_index()
+    order = {run: place for place, run in enumerate(both["run"].unique())}
+    sums = sums.assign(place=sums["run"].map(order)).sort_values(["place", "epoch"])
+    return {"seconds": sums.set_index(keys)[["seconds"]]}
+
+
 def _simulation(result: Result) -> SimulationResult:
     return SimulationResult(result.study, result.tables, result.meta, result.documents)
 
@@ -142,6 +154,7 @@ STUDY: Study[Runs] = Study(
     one_figure=True,
     parts=_parts,
     as_json=_epochs,
+    compared=_compared,
     facts=_facts,
     says=_Says,
     faults=_faults,

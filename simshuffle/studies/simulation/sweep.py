@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.results.console import new_table
-from simshuffle.results.report import LABELS
+from simshuffle.results.report import LABELS, WHOLE
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.overrides import combination_name, grid, outermost_first
 from simshuffle.studies.simulation.cell import RunCell
@@ -290,6 +290,19 @@ def _spread(row: pd.Series[Any], measure: str) -> str:
     return text if pd.isna(half) else f"{text} ± {half:,.{digits}f}"
 
 
+def _compared(result: Result) -> Tables:
+    """Seconds of every epoch and under each label, means over the seeds; by label where that tells
+    the rows apart, and by the axes too where it does not."""
+    names = {"epoch_s": WHOLE, **{label_column(label): label for label in LABELS}}
+    table = result.derived["summary"].rename(columns={"label": "run"})
+    table = table[table["measure"].isin(names)].replace({"measure": names})
+    keys = ["run", "epoch", "measure"]
+    if table.duplicated(keys).any():
+        keys[1:1] = [axis["name"] for axis in result.meta["axes"]]
+    table = table[[*keys, "mean"]].rename(columns={"measure": "label", "mean": "seconds"})
+    return {"seconds": table.set_index([*keys[:-1], "label"])}
+
+
 def _leading(meta: Meta) -> dict[str, Any]:
     return axis_columns(meta["axes"])
 
@@ -313,6 +326,7 @@ STUDY: Study[Sweep] = Study(
     figures=_figures,
     one_figure=True,
     parts=_parts,
+    compared=_compared,
     says=_Says,
     partial=True,
 )
