@@ -3,6 +3,7 @@ came out of it."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,13 +15,18 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.results.console import new_table
 from simshuffle.results.table_io import rows as rows_of
+from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.studies import read_folder
+from simshuffle.study import engine
 from simshuffle.study.study import Result
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from simshuffle.study.executors import Executor
+    from simshuffle.study.standing import Progress
 
 MOST_RUNS = 200
 """Runs of a result whose scenarios are compared one by one; of more, the files are."""
@@ -109,11 +115,13 @@ def side(reference: str) -> Side:
     folder = Path(reference)
     if not folder.is_dir():
         runs = all_runs(load_scenarios(reference))
-        return Side(reference, {name: flat(run.to_dict()) for name, run in runs.items()})
+        return Side(
+            reference, {name: flat(by_content(run.to_dict())) for name, run in runs.items()}
+        )
     result = read_folder(folder)
-    about = {key: value for key, value in result.meta.items() if key not in _OF_THE_RESULT}
+    about = flat({k: value for k, value in result.meta.items() if k not in _OF_THE_RESULT})
     asked = _runs(result, folder) or _documents(result)
-    return Side(reference, {name: {**flat(about), **of} for name, of in asked.items()}, result)
+    return Side(reference, {name: {**about, **of} for name, of in asked.items()}, result)
 
 
 def _runs(result: Result, folder: Path) -> dict[str, Flat]:
@@ -123,7 +131,7 @@ def _runs(result: Result, folder: Path) -> dict[str, Flat]:
         return {}
     with suppress(SimshuffleError):
         runs = all_runs(load_scenarios(folder / "scenario.yaml"))
-        return {name: flat(run.to_dict()) for name, run in runs.items()}
+        return {name: flat(by_content(run.to_dict())) for name, run in runs.items()}
     return {}
 
 
@@ -140,15 +148,13 @@ def _documents(result: Result) -> dict[str, Flat]:
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:
     """Values by dotted key; a list without mappings is one value."""
-    if isinstance(value, dict) and value:
-        items = [(str(name), inner) for name, inner in value.items()]
-    elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
-        items = [(str(number), inner) for number, inner in enumerate(value)]
-    else:
+    if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict) or not value:
         return {key: value} if key else {}
     out: dict[str, Any] = {}
-    for name, inner in items:
-        out |= flat(inner, f"{key}.{name}" if key else name)
+    for name, inner in value.items():
+        out |= flat(inner, f"{key}.{name}" if key else str(name))
     return out
 
 
@@ -173,6 +179,38 @@ def compare(a: Side, b: Side) -> Comparison:
         notes.append("A scenario has no results: what was asked is all that is compared.")
     made_by = pd.DataFrame(versions, columns=["key", "a", "b"], dtype=object)
     return Comparison(a, b, asked, made_by, tables, list(dict.fromkeys(notes)))
+
+
+def verify(
+    folder: Path, executor: Executor | None = None, progress: Progress | None = None
+) -> tuple[list[str], Comparison]:
+    """Do again what is in a result folder, from what it holds.
+
+    Returns:
+        What is not the same: the fingerprint, and names of tables of which a value differs in its
+        last bit; and the comparison of the stored result, A, with the new one, B.
+
+    Raises:
+        InputError: the folder holds no whole result of 'run' or 'sweep'.
+        SimshuffleError: it cannot be done again.
+    """
+    result = read_folder(folder)
+    if result.study.again is None:
+        rule = "must hold a result of 'simshuffle run' or 'simshuffle sweep'"
+        remedy = "Give the command in its meta.json again, and compare the two."
+        raise InputError(Problem("", rule, result.study.kind, remedy), str(folder))
+    if result.meta.get("state", "finished") != "finished":
+        problem = Problem("", "must be finished", result.meta["state"], "Finish it first.")
+        raise InputError(problem, str(folder))
+    request = result.study.again(folder, result.meta)
+    fresh = engine.run(result.study, request, executor, progress=progress)
+    with tempfile.TemporaryDirectory() as place:  # so that both were written and read
+        again = engine.read(result.study, fresh.save(Path(place) / "again", draw=False))
+    differ = [name for name, table in result.tables.items() if not table.equals(again.tables[name])]
+    if result.meta["fingerprint"] != again.meta["fingerprint"]:
+        differ.insert(0, "fingerprint")
+    stored = side(str(folder))
+    return differ, compare(stored, Side("done again", stored.asked, again))
 
 
 def paired(a: Sequence[str], b: Sequence[str], what: str) -> tuple[dict[str, str], list[str]]:

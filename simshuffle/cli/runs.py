@@ -1,4 +1,4 @@
-"""Verbs on scenarios and results: run, sweep, check, plot, show, compare, list."""
+"""Verbs on scenarios and results: run, sweep, check, plot, show, compare, verify, list."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from simshuffle.cli.common import ScenarioArgument, SetOption, load, say, values
+from simshuffle.cli.progress import study_progress
 from simshuffle.cli.verb import (
     AsJson,
     Force,
@@ -166,6 +167,27 @@ def compare(
         print_json(found.as_json())
     else:
         print_parts(found.parts(), to)
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A result folder of run or sweep.")],
+    processes: ProcessCount = None,
+) -> None:
+    """Simulate again what is in a result folder, and say whether all tables are the same to the
+    last bit."""
+    from simshuffle.compare import verify as verified
+    from simshuffle.study.executors import Local
+
+    with study_progress("run") as progress:
+        differ, found = verified(folder, Local(processes), progress)
+    if not differ:
+        tables = ", ".join(found.a.result.tables) if found.a.result else ""
+        typer.echo(f"The same: the fingerprint, and to the last bit {tables}.")
+        return
+    print_parts(found.parts())
+    typer.echo(f"NOT the same: {', '.join(differ)}.")
+    raise typer.Exit(1)
 
 
 @app.command("list")

@@ -1,10 +1,12 @@
-"""Tables of a terminal as LaTeX and as Markdown, to be put into a text of one's own."""
+"""Tables of a terminal as LaTeX and as Markdown, to be put into a text of one's own; and as HTML,
+for a notebook."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from itertools import groupby
 
 from rich.table import Table
@@ -135,6 +137,36 @@ def _markdown_note(text: str) -> str:
         return f"{fence}text\n{text.rstrip()}\n{fence}"
     # a line that begins like an item of a list or a heading is none
     return re.sub(r"^(\d+)([.)])|^([-+=])", r"\1\\\2\3", _markdown(_plain(text)))
+
+
+# --------------------------------------------------------------------------------------------- HTML
+
+
+def html(parts: Iterable[str | Table]) -> str:
+    """``parts`` as a notebook shows them."""
+    return "\n".join(_html_note(p) if isinstance(p, str) else _html_table(p) for p in parts if p)
+
+
+def _html_table(table: Table) -> str:
+    title, headings, rows, right = _content(table)
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        sides = ("right" if each else "left" for each in right)
+        written = (
+            f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>'
+            for cell, side in zip(cells, sides, strict=True)
+        )
+        return f"<tr>{''.join(written)}</tr>"
+
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    body = "\n".join(line(row, "td") for row in rows)
+    head = f"<thead>{line(headings, 'th')}</thead>"
+    return f"<table>{caption}{head}<tbody>\n{body}\n</tbody></table>"
+
+
+def _html_note(text: str) -> str:
+    tag = "pre" if len(text.splitlines()) > 1 else "p"
+    return f"<{tag}>{escape(text.strip())}</{tag}>"
 
 
 FORMATS: dict[str, tuple[Callable[[Table], str], Callable[[str], str], str]] = {

@@ -66,7 +66,19 @@ def resolve(
             expand(holder, "cluster", references, problems)
             _locate_files(holder, folder)
             sweep["cluster"][number] = holder["cluster"]
+    if isinstance(sweep, dict) and isinstance(sweep.get("workload.exchange"), list):
+        exchanges = sweep["workload.exchange"]
+        exchanges[:] = [_with_its_file(exchange, folder, references) for exchange in exchanges]
     return plain, list(dict.fromkeys(problems)), origin
+
+
+def _with_its_file(exchange: Any, folder: Path | None, references: References) -> Any:
+    """An exchange of a sweep; as a record if it names a file."""
+    holder: dict[str, Any] = {"workload": {"exchange": plain_copy(exchange)}}
+    expand(holder, "workload.exchange", references, [])  # what is not valid, its run reports
+    _locate_files(holder, folder)
+    located = holder["workload"]["exchange"]
+    return located if isinstance(located, dict) and "sha256" in located else exchange
 
 
 def _references(plain: Mapping[str, Any], folder: Path | None) -> References:

@@ -19,6 +19,7 @@ from simshuffle.cli import main
 from simshuffle.cli.verb import show
 from simshuffle.errors import InputError
 from simshuffle.results.export import exported
+from simshuffle.results.made import contents as content
 from simshuffle.studies import KINDS, read_folder, study_of
 from simshuffle.study import engine
 from simshuffle.study.executors import Here, Processes
@@ -46,11 +47,6 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     study, asked = TINY[request.param](place / "inputs")
     result = engine.run(study, asked, Here(), Disk(place / "cells"))
     return study, asked, result, result.save(place / "out")
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def test_every_kind_of_result_has_a_tiny_study() -> None:

@@ -16,6 +16,7 @@ import yaml
 
 import simshuffle
 from simshuffle.cli import main
+from simshuffle.results.made import contents as content
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
@@ -52,10 +53,6 @@ def command(*arguments, cwd, **environment):
         check=False,
         timeout=300,
     )
-
-
-def content(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def rows_of(path):

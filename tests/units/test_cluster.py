@@ -18,6 +18,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
+from simshuffle.results.made import contents as content
 from simshuffle.study import engine
 from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk
@@ -69,10 +70,6 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
         for process in processes:
             process.kill()
             process.wait()
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_a_killed_worker_changes_nothing(bed: Bed, tmp_path: Path) -> None:

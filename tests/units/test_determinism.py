@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from simshuffle.results.made import contents
 from simshuffle.scenario.scenario import load_scenario
 
 VALUES = {
@@ -46,7 +47,7 @@ def simulated(folder, *more, hash_seed):
     assert done.returncode == 0, done.stderr.decode()
     return {
         "stdout": done.stdout,
-        **{path.name: path.read_bytes() for path in (folder / "out").iterdir()},
+        **contents(folder / "out"),
     }
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from simshuffle.errors import InputError, SimulationError
+from simshuffle.results.made import contents as content
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, digest_of
 from simshuffle.study.digest import ROOT, code_digest
@@ -85,10 +86,6 @@ def test_one_process_and_four_give_the_same_bytes(mark: Path, tmp_path: Path) ->
         folders.append(result.save(tmp_path / f"out{count}"))
     assert content(folders[0]) == content(folders[1])
     assert len({int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}) > 1
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_costly_cells_begin_first(mark: Path, store: Disk) -> None:

@@ -14,7 +14,7 @@ from simshuffle.plan.packets import check_size
 from simshuffle.results import report, style
 from simshuffle.results.table_io import rows
 from simshuffle.results.timeline import Timeline, concatenate
-from simshuffle.scenario.scenario import Scenario, all_runs
+from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, stored
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, named
 from simshuffle.studies.simulation.result import SimulationResult
@@ -41,12 +41,8 @@ def request(scenarios: Sequence[Scenario]) -> Request[Runs]:
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
-    return Request(scenarios[0].name, runs, {"scenario.yaml": resolved_yaml(scenarios)})
-
-
-def resolved_yaml(scenarios: Sequence[Scenario]) -> str:
-    """The resolved scenarios, one YAML document each."""
-    return "---\n".join(scenario.to_yaml() for scenario in scenarios)
+    text, files = stored(scenarios)
+    return Request(scenarios[0].name, runs, {"scenario.yaml": text}, inputs=files)
 
 
 def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
@@ -158,5 +154,6 @@ STUDY: Study[Runs] = Study(
     facts=_facts,
     says=_Says,
     faults=_faults,
+    again=lambda folder, meta: request(load_scenarios(folder / "scenario.yaml")),
     result=SimulationResult,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -14,7 +15,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.scenario import Scenario, load_scenario, stored
 from simshuffle.spec.overrides import combination_name, grid, outermost_first
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.figures import sweep_figure
@@ -83,10 +84,10 @@ def request(
         combinations = [{**values, "seed": n} for values in combinations for n in drawn]
     numbers = frozenset(name for key, name in names.items() if all(map(_is_number, axes[key])))
     sweep = Sweep(base, combinations, names, numbers, label)
-    document = scenario.model_copy(update={"sweep": dict(axes)}).to_yaml()
+    text, files = stored([scenario.model_copy(update={"sweep": dict(axes)})])
     about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
     asked = {"axes": about, "zip": zipped, "seeds": seeds, "label": label}
-    return Request(scenario.name, sweep, {"scenario.yaml": document}, asked)
+    return Request(scenario.name, sweep, {"scenario.yaml": text}, asked, files)
 
 
 def _names(keys: Sequence[str]) -> dict[str, str]:
@@ -311,7 +312,16 @@ class _Says(TypedDict):
     """What ``meta.json`` holds of a sweep."""
 
     axes: list[Axis]
+    zip: bool
+    seeds: int
+    label: str
     lost: dict[str, str]
+
+
+def _again(folder: Path, meta: Meta) -> Request[Sweep]:
+    scenario = load_scenario(folder / "scenario.yaml")
+    zipped, seeds, label = (meta[key] for key in ("zip", "seeds", "label"))
+    return request(scenario, {}, zipped, seeds, label)
 
 
 STUDY: Study[Sweep] = Study(
@@ -328,5 +338,6 @@ STUDY: Study[Sweep] = Study(
     parts=_parts,
     compared=_compared,
     says=_Says,
+    again=_again,
     partial=True,
 )
