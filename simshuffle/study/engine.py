@@ -18,10 +18,10 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError
 from simshuffle.results.folders import meta_of
-from simshuffle.results.made import MADE, made
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here, Lost
+from simshuffle.study.made import MADE, made
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Memory, Store

@@ -19,10 +19,10 @@ from simshuffle.cli import main
 from simshuffle.cli.verb import show
 from simshuffle.errors import InputError
 from simshuffle.results.export import exported
-from simshuffle.results.made import contents as content
 from simshuffle.studies import KINDS, read_folder, study_of
 from simshuffle.study import engine
 from simshuffle.study.executors import Here, Processes
+from simshuffle.study.made import contents as content
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, Study, fingerprint

@@ -16,10 +16,10 @@ import yaml
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.results.made import contents as content
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
+from simshuffle.study.made import contents as content
 
 FILES = {
     "scenario.yaml",

@@ -18,9 +18,9 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.results.made import contents as content
 from simshuffle.study import engine
 from simshuffle.study.executors import Here
+from simshuffle.study.made import contents as content
 from simshuffle.study.store import Disk
 from tests.toy import TOY, Square, asked
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from simshuffle.results.made import contents
 from simshuffle.scenario.scenario import load_scenario
+from simshuffle.study.made import contents
 
 VALUES = {
     "cluster": "small-fat-tree",

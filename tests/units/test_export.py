@@ -4,6 +4,8 @@ stand at the right."""
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,17 @@ def test_signs_in_columns_of_numbers(given: str, written: str) -> None:
 def test_the_first_cell_of_a_row_is_no_argument_of_the_row_before(name: str) -> None:
     text = exported([table(("a", "1"), (name, "2"))], "latex")
     assert re.search(r"\\\\\n\s*(\[|\*)", text) is None
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+def test_latex_takes_it(tmp_path: Path) -> None:
+    rows = [(NASTY, "-1.5 ± 0.2"), ("[2mm] of", "--seeds"), ("* a → b ≤ c … – — µ × 1", "-")]
+    tables = exported(["100 % \\bad{", table(*rows, title=NASTY)], "latex")
+    head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (tmp_path / "t.tex").write_text(f"{head}{tables}\\end{{document}}\n", encoding="utf-8")
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
 
 
 def test_markdown_prints_special_characters_and_obeys_none() -> None:

@@ -18,7 +18,7 @@ from pyarrow.parquet import ParquetWriter
 
 from simshuffle.cli import main
 from simshuffle.results import style as plots
-from simshuffle.results.made import contents as content
+from simshuffle.study.made import contents as content
 
 ARGUMENTS = [
     "quickstart",

@@ -20,7 +20,6 @@ from simshuffle import load_scenario
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.exchange.recording import write_plans
-from simshuffle.results.made import MADE, contents, made
 from simshuffle.results.table_io import read_csv
 from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.scenario import Scenario
@@ -30,6 +29,7 @@ from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
+from simshuffle.study.made import MADE, contents, made
 from simshuffle.study.study import fingerprint
 from tests import trained
 from tests.small import small
@@ -167,6 +167,26 @@ def test_clusters_and_exchanges_of_a_sweep_are_held_too(tmp_path: Path) -> None:
         again = study.request([load_scenario(moved / "scenario.yaml")])
         asked = simshuffle.read(out).meta["fingerprint"]
         assert fingerprint(study.STUDY, again) == asked
+
+
+def test_recorded_exchanges_of_a_sweep_are_told_apart_by_their_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = []
+    for place in ("one", "two"):
+        for seed, name in enumerate(("a.npz", "b.npz")):
+            plans(tmp_path / place / name, seed)
+        monkeypatch.chdir(tmp_path / place)
+        texts = [f"recorded:path={name},exchange_fraction=0.4" for name in ("a.npz", "b.npz")]
+        asked = sweep.request(small(**SIZE, world_size=4), {"workload.exchange": texts})
+        assert len(asked.inputs) == 2
+        table = engine.run(sweep.STUDY, asked).tables["sweep"]
+        assert table["exchange"].nunique() == len(table) == 2
+        marks.append((fingerprint(sweep.STUDY, asked), list(table["exchange"])))
+    assert marks[0] == marks[1]
+    plans(tmp_path / "two" / "a.npz", seed=7)
+    asked = sweep.request(small(**SIZE, world_size=4), {"workload.exchange": texts})
+    assert fingerprint(sweep.STUDY, asked) != marks[0][0]
 
 
 def test_values_without_a_file_stay_as_they_are() -> None:

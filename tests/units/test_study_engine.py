@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 
 from simshuffle.errors import InputError, SimulationError
-from simshuffle.results.made import contents as content
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, digest_of
 from simshuffle.study.digest import ROOT, code_digest
@@ -30,6 +29,7 @@ from simshuffle.study.executors import (
     available_memory,
     usable_cores,
 )
+from simshuffle.study.made import contents as content
 from simshuffle.study.standing import Standing, Watch
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint

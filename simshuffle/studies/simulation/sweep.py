@@ -15,8 +15,9 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
+from simshuffle.scenario.reading import exchange_located
 from simshuffle.scenario.scenario import Scenario, load_scenario, stored
-from simshuffle.spec.overrides import combination_name, grid, outermost_first
+from simshuffle.spec.overrides import combination_name, grid, outermost_first, short
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.figures import sweep_figure
 from simshuffle.studies.simulation.intervals import summary
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+EXCHANGE = "workload.exchange"
 MOST_ROWS = 60
 """Rows of the table on a terminal; the file has all."""
 
@@ -72,6 +74,8 @@ def request(
         InputError: the axes make no grid, or a value or a combination is not valid.
     """
     axes = {**{key: values for key, values in scenario.sweep.items() if key not in over}, **over}
+    if EXCHANGE in axes:
+        axes[EXCHANGE] = [exchange_located(value, None) for value in axes[EXCHANGE]]
     if "seed" in axes and seeds > 1:
         problem = Problem("--seeds", "is not needed where seed is swept", str(seeds), "Drop one.")
         raise InputError(problem, "command line")
@@ -211,7 +215,7 @@ def _rows(
     measured = values["epochs"]
     count = len(measured["epoch"])
     axes = {
-        name: combination[key] if name in sweep.numbers else _text(combination[key])
+        name: combination[key] if name in sweep.numbers else short(combination[key])
         for key, name in sweep.axes.items()
     }
     seed = combination["seed"]
@@ -230,12 +234,6 @@ def _label(run: str, axes: Mapping[str, Any]) -> str:
     """The name of a run, without what it says already."""
     said = {"world_size", "exchange_fraction", "exchange"}
     return f"{run} {combination_name(axes, said)}".rstrip()
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return str(value.get("name", value.get("kind", value)))
-    return str(value)
 
 
 def _breakdown(table: Mapping[str, list[Any]], epochs: Sequence[int]) -> dict[str, list[float]]:

@@ -4,7 +4,6 @@ so no fingerprint has it, and comparisons of two results leave it out."""
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import shlex
@@ -13,6 +12,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from simshuffle.results.folders import meta_of
+from simshuffle.study.executors import usable_cores
 
 MADE = "made"
 """Its key in ``meta.json``."""
@@ -32,7 +34,7 @@ def made() -> dict[str, Any]:
         **({"commit": commit} if commit else {}),
         "machine": {
             "processor": _processor(),
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": usable_cores(),
             "platform": platform.platform(),
         },
     }
@@ -73,8 +75,7 @@ def contents(folder: str | Path) -> dict[str, bytes]:
 
 def content(path: Path) -> bytes:
     """What a file of a result folder holds; of ``meta.json`` without how it was made."""
-    found = path.read_bytes()
-    if path.name != "meta.json":
-        return found
-    meta = {key: value for key, value in json.loads(found).items() if key != MADE}
-    return json.dumps(meta, indent=1, sort_keys=True).encode()
+    if path.name != "meta.json" or not (meta := meta_of(path.parent)):
+        return path.read_bytes()
+    told = {key: value for key, value in meta.items() if key != MADE}
+    return json.dumps(told, indent=1, sort_keys=True).encode()
