@@ -148,7 +148,8 @@ def _do(
             for _ in executor.do(missing, store, watch) if missing else ():
                 pass
     except KeyboardInterrupt:
-        done = kept + len(watch.ended - set(executor.lost))
+        # a worker may have written an outcome of which this process has not heard
+        done = kept + sum(store.has(digest, cell.parts) for digest, cell in missing.items())
         raise Interrupted(done, kept + len(missing)) from None
     return {
         name: executor.lost[digest] for name, digest in digests.items() if digest in executor.lost
