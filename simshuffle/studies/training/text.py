@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from rich.table import Table
 
+from simshuffle.results.console import new_table
 from simshuffle.studies.training.summary import summary
 from simshuffle.studies.training.tables import (
     CONDITION,
@@ -54,6 +56,46 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
         ]
     sections.append(_times(tables))
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+    """The tables of the report as such, and the texts without which they cannot be read; arguments
+    as of `report`."""
+    yield _head(tables, meta)
+    yield from _troubles(tables)
+    settings = summary(tables.runs)
+    if len(settings):
+        names = statistics_of(tables.finished())
+        main = settings[settings["statistics"] == names[0]].to_dict("records")
+        yield _accuracy_table(main)
+        compared = [row for row in main if row["partial_pairs"]]
+        if compared:
+            yield _equal_fraction_table(compared)
+        yield _method(names, tables)
+
+
+def _accuracy_table(rows: Sequence[Row]) -> Table:
+    table = new_table(
+        "Accuracy in %, and differences in points; * a difference is found",
+        ["condition", "strategy"],
+        ["accuracy", "- global", "- local", "seeds"],
+    )
+    for row in rows:
+        gaps = (_starred(row, against).rstrip() for against in ("global", "local"))
+        table.add_row(condition(row), setting(row), _mean(row), *gaps, str(row["seeds"]))
+    return table
+
+
+def _equal_fraction_table(rows: Sequence[Row]) -> Table:
+    table = new_table(
+        "At equal Q: points above partial local shuffle",
+        ["condition", "strategy"],
+        ["difference", "p", "p (Holm)"],
+    )
+    for row in rows:
+        p = (_p(row[name]) for name in ("partial_p", "partial_p_holm"))
+        table.add_row(condition(row), setting(row), _difference(row, "partial"), *p)
+    return table
 
 
 def _paragraph(title: str, lines: Sequence[str]) -> str:
