@@ -15,6 +15,7 @@ from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.compare import compare, flat, paired, side
 from simshuffle.errors import InputError
+from simshuffle.results.report import by_cause
 from simshuffle.studies import KINDS
 from simshuffle.studies.simulation import sweep
 from simshuffle.study import engine
@@ -73,9 +74,9 @@ def test_seconds_stand_beside_each_other_with_their_difference(folders: dict[str
         assert of.result is not None
         for row in of.result.tables["epochs"].to_dict("records"):
             assert found.loc[(row["run"], row["epoch"], "epoch"), letter] == row["epoch_s"]
-        for row in of.result.tables["breakdown"].to_dict("records"):
-            key = (row["run"], row["epoch"], row["label"])
-            assert found.loc[key, letter] == row["seconds"]
+        for row in by_cause(of.result.tables["breakdown"]).to_dict("records"):
+            label = f"waiting for {row['label']}" if row["waiting"] else row["label"]
+            assert found.loc[(row["run"], row["epoch"], label), letter] == row["seconds"]
     row = found.loc[("partial-0.3 @4", 2, "epoch")]
     assert row["b"] > row["a"]
     assert row["difference"] == pytest.approx(100 * (row["b"] / row["a"] - 1))
@@ -91,7 +92,7 @@ def test_a_result_differs_from_itself_in_nothing(
     assert main(["compare", folders["base"], folders["base"]]) == 0
     out = capsys.readouterr().out
     assert "What was asked is the same." in out
-    assert "seconds: 20 of 20 values are the same to the last bit." in out
+    assert "seconds: 22 of 22 values are the same to the last bit." in out
 
 
 def test_runs_of_other_names_are_compared_in_their_order_and_that_is_said(
@@ -99,7 +100,7 @@ def test_runs_of_other_names_are_compared_in_their_order_and_that_is_said(
 ) -> None:
     found = compare(side(folders["base"]), side(folders["half"]))
     assert list(found.asked["key"]) == ["world_size"]
-    assert len(found.tables["seconds"]) == 20
+    assert len(found.tables["seconds"]) == 22
     assert list(found.notes) == [
         "Names of runs differ; compared in their order: 'local @4' with 'local @2',"
         " 'partial-0.3 @4' with 'partial-0.3 @2'."
@@ -227,4 +228,4 @@ def test_a_folder_of_an_older_version_is_compared_by_its_documents(
         simshuffle.load_scenario(folder / "scenario.yaml")
     found = compare(side(str(folder)), side(str(folder)))
     assert found.asked.empty
-    assert len(found.tables["seconds"]) == 20
+    assert len(found.tables["seconds"]) == 22
