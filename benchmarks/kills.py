@@ -28,6 +28,7 @@ from pathlib import Path
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.studies import read_folder
+from simshuffle.study import made
 
 SMALL = ["--set", "epochs=1", "--set", "workload.dataset.num_samples=512"]
 STUDY = """\
@@ -106,7 +107,7 @@ def content(folder: Path) -> dict[str, object]:
         if path.suffix in {".csv", ".parquet"}:
             out[name] = table(path)
         elif path.suffix not in {".png", ".pdf", ".txt"}:
-            out[name] = path.read_bytes()
+            out[name] = made.content(path)
     return out
 
 

@@ -50,7 +50,9 @@ class Named(NamedTuple):
 FILE = "(file)"
 ALWAYS = (
     Named("*", "*meta.json", "fingerprint", "stands for the code as well"),
+    Named("*", "*meta.json", "code", "stands for the code"),
     Named("*", "*meta.json", "versions.*", "of what is installed"),
+    Named("*", "*meta.json", "made.*", "how it was made"),
     Named("replay", "*.stderr", "*solved in * s of processor time*", "measured on this machine"),
     Named("train", "*.csv", "seconds", "measured on this machine"),
     Named("train", "*.json", "*seconds", "measured on this machine"),

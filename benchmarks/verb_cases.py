@@ -149,7 +149,7 @@ CASES = (
         "validate",
         "validate --only testbed --only storage --only collectives --only nopfs --out out",
         "validate --only testbed --json",
-        "validate --only storage --markdown",
+        "validate --only storage --to markdown",
         plot="out",
     ),
     case("train", "train study.yaml --out out --processes 1", plot="out"),

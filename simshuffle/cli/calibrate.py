@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.verb import Force, Options, Out, make, show
+from simshuffle.cli.verb import Force, Options, Out, To, make, show
 
 app = typer.Typer()
 
@@ -76,6 +76,7 @@ def calibrate(
     out: Out = None,
     force: Force = False,
     json: Parameters = False,
+    to: To = None,
 ) -> None:
     """Fit latencies, bandwidths, rates, compute times and jitter to FILE..., as a fragment that a
     scenario includes."""
@@ -86,9 +87,9 @@ def calibrate(
     settings = Settings(
         kind, fit_up_to, epochs, model or (), accelerator, gpus_per_host, ranks, hosts, storage
     )
-    options = Options(out, json, force, noun="calibration", done="fitted")
+    options = Options(out, json, force, noun="calibration", done="fitted", to=to)
     result, folder = make(STUDY, request(files, settings), options)
-    show(result, folder, json=json)
+    show(result, folder, json=json, to=to)
     fragments = [FRAGMENT, *(f"{MODELS}/{name}" for name in result.files_in[MODELS])]
-    for name in [] if json else fragments:
+    for name in [] if json or to else fragments:
         typer.echo(f"Include in a scenario: {folder / name}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.cli.common import SetOption, say, values
-from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
+from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, To, carry_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,7 @@ def ablate(
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
@@ -66,7 +67,7 @@ def ablate(
     switched, single = _pairs("--also", also), _pairs("--alone", alone)
     asked = request(_loaded(scenario, set_), start, end, switched, single, seeds)
     say(f"{asked.values.simulations} simulations.")
-    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, "simulation"))
+    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, "simulation", to=to))
 
 
 @app.command()
@@ -95,6 +96,7 @@ def hiding(
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
@@ -105,7 +107,7 @@ def hiding(
     from simshuffle.studies.hidden_fraction.study import STUDY
 
     asked = request(_loaded(scenario, set_), world_size or [], way or [], tolerance)
-    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, "search"))
+    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, "search", to=to))
 
 
 def _loaded(reference: str, assignments: Sequence[str] | None) -> Scenario:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simshuffle.cli.common import SetOption, progress_bars, say, values
-from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
+from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, To, carry_out
 from simshuffle.errors import InputError, Problem
 
 app = typer.Typer()
@@ -117,6 +117,7 @@ def congestion(
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
@@ -129,4 +130,6 @@ def congestion(
     counts = Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets)
     settings = chosen(counts, pattern or [], network or [])
     sized = scenarios(scenario, values(set_ or []), world_size or [])
-    carry_out(STUDY, request(sized, settings), Options(out, json, force, processes, scheduler))
+    carry_out(
+        STUDY, request(sized, settings), Options(out, json, force, processes, scheduler, to=to)
+    )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from simshuffle.cli.common import SetOption, values
-from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
+from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, To, carry_out
 
 app = typer.Typer()
 
@@ -34,6 +34,7 @@ def policies(
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
@@ -45,5 +46,5 @@ def policies(
     from simshuffle.studies.policies.study import STUDY
 
     loaded = load(study, values(set_ or [])).only(case or [])
-    options = Options(out, json, force, processes, scheduler, "case")
+    options = Options(out, json, force, processes, scheduler, "case", to=to)
     carry_out(STUDY, request(loaded, policy or []), options)

@@ -1,4 +1,4 @@
-"""Verbs on scenarios and results: run, check, plot, list."""
+"""Verbs on scenarios and results: run, sweep, check, plot, show, compare, verify, list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from simshuffle.cli.common import ScenarioArgument, SetOption, load, say, values
-from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
+from simshuffle.cli.verb import (
+    AsJson,
+    Force,
+    Options,
+    Out,
+    ProcessCount,
+    Scheduler,
+    To,
+    carry_out,
+    check_format,
+    print_json,
+    print_parts,
+)
+from simshuffle.cli.verb import show as show_result
+from simshuffle.study.progress import study_progress
 
 if TYPE_CHECKING:
     from simshuffle.studies.simulation.text import Labels
@@ -48,6 +62,7 @@ def run(
     labels: LabelsOption = None,
     out: Out = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
@@ -55,7 +70,7 @@ def run(
     """Simulate SCENARIO... and write tables and the breakdown figure into a result folder."""
     from simshuffle.studies.simulation.study import STUDY, request
 
-    options = Options(out, json, force, processes, scheduler)
+    options = Options(out, json, force, processes, scheduler, to=to)
     carry_out(STUDY, request(load(scenario, set_), _labels(labels) or "cause"), options)
 
 
@@ -87,6 +102,7 @@ def sweep(
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
@@ -100,7 +116,7 @@ def sweep(
     axes = dict(read_axis(text) for text in over or ())
     base = load_scenario(scenario, values(set_ or []))
     asked = request(base, axes, zip_, seeds, label)
-    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler))
+    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, to=to))
 
 
 @app.command()
@@ -152,12 +168,76 @@ def plot(
         typer.echo(f"Figure: {path}")
 
 
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(help="A result folder.")],
+    json: AsJson = False,
+    to: To = None,
+) -> None:
+    """Print the tables of a result folder again. Simulates nothing."""
+    from simshuffle.studies import read_folder
+
+    check_format(json, to)
+    show_result(read_folder(folder), folder, json=json, to=to)
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A result folder, or a scenario.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    json: AsJson = False,
+    to: To = None,
+) -> None:
+    """Say what differs between A and B: in what was asked, and then in what came out. Simulates
+    nothing."""
+    from simshuffle.compare import compare as compared
+    from simshuffle.compare import side
+
+    check_format(json, to)
+    found = compared(side(a), side(b))
+    if json:
+        print_json(found.as_json())
+    else:
+        print_parts(found.parts(), to)
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A result folder of run or sweep.")],
+    processes: ProcessCount = None,
+) -> None:
+    """Simulate again what is in a result folder, and say whether all tables are the same to the
+    last bit."""
+    from simshuffle.compare import verify as verified
+    from simshuffle.study.executors import Local
+
+    with study_progress("run") as progress:
+        differ, found = verified(folder, Local(processes), progress)
+    if not differ:
+        tables = ", ".join(found.a.result.tables) if found.a.result else ""
+        typer.echo(f"The same: the fingerprint, and to the last bit {tables}.")
+        return
+    print_parts(found.parts())
+    typer.echo(f"NOT the same: {', '.join(differ)}.")
+    raise typer.Exit(1)
+
+
 @app.command("list")
-def list_() -> None:
+def list_(to: To = None) -> None:
     """List the scenarios, studies, topologies, models and data sets that come with simshuffle."""
     from simshuffle.spec.library import CATALOG, read_yaml, shipped_names
 
-    for folder in ("scenarios", "studies", "topologies"):
-        typer.echo(f"{folder}: {', '.join(shipped_names(folder))}")
+    names = {folder: shipped_names(folder) for folder in ("scenarios", "studies", "topologies")}
     for kind in ("models", "datasets"):
-        typer.echo(f"{kind}: {', '.join(sorted(read_yaml(CATALOG / f'{kind}.yaml')[0]))}")
+        names[kind] = sorted(read_yaml(CATALOG / f"{kind}.yaml")[0])
+    if to is None:
+        for kind, listed in names.items():
+            typer.echo(f"{kind}: {', '.join(listed)}")
+        return
+    from simshuffle.results.console import new_table
+
+    table = new_table("What comes with simshuffle", ["kind", "name"])
+    for kind, listed in names.items():
+        for name in listed:
+            table.add_row(kind, name)
+    print_parts([table], to)

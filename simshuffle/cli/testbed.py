@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simshuffle.cli.common import progress_bars, say
-from simshuffle.cli.verb import AsJson, Force, show
+from simshuffle.cli.verb import AsJson, Force, To, check_format, show
 
 if TYPE_CHECKING:
     from simshuffle.studies.testbed.settings import Settings
@@ -73,6 +73,7 @@ def testbed(
     out: Out = None,
     keep_as: Kept = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
 ) -> None:
     """Measure exchange patterns on a network of namespaces on this machine, and simulate the same;
@@ -82,6 +83,7 @@ def testbed(
     from simshuffle.studies.testbed.bed import Shape
     from simshuffle.studies.testbed.settings import Settings, check, chosen, quantity
 
+    check_format(json, to)
     patterns, left_out = chosen(pattern or [], quick=quick)
     wanted = Settings(
         Shape(leaves, hosts_per_leaf, spines, quantity("--rate", rate, Dimension.BANDWIDTH)),
@@ -100,8 +102,8 @@ def testbed(
     if keep_as is not None:
         with whole_file(keep_as) as file:
             result.derived["summary"].to_csv(file, index=False)
-    show(result, place, json=json)
-    if keep_as is not None and not json:
+    show(result, place, json=json, to=to)
+    if keep_as is not None and not json and not to:
         say(f"Summary: {keep_as}")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.cli.common import SetOption, say, values
-from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, carry_out
+from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, To, carry_out
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ def train(
     ] = "auto",
     scheduler: Scheduler = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
 ) -> None:
     """Train every run of STUDY on emulated ranks and write tables, a report and figures. A stopped
     study goes on when called again."""
     device = available(device)
     at_once = processes or (None if device == "cpu" else 1)
-    options = Options(out, json, force, at_once, scheduler, done="trained")
+    options = Options(out, json, force, at_once, scheduler, done="trained", to=to)
     with warnings_said():
         wanted = asked(study, values(set_ or []), device)
     carry_out(*wanted, options)

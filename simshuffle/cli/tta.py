@@ -15,7 +15,9 @@ from simshuffle.cli.verb import (
     Out,
     ProcessCount,
     Scheduler,
+    To,
     carry_out,
+    check_format,
     make,
 )
 from simshuffle.errors import InputError, Problem
@@ -90,6 +92,7 @@ def tta(
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
     json: AsJson = False,
+    to: To = None,
     force: Force = False,
 ) -> None:
     """Join accuracy per epoch of STUDY with the simulated time per epoch of SCENARIO: what reaches
@@ -98,6 +101,7 @@ def tta(
     from simshuffle.studies.time_to_accuracy.join import request
     from simshuffle.studies.time_to_accuracy.study import STUDY
 
+    check_format(json, to)  # before a training, not after it
     asked = request(
         _trained(study, set_study or [], processes),
         load_scenario(scenario, values(set_ or [])),
@@ -112,7 +116,7 @@ def tta(
     )
     rule = str(asked.asked["rule"])
     say(f"{len(asked.values.cells)} simulations. {rule[0].upper()}{rule[1:]}.")
-    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler))
+    carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, to=to))
 
 
 def _trained(study: str, assigned: list[str], processes: int | None) -> Path:

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.verb import Force, Options, ProcessCount, Scheduler, make, show
-from simshuffle.errors import InputError, Problem
+from simshuffle.cli.verb import Force, Options, ProcessCount, Scheduler, To, make, show
 
 app = typer.Typer()
 
@@ -40,30 +39,20 @@ def validate(
             "--json", help="Print rows and summary as JSON on standard output, and nothing else."
         ),
     ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print all rows as Markdown tables.")
-    ] = False,
+    to: To = None,
     processes: ProcessCount = None,
     scheduler: Scheduler = None,
     force: Force = False,
 ) -> None:
     """Predict what was measured on real machines, and print the errors: fitted and predicted rows
     apart."""
-    from simshuffle.studies.validation import text
     from simshuffle.studies.validation.study import STUDY, request
 
-    if json and markdown:
-        problem = Problem("--markdown", "cannot be combined with --json", "both", "Leave one out.")
-        raise InputError(problem, "command line")
     asked = request(only, folder)
     with _place(out) as place:
-        options = Options(place, json, force, processes, scheduler, "prediction")
+        options = Options(place, json, force, processes, scheduler, "prediction", to=to)
         result, made = make(STUDY, asked, options)
-        if markdown:
-            table = result.tables["validation"]
-            typer.echo(f"{text.markdown_summary(table)}\n\n{text.markdown(table)}")
-            return
-        show(result, made if out is not None else None, json=json, width=120)
+        show(result, made if out is not None else None, json=json, to=to, width=120)
 
 
 @contextmanager

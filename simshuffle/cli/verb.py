@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.cli.common import say
+from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -28,6 +29,14 @@ Out = Annotated[
 AsJson = Annotated[
     bool,
     typer.Option("--json", help="Print the tables as JSON on standard output, and nothing else."),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="latex (booktabs) or markdown: print the tables so on standard output, and nothing"
+        " else.",
+    ),
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace the result that is in the result folder.")
@@ -58,6 +67,10 @@ class Options:
         scheduler: address of a Dask scheduler; None for this machine.
         noun: what a cell is called in the progress.
         done: what was done with it.
+        to: print the tables in that format and nothing else; None for those of a terminal.
+
+    Raises:
+        InputError: there is no such format, or JSON is wanted too.
     """
 
     out: Path | None = None
@@ -67,6 +80,28 @@ class Options:
     scheduler: str | None = None
     noun: str = "run"
     done: str = "simulated"
+    to: str | None = None
+
+    def __post_init__(self) -> None:
+        check_format(self.json, self.to)
+
+
+def check_format(json: bool, to: str | None) -> None:
+    """See that there is the format ``to``, and that JSON is not wanted beside it.
+
+    Raises:
+        InputError: otherwise.
+    """
+    if to is None:
+        return
+    from simshuffle.results.export import FORMATS
+
+    if to not in FORMATS:
+        rule, remedy = f"must be {' or '.join(FORMATS)}", "Leave it out for a terminal."
+        raise InputError(Problem("--to", rule, repr(to), remedy), "command line")
+    if json:
+        rule, remedy = "cannot be combined with --json", "Leave one out."
+        raise InputError(Problem("--to", rule, to, remedy), "command line")
 
 
 def carry_out(study: Study[Any], request: Request[Any], options: Options) -> Result:
@@ -77,7 +112,7 @@ def carry_out(study: Study[Any], request: Request[Any], options: Options) -> Res
         Exit: the study was stopped, or some of its cells are lost.
     """
     result, folder = make(study, request, options)
-    show(result, folder, json=options.json)
+    show(result, folder, json=options.json, to=options.to)
     if lost := result.meta.get("lost"):
         say(f"{len(lost)} {options.noun}s were lost; the same command tries them again.")
         raise typer.Exit(1)
@@ -130,8 +165,6 @@ def _executor(options: Options) -> Executor:
 
     if options.scheduler is None:
         return Local(options.processes)
-    from simshuffle.errors import InputError, Problem
-
     try:
         from simshuffle.study.cluster import Cluster
     except ImportError:
@@ -159,23 +192,39 @@ def _store(study: Study[Any], request: Request[Any], folder: Path, options: Opti
     return Memory() if single and not kept and options.scheduler is None else disk
 
 
-def show(result: Result, folder: Path | None, *, json: bool, width: int = 100) -> None:
+def show(
+    result: Result, folder: Path | None, *, json: bool, to: str | None = None, width: int = 100
+) -> None:
     """Print a result, and where it is if it stays there; ``width`` in columns where there is no
     terminal."""
     if json:
-        text = json_.dumps(
-            result.as_json(), indent=1, allow_nan=False, default=lambda value: value.item()
-        )
-        typer.echo(text)
+        print_json(result.as_json())
+        return
+    print_parts(result.exported() if to else result.parts(), to, width)
+    if folder is not None and to is None:
+        figures = _figures(sorted(folder.glob("*.png")))
+        typer.echo(f"Tables: {folder}" + (f"\n{figures}" if figures else ""))
+
+
+def print_json(values: Any) -> None:
+    """Print plain values, and those of numpy, as JSON."""
+    text = json_.dumps(values, indent=1, allow_nan=False, default=lambda value: value.item())
+    typer.echo(text)
+
+
+def print_parts(parts: Iterable[str | Table], to: str | None = None, width: int = 100) -> None:
+    """Print texts and tables, as a terminal shows them or in that format; ``width`` in columns
+    where there is no terminal."""
+    if to is not None:
+        from simshuffle.results.export import exported
+
+        typer.echo(exported(parts, to), nl=False)
         return
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else width)
-    for part in result.parts():
+    for part in parts:
         show_part(console, part)
-    if folder is not None:
-        figures = _figures(sorted(folder.glob("*.png")))
-        typer.echo(f"Tables: {folder}" + (f"\n{figures}" if figures else ""))
 
 
 def show_part(console: Console, part: str | Table) -> None:

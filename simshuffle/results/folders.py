@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.spec.library import INPUTS
 
 _DOCUMENTS = {
     *("meta.json", "columns.json", "scenario.yaml", "study.yaml", "calibration.yaml"),
@@ -24,6 +25,8 @@ _TABLES = {
 _PARTS = {"runs", "plans", "timelines", "extractions", "models"}
 """Folders in a result, of files with the suffixes `_OF_PARTS`."""
 _OF_PARTS = {".json", ".parquet", ".npz", ".yaml"}
+_INPUT = re.compile(r"[0-9a-f]{16}(\.[^.]*)?")
+"""Names of the files in `INPUTS`."""
 
 
 def check_place(folder: Path, *, replace: bool, known: Collection[str] = ()) -> None:
@@ -90,6 +93,8 @@ def _foreign(folder: Path, known: Collection[str]) -> list[str]:
         if path.name.startswith(".") and ".part-" in path.name:  # of a process that was killed
             return True
         if path.is_dir():
+            if path.name == INPUTS:
+                return all(_INPUT.fullmatch(part.name) for part in path.iterdir())
             if path.name in known:
                 return not any(part.is_symlink() for part in path.rglob("*"))
             return path.name in _PARTS and all(map(_of_part, path.rglob("*")))

@@ -66,7 +66,21 @@ def resolve(
             expand(holder, "cluster", references, problems)
             _locate_files(holder, folder)
             sweep["cluster"][number] = holder["cluster"]
+    if isinstance(sweep, dict) and isinstance(sweep.get("workload.exchange"), list):
+        exchanges = sweep["workload.exchange"]
+        exchanges[:] = [exchange_located(exchange, folder) for exchange in exchanges]
     return plain, list(dict.fromkeys(problems)), origin
+
+
+def exchange_located(exchange: Any, folder: Path | None) -> Any:
+    """An exchange that is swept over; if it names a file, as a record with the file's contents
+    noted. ``folder`` is what paths begin from; None for the working directory."""
+    key = "workload.exchange"
+    holder: dict[str, Any] = {"workload": {"exchange": plain_copy(exchange)}}
+    expand(holder, key, {key: by_kind}, [])  # what is not valid is reported with the runs
+    _locate_files(holder, folder)
+    located = holder["workload"]["exchange"]
+    return located if isinstance(located, dict) and "sha256" in located else exchange
 
 
 def _references(plain: Mapping[str, Any], folder: Path | None) -> References:

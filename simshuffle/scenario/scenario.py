@@ -16,6 +16,7 @@ from simshuffle.network import Fluid, Network
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.workload import ModelProfile, Workload
 from simshuffle.spec.library import find, read_yaml
@@ -121,7 +122,7 @@ class Scenario(Spec):
 
     def to_yaml(self) -> str:
         """The resolved scenario as YAML that `load_scenario` reads back to an equal one."""
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True, width=130)
+        return _written(self.to_dict())
 
     @property
     def hosts(self) -> int:
@@ -134,6 +135,21 @@ class Scenario(Spec):
         of its ranks."""
         ranks = self.cluster.ranks_per_host(self.world_size)
         return self.workload.stored_nbytes(self.world_size, ranks)
+
+
+def _written(plain: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=130)
+
+
+def stored(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, Path]]:
+    """Scenarios as a result folder holds them.
+
+    Returns:
+        Their YAML documents, in which files are named as `simshuffle.scenario.inputs` does; and
+        these files by name.
+    """
+    plain = [scenario.to_dict() for scenario in scenarios]
+    return "---\n".join(_written(by_content(values)) for values in plain), files(plain)
 
 
 _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_fraction"}

@@ -17,6 +17,8 @@ from simshuffle.errors import Problem, ScenarioError
 
 _PACKAGE = Path(__file__).parents[1]
 CATALOG = _PACKAGE / "scenario" / "catalog"
+INPUTS = "inputs"
+"""The folder in a result folder with the files that its documents name."""
 
 
 def shipped(folder: str) -> Path:

@@ -179,16 +179,20 @@ def combination_name(values: Mapping[str, Any], said: Collection[str] = ()) -> s
     """A name for a combination, such as 'seed=3 rings=2'; keys that are ``said`` elsewhere are left
     out."""
     return " ".join(
-        f"{key.rsplit('.', 1)[-1]}={_short(value)}"
+        f"{key.rsplit('.', 1)[-1]}={short(value)}"
         for key, value in values.items()
         if key not in said
     )
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, dict):
-        return str(value.get("name", value.get("kind", "...")))
-    return str(value)
+def short(value: Any) -> str:
+    """A value in the name of a combination; of a record its name or kind, and of one that names a
+    file some digits of the file's contents too."""
+    if not isinstance(value, dict):
+        return str(value)
+    name = str(value.get("name", value.get("kind", "...")))
+    digest = value.get("sha256")
+    return f"{name}-{digest[:6]}" if isinstance(digest, str) else name
 
 
 def pin(axes: dict[Any, Any], key: str, value: Any, where: str, problems: list[Problem]) -> None:

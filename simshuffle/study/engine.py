@@ -9,20 +9,22 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NotRequired, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError
 from simshuffle.results.folders import meta_of
+from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here, Lost
+from simshuffle.study.made import MADE, made
 from simshuffle.study.schema import MOST, REMEDY
 from simshuffle.study.signals import handled, interrupt
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Memory, Store
-from simshuffle.study.study import Meta, Request, Result, Study, fingerprint, versions
+from simshuffle.study.study import Meta, Request, Result, Study, code, fingerprint, versions
 
 V = TypeVar("V")
 
@@ -104,16 +106,25 @@ def _result(
     meta: dict[str, Any] = {
         "kind": study.kind,
         "fingerprint": fingerprint(study, request),
+        "code": code(study),
         "versions": versions(study.versions),
+        MADE: made(),
         **request.asked,
         **study.facts(request.values, outcomes, tables),
     }
     if study.partial:
         lost = {name: outcome.lost for name, outcome in outcomes.items() if outcome.lost}
         meta |= {"lost": lost, "state": state or ("incomplete" if lost else "finished")}
-    if files_in:
-        meta["files"] = {place: len(files) for place, files in files_in.items()}
-    return study.result(study, tables, meta, dict(request.documents), files_in)
+    documents, inputs = dict(request.documents), dict(request.inputs)
+    if counts := _counts(files_in, inputs):
+        meta["files"] = counts
+    return study.result(study, tables, meta, documents, files_in, inputs)
+
+
+def _counts(files_in: Mapping[str, Mapping[str, Any]], inputs: Mapping[str, Any]) -> dict[str, int]:
+    """How many files a result has in each of its folders."""
+    places = {**files_in, **({INPUTS: inputs} if inputs else {})}
+    return {place: len(files) for place, files in places.items()}
 
 
 def _do(
@@ -136,7 +147,8 @@ def _do(
             for _ in executor.do(missing, store, watch) if missing else ():
                 pass
     except KeyboardInterrupt:
-        done = kept + len(watch.ended - set(executor.lost))
+        # a worker may have written an outcome of which this process has not heard
+        done = kept + sum(store.has(digest, cell.parts) for digest, cell in missing.items())
         raise Interrupted(done, kept + len(missing)) from None
     return {
         name: executor.lost[digest] for name, digest in digests.items() if digest in executor.lost
@@ -220,8 +232,8 @@ def existing(study: Study[V], folder: Path, wanted: str) -> Result | None:
         return None
     with suppress(InputError):
         result = read(study, folder)
-        counts = {place: len(files) for place, files in result.files_in.items()}
-        return result if counts == meta.get("files", {}) else None
+        there = _counts(result.files_in, result.inputs) == meta.get("files", {})
+        return result if there else None
     return None
 
 
@@ -268,7 +280,8 @@ def read(study: Study[Any], folder: Path) -> Result:
             problems.append(Problem(name, "cannot be read", str(error), REMEDY))
     if not problems:
         files_in = {place: _files(folder / place) for place in study.files_in}
-        result = study.result(study, tables, meta, documents, files_in)
+        inputs = {name: folder / INPUTS / name for name in _files(folder / INPUTS)}
+        result = study.result(study, tables, meta, documents, files_in, inputs)
         problems += study.faults(result)
     if problems:
         raise InputError(problems, str(folder))
@@ -280,7 +293,9 @@ class _Meta(TypedDict):
 
     kind: str
     fingerprint: str
+    code: NotRequired[str]
     versions: dict[str, str]
+    made: NotRequired[dict[str, Any]]
 
 
 def _faults(study: Study[Any], meta: Meta) -> list[Problem]:

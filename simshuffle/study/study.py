@@ -4,8 +4,10 @@ behind, the same whether it was just made or read from its folder."""
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import platform
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,10 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
+from rich.console import Console
 
 from simshuffle.errors import Problem
+from simshuffle.results.export import html
 from simshuffle.results.folders import write_folder
 from simshuffle.results.table_io import rows
+from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.digest import code_digest
 from simshuffle.study.schema import Column, Schema
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 V = TypeVar("V")
+WIDTH = 100
+"""Columns of a result that is printed."""
 Tables = Mapping[str, pd.DataFrame]
 Meta = Mapping[str, Any]
 Outcomes = Mapping[str, Outcome]
@@ -71,7 +78,11 @@ class Study(Generic[V]):
         figures: figures by name.
         one_figure: whether there is always one.
         parts: what a terminal shows: texts and tables.
+        exported: the same for LaTeX and Markdown, where the terminal shows a report that has its
+            tables in its text; None for ``parts``.
         as_json: what ``--json`` prints, as plain values; None for all tables.
+        compared: tables by name that are put beside those of another result: what tells rows apart
+            as index, and columns of numbers; None for all tables in CSV whose schemas have a key.
         facts: what ``meta.json`` says beside kind, fingerprint and versions.
         says: what ``meta.json`` holds for figures and texts, as a TypedDict: other values are
             refused where a folder is read.
@@ -83,6 +94,8 @@ class Study(Generic[V]):
             why) or the study was stopped: ``meta['state']`` is 'finished', 'incomplete' (cells are
             lost) or 'unfinished'. ``collect`` is then given outcomes of lost cells, and none of
             those that are still to be done; it raises a SimshuffleError if it can do nothing.
+        again: the request of a result from its folder and ``meta.json``; None where these do not
+            hold all that was asked.
         versions: packages whose versions ``meta.json`` names.
         result: the class of its results.
     """
@@ -100,12 +113,15 @@ class Study(Generic[V]):
     figures: Callable[[Result], Mapping[str, Figure]] = lambda result: {}
     one_figure: bool = False
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
+    exported: Callable[[Result], Iterable[str | Table]] | None = None
     as_json: Callable[[Result], Any] | None = None
+    compared: Callable[[Result], Tables] | None = None
     facts: Callable[[V, Outcomes, Tables], Meta] = lambda values, outcomes, tables: {}
     says: Any = dict[str, Any]
     faults: Callable[[Result], Iterable[Problem]] = lambda result: ()
     decides: tuple[str, ...] = ()
     partial: bool = False
+    again: Callable[[Path, Meta], Request[V]] | None = None
     versions: tuple[str, ...] = ("numpy", "numba", "simpy", "networkx", "pandas")
     result: type[Result] = field(default_factory=lambda: Result)
 
@@ -140,19 +156,30 @@ class Request(Generic[V]):
         values: checked; what the stages and ``collect`` are given.
         documents: texts that are kept in the folder by file name, such as the resolved scenario.
         asked: further plain values that decide the result; ``meta.json`` has them.
+        inputs: files that the documents name, by their names in the folder `INPUTS`, which stand
+            for their contents.
     """
 
     name: str
     values: V
     documents: Mapping[str, str]
     asked: Meta = field(default_factory=dict)
+    inputs: Mapping[str, Path] = field(default_factory=dict)
 
 
 def fingerprint(study: Study[V], request: Request[V]) -> str:
     """Twelve hexadecimal digits that stand for what is asked and the code that decides it."""
-    modules = study.decides or (study.collect.__module__,)
-    what = [study.kind, dict(request.documents), dict(request.asked), code_digest(*modules)]
+    what = [study.kind, dict(request.documents), dict(request.asked), _code(study)]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _code(study: Study[Any]) -> str:
+    return code_digest(*(study.decides or (study.collect.__module__,)))
+
+
+def code(study: Study[Any]) -> str:
+    """Twelve hexadecimal digits that stand for the code that decides the results of a study."""
+    return _code(study)[:12]
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
@@ -161,9 +188,9 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return known | {name: version(name) for name in names}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """What a study leaves behind.
+    """What a study leaves behind. Printed, it is its tables; so it is in a notebook.
 
     Attributes:
         study: its kind.
@@ -171,6 +198,8 @@ class Result:
         meta: kind, fingerprint, versions, and what the study says of itself.
         documents: text files by name, such as 'scenario.yaml'.
         files_in: further files by folder.
+        inputs: files that the documents name, by their names in the folder `INPUTS`; copied with
+            the result.
     """
 
     study: Study[Any]
@@ -178,6 +207,24 @@ class Result:
     meta: Meta
     documents: Mapping[str, str]
     files_in: Mapping[str, Files] = field(default_factory=dict)
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Its kind, and its tables with their rows."""
+        tables = ", ".join(f"{name} ({len(table)})" for name, table in self.all_tables.items())
+        return f"<{self.study.kind} result {self.meta['fingerprint']}: {tables}>"
+
+    def __str__(self) -> str:
+        """What a terminal shows of it."""
+        file = io.StringIO()
+        console = Console(file=file, width=WIDTH, color_system=None, force_terminal=False)
+        for part in self.parts():
+            console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+        return file.getvalue()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        return html(self.exported())
 
     @cached_property
     def derived(self) -> Tables:
@@ -221,6 +268,10 @@ class Result:
             for name, content in files.items():
                 (folder / place).mkdir(exist_ok=True)
                 write_file(content, folder / place / name)
+        for name, path in self.inputs.items():
+            (folder / INPUTS).mkdir(exist_ok=True)
+            # no link: the file is its owner's, who may change it
+            shutil.copyfile(path, folder / INPUTS / name)
 
     def draw(self, folder: str | Path, name: str = "") -> list[Path]:
         """Draw the figures into ``folder``, which is made if need be; returns their paths.
@@ -242,8 +293,28 @@ class Result:
         """What a terminal shows: texts and tables."""
         return list(self.study.parts(self))
 
+    def exported(self) -> list[str | Table]:
+        """What goes to LaTeX and Markdown: texts and tables, all tables as such."""
+        return self.parts() if self.study.exported is None else list(self.study.exported(self))
+
     def as_json(self) -> Any:
         """What ``--json`` prints, as plain values; what is empty is None."""
         if self.study.as_json is not None:
             return self.study.as_json(self)
         return {name: rows(table) for name, table in self.all_tables.items()}
+
+    def compared(self) -> Tables:
+        """Tables that are put beside those of another result, by name: what tells rows apart as
+        index, and columns of numbers."""
+        if self.study.compared is not None:
+            return self.study.compared(self)
+        tables, out = self.all_tables, {}
+        for name, schema in self.study.schemas(self.meta).items():
+            if schema.key and schema.suffix == ".csv":
+                numbers = [
+                    column
+                    for column, of in schema.columns.items()
+                    if of.kind in {"real", "count"} and column not in schema.key
+                ]
+                out[name] = tables[name].set_index(list(schema.key))[numbers]
+        return out

@@ -12,13 +12,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rich.table import Table
 
 import simshuffle.studies
 from simshuffle.cli import main
+from simshuffle.cli.verb import show
 from simshuffle.errors import InputError
+from simshuffle.results.export import exported
 from simshuffle.studies import KINDS, read_folder, study_of
 from simshuffle.study import engine
 from simshuffle.study.executors import Here, Processes
+from simshuffle.study.made import contents as content
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, Study, fingerprint
@@ -43,11 +47,6 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     study, asked = TINY[request.param](place / "inputs")
     result = engine.run(study, asked, Here(), Disk(place / "cells"))
     return study, asked, result, result.save(place / "out")
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def test_every_kind_of_result_has_a_tiny_study() -> None:
@@ -100,6 +99,25 @@ def test_a_result_is_saved_and_drawn_again_without_simulating(
     assert main(["plot", str(folder), "--out", str(tmp_path / "drawn" / "it")]) == 0
     drawn = {path.suffix for path in (tmp_path / "drawn").rglob("*.p*")}
     assert drawn == ({".png", ".pdf"} if study.figures(read_folder(folder)) else set())
+
+
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_a_result_is_printed_again_as_the_verb_printed_it(
+    made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, _, result, folder = made
+    monkeypatch.setattr(engine, "run", lambda *_, **__: pytest.fail("it was simulated"))
+    show(result, folder, json=False)
+    wanted = capsys.readouterr().out
+    assert main(["show", str(folder)]) == 0
+    assert capsys.readouterr().out == wanted
+    for to, begin in (("latex", r"  \begin{tabular}"), ("markdown", "| ---")):
+        assert main(["show", str(folder), "--to", to]) == 0
+        out = capsys.readouterr().out
+        tables = [part for part in result.exported() if isinstance(part, Table)]
+        assert sum(line.startswith(begin) for line in out.splitlines()) == len(tables)
+        assert tables or study.kind == "toy"
+        assert out == exported(result.exported(), to)
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)

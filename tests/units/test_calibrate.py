@@ -28,6 +28,7 @@ from simshuffle.studies.calibrate.rows import as_table
 from simshuffle.studies.calibrate.study import request
 from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDUALS
 from simshuffle.studies.simulation.text import notes
+from simshuffle.study.made import contents
 
 DATA = Path(__file__).parent.parent / "data" / "calibrate"
 KINDS = {
@@ -438,8 +439,7 @@ def test_the_same_files_give_the_same_folder(measured, tmp_path):
     )
     again.save(tmp_path / "b")
     assert {path.name for path in (tmp_path / "a").iterdir()} == FILES
-    for name in FILES:
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 def test_a_folder_is_read_back(measured, tmp_path):

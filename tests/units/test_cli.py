@@ -19,6 +19,7 @@ from simshuffle.cli import main
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
+from simshuffle.study.made import contents as content
 
 FILES = {
     "scenario.yaml",
@@ -52,10 +53,6 @@ def command(*arguments, cwd, **environment):
         check=False,
         timeout=300,
     )
-
-
-def content(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def rows_of(path):

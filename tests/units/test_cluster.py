@@ -20,6 +20,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.study import engine
 from simshuffle.study.executors import Here
+from simshuffle.study.made import contents as content
 from simshuffle.study.store import Disk
 from tests.toy import TOY, Square, asked
 
@@ -69,10 +70,6 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
         for process in processes:
             process.kill()
             process.wait()
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_a_killed_worker_changes_nothing(bed: Bed, tmp_path: Path) -> None:

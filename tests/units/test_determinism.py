@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from simshuffle.scenario.scenario import load_scenario
+from simshuffle.study.made import contents
 
 VALUES = {
     "cluster": "small-fat-tree",
@@ -46,7 +47,7 @@ def simulated(folder, *more, hash_seed):
     assert done.returncode == 0, done.stderr.decode()
     return {
         "stdout": done.stdout,
-        **{path.name: path.read_bytes() for path in (folder / "out").iterdir()},
+        **contents(folder / "out"),
     }
 
 

@@ -18,6 +18,7 @@ from pyarrow.parquet import ParquetWriter
 
 from simshuffle.cli import main
 from simshuffle.results import style as plots
+from simshuffle.study.made import contents as content
 
 ARGUMENTS = [
     "quickstart",
@@ -30,14 +31,6 @@ ARGUMENTS = [
 ]
 LARGE = ["abci-imagenet1k", "--set", "world_size=512", "--set", "epochs=1000"]
 PATIENCE = 120.0
-
-
-def content(folder):
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 # ------------------------------------------------------------------------------------------- Ctrl-C

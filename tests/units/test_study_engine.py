@@ -29,6 +29,7 @@ from simshuffle.study.executors import (
     available_memory,
     usable_cores,
 )
+from simshuffle.study.made import contents as content
 from simshuffle.study.standing import Standing, Watch
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
@@ -85,10 +86,6 @@ def test_one_process_and_four_give_the_same_bytes(mark: Path, tmp_path: Path) ->
         folders.append(result.save(tmp_path / f"out{count}"))
     assert content(folders[0]) == content(folders[1])
     assert len({int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}) > 1
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_costly_cells_begin_first(mark: Path, store: Disk) -> None:

@@ -344,7 +344,7 @@ def test_the_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("arguments", "text"),
     [
         (["--only", "mune"], "mine"),
-        (["--json", "--markdown"], "--markdown"),
+        (["--json", "--to", "markdown"], "--to"),
         (["--out", "."], "working directory"),
     ],
 )

@@ -11,7 +11,7 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.sending import SendingStrategy
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.studies.ablation.shapley import text
 from simshuffle.studies.ablation.switches import (
     Switch,
@@ -109,8 +109,8 @@ def request(
         "alone": [f"{key}={written(value)}" for key, value in alone],
         "seeds": seeds,
     }
-    documents = {"scenario.yaml": f"{first.to_yaml()}---\n{last.to_yaml()}"}
-    return Request(scenario.name, of, documents, {"asked": asked})
+    text, files = stored([first, last])
+    return Request(scenario.name, of, {"scenario.yaml": text}, {"asked": asked}, files)
 
 
 def _exchanging(scenario: Scenario, option: str, reference: str) -> Scenario:

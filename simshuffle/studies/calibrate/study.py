@@ -22,7 +22,7 @@ from simshuffle.studies.calibrate.tables import STORED
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Files, Outcomes, Request, Result, Study
+from simshuffle.study.study import Files, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,6 +157,14 @@ def _faults(result: Result) -> Iterator[Problem]:
         yield Problem("parameters.csv", rule, f"row {int(wrong.argmax()) + 1}", REMEDY)
 
 
+def _compared(result: Result) -> Tables:
+    """Every parameter with its interval, and its residual."""
+    found = result.tables["parameters"]
+    place = found["place"].map(lambda at: "" if pd.isna(at) else f"{at:g}")
+    rows = found.assign(place=place).set_index(["key", "model", "place"])
+    return {"parameters": rows[["value", "low", "high", "residual"]]}
+
+
 STUDY: Study[CalibrationCell] = Study(
     kind="calibration",
     verb="calibrate",
@@ -166,6 +174,7 @@ STUDY: Study[CalibrationCell] = Study(
     texts={FRAGMENT: lambda result: fragments(_parameters(result))[FRAGMENT]},
     files_in={MODELS: _of_models},
     figures=_figures,
+    compared=_compared,
     one_figure=True,
     parts=lambda result: text.parts(_parameters(result), result.meta["notes"]),
     as_json=_json,

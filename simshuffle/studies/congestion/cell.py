@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from simshuffle.network import Analytic, Flows, Fluid, Links, Outcome, Packet
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.congestion.patterns import (
     REPEATED,
@@ -57,7 +58,7 @@ class Place:
     def of(cls, scenario: Scenario) -> Place:
         """That of a scenario, whose name decides nothing."""
         content = {k: v for k, v in scenario.to_dict().items() if k not in {"name", "description"}}
-        text = json.dumps(content, sort_keys=True)
+        text = json.dumps(by_content(content), sort_keys=True)
         return cls(hashlib.sha256(text.encode()).hexdigest(), scenario)
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.network import Packet
 from simshuffle.network.models import MODELS
-from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.scenario.scenario import Scenario, load_scenario, stored
 from simshuffle.spec.library import nearest
 from simshuffle.studies.congestion.cell import LINKS, NBYTES, Model, Place, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import (
@@ -124,8 +124,8 @@ def request(scenarios: Sequence[Scenario], settings: Settings) -> Request[list[J
         "settings": asdict(settings),
         "message_latency_s": scenarios[0].cluster.message_passing.latency,
     }
-    documents = {"scenario.yaml": "---\n".join(scenario.to_yaml() for scenario in scenarios)}
-    return Request(scenarios[0].name, jobs, documents, asked)
+    text, files = stored(scenarios)
+    return Request(scenarios[0].name, jobs, {"scenario.yaml": text}, asked, files)
 
 
 def _jobs(scenario: Scenario, settings: Settings, full: Samples) -> list[Job]:

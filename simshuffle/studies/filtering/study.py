@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from simshuffle.results.table_io import rows
 from simshuffle.studies.filtering.figures import figures
 from simshuffle.studies.filtering.tables import STORED, SUMMARY, FilterTables, summary
-from simshuffle.studies.filtering.text import report
+from simshuffle.studies.filtering.text import parts, report
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Outcomes, Result, Study
 
@@ -82,6 +82,7 @@ STUDY: Study[Filtering] = Study(
     texts={"report.txt": _report},
     figures=_figures,
     parts=lambda result: [_report(result)],
+    exported=lambda result: parts(FilterTables(**result.tables), result.meta),
     as_json=_json,
     facts=lambda filtering, outcomes, tables: filtering.facts,
     says=Says,

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
+from rich.table import Table
 
+from simshuffle.results.console import new_table
 from simshuffle.studies.filtering.tables import SUBSETS, FilterTables, reductions, summary
 from simshuffle.studies.training.intervals import estimate
 
@@ -43,6 +45,51 @@ def report(tables: FilterTables, meta: Mapping[str, Any]) -> str:
         chosen = settings[settings["chosen"]].sort_values("batch_size")
         sections += [_accuracy(chosen), _verdict(chosen), _all_rates(settings)]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+    """The tables of the report as such, and the texts without which they cannot be read; arguments
+    as of `report`."""
+    yield _head(tables, meta)
+    yield _troubles(tables.runs)
+    if len(tables.filters):
+        yield _reduction_table(tables.filters)
+    settings = summary(tables.runs)
+    if len(settings):
+        yield from _accuracy_tables(settings[settings["chosen"]].sort_values("batch_size"))
+
+
+def _reduction_table(filters: pd.DataFrame) -> Table:
+    table = new_table(
+        "Amount of data reduction (mean over seeds, 95 % interval); * what it leaves is trained on",
+        ["extractor"],
+        ["test accuracy in %", "samples left out in %"],
+    )
+    for name, (share, accuracy) in reductions(filters).items():
+        used = bool(filters.loc[filters["extractor"] == name, "used"].any())
+        cells = (_percent(of.mean, of.half) for of in (accuracy, share))
+        table.add_row(f"{name}{' *' if used else ''}", *cells)
+    return table
+
+
+def _accuracy_tables(chosen: pd.DataFrame) -> Iterator[Table]:
+    accuracy = new_table(
+        "Test accuracy in %, at the learning rate that is best for the full data at each batch size"
+        " (mean, 95 % interval)",
+        [],
+        ["batch", "rate", *SUBSETS],
+    )
+    gaps = new_table(
+        "Differences in points (paired by seed; 95 % interval; * p < 0.05 after Holm's correction)",
+        [],
+        ["batch", *(f"{a} - {b}" for a, b in PAIRS)],
+    )
+    for size in dict.fromkeys(chosen["batch_size"]):
+        rows = chosen[chosen["batch_size"] == size]
+        rate = f"{rows['learning_rate'].iloc[0]:g}"
+        accuracy.add_row(str(size), rate, *(_cell(rows, subset) for subset in SUBSETS))
+        gaps.add_row(str(size), *(_gap(rows, *pair).rstrip() for pair in PAIRS))
+    yield from (accuracy, gaps)
 
 
 def _filled(text: str) -> str:

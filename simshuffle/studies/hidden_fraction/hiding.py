@@ -11,7 +11,7 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.results.report import WHOLE
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import nearest
 from simshuffle.studies.hidden_fraction.search import SearchCell
 from simshuffle.studies.hidden_fraction.tables import STORED
@@ -54,9 +54,10 @@ def request(
         InputError: a name is not known, or a world size does not fit.
     """
     chosen, sized = ways(scenario, names), scenarios(scenario, world_sizes)
-    documents = {"scenario.yaml": "---\n".join(single.to_yaml() for single in sized)}
+    text, files = stored(sized)
     asked = {"asked": {"ways": chosen, "tolerance": tolerance}}
-    return Request(scenario.name, Hiding(sized, chosen, tolerance), documents, asked)
+    of = Hiding(sized, chosen, tolerance)
+    return Request(scenario.name, of, {"scenario.yaml": text}, asked, files)
 
 
 def scenarios(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:

@@ -12,6 +12,7 @@ import pandas as pd
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
+from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate
 from simshuffle.study.cell import SMALL_MEMORY, Outcome, Tell
@@ -51,8 +52,10 @@ class RunCell:
 
     @property
     def key(self) -> Any:
-        """As for `Cell`: all that decides the outcome; a name decides nothing."""
-        return {k: v for k, v in self.document.items() if k not in {"name", "description"}}
+        """As for `Cell`: all that decides the outcome; a name decides nothing, and of a file its
+        contents alone."""
+        plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
+        return by_content(plain)
 
     @property
     def _iterations(self) -> float:

@@ -14,7 +14,7 @@ from simshuffle.plan.packets import check_size
 from simshuffle.results import report
 from simshuffle.results.table_io import rows
 from simshuffle.results.timeline import Timeline, concatenate
-from simshuffle.scenario.scenario import Scenario, all_runs
+from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, stored
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, named
 from simshuffle.studies.simulation.figures import breakdown_figure
@@ -48,12 +48,8 @@ def request(scenarios: Sequence[Scenario], labels: text.Labels = "cause") -> Req
     for single in runs.values():
         check_size(single)
     asked = {"labels": labels} if labels != "cause" else {}
-    return Request(scenarios[0].name, runs, {"scenario.yaml": resolved_yaml(scenarios)}, asked)
-
-
-def resolved_yaml(scenarios: Sequence[Scenario]) -> str:
-    """The resolved scenarios, one YAML document each."""
-    return "---\n".join(scenario.to_yaml() for scenario in scenarios)
+    document, files = stored(scenarios)
+    return Request(scenarios[0].name, runs, {"scenario.yaml": document}, asked, inputs=files)
 
 
 def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
@@ -112,6 +108,20 @@ def _as_json(result: Result) -> list[dict[Any, Any]]:
     return [{**row, "breakdown": parts[str(row["run"]), row["epoch"]]} for row in epochs]
 
 
+def _compared(result: Result) -> Tables:
+    """Seconds of every epoch, of own work by label, and of waiting by what it is for."""
+    keys = ["run", "epoch", "label"]
+    whole = result.tables["epochs"].assign(label=report.WHOLE, seconds=lambda of: of["epoch_s"])
+    parts = report.by_cause(result.tables["breakdown"])
+    parts["label"] = parts["label"].where(~parts["waiting"], "waiting for " + parts["label"])
+    both = pd.concat([of[[*keys, "seconds"]] for of in (whole, parts)])
+    both = both.astype({"run": str, "label": str})
+    sums = both.groupby(keys, sort=False)[["seconds"]].sum().reset_index()
+    order = {run: place for place, run in enumerate(both["run"].unique())}
+    sums = sums.assign(place=sums["run"].map(order)).sort_values(["place", "epoch"])
+    return {"seconds": sums.set_index(keys)[["seconds"]]}
+
+
 def _simulation(result: Result) -> SimulationResult:
     return SimulationResult(result.study, result.tables, result.meta, result.documents)
 
@@ -162,8 +172,10 @@ STUDY: Study[Runs] = Study(
     one_figure=True,
     parts=_parts,
     as_json=_as_json,
+    compared=_compared,
     facts=_facts,
     says=_Says,
     faults=_faults,
+    again=lambda folder, meta: request(load_scenarios(folder / "scenario.yaml")),
     result=SimulationResult,
 )

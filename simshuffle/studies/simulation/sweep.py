@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -14,9 +15,10 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.results import report
 from simshuffle.results.console import new_table
-from simshuffle.results.report import LABELS
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.spec.overrides import combination_name, grid, outermost_first
+from simshuffle.results.report import LABELS, WHOLE
+from simshuffle.scenario.reading import exchange_located
+from simshuffle.scenario.scenario import Scenario, load_scenario, stored
+from simshuffle.spec.overrides import combination_name, grid, outermost_first, short
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.intervals import summary
 from simshuffle.studies.simulation.sweep_figures import sweep_figure
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+EXCHANGE = "workload.exchange"
 MOST_ROWS = 60
 """Rows of the table on a terminal; the file has all."""
 
@@ -72,6 +75,8 @@ def request(
         InputError: the axes make no grid, or a value or a combination is not valid.
     """
     axes = {**{key: values for key, values in scenario.sweep.items() if key not in over}, **over}
+    if EXCHANGE in axes:
+        axes[EXCHANGE] = [exchange_located(value, None) for value in axes[EXCHANGE]]
     if "seed" in axes and seeds > 1:
         problem = Problem("--seeds", "is not needed where seed is swept", str(seeds), "Drop one.")
         raise InputError(problem, "command line")
@@ -84,10 +89,10 @@ def request(
         combinations = [{**values, "seed": n} for values in combinations for n in drawn]
     numbers = frozenset(name for key, name in names.items() if all(map(_is_number, axes[key])))
     sweep = Sweep(base, combinations, names, numbers, label)
-    document = scenario.model_copy(update={"sweep": dict(axes)}).to_yaml()
+    text, files = stored([scenario.model_copy(update={"sweep": dict(axes)})])
     about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
     asked = {"axes": about, "zip": zipped, "seeds": seeds, "label": label}
-    return Request(scenario.name, sweep, {"scenario.yaml": document}, asked)
+    return Request(scenario.name, sweep, {"scenario.yaml": text}, asked, files)
 
 
 def _names(keys: Sequence[str]) -> dict[str, str]:
@@ -211,7 +216,7 @@ def _rows(
     measured = values["epochs"]
     count = len(measured["epoch"])
     axes = {
-        name: combination[key] if name in sweep.numbers else _text(combination[key])
+        name: combination[key] if name in sweep.numbers else short(combination[key])
         for key, name in sweep.axes.items()
     }
     seed = combination["seed"]
@@ -230,12 +235,6 @@ def _label(run: str, axes: Mapping[str, Any]) -> str:
     """The name of a run, without what it says already."""
     said = {"world_size", "exchange_fraction", "exchange"}
     return f"{run} {combination_name(axes, said)}".rstrip()
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return str(value.get("name", value.get("kind", value)))
-    return str(value)
 
 
 def _breakdown(table: Mapping[str, list[Any]], epochs: Sequence[int]) -> dict[str, list[float]]:
@@ -295,6 +294,19 @@ def _spread(row: pd.Series[Any], measure: str) -> str:
     return text if pd.isna(half) else f"{text} ± {half:,.{digits}f}"
 
 
+def _compared(result: Result) -> Tables:
+    """Seconds of every epoch and under each label, means over the seeds; by label where that tells
+    the rows apart, and by the axes too where it does not."""
+    names = {"epoch_s": WHOLE, **{label_column(label): label for label in LABELS}}
+    table = result.derived["summary"].rename(columns={"label": "run"})
+    table = table[table["measure"].isin(names)].replace({"measure": names})
+    keys = ["run", "epoch", "measure"]
+    if table.duplicated(keys).any():
+        keys[1:1] = [axis["name"] for axis in result.meta["axes"]]
+    table = table[[*keys, "mean"]].rename(columns={"measure": "label", "mean": "seconds"})
+    return {"seconds": table.set_index([*keys[:-1], "label"])}
+
+
 def _leading(meta: Meta) -> dict[str, Any]:
     return axis_columns(meta["axes"])
 
@@ -303,7 +315,16 @@ class _Says(TypedDict):
     """What ``meta.json`` holds of a sweep."""
 
     axes: list[Axis]
+    zip: bool
+    seeds: int
+    label: str
     lost: dict[str, str]
+
+
+def _again(folder: Path, meta: Meta) -> Request[Sweep]:
+    scenario = load_scenario(folder / "scenario.yaml")
+    zipped, seeds, label = (meta[key] for key in ("zip", "seeds", "label"))
+    return request(scenario, {}, zipped, seeds, label)
 
 
 STUDY: Study[Sweep] = Study(
@@ -318,6 +339,8 @@ STUDY: Study[Sweep] = Study(
     figures=_figures,
     one_figure=True,
     parts=_parts,
+    compared=_compared,
     says=_Says,
+    again=_again,
     partial=True,
 )

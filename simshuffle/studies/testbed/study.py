@@ -22,7 +22,7 @@ from simshuffle.studies.testbed.measure import Measurement, Run
 from simshuffle.studies.testbed.predict import Overhead
 from simshuffle.studies.testbed.settings import Settings
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Derived, Request, Result, Study
+from simshuffle.study.study import Derived, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,6 +85,12 @@ def _faults(result: Result) -> Iterator[Problem]:
             yield Problem(f"meta.json: {key}", rule, f"{result.meta[key]}"[:60], REMEDY)
 
 
+def _compared(result: Result) -> Tables:
+    """Measured and predicted seconds of every pattern."""
+    patterns = result.tables["patterns"].set_index("pattern")
+    return {"patterns": patterns[["measured_s", "low_s", "high_s", "predicted_s"]]}
+
+
 STUDY: Study[Measurement] = Study(
     kind="testbed",
     verb="testbed",
@@ -93,6 +99,7 @@ STUDY: Study[Measurement] = Study(
     stored=tables.STORED,
     derived={"summary": Derived(tables.SUMMARY, tables.summary)},
     figures=_figures,
+    compared=_compared,
     one_figure=True,
     parts=text.parts,
     as_json=_as_json,

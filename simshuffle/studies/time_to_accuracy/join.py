@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.studies.time_to_accuracy.front import on_front
 from simshuffle.studies.time_to_accuracy.learned import Study, Wanted, read_study
 from simshuffle.studies.time_to_accuracy.replay import ReplayCell, end_of_epoch
@@ -126,7 +126,7 @@ def request(
     study = read_study(Path(folder), Wanted(world_size, batch_norm, variant, statistics, replays))
     scale_of = scaled(scenario, study.trained, scale)
     settings = settings_of(study, scenario, scale_of, replays, tuple(dict.fromkeys(global_sources)))
-    text = "---\n".join(replay.to_yaml() for setting in settings for replay in setting.replays)
+    text, files = stored([replay for setting in settings for replay in setting.replays])
     wanted = tuple(sorted({float(target) for target in targets}, reverse=True))
     learned = study.curves.to_csv(index=False) + study.finals.to_csv(index=False)
     asked = _meta(study, scenario, scale_of) | {
@@ -137,7 +137,7 @@ def request(
     }
     prepared: Join = Prepared(study, scale_of, settings, wanted)
     name = f"{study.name}-{scenario.name}"
-    return Request(name, prepared, {"scenario.yaml": text}, asked)
+    return Request(name, prepared, {"scenario.yaml": text}, asked, files)
 
 
 def _check(targets: Sequence[float], replays: int, sources: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.time_to_accuracy.scale import Trained
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.tables import CONDITION, NORMS, STRATEGIES, Tables, statistics_of
-from simshuffle.studies.training.text import setting as setting_name
+from simshuffle.studies.training.wording import setting as setting_name
 from simshuffle.study import engine
 
 Descriptions = Mapping[str, Mapping[str, Any]]

@@ -16,7 +16,7 @@ from simshuffle.errors import Problem
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
-from simshuffle.studies.time_to_accuracy.text import report
+from simshuffle.studies.time_to_accuracy.text import parts, report
 from simshuffle.study.cell import Cell
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Outcomes, Result, Study
@@ -111,6 +111,7 @@ STUDY: Study[Join] = Study(
     texts={"report.txt": _report},
     figures=_figures,
     parts=lambda result: [_report(result)],
+    exported=lambda result: parts(Tables(**result.tables), result.meta),
     as_json=_json,
     says=Says,
     faults=_faults,

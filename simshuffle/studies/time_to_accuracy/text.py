@@ -10,7 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 import pandas as pd
+from rich.table import Table
 
+from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.time_to_accuracy.claims import sentences
 from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
@@ -40,6 +42,31 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
         _method(tables, meta),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+    """The tables of the report as such, and the texts without which they cannot be read; arguments
+    as of `report`."""
+    yield from (_head(tables, meta), _troubles(tables, meta))
+    names = ["storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "accuracy"]
+    title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
+    table = new_table(title, ["setting"], names)
+    for row in tables.settings.to_dict("records"):
+        cells = ["not simulated", *[""] * 6] if row["message"] else _times(row)
+        star = " *" if row["on_front"] else ""
+        table.add_row(f"{row['setting']}{star}", *cells, _accuracy(row))
+    yield table
+    names = ["from peers", "exchange (s)", "exposed (s)", "busiest cable", "labels", "between"]
+    table = new_table("Mixing and congestion, of a warm epoch", ["setting"], [*names, "accuracy"])
+    for row in _exchanging(tables):
+        table.add_row(row["setting"], *_mixed(row), _accuracy(row))
+    yield from [table] if table.rows else []
+    names = ["target (%)", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
+    table = new_table("What reached which accuracy when", ["setting"], names)
+    for target, rows in tables.targets.groupby("target", sort=False):
+        for row in sorted(rows[rows["reached"] > 0].to_dict("records"), key=_surest):
+            table.add_row(row["setting"], f"{100 * float(str(target)):.1f}", *_target_cells(row))
+    yield from [table] if table.rows else []
 
 
 def _section(title: str, lines: Sequence[str]) -> str:
@@ -128,24 +155,20 @@ def _table(tables: Tables) -> str:
         if row["message"]:
             times = f"{'not simulated':>70}"
         else:
-            storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
-            seconds = (
-                row["staging_s"],
-                row["cold_epoch_s"],
-                row["epoch_s"],
-                row["total_s"],
-                row["impt_s"],
-                row["exchange_s"],
-            )
-            places = (9, 9, 9, 10, 10, 10)
-            times = f"{storage:>13}" + "".join(
-                f"{_seconds(value):>{place}}" for value, place in zip(seconds, places, strict=True)
-            )
+            places = (13, 9, 9, 9, 10, 10, 10)
+            times = "".join(f"{c:>{n}}" for c, n in zip(_times(row), places, strict=True))
         lines.append(
             f"  {row['setting']:<{width}}{times}{_accuracy(row):>14}"
             f"{' *' if row['on_front'] else ''}"
         )
     return "\n".join(lines)
+
+
+def _times(row: Row) -> list[str]:
+    """Storage of a host, staging, first epoch, other epochs, all, IMPT, EXCHANGE."""
+    names = ("staging_s", "cold_epoch_s", "epoch_s", "total_s", "impt_s", "exchange_s")
+    storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
+    return [storage, *(_seconds(row[name]) for name in names)]
 
 
 def _width(tables: Tables) -> int:
@@ -156,11 +179,7 @@ def _width(tables: Tables) -> int:
 def _mixing(tables: Tables) -> str:
     """What the exchange costs the network and what it mixes, side by side; nothing where no setting
     exchanges."""
-    rows = [
-        row
-        for row in tables.settings.to_dict("records")
-        if not row["message"] and row["peer_nbytes"] > 0
-    ]
+    rows = _exchanging(tables)
     if not rows:
         return ""
     width = _width(tables)
@@ -178,17 +197,31 @@ def _mixing(tables: Tables) -> str:
         + f"{'labels':>8}{'between':>9}{'accuracy':>14}",
     ]
     for row in rows:
-        cable = f"{row['cable_tier']} {row['cable_utilisation']:.1%}" if row["cable_tier"] else ""
-        mixed = "".join(
-            f"{'' if math.isnan(v) else f'{v:.3f}':>{n}}"
-            for v, n in ((row["label_divergence"], 8), (row["between_ranks"], 9))
-        )
-        times = f"{_seconds(row['exchange_total_s']):>10}{_seconds(row['exchange_exposed_s']):>9}"
-        peers = readable(row["peer_nbytes"], Dimension.NBYTES, 3)
+        peers, total, exposed, cable, labels, between = _mixed(row)
         lines.append(
-            f"  {row['setting']:<{width}}{peers:>11}{times}  {cable:<22}{mixed}{_accuracy(row):>14}"
+            f"  {row['setting']:<{width}}{peers:>11}{total:>10}{exposed:>9}  {cable:<22}"
+            f"{labels:>8}{between:>9}{_accuracy(row):>14}"
         )
     return "\n".join(lines)
+
+
+def _exchanging(tables: Tables) -> list[dict[Any, Any]]:
+    """The settings that were simulated and exchange samples."""
+    rows = tables.settings.to_dict("records")
+    return [row for row in rows if not row["message"] and row["peer_nbytes"] > 0]
+
+
+def _mixed(row: Row) -> list[str]:
+    """Bytes from peers, exchange, exposed, busiest cable, label divergence, between ranks."""
+    cable = f"{row['cable_tier']} {row['cable_utilisation']:.1%}" if row["cable_tier"] else ""
+    shares = (row["label_divergence"], row["between_ranks"])
+    return [
+        readable(row["peer_nbytes"], Dimension.NBYTES, 3),
+        _seconds(row["exchange_total_s"]),
+        _seconds(row["exchange_exposed_s"]),
+        cable,
+        *("" if math.isnan(value) else f"{value:.3f}" for value in shares),
+    ]
 
 
 def _seconds(value: float) -> str:
@@ -235,6 +268,12 @@ def _surest(row: Row) -> tuple[bool, float]:
 
 
 def _target_line(row: Row) -> str:
+    reached, sure, time, epochs = _target_cells(row)
+    return f"    {row['setting']:<20}{reached:>9}{sure:>20}{time:>30}{epochs:>8}"
+
+
+def _target_cells(row: Row) -> list[str]:
+    """Seeds that reached it, their share, the time and the epochs."""
     sure = f"{100 * row['probability_low']:.0f} to {100 * row['probability_high']:.0f} %"
     spread = (
         ""
@@ -243,7 +282,7 @@ def _target_line(row: Row) -> str:
     )
     reached = f"{row['reached']} of {row['n']}"
     time = _seconds(row["time_s"]) + spread
-    return f"    {row['setting']:<20}{reached:>9}{sure:>20}{time:>30}{row['epochs']:>8.1f}"
+    return [reached, sure, time, f"{row['epochs']:.1f}"]
 
 
 def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:

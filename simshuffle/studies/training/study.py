@@ -18,7 +18,7 @@ from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.record import PLANS, TIMELINE
 from simshuffle.studies.training.summary import SUMMARY, summary
 from simshuffle.studies.training.tables import STORED, Tables
-from simshuffle.studies.training.text import report
+from simshuffle.studies.training.text import parts, report
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Files, Outcomes, Result, Study
 
@@ -106,6 +106,7 @@ STUDY: Study[Trainings] = Study(
     },
     figures=_figures,
     parts=lambda result: [_report(result)],
+    exported=lambda result: parts(Tables(**result.tables), result.meta),
     as_json=_json,
     facts=_facts,
     says=Says,

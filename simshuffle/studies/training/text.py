@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from rich.table import Table
 
+from simshuffle.results.console import new_table
 from simshuffle.studies.training.summary import summary
 from simshuffle.studies.training.tables import (
     CONDITION,
-    NORMS,
     Tables,
     statistics_of,
     trained,
 )
+from simshuffle.studies.training.wording import (
+    RISK,
+    Row,
+    condition,
+    difference,
+    found,
+    groups,
+    mean,
+    paragraph,
+    setting,
+    starred,
+    where,
+)
 
-WIDTH = 110
-RISK = 0.05
-"""p-values below it, after Holm's correction, are called a difference."""
 EXPLAINED = {
     "own": (
         "own: every rank evaluates with its own running statistics, and the mean over ranks is"
@@ -30,7 +40,6 @@ EXPLAINED = {
     "pooled": "pooled: mean over ranks, and variance within ranks plus variance between them",
     "recalibrated": "recalibrated: of the whole training set, with the final weights",
 }
-Row = Mapping[Any, Any]
 
 
 def report(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -56,26 +65,44 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _paragraph(title: str, lines: Sequence[str]) -> str:
-    """A title and indented paragraphs below it; nothing where there are none."""
-    if not lines:
-        return ""
-    return "\n".join([title, *(_wrapped(line) for line in lines)])
+def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+    """The tables of the report as such, and the texts without which they cannot be read; arguments
+    as of `report`."""
+    yield _head(tables, meta)
+    yield from _troubles(tables)
+    settings = summary(tables.runs)
+    if len(settings):
+        names = statistics_of(tables.finished())
+        main = settings[settings["statistics"] == names[0]].to_dict("records")
+        yield _accuracy_table(main)
+        compared = [row for row in main if row["partial_pairs"]]
+        if compared:
+            yield _equal_fraction_table(compared)
+        yield _method(names, tables)
 
 
-def _wrapped(line: str) -> str:
-    """An indented paragraph; a number keeps its sign and its unit beside it."""
-    for sign in ("±", "="):
-        line = line.replace(f" {sign} ", f"\u00a0{sign}\u00a0")
-    folded = textwrap.wrap(
-        line,
-        WIDTH,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_on_hyphens=False,
-        break_long_words=False,
+def _accuracy_table(rows: Sequence[Row]) -> Table:
+    table = new_table(
+        "Accuracy in %, and differences in points; * a difference is found",
+        ["condition", "strategy"],
+        ["accuracy", "- global", "- local", "seeds"],
     )
-    return "\n".join(folded).replace("\u00a0", " ")
+    for row in rows:
+        gaps = (starred(row, against).rstrip() for against in ("global", "local"))
+        table.add_row(condition(row), setting(row), mean(row), *gaps, str(row["seeds"]))
+    return table
+
+
+def _equal_fraction_table(rows: Sequence[Row]) -> Table:
+    table = new_table(
+        "At equal Q: points above partial local shuffle",
+        ["condition", "strategy"],
+        ["difference", "p", "p (Holm)"],
+    )
+    for row in rows:
+        p = (_p(row[name]) for name in ("partial_p", "partial_p_holm"))
+        table.add_row(condition(row), setting(row), difference(row, "partial"), *p)
+    return table
 
 
 def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -93,7 +120,7 @@ def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
         what,
         f"Trained: {trained(tables.runs)}. Partition: {partitions}.",
     ]
-    return _paragraph(
+    return paragraph(
         f"Study {meta.get('study', '')}", [" ".join(line.split()) for line in lines if line]
     )
 
@@ -105,7 +132,7 @@ def _troubles(tables: Tables) -> Iterator[str]:
         ("lost", "Runs that were lost; the same command tries them again"),
     ):
         rows = tables.runs[tables.runs["status"] == status].to_dict("records")
-        yield _paragraph(f"{title}:", [f"{row['run']}: {row['message']}" for row in rows])
+        yield paragraph(f"{title}:", [f"{row['run']}: {row['message']}" for row in rows])
     missing = int((tables.runs["status"] == "missing").sum())
     if missing:
         yield (
@@ -146,12 +173,7 @@ def _method(names: Sequence[str], tables: Tables) -> str:
             f"Some settings have only {fewest} seed{'s' if fewest != 1 else ''}; t-intervals of so"
             " few are wide and rest on normal errors."
         )
-    return _paragraph("How to read this", lines)
-
-
-def _groups(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
-    """The rows of each condition, in the order of the table."""
-    return [rows.to_dict("records") for _, rows in main.groupby(list(CONDITION), sort=False)]
+    return paragraph("How to read this", lines)
 
 
 def _table(main: pd.DataFrame) -> str:
@@ -162,65 +184,17 @@ def _table(main: pd.DataFrame) -> str:
         " the last.",
         "* a difference is found.",
     ]
-    for rows in _groups(main):
+    for rows in groups(main):
         lines += [
             "",
             f"  {condition(rows[0]):<40}{'last epoch':>14}{'best':>14}{'- global':>16}"
             f"{'- local':>16}   seeds",
         ]
         for row in rows:
-            parts = "".join(f"{_starred(row, against):>16}" for against in ("global", "local"))
-            best = _mean(row, "best_")
-            lines.append(
-                f"    {setting(row):<38}{_mean(row):>14}{best:>14}{parts}{row['seeds']:>8}"
-            )
+            parts = "".join(f"{starred(row, against):>16}" for against in ("global", "local"))
+            best = mean(row, "best_")
+            lines.append(f"    {setting(row):<38}{mean(row):>14}{best:>14}{parts}{row['seeds']:>8}")
     return "\n".join(lines)
-
-
-def condition(row: Row) -> str:
-    """Such as 'Batch norm per rank, M = 1024'."""
-    return f"{_where(row)}, M = {row['world_size']}"
-
-
-def _where(row: Row) -> str:
-    norm = NORMS[row["batch_norm"]]
-    return f"{norm[0].upper()}{norm[1:]}" + (f", {row['variant']}" if row["variant"] else "")
-
-
-def setting(row: Row) -> str:
-    """The strategy, with its Q where it has one: 'IS-Pair 0.1'."""
-    fraction = row["exchange_fraction"]
-    strategy = str(row["strategy"])
-    return (
-        strategy
-        if strategy in {"global", "local"} or pd.isna(fraction)
-        else f"{strategy} {fraction:g}"
-    )
-
-
-def _mean(row: Row, of: str = "") -> str:
-    low, high = row[f"{of}low"], row[f"{of}high"]
-    spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
-    return f"{100 * row[f'{of}accuracy']:.1f}{spread}"
-
-
-def _starred(row: Row, against: str) -> str:
-    return (
-        f"{_difference(row, against)}{' *' if found(row, against) else '  '}"
-        if row[f"{against}_pairs"]
-        else "  "
-    )
-
-
-def _difference(row: Row, against: str) -> str:
-    low, high = row[f"{against}_low"], row[f"{against}_high"]
-    spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
-    return f"{100 * row[f'{against}_difference']:+.1f}{spread}"
-
-
-def found(row: Row, against: str) -> bool:
-    """Whether a difference is found, after Holm's correction."""
-    return bool(row[f"{against}_p_holm"] < RISK)
 
 
 def _findings(main: pd.DataFrame) -> str:
@@ -229,9 +203,9 @@ def _findings(main: pd.DataFrame) -> str:
     lines: list[str] = []
     for _, rows in main.groupby(["variant", "batch_norm"], sort=False):
         lines += _local_gap(rows.to_dict("records"))
-    for condition_rows in _groups(main):
+    for condition_rows in groups(main):
         lines += _closing(condition_rows)
-    return _paragraph("What was found", lines)
+    return paragraph("What was found", lines)
 
 
 def _local_gap(rows: Sequence[Row]) -> Iterator[str]:
@@ -257,10 +231,10 @@ def _local_gap(rows: Sequence[Row]) -> Iterator[str]:
     ):
         if those:
             at = ", ".join(
-                f"M = {row['world_size']} ({_difference(row, 'global')})" for row in those
+                f"M = {row['world_size']} ({difference(row, 'global')})" for row in those
             )
             parts.append(f"{words} {at}")
-    yield f"{_where(rows[0])}: {'; '.join(parts)}."
+    yield f"{where(rows[0])}: {'; '.join(parts)}."
 
 
 def _closing(rows: Sequence[Row]) -> Iterator[str]:
@@ -270,7 +244,7 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
     if gap is None or not partial:
         return
     steps = ", ".join(
-        f"{_difference(row, 'global')} at Q = {row['exchange_fraction']:g}" for row in partial
+        f"{difference(row, 'global')} at Q = {row['exchange_fraction']:g}" for row in partial
     )
     closed = [
         row for row in partial if not math.isnan(row["global_p_holm"]) and not found(row, "global")
@@ -283,7 +257,7 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
     monotone = closed == partial[len(partial) - len(closed) :]
     yield (
         f"{condition(rows[0])}: partial local shuffle changes local shuffle's gap of"
-        f" {_difference(gap, 'global')} to {steps}." + (smallest if monotone else "")
+        f" {difference(gap, 'global')} to {steps}." + (smallest if monotone else "")
     )
 
 
@@ -293,15 +267,15 @@ def _equal_fraction(main: pd.DataFrame) -> str:
     if not compared:
         return ""
     lines = ["", f"  {'':<46}{'difference':>14}{'p':>10}{'p (Holm)':>10}"]
-    for rows in _groups(pd.DataFrame(compared)):
+    for rows in groups(pd.DataFrame(compared)):
         lines.append(f"  {condition(rows[0])}")
         for row in rows:
             values = (row["partial_p"], row["partial_p_holm"])
             p = "".join(f"{_p(value):>10}" for value in values)
-            lines.append(f"    {setting(row):<44}{_difference(row, 'partial'):>14}{p}")
+            lines.append(f"    {setting(row):<44}{difference(row, 'partial'):>14}{p}")
     return "\n".join(
         [
-            _paragraph("At equal Q: points above partial local shuffle", list(_verdict(compared))),
+            paragraph("At equal Q: points above partial local shuffle", list(_verdict(compared))),
             *lines,
         ]
     )
@@ -345,11 +319,11 @@ def _by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
         & (settings["batch_norm"] == "per_rank")
     ]
     lines = []
-    for rows in _groups(gaps):
-        parts = ", ".join(f"{row['statistics']} {_difference(row, 'global')}" for row in rows)
+    for rows in groups(gaps):
+        parts = ", ".join(f"{row['statistics']} {difference(row, 'global')}" for row in rows)
         lines.append(f"{condition(rows[0])}: local - global {parts}.")
     explained = [f"{EXPLAINED[name]}." for name in names]
-    return _paragraph("Where evaluation gets the batch-norm statistics from", explained + lines)
+    return paragraph("Where evaluation gets the batch-norm statistics from", explained + lines)
 
 
 def _times(tables: Tables) -> str:
@@ -359,7 +333,7 @@ def _times(tables: Tables) -> str:
     total, samples = float(runs["seconds"].sum()), float(runs["samples"].sum())
     importance = float(tables.epochs["importance_s"].sum())
     speed = f"{samples / total:,.0f} samples/s, evaluation included"
-    return _paragraph(
+    return paragraph(
         "Time",
         [
             f"{total:,.0f} s in all runs, each with one thread, {speed}; of it inference for"

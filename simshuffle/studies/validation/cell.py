@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.validation.predict import Task, answer
 from simshuffle.studies.validation.runs import Times
@@ -39,7 +40,7 @@ def _named(task: Task) -> Any:
     """The scenario that a task names, as it is resolved; other kinds bring their data along."""
     if task.kind not in {"run", "allreduce", "read"}:
         return None
-    return load_scenario(task.scenario).to_dict()
+    return by_content(load_scenario(task.scenario).to_dict())
 
 
 def answer_of(values: Mapping[str, Any]) -> Times | float:

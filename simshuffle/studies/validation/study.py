@@ -79,6 +79,12 @@ def _as_json(result: Result) -> Any:
     return {"rows": rows_of(results), "summary": rows_of(summary(results))}
 
 
+def _compared(result: Result) -> Tables:
+    """What was predicted; of a quantity that is there twice the first."""
+    rows = result.tables["validation"].drop_duplicates(keys := ["set", "case", "quantity"])
+    return {"predicted": rows.set_index(keys)[["predicted", "error"]]}
+
+
 STUDY: Study[Rows] = Study(
     kind="validation",
     verb="validate",
@@ -90,4 +96,5 @@ STUDY: Study[Rows] = Study(
     one_figure=True,
     parts=_parts,
     as_json=_as_json,
+    compared=_compared,
 )

@@ -1,0 +1,94 @@
+"""The words of the report of a study: paragraphs, settings, and means with their intervals."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from simshuffle.studies.training.tables import CONDITION, NORMS
+
+WIDTH = 110
+RISK = 0.05
+"""p-values below it, after Holm's correction, are called a difference."""
+Row = Mapping[Any, Any]
+
+
+def paragraph(title: str, lines: Sequence[str]) -> str:
+    """A title and indented paragraphs below it; nothing where there are none."""
+    if not lines:
+        return ""
+    return "\n".join([title, *(_wrapped(line) for line in lines)])
+
+
+def _wrapped(line: str) -> str:
+    """An indented paragraph; a number keeps its sign and its unit beside it."""
+    for sign in ("±", "="):
+        line = line.replace(f" {sign} ", f"\u00a0{sign}\u00a0")
+    folded = textwrap.wrap(
+        line,
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return "\n".join(folded).replace("\u00a0", " ")
+
+
+def groups(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
+    """The rows of each condition, in the order of the table."""
+    return [rows.to_dict("records") for _, rows in main.groupby(list(CONDITION), sort=False)]
+
+
+def condition(row: Row) -> str:
+    """Such as 'Batch norm per rank, M = 1024'."""
+    return f"{where(row)}, M = {row['world_size']}"
+
+
+def where(row: Row) -> str:
+    """Such as 'Batch norm per rank'."""
+    norm = NORMS[row["batch_norm"]]
+    return f"{norm[0].upper()}{norm[1:]}" + (f", {row['variant']}" if row["variant"] else "")
+
+
+def setting(row: Row) -> str:
+    """The strategy, with its Q where it has one: 'IS-Pair 0.1'."""
+    fraction = row["exchange_fraction"]
+    strategy = str(row["strategy"])
+    return (
+        strategy
+        if strategy in {"global", "local"} or pd.isna(fraction)
+        else f"{strategy} {fraction:g}"
+    )
+
+
+def mean(row: Row, of: str = "") -> str:
+    """Accuracy in %, with half its interval."""
+    low, high = row[f"{of}low"], row[f"{of}high"]
+    spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
+    return f"{100 * row[f'{of}accuracy']:.1f}{spread}"
+
+
+def starred(row: Row, against: str) -> str:
+    """A difference, with a star if it is one after Holm's correction."""
+    return (
+        f"{difference(row, against)}{' *' if found(row, against) else '  '}"
+        if row[f"{against}_pairs"]
+        else "  "
+    )
+
+
+def difference(row: Row, against: str) -> str:
+    """Points above local or global shuffle, with half their interval."""
+    low, high = row[f"{against}_low"], row[f"{against}_high"]
+    spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
+    return f"{100 * row[f'{against}_difference']:+.1f}{spread}"
+
+
+def found(row: Row, against: str) -> bool:
+    """Whether a difference is found, after Holm's correction."""
+    return bool(row[f"{against}_p_holm"] < RISK)

@@ -1,0 +1,231 @@
+"""Two results side by side: what was asked, what came out, and what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import simshuffle.studies
+from simshuffle import run
+from simshuffle.cli import main
+from simshuffle.compare import compare, flat, paired, side
+from simshuffle.errors import InputError
+from simshuffle.results.report import by_cause
+from simshuffle.studies import KINDS
+from simshuffle.studies.simulation import sweep
+from simshuffle.study import engine
+from tests.small import small
+from tests.studies_tiny import TINY
+
+SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}
+BOTH = ("local_shuffle", "partial_local_shuffle:exchange_fraction=0.3")
+
+
+def saved(folder: Path, *exchanges: str, **values: Any) -> str:
+    base = small(**{**SIZE, **values})
+    sweep = {"workload.exchange": list(exchanges)} if exchanges else {}
+    return str(run(base.model_copy(update={"sweep": sweep})).save(folder, draw=False))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place = tmp_path_factory.mktemp("results")
+    return {
+        "base": saved(place / "base", *BOTH),
+        "slow": saved(place / "slow", *BOTH, cluster__topology__link_bandwidth="1 GB/s"),
+        "half": saved(place / "half", *BOTH, world_size=2),
+        "local": saved(place / "local", workload__exchange="local_shuffle"),
+    }
+
+
+def test_keys_that_differ_are_named_once_where_all_runs_share_them(
+    folders: dict[str, str],
+) -> None:
+    found = compare(side(folders["base"]), side(folders["slow"]))
+    (row,) = found.asked.to_dict("records")
+    assert row["run"] == ""
+    assert row["key"] == "cluster.topology.link_bandwidth"
+    assert row["b"] == "1 GB/s" != row["a"]
+    assert list(found.notes) == []
+
+
+def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path: Path) -> None:
+    others = (BOTH[0], "partial_local_shuffle:exchange_fraction=0.4")
+    found = compare(side(saved(tmp_path / "a", *BOTH)), side(saved(tmp_path / "b", *others)))
+    (row,) = found.asked.to_dict("records")
+    assert (row["run"], row["key"], row["a"], row["b"]) == (
+        "partial-0.3 @4",
+        "workload.exchange.exchange_fraction",
+        0.3,
+        0.4,
+    )
+    assert "'partial-0.3 @4' with 'partial-0.4 @4'" in found.notes[0]
+
+
+def test_seconds_stand_beside_each_other_with_their_difference(folders: dict[str, str]) -> None:
+    sides = side(folders["base"]), side(folders["slow"])
+    found = compare(*sides).tables["seconds"].set_index(["run", "epoch", "label"])
+    for letter, of in zip("ab", sides, strict=True):
+        assert of.result is not None
+        for row in of.result.tables["epochs"].to_dict("records"):
+            assert found.loc[(row["run"], row["epoch"], "epoch"), letter] == row["epoch_s"]
+        for row in by_cause(of.result.tables["breakdown"]).to_dict("records"):
+            label = f"waiting for {row['label']}" if row["waiting"] else row["label"]
+            assert found.loc[(row["run"], row["epoch"], label), letter] == row["seconds"]
+    row = found.loc[("partial-0.3 @4", 2, "epoch")]
+    assert row["b"] > row["a"]
+    assert row["difference"] == pytest.approx(100 * (row["b"] / row["a"] - 1))
+
+
+def test_a_result_differs_from_itself_in_nothing(
+    folders: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compare(side(folders["base"]), side(folders["base"]))
+    assert found.asked.empty
+    assert found.versions.empty
+    assert (found.tables["seconds"]["difference"] == 0).all()
+    assert main(["compare", folders["base"], folders["base"]]) == 0
+    out = capsys.readouterr().out
+    assert "What was asked is the same." in out
+    assert "seconds: 22 of 22 values are the same to the last bit." in out
+
+
+def test_runs_of_other_names_are_compared_in_their_order_and_that_is_said(
+    folders: dict[str, str],
+) -> None:
+    found = compare(side(folders["base"]), side(folders["half"]))
+    assert list(found.asked["key"]) == ["world_size"]
+    assert len(found.tables["seconds"]) == 22
+    assert list(found.notes) == [
+        "Names of runs differ; compared in their order: 'local @4' with 'local @2',"
+        " 'partial-0.3 @4' with 'partial-0.3 @2'."
+    ]
+    b = side(folders["half"]).result
+    assert b is not None
+    wanted = b.tables["epochs"].set_index(["run", "epoch"])["epoch_s"][("partial-0.3 @2", 2)]
+    seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
+    assert seconds.loc[("partial-0.3 @4", 2, "epoch"), "b"] == wanted
+
+
+def test_a_run_that_one_of_them_has_is_left_out_and_named(folders: dict[str, str]) -> None:
+    found = compare(side(folders["base"]), side(folders["local"]))
+    assert found.asked.empty  # of the run that both have
+    assert set(found.tables["seconds"]["run"]) == {"local @4"}
+    assert found.notes[0] == "Only A has these runs: partial-0.3 @4."
+
+
+def test_names_that_are_not_equally_many_are_not_guessed() -> None:
+    pairs, notes = paired(["a", "b", "c"], ["b", "d"], "runs")
+    assert pairs == {"b": "b"}
+    assert notes == ["Only A has these runs: a, c.", "Only B has these runs: d."]
+
+
+def test_results_of_different_kinds_are_refused(
+    folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = sweep.request(small(**SIZE), {"world_size": [2, 4]}, seeds=2)
+    engine.run(sweep.STUDY, asked).save(tmp_path / "swept", draw=False)
+    assert main(["compare", folders["base"], str(tmp_path / "swept")]) == 2
+    assert "same verb; got simulation and sweep" in capsys.readouterr().err
+
+
+def test_sweeps_are_compared_by_label_and_mean(tmp_path: Path) -> None:
+    sides = []
+    for name, bandwidth in (("a", "4 GB/s"), ("b", "1 GB/s")):
+        base = small(**SIZE, cluster__topology__link_bandwidth=bandwidth)
+        asked = sweep.request(base, {"world_size": [2, 4]}, seeds=2)
+        sides.append(side(str(engine.run(sweep.STUDY, asked).save(tmp_path / name, draw=False))))
+    found = compare(*sides)
+    assert list(found.asked["key"]) == ["cluster.topology.link_bandwidth"]
+    seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
+    for letter, of in zip("ab", sides, strict=True):
+        assert of.result is not None
+        table = of.result.tables["sweep"]
+        for (run_, epoch), rows in table.groupby(["label", "epoch"]):
+            wanted = rows["epoch_s"].mean()
+            assert seconds.loc[(run_, epoch, "epoch"), letter] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "congestion"])
+def test_every_kind_of_result_can_be_compared_with_itself(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, asked = TINY[kind](tmp_path / "inputs")
+    folder = engine.run(study, asked).save(tmp_path / "out", draw=False)
+    found = compare(side(str(folder)), side(str(folder)))
+    assert found.asked.empty
+    assert found.tables
+    assert any(len(table) for table in found.tables.values())
+    assert all((table["difference"] == 0).all() for table in found.tables.values())
+    assert main(["compare", str(folder), str(folder), "--json"]) == 0
+    text = capsys.readouterr().out
+    said = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert said["asked"] == []
+
+
+def test_a_difference_to_zero_is_empty_and_no_infinity(folders: dict[str, str]) -> None:
+    a, b = side(folders["base"]), side(folders["base"])
+    assert a.result is not None
+    assert b.result is not None
+    table = b.result.tables["breakdown"].copy()
+    table.loc[table["label"] == "EXCHANGE", "seconds"] = 1.0
+    tables = {**b.result.tables, "breakdown": table}
+    b = replace(b, result=replace(b.result, tables=tables))
+    seconds = compare(a, b).tables["seconds"].set_index(["run", "epoch", "label"])
+    assert pd.isna(seconds.loc[("local @4", 1, "EXCHANGE"), "difference"])
+    said = json.dumps(compare(a, b).as_json(), allow_nan=False, default=lambda value: value.item())
+    assert '"difference": null' in said
+
+
+def test_scenarios_are_compared_by_what_they_ask(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "quickstart", "quickstart", "--to", "markdown"]) == 0
+    out = capsys.readouterr().out
+    assert "What was asked is the same." in out
+    assert "A scenario has no results" in out
+
+
+@pytest.mark.parametrize("there", ["folder", "nothing"])
+def test_what_is_no_result_is_refused(
+    there: str, folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    if there == "folder":
+        other.mkdir()
+    assert main(["compare", folders["base"], str(other)]) == 2
+    assert "other" in capsys.readouterr().err
+
+
+def test_other_versions_are_named(folders: dict[str, str], tmp_path: Path) -> None:
+    b = side(folders["base"])
+    assert b.result is not None
+    meta = {**b.result.meta, "versions": {**b.result.meta["versions"], "numpy": "0.1"}}
+    other = replace(b, result=replace(b.result, meta=meta))
+    (row,) = compare(side(folders["base"]), other).versions.to_dict("records")
+    assert (row["key"], row["b"]) == ("versions.numpy", "0.1")
+
+
+def test_values_are_flattened_to_dotted_keys() -> None:
+    given = {"a": {"b": 1, "c": [1, 2]}, "d": [{"e": 2}, {"e": 3}], "f": {}, "g": None}
+    assert flat(given) == {"a.b": 1, "a.c": [1, 2], "d.0.e": 2, "d.1.e": 3, "f": {}, "g": None}
+    assert flat({}) == {}
+
+
+def test_a_folder_of_an_older_version_is_compared_by_its_documents(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
+    """Its scenarios are not valid any more."""
+    b = side(folders["base"])
+    assert b.result is not None
+    folder = b.result.save(tmp_path / "old", draw=False)
+    text = (folder / "scenario.yaml").read_text(encoding="utf-8")
+    (folder / "scenario.yaml").write_text(f"{text}gone: 1\n", encoding="utf-8")
+    with pytest.raises(InputError):
+        simshuffle.load_scenario(folder / "scenario.yaml")
+    found = compare(side(str(folder)), side(str(folder)))
+    assert found.asked.empty
+    assert len(found.tables["seconds"]) == 22

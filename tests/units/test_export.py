@@ -1,0 +1,153 @@
+"""Tables as LaTeX and Markdown: every cell is there, nothing in it is read as markup, and numbers
+stand at the right."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from simshuffle.cli import main
+from simshuffle.results.console import new_table
+from simshuffle.results.export import FORMATS, exported
+
+NASTY = r"a_b & 50% of #1 {x} $y$ ^2 ~z \cmd <t> |v| [k] *s* `c`"
+
+
+def table(*rows: tuple[str, str], title: str | None = "Title") -> Table:
+    made = new_table(title, ["name"], ["number"])
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def test_a_table_is_a_booktabs_tabular_with_its_caption_and_numbers_at_the_right() -> None:
+    assert exported([table(("a", "1.5"), ("b", "20"))], "latex") == (
+        "% needs \\usepackage{booktabs}\n\n"
+        "\\begin{table}\n  \\centering\n  \\caption{Title}\n  \\begin{tabular}{lr}\n"
+        "    \\toprule\n    name & number \\\\\n    \\midrule\n"
+        "    a & 1.5 \\\\\n    b & 20 \\\\\n    \\bottomrule\n"
+        "  \\end{tabular}\n\\end{table}\n"
+    )
+
+
+def test_a_table_is_a_markdown_table_below_its_title() -> None:
+    assert exported([table(("a", "1.5"), ("b", "20"))], "markdown") == (
+        "**Title**\n\n| name | number |\n| --- | ---: |\n| a | 1.5 |\n| b | 20 |\n"
+    )
+
+
+def test_latex_prints_special_characters_and_obeys_none() -> None:
+    text = exported([table((NASTY, "1"), title=NASTY)], "latex")
+    cell = (
+        r"a\_b \& 50\% of \#1 \{x\} \$y\$ \textasciicircum{}2 \textasciitilde{}z"
+        r" \textbackslash{}cmd \textless{}t\textgreater{} \textbar{}v\textbar{} {[}k] *s* `c`"
+    )
+    assert text.count(cell) == 2  # caption and cell
+    assert f"    {cell} & 1 \\\\\n" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("-1.5", "$-$1.5"),
+        ("+0.1 to -0.2", "+0.1 to $-$0.2"),
+        ("1.2 ± 0.3", r"1.2 $\pm$ 0.3"),
+        ("0.5-0.7", "0.5-0.7"),
+        ("2020-11-22", "2020-11-22"),
+        ("-", "-"),
+        ("1e-5", "1e-5"),
+        ("--seeds", "-{}-seeds"),
+        ("---", "-{}-{}-"),
+        ("* best", "{*} best"),  # \\* is another command
+    ],
+)
+def test_signs_in_columns_of_numbers(given: str, written: str) -> None:
+    assert f"    a & {written} \\\\\n" in exported([table(("a", given))], "latex")
+
+
+@pytest.mark.parametrize("name", ["[2mm] of", "* a"])
+def test_the_first_cell_of_a_row_is_no_argument_of_the_row_before(name: str) -> None:
+    text = exported([table(("a", "1"), (name, "2"))], "latex")
+    assert re.search(r"\\\\\n\s*(\[|\*)", text) is None
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+def test_latex_takes_it(tmp_path: Path) -> None:
+    rows = [(NASTY, "-1.5 ± 0.2"), ("[2mm] of", "--seeds"), ("* a → b ≤ c … – — µ × 1", "-")]
+    tables = exported(["100 % \\bad{", table(*rows, title=NASTY)], "latex")
+    head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (tmp_path / "t.tex").write_text(f"{head}{tables}\\end{{document}}\n", encoding="utf-8")
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+
+
+def test_markdown_prints_special_characters_and_obeys_none() -> None:
+    text = exported([table((NASTY, "1"), title=None)], "markdown")
+    (_, _, line) = text.splitlines()
+    assert len(re.findall(r"(?<!\\)\|", line)) == 3
+    plain = re.sub(r"\\(.)", r"\1", line)
+    assert plain == f"| {NASTY} | 1 |"
+    assert re.search(r"(?<!\\)[*_`<\[]", line) is None
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_cell_stays_on_its_line(to: str) -> None:
+    broken = "two\nlines\r\x0b\x85\u2028here\x1b[0m\x00"
+    text = exported([table((broken, "1"))], to)
+    assert text.count("\n") == exported([table(("a", "1"))], to).count("\n")
+    assert "two lines here" in text
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+
+
+def test_a_row_with_fewer_cells_is_filled_up() -> None:
+    short = new_table(None, ["a"], ["b", "c"])
+    short.add_row("x")
+    short.add_row("x", "1", "2")
+    assert "    x &  &  \\\\\n" in exported([short], "latex")
+    assert "| x |  |  |\n" in exported([short], "markdown")
+
+
+def test_texts_are_comments_in_latex_whatever_they_hold() -> None:
+    text = exported(["100 % sure\n\\input{x}", "second", table(("a", "1"))], "latex")
+    assert "% 100 % sure\n% \\input{x}\n% second\n\n\\begin{table}" in text
+
+
+def test_texts_are_paragraphs_in_markdown_and_keep_their_lines() -> None:
+    text = exported(["  one_two", "- three", "# four", "5. five", "a\n```\n  b"], "markdown")
+    assert text == (
+        "one\\_two\n\n\\- three\n\n\\# four\n\n5\\. five\n\n````text\na\n```\n  b\n````\n"
+    )
+
+
+def test_an_empty_text_leaves_no_trace() -> None:
+    assert exported(["", table(("a", "1")), ""], "markdown").startswith("**Title**")
+
+
+def test_list_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--to", "markdown"]) == 0
+    assert "| scenarios | quickstart |\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["--to", "html"], "must be latex or markdown"),
+        (["--to", "latex", "--json"], "cannot be combined with --json"),
+    ],
+)
+def test_a_wrong_format_is_said_before_anything_is_done(
+    words: list[str], rule: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    for verb in (["run", "quickstart", "--out", str(out)], ["show", str(out)]):
+        assert main([*verb, *words]) == 2
+        said = capsys.readouterr()
+        assert rule in said.err
+        assert said.out == ""
+        assert not out.exists()
