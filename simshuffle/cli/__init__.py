@@ -13,6 +13,7 @@ from simshuffle.cli import (
     calibrate,
     mechanisms,
     networks,
+    new,
     policies,
     runs,
     testbed,
@@ -38,7 +39,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _verbs in (runs, train, tta, networks, mechanisms, calibrate, validate, policies, testbed):
+for _verbs in (new, runs, train, tta, networks, mechanisms, calibrate, validate, policies, testbed):
     app.add_typer(_verbs.app)
 
 
