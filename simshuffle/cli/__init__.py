@@ -15,6 +15,7 @@ from simshuffle.cli import (
     networks,
     new,
     policies,
+    probe,
     runs,
     testbed,
     train,
@@ -39,7 +40,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _verbs in (new, runs, train, tta, networks, mechanisms, calibrate, validate, policies, testbed):
+for _verbs in (
+    new,
+    runs,
+    train,
+    tta,
+    networks,
+    mechanisms,
+    calibrate,
+    probe,
+    validate,
+    policies,
+    testbed,
+):
     app.add_typer(_verbs.app)
 
 
