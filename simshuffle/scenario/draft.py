@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+
+import yaml
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.questions import (
@@ -23,12 +26,32 @@ from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 COLUMNS = 100
 _LINKS = {
-    "v100": ("16 GB/s", "PCIe 3 x16", "50 GB/s", "NVLink 2 to one other, ABCI's guide", "21 GB/s"),
-    "a100": ("32 GB/s", "PCIe 4 x16", "300 GB/s", "NVLink 3, data sheet", "230 GB/s"),
-    "h100": ("64 GB/s", "PCIe 5 x16", "450 GB/s", "NVLink 4, data sheet", "345 GB/s"),
+    "v100": {
+        "pcie": "16 GB/s",
+        "pcie_why": "PCIe 3 x16",
+        "nvlink": "50 GB/s",
+        "nvlink_why": "NVLink 2 to one other, ABCI's guide",
+        "intra": "21 GB/s",
+        "intra_why": "4 GPUs of ABCI, from its logs",
+    },
+    "a100": {
+        "pcie": "32 GB/s",
+        "pcie_why": "PCIe 4 x16",
+        "nvlink": "300 GB/s",
+        "nvlink_why": "NVLink 3, data sheet",
+        "intra": "230 GB/s",
+        "intra_why": "estimate: inside a DGX A100",
+    },
+    "h100": {
+        "pcie": "64 GB/s",
+        "pcie_why": "PCIe 5 x16",
+        "nvlink": "450 GB/s",
+        "nvlink_why": "NVLink 4, data sheet",
+        "intra": "345 GB/s",
+        "intra_why": "estimate: the share of NVLink that an A100 has",
+    },
 }
-"""By accelerator: PCIe, NVLink, and what nccl-tests reach in a host (V100: ABCI; A100: estimate for
-a DGX A100; H100: the same share of NVLink)."""
+"""What joins the GPUs of a host, and what an allreduce in it reaches, by accelerator."""
 _ALLREDUCE_SHARE = 0.85
 """Of the adapters of a host, what an allreduce over hosts reaches: 84.8 of 100 GB/s with 4 HDR200
 (github.com/NVIDIA/nccl-tests, issue 119)."""
@@ -36,8 +59,8 @@ _ALLREDUCE_SHARE = 0.85
 MACHINE = """\
 # The machine of {name}.yaml, written by `simshuffle new`. Every value is yours to change.
 # "Unknown?" says what to write where you have no number. `simshuffle calibrate` reads what ior,
-# mdtest, nccl-tests and OSU print, and writes a file that {name}.yaml can include.
-name: {name}
+# mdtest and OSU's benchmarks print, and writes a file that {name}.yaml can include.
+name: {label}
 description: {hosts} hosts with {gpus} {accelerator} each
 topology:
   kind: fat_tree
@@ -51,7 +74,7 @@ topology:
   link_bandwidth: {hca_bandwidth}
 host:  # nvidia-smi -L, nproc and ibstat -l show what a host has
   gpus: {gpus}
-  accelerator: {accelerator}  # the key of the step times in {name}.yaml
+  accelerator: {device}  # the key of the step times in {name}.yaml
   cores: {cores}
   hcas: {hcas}
   pcie_slots: {hcas}  # one for each HCA; GPUs share them evenly
@@ -85,8 +108,9 @@ SCENARIO = """\
 #   simshuffle check {name}.yaml    what follows from these values, before anything is simulated
 #   simshuffle run {name}.yaml      seconds of an epoch, and what they go into
 # Written by `simshuffle new`. Every value is yours to change; docs/scenario.md has all keys.
-name: {name}
+name: {label}
 cluster: {name}-cluster.yaml
+# include: host.yaml  # what `simshuffle probe FOLDER > host.yaml` or `simshuffle calibrate` wrote
 world_size: {ranks}  # a rank for each GPU; fewer fill fewer hosts
 epochs: {epochs}  # the first reads everything for the first time
 workload:
@@ -96,14 +120,14 @@ workload:
 {sample_size?}
     sample_size: {{mean: {sample_size}}}
     # jpeg or raw: how sizes vary, and what decoding costs, unless you say it (std, decode, encode).
-    # Measure: simshuffle probe FOLDER, whose output this scenario can include.
+    # Measure: simshuffle probe FOLDER
     format: {format}
   model:
     name: {name}-model
 {gradients?}
     gradient_size: {gradients}
     accelerators:
-      {accelerator}:
+      {device}:
 {batch_time?}
         # Here {batch_time} for {batch_size} samples. A third of that is the forward pass; the
         # backward pass, left out, takes twice as long: the usual rule, and the catalog's.
@@ -117,8 +141,8 @@ workload:
     ring_inter_host_latency: 9.6 us
     tree_intra_host_latency: 28 us
     tree_inter_host_latency: 50 us
-    # Bus bandwidths. Measure: all_reduce_perf of nccl-tests, read by simshuffle calibrate.
-    intra_host_bus_bandwidth: {intra}  # estimate, from nccl-tests on such GPUs
+    # Bus bandwidths. Measure: all_reduce_perf of nccl-tests, whose column busbw they are.
+    intra_host_bus_bandwidth: {intra}  # {intra_why}
     inter_host_bus_bandwidth: {inter}  # 0.85 of the HCAs: nccl-tests issue 119, A100 and HDR
 """
 SWEEP = """\
@@ -170,24 +194,30 @@ def _named(problem: Problem) -> Problem:
 def _derived(name: str, answers: Mapping[str, str]) -> dict[str, str]:
     """What follows from the answers: texts by name."""
     accelerator = answers["accelerator"].lower()
-    links = next((v for k, v in _LINKS.items() if accelerator.startswith(k)), _LINKS["a100"])
+    known = next((key for key in _LINKS if accelerator.startswith(key)), None)
+    links = _LINKS[known or "a100"]
+    if known is None:
+        links = {k: f"{v}; as of an A100" if k.endswith("_why") else v for k, v in links.items()}
     adapters = int(answers["hcas"]) * parse_quantity(answers["hca_bandwidth"], Dimension.BANDWIDTH)
     ways = ways_of(answers["ways"])
     return {
         "name": name,
+        "label": _scalar(name),
+        "device": _scalar(answers["accelerator"]),
         "ranks": str(int(answers["hosts"]) * int(answers["gpus"])),
         "many": f"{int(answers['samples']):,}",
         "thirds": str(3 * int(answers["batch_size"])),
-        "pcie": links[0],
-        "pcie_why": links[1],
-        "nvlink": links[2],
-        "nvlink_why": links[3],
-        "intra": links[4],
+        **links,
         "inter": readable(_ALLREDUCE_SHARE * adapters, Dimension.BANDWIDTH),
         "first": strategy_of(ways[0]),
         "ways": "\n".join(f"    - {strategy_of(way)}" for way in ways) if ways[1:] else "",
         "staging": STAGING if answers["ssd"] == NO_SSD else "",
     }
+
+
+def _scalar(text: str) -> str:
+    """A name as YAML, in quotes if it would be a number or the like without."""
+    return yaml.safe_dump(text).splitlines()[0]
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:
@@ -224,7 +254,7 @@ def write_drafts(stem: Path, given: Mapping[str, str], *, replace: bool = False)
         try:
             for name in texts:
                 place = stem.parent / name
-                if place.exists():
+                if os.path.lexists(place):
                     place.rename(Path(room, f"old-{name}"))
                 written.append(place)
                 Path(room, name).rename(place)
@@ -256,7 +286,7 @@ def check_place(stem: Path, *, replace: bool) -> None:
             if path.is_dir():
                 rule = "must not be that of a folder"
                 problems.append(Problem("NAME", rule, str(path), "Choose another name."))
-            elif path.exists() and not replace:
+            elif os.path.lexists(path) and not replace:
                 remedy = "Choose another name, or use --force to replace it."
                 problems.append(Problem("NAME", "must not be there already", str(path), remedy))
     if problems:

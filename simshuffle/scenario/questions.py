@@ -177,7 +177,7 @@ QUESTIONS = (
     Question("batch_time", "Model", "workload.model.accelerators",
              "Time of a batch on one GPU, data at hand: forward, backward, update", _TIME,
              "23.1 ms", "the catalog's ResNet-50, 64 images, A100, mixed precision",
-             "simshuffle calibrate, from a log of epochs on one GPU", needed=True),
+             "a loop of 100 batches, whose data is in memory", needed=True),
     Question("gradients", "Model", "workload.model.gradient_size",
              "Gradients: 4 B a parameter in FP32, 2 B in FP16", _DATA, "102 MB",
              "the catalog's ResNet-50 in FP32", "sum(p.numel() for p in model.parameters())",

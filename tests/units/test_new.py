@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 
@@ -168,6 +169,7 @@ def test_the_accelerator_sets_its_links(accelerator, nvlink):
     text = drafts("mine", {**NEEDED, "accelerator": accelerator})["mine-cluster.yaml"]
     host = yaml.safe_load(text)["host"]
     assert (host["accelerator"], host["nvlink_bandwidth"]) == (accelerator, f"{nvlink} GB/s")
+    assert ("as of an A100" in text) == (accelerator == "x")
 
 
 def test_one_way_is_no_sweep():
@@ -266,6 +268,38 @@ def test_a_name_that_is_none_is_refused(here, capsys, name, rule):
     assert main(["new", *shlex.split(RESEARCHER), "--", name]) == 2
     assert rule in capsys.readouterr().err
     assert [path.name for path in here.iterdir()] == ["folder.yaml"]
+
+
+@pytest.mark.parametrize("name", ["2024", "true", "1e3", "null"])
+def test_names_stay_text_whatever_yaml_makes_of_them(name):
+    texts = drafts(name, {**NEEDED, "accelerator": name})
+    scenario, machine = map(yaml.safe_load, texts.values())
+    assert (scenario["name"], machine["name"], machine["host"]["accelerator"]) == (name,) * 3
+    assert list(scenario["workload"]["model"]["accelerators"]) == [name]
+
+
+def test_a_link_is_not_followed_and_not_replaced(here):
+    (here / "mine.yaml").symlink_to("nowhere")
+    assert main(["new", "mine", *shlex.split(RESEARCHER)]) == 2
+    assert main(["new", "mine", *shlex.split(RESEARCHER), "--force"]) == 0
+    assert not (here / "mine.yaml").is_symlink()
+    assert not (here / "nowhere").exists()
+
+
+def test_what_was_measured_of_this_host_can_be_included(here):
+    assert main(["new", "mine", *shlex.split(RESEARCHER)]) == 0
+    text = (here / "mine.yaml").read_text()
+    (here / "mine.yaml").write_text(text.replace("# include: host.yaml", "include: host.yaml"))
+    values = {"workload.dataset.decode": "3 ms", "workload.dataset.sample_size.std": "1 kB"}
+    (here / "host.yaml").write_text(yaml.safe_dump({"values": values}))
+    dataset = load_scenario("mine.yaml").workload.dataset
+    assert (dataset.decode_seconds, dataset.stored.spread) == (3e-3, 1e3)
+
+
+@pytest.mark.parametrize("name", ["hosts", "gpus", "samples", "batch_size", "epochs"])
+def test_numbers_beyond_all_measure_are_problems(name):
+    with contextlib.suppress(InputError):
+        drafts("mine", {**NEEDED, name: "9" * 15})
 
 
 def test_a_name_may_have_a_folder_and_a_suffix(here):
