@@ -13,7 +13,9 @@ from simshuffle.cli import (
     calibrate,
     mechanisms,
     networks,
+    new,
     policies,
+    probe,
     runs,
     testbed,
     train,
@@ -38,7 +40,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _verbs in (runs, train, tta, networks, mechanisms, calibrate, validate, policies, testbed):
+for _verbs in (
+    new,
+    runs,
+    train,
+    tta,
+    networks,
+    mechanisms,
+    calibrate,
+    probe,
+    validate,
+    policies,
+    testbed,
+):
     app.add_typer(_verbs.app)
 
 

@@ -28,9 +28,7 @@ Payload = Literal["decoded", "encoded"]
 CODE = (
     "github.com/TruongThaoNguyen/kakurenbo (6cb9f88), ImageNet/utils/scheduler.py, PartialScheduler"
 )
-MEASURED = (
-    "benchmarks/sample_costs.py on one core of an AMD EPYC, Pillow 13, a JPEG of 500 x 375 pixels"
-)
+MEASURED = "simshuffle probe on one core of an AMD EPYC, Pillow 13, a JPEG of 500 x 375 pixels"
 SOURCES = {
     "samples_per_message": CODE,
     "read": f"{MEASURED}: open, read and close a cached file of 104 kB, 19 us",

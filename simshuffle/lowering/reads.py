@@ -136,7 +136,7 @@ def read_chains(
         stages.add(hit, _one_link(resources.memory[hosts]), nbytes=hit)
     last_read = len(stages) - 1
     stages.add(
-        reads.nbytes / dataset.sample_size.mean * dataset.decode,
+        reads.nbytes / dataset.sample_size.mean * dataset.decode_seconds,
         _one_link(resources.cores[hosts]),
         cap=float(min(workload.loader.threads, workload.local_batch_size)),
     )

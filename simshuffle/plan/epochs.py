@@ -66,7 +66,7 @@ class EpochPlan:
 def sample_nbytes(scenario: Scenario) -> Floats:
     """Size of every sample in storage: (N,) bytes, drawn once for all epochs."""
     dataset = scenario.workload.dataset
-    return dataset.sample_size.draw(scenario.rng("sample_size"), dataset.num_samples)
+    return dataset.stored.draw(scenario.rng("sample_size"), dataset.num_samples)
 
 
 def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
@@ -76,7 +76,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
     host_of = scenario.cluster.host_of(world_size)
     caches = PageCaches(
-        scenario.cluster.memory.page_cache, nbytes, host_of, redrawn=strategy.redraws
+        scenario.cluster.memory.cache_nbytes, nbytes, host_of, redrawn=strategy.redraws
     )
     places = (
         Resources(scenario.cluster, world_size, scenario.rng("placement")).places

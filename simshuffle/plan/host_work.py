@@ -8,8 +8,7 @@ from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.schedule import Payload
 from simshuffle.scenario.workload import Dataset
 
-# Bytes over seconds of pickling, measured on one core of an AMD EPYC as benchmarks/sample_costs.py
-# does.
+# Bytes over seconds of pickling, measured on one core of an AMD EPYC as 'simshuffle probe' does.
 IMAGE = 562_642 / 410e-6
 """Bytes/s of a decoded Pillow image, which is taken apart first. A bare array of 4 to 64 MB has
 2.3e9."""
@@ -37,14 +36,14 @@ class HostWork:
 
 def payload_nbytes(schedule: MessageSchedule, dataset: Dataset) -> float:
     """Mean bytes of a sample on the wire: decoded, or as it is stored."""
-    return dataset.decoded_size.mean if schedule.payload == "decoded" else dataset.sample_size.mean
+    return dataset.decoded_nbytes if schedule.payload == "decoded" else dataset.sample_size.mean
 
 
 def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
     """What the schedule says, and where it leaves that open what follows from the data set and the
     payload."""
     decoded = schedule.payload == "decoded"
-    decode = dataset.decode if schedule.decode is None else schedule.decode
+    decode = dataset.decode_seconds if schedule.decode is None else schedule.decode
     pickle = pickling_seconds(schedule.payload, payload_nbytes(schedule, dataset))
     return HostWork(
         read=schedule.read,
@@ -52,7 +51,9 @@ def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
         decode=decode if decoded else 0.0,
         pickle=pickle if schedule.pickle is None else schedule.pickle,
         draw=schedule.draw,
-        write=(dataset.encode if decoded else 0.0) if schedule.write is None else schedule.write,
+        write=(dataset.encode_seconds if decoded else 0.0)
+        if schedule.write is None
+        else schedule.write,
         remove=schedule.remove,
     )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.units import Dimension, readable
 
 
@@ -29,6 +30,8 @@ def derived(scenario: Scenario) -> dict[str, str]:
         "staging before the first epoch": readable(staging_seconds(scenario), Dimension.SECONDS),
         "gradients per rank and iteration": _bytes(workload.model.gradient_size),
     }
+    if sample := _sample(dataset):
+        out["sample"] = sample
     if structure := scenario.cluster.topology.structure():
         out["network"] = structure
     schedule = exchange.exchange_schedule
@@ -42,6 +45,23 @@ def derived(scenario: Scenario) -> dict[str, str]:
     if sentences := extrapolated(scenario):
         out["extrapolated"] = ". ".join(sentences)
     return out
+
+
+def _sample(dataset: Dataset) -> str:
+    """What follows from the mean size of a sample, because the data set does not say it; '' if it
+    does."""
+    size, decode, encode = dataset.decoded_size, dataset.decode, dataset.encode
+    parts = [
+        text
+        for given, text in (
+            (dataset.sample_size.std, f"{_bytes(dataset.stored.spread)} of standard deviation"),
+            (size, f"{_bytes(dataset.decoded_nbytes)} decoded"),
+            (decode, f"decoded in {readable(dataset.decode_seconds, Dimension.SECONDS)}"),
+            (encode, f"encoded in {readable(dataset.encode_seconds, Dimension.SECONDS)}"),
+        )
+        if given is None
+    ]
+    return f"{', '.join(parts)}: {dataset.stored_as.source}" if parts else ""
 
 
 def extrapolated(scenario: Scenario) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +24,61 @@ from simshuffle.spec.record import (
     Spec,
 )
 
+PHOTOGRAPH_SPREAD = 100e3 / 110e3
+"""Standard deviation over mean of the sizes of ImageNet-1K's files (the catalog's imagenet1k)."""
+
+
+@dataclass(frozen=True)
+class StoredAs:
+    """What follows from the bytes of a sample in storage, if a data set does not say it.
+
+    Attributes:
+        expansion: decoded bytes for each.
+        decode, encode: s of one core for each.
+        spread: standard deviation of the sizes over their mean.
+        source: where that is from.
+    """
+
+    expansion: float
+    decode: float
+    encode: float
+    spread: float
+    source: str
+
+
+FORMATS = {
+    "jpeg": StoredAs(
+        562_642 / 110e3,
+        1.0e-3 / 110e3,
+        0.46e-3 / 110e3,
+        PHOTOGRAPH_SPREAD,
+        "as the JPEGs of imagenet1k in the catalog, in proportion to the bytes of a file",
+    ),
+    "raw": StoredAs(
+        1.0, 1 / 12.9e9, 1 / 12.9e9, 0.0, "all alike, and copied at the 12.9 GB/s of one EPYC core"
+    ),
+}
+"""By the ``format`` of a data set."""
+
 
 class SampleSize(Spec):
     """Size of a sample in storage: log-normal with this mean and standard deviation (0 B: all
-    alike)."""
+    alike; None: as much as photographs)."""
 
     mean: PositiveNBytes
-    std: NBytes
+    std: NBytes | None = None
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation (bytes)."""
+        return PHOTOGRAPH_SPREAD * self.mean if self.std is None else self.std
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
         """Sizes of ``count`` samples: (count,) bytes. Log-normal: s^2 = ln(1 + (std/mean)^2), mu =
         ln(mean) - s^2/2."""
-        if self.std == 0:
+        if self.spread == 0:
             return np.full(count, self.mean)
-        variance = math.log1p((self.std / self.mean) ** 2)
+        variance = math.log1p((self.spread / self.mean) ** 2)
         return rng.lognormal(math.log(self.mean) - variance / 2, math.sqrt(variance), count)
 
 
@@ -50,6 +92,9 @@ class DecodedSize(Spec):
 class Dataset(Sourced):
     """A training set. ``decode`` and ``encode`` are seconds of one core for a sample of mean size.
 
+    What is None follows from the mean size by ``format`` (see `FORMATS`); ask for it by `stored`,
+    `decoded_nbytes`, `decode_seconds` and `encode_seconds`.
+
     Small files and large shards (tar, TFRecord, HDF5) differ in two counts: ``samples_per_file``
     samples share the opening of a file, and ``samples_per_request`` of them are read by one
     request, which is 1 where they are read in random order.
@@ -58,9 +103,10 @@ class Dataset(Sourced):
     name: str
     num_samples: Count
     sample_size: SampleSize
-    decoded_size: DecodedSize
-    decode: Seconds
-    encode: Seconds
+    format: Literal["jpeg", "raw"] | None = None
+    decoded_size: DecodedSize | None = None
+    decode: Seconds | None = None
+    encode: Seconds | None = None
     samples_per_file: Count = 1
     samples_per_request: Count = 1
 
@@ -77,28 +123,68 @@ class Dataset(Sourced):
         """Expected size of the whole set (bytes)."""
         return self.num_samples * self.sample_size.mean
 
+    @property
+    def stored_as(self) -> StoredAs:
+        """What values that are left out follow from: the ``format``, by default 'jpeg'."""
+        return FORMATS[self.format or "jpeg"]
+
+    @property
+    def stored(self) -> SampleSize:
+        """Mean and standard deviation of a sample in storage."""
+        mean, std = self.sample_size.mean, self.sample_size.std
+        return SampleSize.model_construct(
+            mean=mean, std=self.stored_as.spread * mean if std is None else std
+        )
+
+    @property
+    def decoded_nbytes(self) -> float:
+        """Mean bytes of a decoded sample."""
+        if self.decoded_size is None:
+            return self.stored_as.expansion * self.sample_size.mean
+        return self.decoded_size.mean
+
+    @property
+    def decode_seconds(self) -> float:
+        """s of one core to decode a sample of mean size."""
+        return self.stored_as.decode * self.sample_size.mean if self.decode is None else self.decode
+
+    @property
+    def encode_seconds(self) -> float:
+        """s of one core to encode a sample of mean size."""
+        return self.stored_as.encode * self.sample_size.mean if self.encode is None else self.encode
+
 
 class StepTimes(Spec):
     """Seconds on one accelerator: ``forward`` and ``backward`` for one sample, ``update`` for one
-    iteration.
+    iteration, 0 s where it is in the time of a batch from which the others are.
 
-    ``inference`` is for one sample of a pass without training; None takes ``forward``.
+    ``backward`` None is twice ``forward``, the usual rule. ``inference`` is for one sample of a
+    pass without training; None takes ``forward``.
     """
 
     forward: PositiveSeconds
-    backward: PositiveSeconds
-    update: Seconds
+    backward: PositiveSeconds | None = None
+    update: Seconds = 0.0
     inference: PositiveSeconds | None = None
+
+    @property
+    def backward_seconds(self) -> float:
+        """Seconds of the backward pass for one sample."""
+        return 2 * self.forward if self.backward is None else self.backward
 
 
 class ModelProfile(Sourced):
     """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
-    times by accelerator."""
+    times by accelerator. ``num_parameters`` is for the record."""
+
+    default_sources: ClassVar[dict[str, str]] = {
+        "input_size": "default: a crop of 3 x 224 x 224 FP32 values x 4 B",
+    }
 
     name: str
-    num_parameters: Count
+    num_parameters: Count | None = None
     gradient_size: PositiveNBytes
-    input_size: PositiveNBytes
+    input_size: PositiveNBytes = 602_112.0
     accelerators: dict[str, StepTimes]
 
 

@@ -84,7 +84,7 @@ class Epoch:
             self.exchange = Exchange(scenario, resources, clock, schedule, costs)
         jitter = self._compute_jitter("compute_jitter", plan.training)
         self._forward = batch_seconds(plan.training.samples, times.forward, jitter)
-        self._backward = batch_seconds(plan.training.samples, times.backward, jitter)
+        self._backward = batch_seconds(plan.training.samples, times.backward_seconds, jitter)
         self._update = times.update
         self._flows = gradient_batch(workload.allreduce, workload.model.gradient_size, resources)
         self._gradients = Barrier(env, world_size, self._allreduce)

@@ -3,9 +3,16 @@ quantities with units."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity
@@ -18,11 +25,31 @@ class Spec(BaseModel):
 
 
 class Sourced(Spec):
-    """A record of numbers that says where each comes from."""
+    """A record of numbers that says where each comes from.
+
+    ``default_sources`` is where the defaults are from, by key. Those that a record uses are added
+    to its ``source``.
+    """
+
+    default_sources: ClassVar[dict[str, str]] = {}
 
     source: str | dict[str, str] = Field(
         default="", description="Where the numbers come from: one text, or one for each key."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sources_of_defaults(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        said = values.get("source") or {}
+        left_out = {key: text for key, text in cls.default_sources.items() if key not in values}
+        if isinstance(said, dict) and left_out:
+            return {**values, "source": {**said, **left_out}}
+        if isinstance(said, str) and left_out:
+            texts = (f"{key}: {text}" for key, text in left_out.items())
+            return {**values, "source": "; ".join((said, *texts))}
+        return values
 
 
 def _quantity(dimension: Dimension) -> Any:

@@ -3,7 +3,8 @@
 
 Decimal arithmetic keeps `format_quantity` and `parse_quantity` exact inverses of each other.
 Decimal prefixes are powers of ten, binary ones (Ki, Mi, Gi, Ti) powers of two; ``bit`` is an eighth
-of a byte and is spelled out.
+of a byte and is spelled out. A quantity may be divided by a whole number, as the time of a batch by
+its size: '110 ms / 64'.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _DECIMAL = {
     "P": 15,
 }
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
-_NUMBER = re.compile(r"^\s*([+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s].*?)?\s*$")
+_NUMBER = re.compile(
+    r"^\s*([+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*((?!/\s*\d)[^\s].*?)?"
+    r"(?:\s*/\s*(\d+(?:_\d+)*))?\s*$"
+)
 
 
 class Dimension(Enum):
@@ -86,10 +90,12 @@ def _unit_scale(unit: str, dimension: Dimension) -> Decimal | None:
 
 
 def parse_quantity(text: object, dimension: Dimension) -> float:
-    """The SI value (float) of a quantity such as ``'12.5 GB/s'``.
+    """The SI value (float) of a quantity such as ``'12.5 GB/s'``, or of one over a whole number
+    such as ``'110 ms / 64'``.
 
     Raises:
-        UnitError: ``text`` is not a string, has no unit, or has a unit of another kind.
+        UnitError: ``text`` is not a string, has no unit, has a unit of another kind, or is divided
+            by 0.
     """
     expected = f"expected a quantity in {dimension.unit} such as {dimension.examples}"
     if isinstance(text, bool) or not isinstance(text, str):
@@ -104,8 +110,11 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
         raise UnitError(
             f"has the unit '{match[2]}', which is of another kind or unknown; {expected}"
         )
+    divisor = Decimal((match[3] or "1").replace("_", ""))
+    if divisor == 0:
+        raise UnitError(f"is divided by 0; {expected}")
     try:
-        value = float(Decimal(match[1].replace("_", "")) * scale)
+        value = float(Decimal(match[1].replace("_", "")) * scale / divisor)
     except ArithmeticError:
         value = math.inf
     if not math.isfinite(value):

@@ -12,17 +12,23 @@ from simshuffle.spec.record import Bandwidth, NBytes, PositiveNBytes, Sourced
 
 
 class Memory(Sourced):
-    """The memory of a host; ``page_cache`` bytes of it keep what was read from files."""
+    """The memory of a host; ``page_cache`` bytes of it keep what was read from files: None for
+    three quarters of it, which leaves the rest to the processes (an estimate)."""
 
     capacity: PositiveNBytes
     bandwidth: Bandwidth
-    page_cache: NBytes
+    page_cache: NBytes | None = None
 
     @model_validator(mode="after")
     def _cache_fits(self) -> Memory:
-        if self.page_cache > self.capacity:
+        if self.cache_nbytes > self.capacity:
             raise PydanticCustomError("page_cache", "page_cache must not exceed capacity")
         return self
+
+    @property
+    def cache_nbytes(self) -> float:
+        """Bytes of the page cache."""
+        return 0.75 * self.capacity if self.page_cache is None else self.page_cache
 
     def repeat_hits(self, nbytes: float) -> float:
         """Share of the reads that hit when a set of ``nbytes`` bytes is read again, in a new random
@@ -33,9 +39,9 @@ class Memory(Sourced):
         between them, so it hits if u(1 - v) >= 1 - c, which has the probability c + (1 - c) ln(1 -
         c). Derived here; checked against a simulated cache in tests/contracts.
         """
-        if nbytes <= self.page_cache:
+        if nbytes <= self.cache_nbytes:
             return 1.0
-        missing = 1.0 - self.page_cache / nbytes
+        missing = 1.0 - self.cache_nbytes / nbytes
         return 1.0 - missing + (missing * math.log(missing) if missing > 0 else 0.0)
 
     def redrawn_hits(self, nbytes: float, share: float, epochs: int) -> float:
@@ -51,8 +57,8 @@ class Memory(Sourced):
         hits = 0.0
         for spared in (1.0 - share) ** np.arange(epochs):
             there = (
-                1.0 - tail * spared * head <= self.page_cache / nbytes
-                if self.page_cache < nbytes
+                1.0 - tail * spared * head <= self.cache_nbytes / nbytes
+                if self.cache_nbytes < nbytes
                 else np.ones(1)
             )
             hits += share * float(spared) * float(there.mean())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
@@ -22,15 +22,22 @@ class ParallelFileSystem(Sourced):
 
     ``client_bandwidth`` is what one host gets at most, over the number of hosts of the run; None
     for no such limit. ``background_load`` is the share of bandwidth and operations that other users
-    take.
+    take. The default of the cables is so wide that the servers bind and not they.
     """
+
+    default_sources: ClassVar[dict[str, str]] = {
+        "latency": "default: estimate of one open and read of a small file on a busy file system",
+        "link_bandwidth": "default: so wide that the servers bind and not their cables",
+        "link_latency": "default: a cable of 5 m x 5.2 ns/m",
+        "links_per_switch": "default: one, of the default link_bandwidth",
+    }
 
     read_bandwidth: Bandwidth
     open_rate: Frequency
-    latency: Seconds
-    link_bandwidth: Bandwidth
-    link_latency: Seconds
-    links_per_switch: Few
+    latency: Seconds = 1e-3
+    link_bandwidth: Bandwidth = 10e12
+    link_latency: Seconds = 26e-9
+    links_per_switch: Few = 1
     client_bandwidth: BandwidthByCount | None = None
     background_load: Load = 0.0
 

@@ -21,11 +21,6 @@ Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
 MOST_LEVELS = 4
 MOST_PORTS = 4096
 ROUNDING = 1e-3  # of a port: 33 links below 7 may be written as taper: 4.714
-SOURCES = {
-    "cable_latency": "default: 5 m x 5.2 ns/m, as in topologies/abci.yaml",
-    "switch_latency": "default: Mellanox SB7890, 90 ns, as in topologies/abci.yaml",
-}
-"""Where the defaults are from."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,10 @@ class FatTree(Sourced, Interconnect):
     """
 
     hcas_are_rails: ClassVar[bool] = True
+    default_sources: ClassVar[dict[str, str]] = {
+        "cable_latency": "default: 5 m x 5.2 ns/m, as in topologies/abci.yaml",
+        "switch_latency": "default: Mellanox SB7890, 90 ns, as in topologies/abci.yaml",
+    }
 
     kind: Literal["fat_tree"]
     ports: Annotated[int, Field(ge=2, le=MOST_PORTS)] | None = None
@@ -74,21 +73,6 @@ class FatTree(Sourced, Interconnect):
     link_bandwidth: Bandwidth
     cable_latency: Seconds = 26e-9
     switch_latency: Seconds = 90e-9
-
-    @model_validator(mode="before")
-    @classmethod
-    def _source_of_defaults(cls, values: Any) -> Any:
-        """Say in ``source`` which latencies are defaults, and where those are from."""
-        if not isinstance(values, dict):
-            return values
-        said = values.get("source") or {}
-        left_out = {key: text for key, text in SOURCES.items() if key not in values}
-        if isinstance(said, dict) and left_out:
-            return {**values, "source": {**said, **left_out}}
-        if isinstance(said, str) and left_out:
-            texts = (f"{key}: {text}" for key, text in left_out.items())
-            return {**values, "source": "; ".join((said, *texts))}
-        return values
 
     @model_validator(mode="after")
     def _is_a_tree(self) -> FatTree:

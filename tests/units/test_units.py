@@ -49,6 +49,13 @@ READ = [
     ("45000 1/s", F, 45_000.0),
     ("2 M/s", F, 2e6),
     ("3 /s", F, 3.0),
+    ("110 ms / 64", S, 0.00171875),
+    ("110ms/64", S, 0.00171875),
+    ("1 s / 3", S, 1 / 3),
+    ("6 GB / 1_000", B, 6e6),
+    ("100 GB/s / 4", BW, 25e9),
+    ("45000 1/s / 9", F, 5000.0),
+    ("30 k/s/3", F, 10_000.0),
 ]
 
 
@@ -64,6 +71,23 @@ def test_a_quantity_has_its_hand_computed_si_value(text, dimension, value):
 def test_what_is_not_text_is_refused(value, dimension):
     with pytest.raises(UnitError, match="has no unit; expected a quantity in "):
         parse_quantity(value, dimension)
+
+
+@pytest.mark.parametrize("text", ["110 ms / 0", "110 ms / 00"])
+def test_a_quantity_over_nothing_is_refused(text):
+    with pytest.raises(UnitError, match="is divided by 0; expected a quantity in s"):
+        parse_quantity(text, S)
+
+
+@pytest.mark.parametrize("text", ["110 ms / -4", "110 ms / 6.4", "110 ms / 64 s", "1 s / 2 / 2"])
+def test_a_quantity_is_divided_by_one_whole_number(text):
+    with pytest.raises(UnitError, match="of another kind or unknown"):
+        parse_quantity(text, S)
+
+
+def test_a_number_over_a_number_still_needs_a_unit():
+    with pytest.raises(UnitError, match="has no unit"):
+        parse_quantity("110 / 64", S)
 
 
 @pytest.mark.parametrize("dimension", list(Dimension))

@@ -53,14 +53,14 @@ class Samples:
     @property
     def alike(self) -> bool:
         """Whether all samples have one size."""
-        return self.scenario.workload.dataset.sample_size.std == 0
+        return self.scenario.workload.dataset.stored.spread == 0
 
     def nbytes(self, seed: int) -> NDArray[np.float64]:
         """(count, M) bytes of the samples of each rank, drawn from the data set's law.
 
         The samples of a shortened set are the first of the full one, or parts of them.
         """
-        ranks, stored = self.scenario.world_size, self.scenario.workload.dataset.sample_size
+        ranks, stored = self.scenario.world_size, self.scenario.workload.dataset.stored
         drawn = stored.draw(self.scenario.rng("congestion.sizes", seed), self.count * ranks)
         return drawn.reshape(self.count, ranks) * (self.mean / stored.mean)
 

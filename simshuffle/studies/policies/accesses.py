@@ -96,9 +96,9 @@ def draw(case: Case, workers: int, seed: int) -> Accesses:
     )
     samples = case.num_samples / blocks
     rng = np.random.default_rng([seed, 0])
-    sizes = case.sample_size.model_copy(update={"std": case.sample_size.std / samples**0.5}).draw(
-        rng, blocks
-    )
+    sizes = case.sample_size.model_copy(
+        update={"std": case.sample_size.spread / samples**0.5}
+    ).draw(rng, blocks)
     sizes *= case.nbytes / float(sizes.sum())
     turns = (np.arange(blocks) % workers).astype(np.int32)
     reader = np.stack([rng.permutation(turns) for _ in range(case.epochs)])

@@ -25,7 +25,7 @@ def case_of(scenario: Scenario) -> tuple[str, Case]:
         )
     case = Case(
         num_samples=dataset.num_samples,
-        sample_size=dataset.sample_size,
+        sample_size=dataset.stored,
         local_batch_size=workload.local_batch_size * _ranks(scenario),
         epochs=scenario.epochs,
         source=f"scenario {scenario.name}",
@@ -56,7 +56,7 @@ def system_of(scenario: Scenario) -> System:
         workload.dataset.sample_size.mean,
         workload.model.accelerators[cluster.host.accelerator],
     )
-    train = step.forward + step.backward + step.update / workload.local_batch_size
+    train = step.forward + step.backward_seconds + step.update / workload.local_batch_size
     threads = min(ranks * workload.loader.reads_in_flight, cluster.host.cores, 4096)
     dataset = workload.dataset
     graph = network_graph(cluster)
@@ -75,12 +75,12 @@ def system_of(scenario: Scenario) -> System:
         System.model_construct(
             workers=scenario.hosts,
             compute_bandwidth=scenario.world_size / scenario.hosts * sample / train,
-            preprocess_bandwidth=threads * sample / dataset.decode
-            if dataset.decode > 0
+            preprocess_bandwidth=threads * sample / dataset.decode_seconds
+            if dataset.decode_seconds > 0
             else memory.bandwidth,
             network_bandwidth=cables,
             staging_buffer=in_memory(held),
-            memory=in_memory(memory.page_cache),
+            memory=in_memory(memory.cache_nbytes),
             ssd=_class(ssd.capacity, ssd.read_bandwidth, ssd.write_bandwidth, threads),
             parallel_file_system=Servers.model_construct(
                 read_bandwidth=Curve((0.0,), (servers.free_bandwidth,), constant=True),

@@ -1,0 +1,104 @@
+"""The verb new: a commented scenario and its machine, from a few questions or from options."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simshuffle.cli.common import say
+from simshuffle.scenario.questions import QUESTIONS, Question
+
+app = typer.Typer()
+
+COLUMNS = 90
+"""Of a line that says what to answer."""
+
+
+def new(name: Path, force: bool, **given: str | None) -> None:
+    """Write a commented scenario NAME.yaml and its machine NAME-cluster.yaml.
+
+    On a terminal it asks, and says what to answer where you do not know. It asks nothing if
+    --hosts, --samples, --sample-size, --batch-size, --batch-time and --gradients are given.
+    """
+    from simshuffle.scenario.draft import check_place, write_drafts
+
+    if name.suffix in {".yaml", ".yml"}:
+        name = name.with_suffix("")
+    check_place(name, replace=force)
+    answers = {key: answer for key, answer in given.items() if answer is not None}
+    missing = any(question.needed and question.name not in answers for question in QUESTIONS)
+    if missing and sys.stdin.isatty():
+        answers |= _asked(answers)
+        words = [word for q in QUESTIONS for word in (q.option, answers[q.name])]
+        say(f"The same without questions: {shlex.join(['simshuffle', 'new', str(name), *words])}")
+    scenario, machine = write_drafts(name, answers, replace=force)
+    typer.echo(f"Scenario: {scenario}\nMachine: {machine}")
+    typer.echo(f"Next: simshuffle check {shlex.quote(str(scenario))}")
+
+
+def _asked(answers: dict[str, str]) -> dict[str, str]:
+    """Answers from the terminal to all questions that have none yet."""
+    say("Press Enter where you do not know: what stands in brackets is taken.")
+    out: dict[str, str] = {}
+    group = ""
+    for question in QUESTIONS:
+        if question.name in answers or _unneeded(question, answers | out):
+            out.setdefault(question.name, answers.get(question.name, question.default))
+            continue
+        if question.group != group:
+            group = question.group
+            say(f"\n{group}")
+        out[question.name] = _answer(question)
+    return out
+
+
+def _unneeded(question: Question, answers: dict[str, str]) -> bool:
+    """Whether an earlier answer makes the question pointless."""
+    return question.name in {"ssd_read", "ssd_write"} and answers.get("ssd") == "none"
+
+
+def _answer(question: Question) -> str:
+    for line in question.lines(COLUMNS)[question.measure == "" :]:
+        typer.secho(f"  {line}", dim=True, err=True)
+    while True:
+        answer: str = typer.prompt(f"  {question.text}", default=question.default, err=True).strip()
+        problem = question.problem(answer)
+        if problem is None:
+            return answer
+        say(f"  {problem.rule}. {problem.remedy}")
+
+
+def _option(question: Question) -> inspect.Parameter:
+    """The option that answers a question."""
+    default = "Needed" if question.needed else f"Default: {question.default}"
+    info = typer.Option(
+        question.option,
+        metavar="VALUE",
+        help=f"{question.text}. {default}.",
+        rich_help_panel=question.group,
+    )
+    annotation = Annotated[str | None, info]
+    return inspect.Parameter(
+        question.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+
+_NAME = Annotated[
+    Path, typer.Argument(metavar="NAME", help="Of the scenario, with or without a folder.")
+]
+_FORCE = Annotated[bool, typer.Option("--force", help="Replace the files that are there.")]
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_PARAMETERS = [
+    inspect.Parameter("name", _KEYWORD, default=Path("mycluster"), annotation=_NAME),
+    *map(_option, QUESTIONS),
+    inspect.Parameter("force", _KEYWORD, default=False, annotation=_FORCE),
+]
+# typer reads the options from the signature: here it is made from the table of questions
+new.__signature__ = inspect.Signature(_PARAMETERS)  # type: ignore[attr-defined]
+new.__annotations__ = {parameter.name: parameter.annotation for parameter in _PARAMETERS}
+app.command()(new)

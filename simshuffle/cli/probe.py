@@ -1,0 +1,31 @@
+"""The verb probe: what a sample costs this host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def probe(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Of your data set, or a part of it; the default is made photographs."),
+    ] = None,
+    exchange: Annotated[
+        bool,
+        typer.Option(
+            "--exchange",
+            help="Set the costs of an exchange too, for a scenario that does not sweep it.",
+        ),
+    ] = False,
+) -> None:
+    """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, and
+    print it as a fragment that a scenario includes."""
+    from simshuffle.studies.calibrate.sample_costs import probe as measure
+
+    typer.echo(measure(folder).to_yaml(exchange=exchange), nl=False)

@@ -1,0 +1,293 @@
+"""A new scenario and its machine as commented YAML, from the answers to the questions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.scenario.questions import (
+    BY_NAME,
+    NO_SSD,
+    QUESTIONS,
+    answered,
+    is_name,
+    strategy_of,
+    ways_of,
+)
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.spec.units import Dimension, parse_quantity, readable
+
+COLUMNS = 100
+_LINKS = {
+    "v100": {
+        "pcie": "16 GB/s",
+        "pcie_why": "PCIe 3 x16",
+        "nvlink": "50 GB/s",
+        "nvlink_why": "NVLink 2 to one other, ABCI's guide",
+        "intra": "21 GB/s",
+        "intra_why": "4 GPUs of ABCI, from its logs",
+    },
+    "a100": {
+        "pcie": "32 GB/s",
+        "pcie_why": "PCIe 4 x16",
+        "nvlink": "300 GB/s",
+        "nvlink_why": "NVLink 3, data sheet",
+        "intra": "230 GB/s",
+        "intra_why": "estimate: inside a DGX A100",
+    },
+    "h100": {
+        "pcie": "64 GB/s",
+        "pcie_why": "PCIe 5 x16",
+        "nvlink": "450 GB/s",
+        "nvlink_why": "NVLink 4, data sheet",
+        "intra": "345 GB/s",
+        "intra_why": "estimate: the share of NVLink that an A100 has",
+    },
+}
+"""What joins the GPUs of a host, and what an allreduce in it reaches, by accelerator."""
+_ALLREDUCE_SHARE = 0.85
+"""Of the adapters of a host, what an allreduce over hosts reaches: 84.8 of 100 GB/s with 4 HDR200
+(github.com/NVIDIA/nccl-tests, issue 119)."""
+
+MACHINE = """\
+# The machine of {name}.yaml, written by `simshuffle new`. Every value is yours to change.
+# "Unknown?" says what to write where you have no number. `simshuffle calibrate` reads what ior,
+# mdtest and OSU's benchmarks print, and writes a file that {name}.yaml can include.
+name: {label}
+description: {hosts} hosts with {gpus} {accelerator} each
+topology:
+  kind: fat_tree
+  hosts: {hosts}
+{ports?}
+  ports: {ports}
+{taper?}
+  taper: {taper}
+  rails: {hcas}  # one for each HCA, on leaf switches of its own
+{hca_bandwidth?}
+  link_bandwidth: {hca_bandwidth}
+host:  # nvidia-smi -L, nproc and ibstat -l show what a host has
+  gpus: {gpus}
+  accelerator: {device}  # the key of the step times in {name}.yaml
+  cores: {cores}
+  hcas: {hcas}
+  pcie_slots: {hcas}  # one for each HCA; GPUs share them evenly
+  pcie_bandwidth: {pcie}  # {pcie_why}
+  nvlink_bandwidth: {nvlink}  # {nvlink_why}
+{storage}
+memory:
+  capacity: {memory}  # free -h; three quarters are page cache, `page_cache: 0 B` turns it off
+  bandwidth: 200 GB/s  # 8 x DDR4-3200 have 204.8 GB/s
+parallel_file_system:
+{pfs_bandwidth?}
+  read_bandwidth: {pfs_bandwidth}
+{pfs_opens?}
+  open_rate: {pfs_opens}
+"""
+SSD = """\
+ssd:
+  capacity: {ssd}  # of one host; df -h
+{ssd_read?}
+  read_bandwidth: {ssd_read}
+{ssd_write?}
+  write_bandwidth: {ssd_write}"""
+WITHOUT_SSD = """\
+ssd:  # none: samples are staged to memory (staging in {name}.yaml), whose numbers stand here
+  capacity: {memory}
+  read_bandwidth: 200 GB/s
+  write_bandwidth: 200 GB/s
+  latency: 1 us"""
+SCENARIO = """\
+# {many} samples of {sample_size} on {ranks} GPUs: what do ways to shuffle them cost?
+#   simshuffle check {name}.yaml    what follows from these values, before anything is simulated
+#   simshuffle run {name}.yaml      seconds of an epoch, and what they go into
+# Written by `simshuffle new`. Every value is yours to change; docs/scenario.md has all keys.
+name: {label}
+cluster: {name}-cluster.yaml
+# include: host.yaml  # what `simshuffle probe FOLDER > host.yaml` or `simshuffle calibrate` wrote
+world_size: {ranks}  # a rank for each GPU; fewer fill fewer hosts
+epochs: {epochs}  # the first reads everything for the first time
+workload:
+  dataset:
+    name: {name}-data
+    num_samples: {samples}
+{sample_size?}
+    sample_size: {{mean: {sample_size}}}
+    # jpeg or raw: how sizes vary, and what decoding costs, unless you say it (std, decode, encode).
+    # Measure: simshuffle probe FOLDER
+    format: {format}
+  model:
+    name: {name}-model
+{gradients?}
+    gradient_size: {gradients}
+    accelerators:
+      {device}:
+{batch_time?}
+        # Here {batch_time} for {batch_size} samples. A third of that is the forward pass; the
+        # backward pass, left out, takes twice as long: the usual rule, and the catalog's.
+        forward: {batch_time} / {thirds}
+  local_batch_size: {batch_size}
+  exchange: {first}{staging}
+  allreduce:
+    kind: nccl  # the faster of rings and trees; latencies as in NCCL's tuning table (v2.7.8)
+    channels: {hcas}  # one for each HCA
+    ring_intra_host_latency: 3.4 us
+    ring_inter_host_latency: 9.6 us
+    tree_intra_host_latency: 28 us
+    tree_inter_host_latency: 50 us
+    # Bus bandwidths. Measure: all_reduce_perf of nccl-tests, whose column busbw they are.
+    intra_host_bus_bandwidth: {intra}  # {intra_why}
+    inter_host_bus_bandwidth: {inter}  # 0.85 of the HCAs: nccl-tests issue 119, A100 and HDR
+"""
+SWEEP = """\
+sweep:  # a run for each; try also world_size: [...]
+  workload.exchange:
+{ways}
+"""
+STAGING = "\n  staging: {target: memory}  # the hosts have no SSD"
+
+
+def drafts(name: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The texts of the scenario and of its machine, by the names of their files.
+
+    Args:
+        name: of the scenario.
+        given: answers by the names of the questions; those that have a default may be missing.
+
+    Raises:
+        InputError: an answer is missing or not valid, or they do not make a scenario.
+    """
+    answers = answered(given)
+    values = {**answers, **_derived(name, answers)}
+    machine, scenario = f"{name}-cluster.yaml", f"{name}.yaml"
+    storage = WITHOUT_SSD if answers["ssd"] == NO_SSD else SSD
+    sweep = "" if values["ways"] == "" else _filled(SWEEP, values)
+    texts = {
+        scenario: _filled(SCENARIO, values) + sweep,
+        machine: _filled(MACHINE.replace("{storage}", storage), values),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for file, text in texts.items():
+            Path(folder, file).write_text(text, encoding="utf-8")
+        try:
+            load_scenario(Path(folder, scenario)).runs()
+        except InputError as error:
+            problems = [_named(problem) for problem in error.problems]
+            raise InputError(problems, "new scenario") from None
+    return texts
+
+
+def _named(problem: Problem) -> Problem:
+    """The problem with the option that decides its key."""
+    options = {question.at: question.option for question in QUESTIONS}
+    options["workload.exchange"] = BY_NAME["ways"].option
+    options["cluster.host"] = BY_NAME["hcas"].option
+    return replace(problem, path=options.get(problem.path, problem.path))
+
+
+def _derived(name: str, answers: Mapping[str, str]) -> dict[str, str]:
+    """What follows from the answers: texts by name."""
+    accelerator = answers["accelerator"].lower()
+    known = next((key for key in _LINKS if accelerator.startswith(key)), None)
+    links = _LINKS[known or "a100"]
+    if known is None:
+        links = {k: f"{v}; as of an A100" if k.endswith("_why") else v for k, v in links.items()}
+    adapters = int(answers["hcas"]) * parse_quantity(answers["hca_bandwidth"], Dimension.BANDWIDTH)
+    ways = ways_of(answers["ways"])
+    return {
+        "name": name,
+        "label": _scalar(name),
+        "device": _scalar(answers["accelerator"]),
+        "ranks": str(int(answers["hosts"]) * int(answers["gpus"])),
+        "many": f"{int(answers['samples']):,}",
+        "thirds": str(3 * int(answers["batch_size"])),
+        **links,
+        "inter": readable(_ALLREDUCE_SHARE * adapters, Dimension.BANDWIDTH),
+        "first": strategy_of(ways[0]),
+        "ways": "\n".join(f"    - {strategy_of(way)}" for way in ways) if ways[1:] else "",
+        "staging": STAGING if answers["ssd"] == NO_SSD else "",
+    }
+
+
+def _scalar(text: str) -> str:
+    """A name as YAML, in quotes if it would be a number or the like without."""
+    return yaml.safe_dump(text).splitlines()[0]
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    """The template with its values; a line ``{name?}`` becomes what the question ``name`` says, as
+    a comment that is indented like the line after it."""
+    out = []
+    lines = template.splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if line.endswith("?}"):
+            indent = " " * (len(following) - len(following.lstrip())) + "# "
+            question = BY_NAME[line.strip("{?}")]
+            out += [indent + text for text in question.lines(COLUMNS - len(indent))]
+        else:
+            out.append(line.format_map(values))
+    return "\n".join(out) + "\n"
+
+
+def write_drafts(stem: Path, given: Mapping[str, str], *, replace: bool = False) -> list[Path]:
+    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both whole or none;
+    returns the paths.
+
+    Raises:
+        InputError: as `drafts`; or the name is none, its folder is missing, or a file is there and
+            ``replace`` is False.
+    """
+    check_place(stem, replace=replace)
+    texts = drafts(stem.name, given)
+    written: list[Path] = []
+    with tempfile.TemporaryDirectory(
+        dir=stem.parent, prefix=f".{stem.name[:40]}.part-", ignore_cleanup_errors=True
+    ) as room:
+        for name, text in texts.items():
+            Path(room, name).write_text(text, encoding="utf-8")
+        try:
+            for name in texts:
+                place = stem.parent / name
+                if os.path.lexists(place):
+                    place.rename(Path(room, f"old-{name}"))
+                written.append(place)
+                Path(room, name).rename(place)
+        except BaseException:
+            for place in written:
+                place.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    Path(room, f"old-{place.name}").rename(place)
+            raise
+    return written
+
+
+def check_place(stem: Path, *, replace: bool) -> None:
+    """See that the files of a new scenario can be written.
+
+    Raises:
+        InputError: they cannot.
+    """
+    problems = []
+    if not is_name(stem.name):
+        rule = "must be letters, digits, '.', '_' and '-'"
+        problems.append(Problem("NAME", rule, repr(stem.name), "For example mycluster."))
+    elif not stem.parent.is_dir():
+        problems.append(
+            Problem("NAME", "must be in a folder that is there", str(stem), "Make the folder.")
+        )
+    else:
+        for path in (stem.parent / f"{stem.name}{end}.yaml" for end in ("", "-cluster")):
+            if path.is_dir():
+                rule = "must not be that of a folder"
+                problems.append(Problem("NAME", rule, str(path), "Choose another name."))
+            elif os.path.lexists(path) and not replace:
+                remedy = "Choose another name, or use --force to replace it."
+                problems.append(Problem("NAME", "must not be there already", str(path), remedy))
+    if problems:
+        raise InputError(problems, "new scenario")
