@@ -163,19 +163,26 @@ def show(result: Result, folder: Path | None, *, json: bool, width: int = 100) -
     """Print a result, and where it is if it stays there; ``width`` in columns where there is no
     terminal."""
     if json:
-        text = json_.dumps(
-            result.as_json(), indent=1, allow_nan=False, default=lambda value: value.item()
-        )
-        typer.echo(text)
+        print_json(result.as_json())
         return
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else width)
-    for part in result.parts():
-        show_part(console, part)
+    print_parts(result.parts(), width)
     if folder is not None:
         figures = _figures(sorted(folder.glob("*.png")))
         typer.echo(f"Tables: {folder}" + (f"\n{figures}" if figures else ""))
+
+
+def print_json(value: Any) -> None:
+    """Print plain values, numpy's among them, as JSON."""
+    typer.echo(json_.dumps(value, indent=1, allow_nan=False, default=lambda number: number.item()))
+
+
+def print_parts(parts: Sequence[str | Table], width: int = 100) -> None:
+    """Print texts and tables; ``width`` in columns where there is no terminal."""
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else width)
+    for part in parts:
+        show_part(console, part)
 
 
 def show_part(console: Console, part: str | Table) -> None:
