@@ -36,7 +36,8 @@ class ExchangeBound:
         sending: iterations after which samples are sent.
         work: of the loop's thread, as the schedule says (`simshuffle.plan.host_work`), and of the
             device that stores what is received.
-        uneven: waiting for the rank with the largest sample, where all ranks meet.
+        waiting: where all ranks meet, for the one with the largest sample, or for those of the
+            fullest host, which share the device that stores what they receive.
         barriers: latencies of the barriers.
         wire: of messages that nothing hides.
     """
@@ -45,14 +46,14 @@ class ExchangeBound:
     messages: int
     sending: int
     work: float
-    uneven: float
+    waiting: float
     barriers: float
     wire: float
 
     @property
     def seconds(self) -> float:
         """All of it (s)."""
-        return self.work + self.uneven + self.barriers + self.wire
+        return self.work + self.waiting + self.barriers + self.wire
 
 
 NO_EXCHANGE = ExchangeBound(0, 0, 0, 0.0, 0.0, 0.0, 0.0)
@@ -119,8 +120,7 @@ def bounds(scenario: Scenario) -> Bounds:
     samples, last = _samples(scenario, iterations)
     times = workload.model.accelerators[scenario.cluster.host.accelerator]
     per_sample = times.forward + times.backward
-    slowest = expected_largest(world_size, workload.jitter.compute)
-    waiting = min(samples, batch_size) * per_sample * (slowest - 1.0)  # an iteration, for jitter
+    waiting = _step(scenario) * (expected_largest(world_size, workload.jitter.compute) - 1.0)
     reduced = allreduce_seconds(scenario)
     passed, shard, cached = 0.0, 0.0, cached_share(scenario, epoch)
     resources = reading_seconds(scenario, samples, cached)
@@ -143,7 +143,7 @@ def bounds(scenario: Scenario) -> Bounds:
         first = 0.0
         ahead = min(1.0, workload.loader.prefetch / iterations)
         resources = {name: seconds * (1.0 - ahead) for name, seconds in resources.items()}
-    exchange = exchange_bound(scenario, iterations, waiting)
+    exchange = exchange_bound(scenario, iterations)
     if workload.source == "ssd":
         stored = exchange.samples * _moving(scenario) * workload.dataset.sample_size.mean
         ranks = scenario.cluster.ranks_per_host(world_size)
@@ -296,21 +296,18 @@ def _ssd_seconds(scenario: Scenario, samples: float) -> float:
 # ---------------------------------------------------------------------------------------- exchange
 
 
-def exchange_bound(scenario: Scenario, iterations: int, waiting: float = 0.0) -> ExchangeBound:
+def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
     """Least time that the exchange of the last epoch takes of the training loops.
 
     A rank sends Q N/M samples, Q b after an iteration (docs/model.md, Exchange). Of each it reads,
     zeroes, decodes, pickles, draws; of each that it receives it encodes and stores. In an iteration
     that sends, ranks meet at the next allreduce at the latest, so the largest sample of all ranks
-    counts once; with a barrier before every message, once a message. A barrier takes ceil(log2 M)
+    counts once (or, if that is longer, storing by the r ranks of a host one after the other); with
+    a barrier before every message, once a message. A barrier takes ceil(log2 M)
     message latencies. The wire counts only without ``overlap``: then the last message's. Reading
     what is sent from the device is left out.
 
-    Args:
-        scenario: whose exchange.
-        iterations: of the epoch.
-        waiting: s of an iteration that ranks wait for the slowest of them anyway; `uneven` is what
-            the exchange adds to it.
+    ``iterations`` are those of the epoch.
     """
     exchange, world_size = scenario.workload.exchange, scenario.world_size
     schedule, fraction = exchange.exchange_schedule, exchange.fraction
@@ -327,20 +324,53 @@ def exchange_bound(scenario: Scenario, iterations: int, waiting: float = 0.0) ->
     sized = work.decode + work.pickle  # in proportion to the sample, as is storing it
     stored = work.write + _store_seconds(scenario)
     each = work.read + work.zero_buffer + sized + stored + work.remove
-    largest = expected_largest(
-        max(1, round(moving * world_size)), dataset.sample_size.std / dataset.sample_size.mean
-    )
+    spread = dataset.sample_size.std / dataset.sample_size.mean
+    excess = expected_largest(max(1, round(moving * world_size)), spread) - 1.0
     met = messages - sending if schedule.barriers == "message" else 0
-    excess = (largest - 1.0) * (moving > 0)
+    once = max(max(sized, stored) * excess, _crowding(scenario, sized, quota / sending))
+    # in an iteration that sends they wait for the slowest compute anyway
+    jitter = expected_largest(world_size, scenario.workload.jitter.compute) - 1.0
+    once = max(once - _step(scenario) * jitter, 0.0)
+    # and once for those whose last batch has a sample more
+    unequal = min(once, _sample_seconds(scenario)) * (dataset.num_samples % world_size > 0)
     return ExchangeBound(
         samples=quota,
         messages=messages,
         sending=sending,
         work=moving * quota * each + draws * work.draw * world_size,
-        uneven=met * sized * excess + sending * max(max(sized, stored) * excess - waiting, 0.0),
+        waiting=met * sized * excess + sending * once - unequal,
         barriers=_barriers(schedule, messages, sending) * barrier_seconds(scenario),
         wire=0.0 if schedule.overlap else sending * _message_seconds(scenario, schedule),
     )
+
+
+def _crowding(scenario: Scenario, sized: float, samples: float) -> float:
+    """Least time (s) that ranks wait for one another at the device of their host, when each stores
+    ``samples`` samples.
+
+    r of them take r times as long as one, from the moment when the first has sent and computed. The
+    first is earlier than the mean by no more than the last is later, as log-normal times lean to
+    the right.
+    """
+    workload, size = scenario.workload, scenario.workload.dataset.sample_size
+    ranks = scenario.cluster.ranks_per_host(scenario.world_size)
+    early = _step(scenario) * (expected_largest(ranks, workload.jitter.compute) - 1.0)
+    early += samples * sized * min(1.0, expected_largest(ranks, size.std / size.mean) - 1.0)
+    stored = _moving(scenario) * samples * _store_seconds(scenario)
+    return max((ranks - 1) * stored - early, 0.0)
+
+
+def _step(scenario: Scenario) -> float:
+    """s of the forward and backward pass of a batch, or of a shard that is smaller."""
+    workload = scenario.workload
+    shard = workload.dataset.num_samples / scenario.world_size
+    return min(shard, workload.local_batch_size) * _sample_seconds(scenario)
+
+
+def _sample_seconds(scenario: Scenario) -> float:
+    """s of the forward and backward pass of a sample."""
+    times = scenario.workload.model.accelerators[scenario.cluster.host.accelerator]
+    return times.forward + times.backward
 
 
 def barrier_seconds(scenario: Scenario) -> float:

@@ -84,7 +84,7 @@ def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
         "barriers": schedule.barriers,
         "payload": schedule.payload,
         "work_s": exchange.work / count,
-        "uneven_s": exchange.uneven / count,
+        "waiting_s": exchange.waiting / count,
         "barriers_s": exchange.barriers / count,
         "wire_s": exchange.wire / count,
     }
@@ -125,11 +125,11 @@ def _exchange_table(rows: Sequence[Row]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("barrier before")
     table.add_column("payload")
-    for name in ("host work", "largest sample", "barriers", "wire"):
+    for name in ("host work", "waiting", "barriers", "wire"):
         table.add_column(name, justify="right")
     for row in rows:
         if exchange := row["exchange"]:
-            seconds = (exchange[f"{name}_s"] for name in ("work", "uneven", "barriers", "wire"))
+            seconds = (exchange[f"{name}_s"] for name in ("work", "waiting", "barriers", "wire"))
             table.add_row(
                 row["run"],
                 f"{exchange['samples']:.3g}",
