@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.network import Packet
 from simshuffle.plan.packets import expected_packets
 from simshuffle.scenario.scenario import Scenario
@@ -81,19 +80,16 @@ class Effort:
 
 def effort(scenario: Scenario) -> Effort:
     """The effort of a run."""
-    workload, world_size = scenario.workload, scenario.world_size
-    fraction, dataset = workload.exchange.fraction or 0.0, workload.dataset
+    workload, epochs, dataset = scenario.workload, scenario.epochs, scenario.workload.dataset
     packets = 0.0
     if isinstance(scenario.network, Packet):
         packets = sum(expected_packets(scenario, scenario.network.mtu).values())
-    epochs = range(1, scenario.epochs + 1)
-    quotas = (epoch_quota(fraction, dataset.num_samples, world_size, epoch) for epoch in epochs)
-    iterations = world_size * sum(workload.iterations(world_size, epoch) for epoch in epochs)
+    passes = 2 if workload.exchange.inference_pass else 1
     return Effort(
-        iterations=iterations * (2 if workload.exchange.inference_pass else 1),
-        samples=world_size * sum(quotas) if fraction else 0.0,
+        iterations=scenario.world_size * workload.iterations(scenario.world_size) * epochs * passes,
+        samples=(workload.exchange.fraction or 0.0) * dataset.num_samples * epochs,
         stored=dataset.num_samples,
-        epochs=scenario.epochs,
-        ranks=world_size,
+        epochs=epochs,
+        ranks=scenario.world_size,
         packets=packets,
     )

@@ -3,21 +3,15 @@ epoch, what it needs, and which values are probably not meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
-from simshuffle.plan.bounds import (
-    DECODE,
-    OPENS,
-    PFS,
-    SSD,
-    Bounds,
-    allreduce_seconds,
-    bounds,
-)
+from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.epochs import staging_seconds
+from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, SSD
+from simshuffle.plan.summary import extrapolated
 from simshuffle.plan.unusual import warnings
 from simshuffle.results.console import new_table
 from simshuffle.scenario.scenario import Scenario
@@ -65,6 +59,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "staging_s": staging_seconds(scenario),
         "simulation_s": START + work.seconds,
         "simulation_nbytes": work.nbytes,
+        "extrapolated": extrapolated(scenario),
         "warnings": [
             {"key": w.path, "rule": w.rule, "value": w.value, "remedy": w.remedy}
             for w in warnings(scenario)
@@ -157,21 +152,21 @@ def _needs_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def warning_lines(rows: Iterable[Row]) -> list[str]:
-    """A line for each warning, with the runs that it is about if it is not about all."""
-    runs: dict[Problem, list[str]] = {}
-    rows = list(rows)
+def warning_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each warning, and each measured value that is used outside its range, with the
+    runs that it is about if it is not about all."""
+    runs: dict[str, list[str]] = {}
     for row in rows:
-        for found in row["warnings"]:
-            runs.setdefault(_problem(found), []).append(row["run"])
+        told = [
+            str(Problem(found["key"], found["rule"], found["value"], found["remedy"]))
+            for found in row["warnings"]
+        ]
+        for text in [*told, *(f"{each}." for each in row["extrapolated"])]:
+            runs.setdefault(text, []).append(row["run"])
     return [
-        f"Warning: {problem}" + ("" if len(of) == len(rows) else f" ({', '.join(of)})")
-        for problem, of in runs.items()
+        f"Warning: {text}" + ("" if len(of) == len(rows) else f" ({', '.join(of)})")
+        for text, of in runs.items()
     ]
-
-
-def _problem(found: Mapping[str, str]) -> Problem:
-    return Problem(found["key"], found["rule"], found["value"], found["remedy"])
 
 
 def _number(value: float) -> str:
