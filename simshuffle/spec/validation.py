@@ -118,10 +118,11 @@ def _other_key(path: str, location: Iterable[int | str], record: type[BaseModel]
     if meant in known:
         return f"Did you mean '{meant}'? Known: {', '.join(known)}."
     place = _place_of(meant, record)
-    if place and place.rpartition(".")[0] == path.rpartition(".")[0]:
-        return f"Did you mean '{meant}'? Only other kinds have it. Known: {', '.join(known)}."
-    if place:
-        return f"Write {place}. Known here: {', '.join(known)}."
+    if place and place != path:  # else only other kinds have it, under this name
+        here = f" Known here: {', '.join(known)}." if known else ""
+        if place.rpartition(".")[0] == path.rpartition(".")[0]:
+            return f"Did you mean '{meant}'? Only other kinds have it.{here}"
+        return f"Write {place}.{here}"
     return nearest(str(last), known) if known else "Leave it out."
 
 
