@@ -26,6 +26,7 @@ from simshuffle.cli.verb import show as show_result
 from simshuffle.study.progress import study_progress
 
 if TYPE_CHECKING:
+    from simshuffle.scenario.scenario import Scenario
     from simshuffle.studies.simulation.text import Labels
 
 app = typer.Typer()
@@ -120,16 +121,44 @@ def sweep(
 
 
 @app.command()
-def check(scenario: ScenarioArgument, set_: SetOption = None) -> None:
-    """Print the resolved scenario with its units, and what follows from it. Simulates nothing."""
+def check(
+    scenario: ScenarioArgument,
+    set_: SetOption = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Print the resolved scenario as YAML, and what follows from it."
+        ),
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the verdicts as JSON, a row for each run.")
+    ] = False,
+) -> None:
+    """Say what bounds an epoch of each run, what it needs, and which values look wrong. Simulates
+    nothing."""
     from simshuffle.plan.packets import check_size
-    from simshuffle.plan.summary import derived
     from simshuffle.scenario.scenario import all_runs
 
     scenarios = load(scenario, set_)
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
+    if full:
+        _print_in_full(scenarios, runs)
+        return
+    from simshuffle.plan.verdict import tables, verdict
+
+    rows = [verdict(single, name) for name, single in runs.items()]
+    if json:
+        print_json(rows)
+    else:
+        print_parts(tables(rows))
+
+
+def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:
+    """YAML that reads back as the scenarios, and what follows from each run as comments."""
+    from simshuffle.plan.summary import derived
+
     for number, single in enumerate(scenarios):
         typer.echo(("---\n" if number else "") + single.to_yaml().rstrip())
     for name, single in runs.items():

@@ -21,6 +21,7 @@ from simshuffle.spec.overrides import (
     plain_copy,
     put,
     related,
+    which_value,
 )
 
 
@@ -62,8 +63,9 @@ def resolve(
     sweep = plain.get("sweep")
     if folder is not None and isinstance(sweep, dict) and isinstance(sweep.get("cluster"), list):
         for number, reference in enumerate(sweep["cluster"]):
-            holder = {"cluster": reference}
-            expand(holder, "cluster", references, problems)
+            holder, found = {"cluster": reference}, list[Problem]()
+            expand(holder, "cluster", references, found)
+            problems += [which_value(problem, sweep, {"cluster": reference}) for problem in found]
             _locate_files(holder, folder)
             sweep["cluster"][number] = holder["cluster"]
     if isinstance(sweep, dict) and isinstance(sweep.get("workload.exchange"), list):

@@ -20,10 +20,13 @@ from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.workload import ModelProfile, Workload
 from simshuffle.spec.library import find, read_yaml
-from simshuffle.spec.overrides import combination_name, grid
+from simshuffle.spec.overrides import combination_name, grid, which_value
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.spec.validation import unreported, validated
+
+MOST_TRIED = 200
+"""Combinations of a sweep that are tried, if one is not valid, to find the others that are not."""
 
 
 class Scenario(Spec):
@@ -92,8 +95,15 @@ class Scenario(Spec):
         base = self.model_copy(update={"sweep": {}})
         plain = base.to_dict()
         out: dict[str, Scenario] = {}
-        for values in grid(axes, zipped):
-            run = _build(plain, values, source=self.name, folder=None) if values else base
+        problems: list[Problem] = []
+        for number, values in enumerate(grid(axes, zipped)):
+            if problems and number >= MOST_TRIED:
+                break
+            try:
+                run = _build(plain, values, source=self.name, folder=None) if values else base
+            except ScenarioError as error:
+                problems += [which_value(problem, axes, values) for problem in error.problems]
+                continue
             name = f"{run.label()} {combination_name(values, _IN_LABEL)}".rstrip()
             if name in out:
                 rule = "two runs must not have the same name"
@@ -101,6 +111,8 @@ class Scenario(Spec):
                     Problem("sweep", rule, repr(name), "Use distinct values."), self.name
                 )
             out[name] = run
+        if problems:
+            raise ScenarioError(list(dict.fromkeys(problems)), self.name)
         return out
 
     def label(self) -> str:

@@ -59,14 +59,27 @@ def find(reference: str, folder: str, beside: Path | None = None) -> Path:
         if folder.endswith("ies")
         else folder.removesuffix("s")
     )
+    remedy = _file_of_that_name(reference, candidates) if not looks_like_path else ""
     raise ScenarioError(
         Problem(
             "",
             f"no such {kind} file or name",
             repr(reference),
-            nearest(reference, shipped_names(folder)),
+            remedy or nearest(reference, shipped_names(folder)),
         )
     )
+
+
+def _file_of_that_name(reference: str, candidates: list[Path]) -> str:
+    """A remedy for a path that was written without its suffix; '' if there is no such file."""
+    for candidate in candidates:
+        for suffix in (".yaml", ".yml", ".json"):
+            if is_file(candidate.parent / f"{candidate.name}{suffix}"):
+                return (
+                    f"There is a file {reference}{suffix}. Write {reference}{suffix}: a name"
+                    " without suffix is one of those that come with simshuffle."
+                )
+    return ""
 
 
 def _home_expanded(reference: str) -> Path:

@@ -11,6 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
@@ -183,6 +184,28 @@ def combination_name(values: Mapping[str, Any], said: Collection[str] = ()) -> s
         for key, value in values.items()
         if key not in said
     )
+
+
+def which_value(
+    problem: Problem, axes: Mapping[str, Sequence[Any]], combination: Mapping[str, Any]
+) -> Problem:
+    """The problem of a combination, with the values of the axes that it comes from: those of keys
+    that are at, above or below its own; else all.
+
+    Args:
+        problem: of the combination.
+        axes: all values of each key.
+        combination: the value of each key.
+    """
+    own = [key for key in combination if related(key, problem.path)] or list(combination)
+    told = [
+        f"value {list(axes[key]).index(combination[key]) + 1} of {key}, {short(combination[key])!r}"
+        for key in own
+        if len(axes[key]) > 1
+    ]
+    if not told:
+        return problem
+    return replace(problem, rule=f"{problem.rule} ({'; '.join(told)})")
 
 
 def short(value: Any) -> str:

@@ -108,7 +108,8 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
     scale = _unit_scale(match[2].replace(" ", ""), dimension)
     if scale is None:
         raise UnitError(
-            f"has the unit '{match[2]}', which is of another kind or unknown; {expected}"
+            f"has the unit '{match[2]}', which is of another kind or unknown;"
+            f"{_hint(match[2].replace(' ', ''), dimension)} {expected}"
         )
     divisor = Decimal((match[3] or "1").replace("_", ""))
     if divisor == 0:
@@ -120,6 +121,37 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
     if not math.isfinite(value):
         raise UnitError(f"is too large a number; {expected}")
     return value
+
+
+_WORDS = (
+    (r"bps$", "b/s"),
+    (r"Bps$", "B/s"),
+    (r"(?i)sec(ond)?s?$", "s"),
+    (r"(?i)(?<=[a-z])bytes?(?=/|$)|^bytes?(?=/|$)", "B"),
+    (r"(?i)bits(?=/|$)", "bit"),
+    (r"(?i)(hz|i?ops(/s)?)$", "/s"),
+)
+"""What people write for a unit, and its symbol."""
+
+
+def _hint(unit: str, dimension: Dimension) -> str:
+    """Names the units of ``dimension`` that one may stand for which is written in other letters or
+    words; '' if there are none. A small b may be bits or bytes."""
+    for word, symbol in _WORDS:
+        unit = re.sub(word, symbol, unit)
+    bits = re.sub(r"(?<!i)b(?=/s$|$)", "bit", unit)
+    symbols = ("bit", "B") if dimension in {Dimension.NBYTES, Dimension.BANDWIDTH} else ("s",)
+    ends = {
+        Dimension.BANDWIDTH: [f"{symbol}/s" for symbol in symbols],
+        Dimension.FREQUENCY: ["/s"],
+    }.get(dimension, list(symbols))
+    known = [f"{prefix}{end}" for end in ends for prefix in (*_DECIMAL, *_BINARY)]
+    meant = [
+        f"'{name if name != '/s' else '1/s'}'"
+        for name in known
+        if name.lower() in {unit.lower(), bits.lower()} and _unit_scale(name, dimension) is not None
+    ]
+    return f" did you mean {' or '.join(meant)}?" if meant else ""
 
 
 def format_quantity(value: float, dimension: Dimension) -> str:

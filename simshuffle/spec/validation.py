@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -76,9 +76,7 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
     value = _shown(detail["input"])
     kind = detail["type"]
     if kind == "extra_forbidden":
-        known = _known_keys(detail["loc"], record)
-        remedy = nearest(str(detail["loc"][-1]), known) if known else "Leave it out."
-        return Problem(path, "is not a known key", value, remedy)
+        return Problem(path, "is not a known key", value, _other_key(path, detail["loc"], record))
     if kind in {"union_tag_invalid", "union_tag_not_found"}:
         context = detail.get("ctx", {})
         kinds = str(context.get("expected_tags", "")) or "one of the known kinds"
@@ -97,6 +95,66 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
     rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
     remedy = "" if kind == "unit" else "Give a value that obeys the rule."
     return Problem(path, rule, value, remedy)
+
+
+CALLED = {
+    "q": "exchange_fraction",
+    "fraction": "exchange_fraction",
+    "batch": "local_batch_size",
+    "batch_size": "local_batch_size",
+    "ranks": "world_size",
+    "gpus": "world_size",
+    "num_workers": "workers",
+    "prefetch_factor": "prefetch",
+}
+"""Keys as they are called elsewhere."""
+
+
+def _other_key(path: str, location: Iterable[int | str], record: type[BaseModel]) -> str:
+    """A remedy for an unknown key: what it is called here, or where it belongs."""
+    *parents, last = list(location)
+    known = _known_keys([*parents, last], record)
+    meant = CALLED.get(str(last).lower(), str(last))
+    if meant in known:
+        return f"Did you mean '{meant}'? Known: {', '.join(known)}."
+    place = _place_of(meant, record)
+    if place and place != path:  # else only other kinds have it, under this name
+        here = f" Known here: {', '.join(known)}." if known else ""
+        if place.rpartition(".")[0] == path.rpartition(".")[0]:
+            return f"Did you mean '{meant}'? Only other kinds have it.{here}"
+        return f"Write {place}.{here}"
+    return nearest(str(last), known) if known else "Leave it out."
+
+
+def _place_of(name: str, record: type[BaseModel]) -> str:
+    """The dotted key of the field of that name, wherever it is in a record, the outermost first; ''
+    if there is none."""
+    level: list[tuple[str, type[BaseModel]]] = [("", record)]
+    seen: set[type[BaseModel]] = set()
+    while level:
+        below = []
+        for path, model in level:
+            seen.add(model)
+            for key, value in model.model_fields.items():
+                if key == name:
+                    return f"{path}{key}"
+                below += [
+                    (f"{path}{key}.", part)
+                    for part in _records_in(value.annotation)
+                    if part not in seen
+                ]
+        level = below
+    return ""
+
+
+def _records_in(annotation: Any) -> list[type[BaseModel]]:
+    """The records that an annotation has, members of a union too; none of those in mappings and
+    lists."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in {dict, list}:
+        return []
+    return [record for part in get_args(annotation) for record in _records_in(part)]
 
 
 def _visible(location: Iterable[int | str]) -> list[int | str]:

@@ -24,6 +24,7 @@ from simshuffle.network.replay.case import read_case
 from simshuffle.network.replay.replay import replay
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.summary import derived
+from simshuffle.plan.verdict import tables, verdict
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.studies import policies, read_folder
@@ -136,6 +137,7 @@ def _check(folder: Path, arguments: tuple[str, ...]) -> None:
         single.to_yaml()
     for single in list(runs.values())[:4]:
         derived(single)
+        tables([verdict(single, "run")])
 
 
 def _scenario(rng: random.Random, _: Path) -> Input:

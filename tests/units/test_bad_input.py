@@ -291,6 +291,45 @@ BY_SET = {
         "workload.exchange.exchange_fraction",
         "got 1.5",
     ),
+    "third value of a sweep": (
+        "sweep={workload.exchange: [local_shuffle, global_shuffle, 'local_shuffle:source=tape']}",
+        "workload.exchange.source",
+        "got 'tape'",
+        "value 3 of workload.exchange, 'local_shuffle:source=tape'",
+    ),
+    "second value of two keys": (
+        "sweep={seed: [1, 2], world_size: [8, 16, 5000]}",
+        "world_size",
+        "got 5000",
+        "value 3 of world_size, '5000'",
+    ),
+    "Q at the top": ("Q=0.1", "Q", "0.1", "Write workload.exchange.exchange_fraction."),
+    "Q of a strategy": (
+        "workload.exchange=partial_local_shuffle:Q=0.1",
+        "workload.exchange.Q",
+        "0.1",
+        "Did you mean 'exchange_fraction'?",
+    ),
+    "Q of a strategy without one": (
+        "workload.exchange=local_shuffle:Q=0.1",
+        "workload.exchange.Q",
+        "0.1",
+        "Did you mean 'exchange_fraction'? Only other kinds have it.",
+    ),
+    "Q in a sweep": ("sweep={Q: [0.1]}", "Q", "0.1", "workload.exchange.exchange_fraction"),
+    "ranks": ("ranks=64", "ranks", "64", "Did you mean 'world_size'?"),
+    "a key in the wrong place": (
+        "decode=1 ms",
+        "decode",
+        "'1 ms'",
+        "Write workload.dataset.decode.",
+    ),
+    "unit in other letters": (
+        "workload.dataset.sample_size.mean=110 KB",
+        "workload.dataset.sample_size.mean",
+        "got '110 KB'",
+        "did you mean 'kB'?",
+    ),
     "unknown key in a sweep": ("sweep={wrld_size: [8]}", "wrld_size", "got 8", "'world_size'"),
     "a sweep of sweeps": ("sweep={sweep: [{world_size: [1, 2]}]}", "sweep", "a mapping"),
 }
@@ -300,6 +339,40 @@ BY_SET = {
 def test_a_value_that_is_not_valid_is_refused_by_name(case, refused):
     assignment, key, given, *more = BY_SET[case]
     assert_helpful(refused(["run", "quickstart", "--set", assignment]), key, given, *more)
+
+
+def test_every_wrong_value_of_a_sweep_is_told_at_once(refused):
+    sweep = "sweep={world_size: [8, many], workload.local_batch_size: [0, 32, few]}"
+    message = refused(["check", "quickstart", "--set", sweep])
+    assert_helpful(message, "world_size", "got 'many'", "value 2 of world_size")
+    assert "value 1 of workload.local_batch_size, '0'" in message
+    assert "value 3 of workload.local_batch_size, 'few'" in message
+    assert message.startswith("quickstart: 3 problems")
+
+
+def test_a_wrong_value_on_the_command_line_of_sweep_is_told_by_its_place(refused):
+    message = refused(
+        ["sweep", "quickstart", "--over", "world_size=8,16,many", "--over", "seed=1,-2"]
+    )
+    assert_helpful(message, "world_size", "got 'many'", "value 3 of world_size, 'many'")
+    assert "value 2 of seed, '-2'" in message
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".yml"])
+def test_a_machine_whose_file_is_there_is_named_with_its_suffix(suffix, refused):
+    scenario = yaml.safe_dump({**base(), "cluster": "mycluster"})
+    machine = (shipped("topologies") / "abci.yaml").read_bytes()
+    message = refused(["check", "s.yaml"], {"s.yaml": scenario, f"mycluster{suffix}": machine})
+    texts = (f"There is a file mycluster{suffix}.", f"Write mycluster{suffix}:")
+    assert_helpful(message, "cluster", "got 'mycluster'", *texts)
+    swept = yaml.safe_dump({**base(), "sweep": {"cluster": ["small-fat-tree", "mycluster"]}})
+    message = refused(["check", "s.yaml"], {"s.yaml": swept})
+    assert_helpful(message, "cluster", "'mycluster'", "value 2 of cluster", texts[0])
+
+
+def test_a_scenario_whose_file_is_there_is_named_with_its_suffix(refused):
+    message = refused(["check", "s"], {"s.yaml": yaml.safe_dump(base())})
+    assert "There is a file s.yaml. Write s.yaml:" in message
 
 
 def test_check_refuses_what_run_refuses_with_the_same_words(refused):
@@ -439,7 +512,7 @@ def test_the_custom_topology_that_the_others_are_made_from_is_valid(tmp_path, mo
     for name, content in files_of(network()).items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     assert main(["check", "s.yaml"]) == 0
-    assert "# partial-0.1 streamlined @2" in capsys.readouterr().out
+    assert "partial-0.1 streamlined @2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("case", SPOILED)

@@ -734,11 +734,14 @@ def test_values_outside_their_range_are_extrapolated(scenario):
 
 def test_check_and_run_say_what_is_extrapolated(scenario, capsys):
     small = {"world_size": 8, "epochs": 1, "workload.exchange": "local_shuffle"}
-    assert main(["check", str(scenario)]) == 0
+    assert main(["check", "--full", str(scenario)]) == 0
     assert (
         "extrapolated: workload.allreduce.intra_host_latency was measured for"
         in capsys.readouterr().out
     )
+    assert main(["check", str(scenario)]) == 0
+    printed = capsys.readouterr().out
+    assert "Warning: workload.allreduce.intra_host_latency was measured for" in printed
     result = run(load_scenario(scenario, small))
     meta = next(iter(result.meta["runs"].values()))
     assert any("world size 4, and is used at 8" in sentence for sentence in meta["extrapolated"])

@@ -101,7 +101,7 @@ def derived_values(output):
 
 def test_check_prints_yaml_that_is_the_same_scenario(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["check", "quickstart", "--set", "seed=5"]) == 0
+    assert main(["check", "--full", "quickstart", "--set", "seed=5"]) == 0
     printed = capsys.readouterr().out
     assert yaml.safe_load(printed)["seed"] == 5
     (tmp_path / "printed.yaml").write_text(printed, encoding="utf-8")
@@ -116,7 +116,7 @@ def test_check_prints_yaml_that_is_the_same_scenario(tmp_path, monkeypatch, caps
 
 def test_check_of_several_scenarios_prints_a_document_each(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["check", "quickstart", "abci-imagenet1k"]) == 0
+    assert main(["check", "--full", "quickstart", "abci-imagenet1k"]) == 0
     printed = capsys.readouterr().out
     assert [document["name"] for document in yaml.safe_load_all(printed)] == [
         "quickstart",
@@ -132,7 +132,7 @@ def test_check_of_several_scenarios_prints_a_document_each(capsys, tmp_path, mon
 
 @pytest.mark.parametrize("name", shipped_names("scenarios"))
 def test_check_accepts_every_shipped_scenario(name, capsys):
-    assert main(["check", name]) == 0
+    assert main(["check", "--full", name]) == 0
     printed = capsys.readouterr().out
     assert list(derived_values(printed)) == list(load_scenario(name).runs())
 
@@ -161,7 +161,7 @@ def test_check_derives_the_published_values(world_size, payload, capsys):
         "--set",
         f"workload.exchange.schedule.payload={payload}",
     ]
-    assert main(["check", "abci-imagenet1k", *settings]) == 0
+    assert main(["check", "--full", "abci-imagenet1k", *settings]) == 0
     (values,) = derived_values(capsys.readouterr().out).values()
     iterations, samples, exchanged, decoded, encoded = PUBLISHED[world_size]
     assert values["iterations per epoch"] == iterations
@@ -238,7 +238,7 @@ def test_the_labels_of_an_epoch_add_up_to_its_duration(finished):
 
 def test_the_samples_that_move_are_those_that_check_announces(finished, capsys):
     folder, _, _ = finished
-    assert main(["check", "quickstart", *SMALL]) == 0
+    assert main(["check", "--full", "quickstart", *SMALL]) == 0
     announced = float(
         derived_values(capsys.readouterr().out)["partial-0.1 streamlined @8"][
             "samples exchanged per rank and epoch"

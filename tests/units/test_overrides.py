@@ -13,6 +13,7 @@ from simshuffle.spec.overrides import (
     pin,
     put,
     read_axis,
+    which_value,
 )
 
 
@@ -142,3 +143,16 @@ def test_an_axis_of_a_command_line(text, axis):
 def test_an_axis_that_is_none_is_refused(text):
     with pytest.raises(InputError):
         read_axis(text)
+
+
+def test_a_problem_says_which_values_of_the_axes_it_comes_from():
+    axes = {"w.exchange": ["a", "b"], "seed": [1, 2, 3], "one": [7]}
+    values = {"w.exchange": "b", "seed": 3, "one": 7}
+
+    def told(path):
+        return which_value(Problem(path, "is bad", "x"), axes, values).rule
+
+    assert told("w.exchange.q") == told("w") == "is bad (value 2 of w.exchange, 'b')"
+    assert told("seed") == "is bad (value 3 of seed, '3')"
+    assert told("one") == "is bad"  # there is no other
+    assert told("elsewhere") == "is bad (value 2 of w.exchange, 'b'; value 3 of seed, '3')"

@@ -251,3 +251,33 @@ def test_any_other_text_is_read_or_refused_but_never_breaks(dimension, text):
     except UnitError:
         return
     assert math.isfinite(value)
+
+
+HINTS = [
+    ("110 KB", B, "'kB'"),
+    ("1 mb", B, "'Mbit' or 'MB'"),
+    ("4 MIB", B, "'MiB'"),
+    ("3 kbytes", B, "'kB'"),
+    ("16 Gb/s", BW, "'Gbit/s' or 'GB/s'"),
+    ("16 Gbps", BW, "'Gbit/s' or 'GB/s'"),
+    ("16 KB/s", BW, "'kB/s'"),
+    ("85 US", S, "'us'"),
+    ("2 sec", S, "'s'"),
+    ("43 kHz", F, "'k/s'"),
+    ("43 IOPS", F, "'1/s'"),
+    ("43 K/s", F, "'k/s'"),
+]
+
+
+@pytest.mark.parametrize(("text", "dimension", "meant"), HINTS)
+def test_a_unit_in_other_letters_or_words_is_told_the_right_ones(text, dimension, meant):
+    with pytest.raises(UnitError) as caught:
+        parse_quantity(text, dimension)
+    assert f"did you mean {meant}?" in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "dimension"), [("3 parsecs", S), ("3 m", BW), ("3 GB", S)])
+def test_no_unit_is_guessed_for_another_one(text, dimension):
+    with pytest.raises(UnitError) as caught:
+        parse_quantity(text, dimension)
+    assert "did you mean" not in str(caught.value)

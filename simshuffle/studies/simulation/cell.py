@@ -9,22 +9,19 @@ from typing import Any
 
 import pandas as pd
 
+from simshuffle.plan.effort import Effort
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate
-from simshuffle.study.cell import SMALL_MEMORY, Outcome, Tell
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import TABLE
 
 TABLES = ("timeline", "links", "sources")
 NAMELESS = ""
 """What the run is called in a cell's tables: its name is that of its place in a study."""
-SECONDS_PER_ITERATION = 5e-5
-"""s of one core for an iteration of a rank, roughly (`benchmarks/epoch.py`)."""
-BYTES_PER_ITERATION = 1.2e3
-"""Bytes of memory for an iteration of a rank in its tables, roughly."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +55,28 @@ class RunCell:
         return by_content(plain)
 
     @property
-    def _iterations(self) -> float:
-        """Iterations of all ranks in all epochs."""
-        workload = self.document["workload"]
-        samples = float(workload["dataset"]["num_samples"]) / float(workload["local_batch_size"])
-        return samples * int(self.document["epochs"])
+    def _effort(self) -> Effort:
+        """Of the plain values: reading the scenario of each of 20,000 cells takes long."""
+        workload, epochs = self.document["workload"], int(self.document["epochs"])
+        stored = float(workload["dataset"]["num_samples"])
+        fraction = float(workload["exchange"].get("exchange_fraction", 0.0))
+        return Effort(
+            iterations=stored / float(workload["local_batch_size"]) * epochs,
+            samples=fraction * stored * epochs,
+            stored=stored,
+            epochs=epochs,
+            ranks=int(self.document["world_size"]),
+        )
 
     @property
     def cost(self) -> float:
         """As for `Cell`."""
-        return 0.1 + SECONDS_PER_ITERATION * self._iterations
+        return self._effort.seconds
 
     @property
     def memory(self) -> float:
         """As for `Cell`."""
-        return SMALL_MEMORY + BYTES_PER_ITERATION * self._iterations
+        return self._effort.nbytes
 
     @property
     def parts(self) -> frozenset[str]:

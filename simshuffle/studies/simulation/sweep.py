@@ -17,8 +17,14 @@ from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
 from simshuffle.scenario.reading import exchange_located
-from simshuffle.scenario.scenario import Scenario, load_scenario, stored
-from simshuffle.spec.overrides import combination_name, grid, outermost_first, short
+from simshuffle.scenario.scenario import MOST_TRIED, Scenario, load_scenario, stored
+from simshuffle.spec.overrides import (
+    combination_name,
+    grid,
+    outermost_first,
+    short,
+    which_value,
+)
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.intervals import summary
 from simshuffle.studies.simulation.sweep_figures import sweep_figure
@@ -140,10 +146,29 @@ def _documents(sweep: Sweep) -> dict[str, Mapping[str, Any]]:
     base = sweep.base.to_dict()
     values = _resolved(sweep)
     documents: dict[str, Mapping[str, Any]] = {}
-    for combination in sweep.combinations:
-        name = combination_name(combination)
-        documents[name] = _document(sweep, base, values, combination)
+    problems: list[Problem] = []
+    for number, combination in enumerate(sweep.combinations):
+        if problems and number >= MOST_TRIED:
+            break
+        try:
+            document = _document(sweep, base, values, combination)
+        except InputError as error:
+            axes = _axes(sweep)
+            problems += [which_value(problem, axes, combination) for problem in error.problems]
+            continue
+        documents[combination_name(combination)] = document
+    if problems:
+        raise InputError(list(dict.fromkeys(problems)), sweep.base.name)
     return documents
+
+
+def _axes(sweep: Sweep) -> dict[str, list[Any]]:
+    """The values of each key, seeds too, in the order in which they first occur."""
+    out: dict[str, dict[str, Any]] = {}
+    for combination in sweep.combinations:
+        for key, value in combination.items():
+            out.setdefault(key, {}).setdefault(repr(value), value)
+    return {key: list(values.values()) for key, values in out.items()}
 
 
 def _document(

@@ -1,0 +1,75 @@
+"""What simulating a run takes, measured, beside the estimate that ``simshuffle check`` prints
+(`simshuffle.plan.effort`).
+
+    python benchmarks/effort.py
+
+Every run is a fresh process with one thread. CPU seconds without start, and the largest resident
+set, are the operating system's. The estimate is to be right within a factor of 2.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+CHILD = """
+import json, resource, sys, time
+from simshuffle import load_scenario
+from simshuffle.network import Flows, Fluid, Links
+from simshuffle.plan.effort import effort
+from simshuffle.studies.simulation.cell import RunCell
+Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))
+scenario = load_scenario(sys.argv[1], {"sweep": {}, **json.loads(sys.argv[2])})
+ready = time.process_time()
+RunCell(scenario.to_dict(), "").run(lambda share: None)
+seconds = time.process_time() - ready
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+found = effort(scenario)
+print(json.dumps([seconds, found.seconds, peak / 1e6, found.nbytes / 1e6]))
+"""
+PARTIAL = "partial_local_shuffle:exchange_fraction="
+RUNS: list[tuple[str, dict[str, object]]] = [
+    ("quickstart", {"workload.exchange": "local_shuffle"}),
+    ("quickstart", {"workload.exchange": f"{PARTIAL}0.1"}),
+    ("abci-imagenet1k", {"workload.exchange": "local_shuffle", "world_size": 512}),
+    ("abci-imagenet1k", {"world_size": 128, "epochs": 1}),
+    ("abci-imagenet1k", {}),
+    ("abci-imagenet1k", {"workload.exchange": f"{PARTIAL}0.7"}),
+    ("paper/strategies", {"workload.exchange": "global_shuffle", "world_size": 1024}),
+    (
+        "paper/importance",
+        {"workload.exchange": "importance_exchange:exchange_fraction=0.1", "world_size": 512},
+    ),
+    ("paper/congestion-deepcam", {}),
+    ("validation/resnet50-summit", {"epochs": 1}),
+    ("validation/deepcam-selene", {}),
+    (
+        "quickstart",
+        {
+            "workload.exchange": f"{PARTIAL}0.1",
+            "network": {"kind": "packet", "mtu": "64 KiB", "port_buffer": "1 MiB"},
+            "world_size": 16,
+            "epochs": 1,
+        },
+    ),
+]
+
+
+def main() -> None:
+    """Print a line for each run."""
+    print(f"{'run':90s} {'CPU s':>7s} {'estimate':>8s} {'MB':>5s} {'estimate':>8s}")
+    for name, values in RUNS:
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, name, json.dumps(values)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        seconds, estimate, peak, memory = json.loads(done.stdout)
+        told = f"{name} {json.dumps(values)}"
+        print(f"{told[:90]:90s} {seconds:7.2f} {estimate:8.2f} {peak:5.0f} {memory:8.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Lower bounds of an epoch, resource by resource, before anything is simulated: no clock, no draws.
+
+Every bound holds in the mean: drawn sizes and jitter are taken at their expected values. Where all
+ranks wait for the slowest, that is the expected largest of as many draws (`expected_largest`). What
+is left out makes a bound smaller: contention on cables, waiting for one another at shared devices.
+
+N samples, M ranks, b samples a batch, Q the exchange fraction, I iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simshuffle.plan.epochs import cached_share
+from simshuffle.plan.exchange_bounds import (
+    ExchangeBound,
+    exchange_bound,
+    expected_largest,
+    moving_share,
+    sample_seconds,
+    step_seconds,
+)
+from simshuffle.plan.reading_bounds import (
+    LOADERS,
+    SSD,
+    batch_seconds,
+    cable_bandwidth,
+    reading_seconds,
+)
+from simshuffle.scenario.scenario import Scenario
+
+MOST_RANKS = 10**6
+"""Ranks whose flows are listed."""
+MOST_EPOCHS = 1000
+"""Epochs back in which a sample that is still in memory was read."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds of the last epoch of a run, which is the most like a steady one.
+
+    Attributes:
+        iterations: of the epoch.
+        compute: s of all forward and backward passes and updates.
+        allreduce: s of all allreduces.
+        exchange: of samples.
+        importance: s of the pass that measures importance; 0 without.
+        first_batch: s until every rank has its first batch.
+        last_batch: s from the last byte of the epoch to its end.
+        resources: s of each resource through which the samples come, by its name.
+    """
+
+    iterations: int
+    compute: float
+    allreduce: float
+    exchange: ExchangeBound
+    importance: float
+    first_batch: float
+    last_batch: float
+    resources: dict[str, float]
+
+    @property
+    def loop(self) -> float:
+        """s of the training loop of a rank that never waits for data after its first batch."""
+        parts = (self.compute, self.allreduce, self.exchange.seconds, self.importance)
+        return self.first_batch + sum(parts)
+
+    @property
+    def epoch(self) -> float:
+        """s of the epoch, at least: the loop; or the slowest resource, and what follows the last
+        byte."""
+        return max(self.loop, max(self.resources.values()) + self.last_batch)
+
+    @property
+    def bottleneck(self) -> str:
+        """What takes longest: the slowest resource if it takes longer than the loop, else the
+        largest part of the loop."""
+        slowest = max(self.resources, key=lambda name: self.resources[name])
+        if self.resources[slowest] + self.last_batch > self.loop:
+            return slowest
+        parts = {
+            "compute": self.compute,
+            "allreduce": self.allreduce,
+            "exchange": self.exchange.seconds,
+            "importance pass": self.importance,
+            "first batch": self.first_batch,
+        }
+        return max(parts, key=lambda name: parts[name])
+
+
+def bounds(scenario: Scenario) -> Bounds:
+    """The bounds of a scenario's last epoch.
+
+    Compute is the forward and backward passes of a rank's samples and I updates; all wait for the
+    slowest of M at every allreduce, by jitter, which is left out of the last batch.
+    """
+    workload, world_size = scenario.workload, scenario.world_size
+    iterations = workload.iterations(world_size, scenario.epochs)
+    samples, last = _samples(scenario, iterations)
+    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    slowest = expected_largest(world_size, workload.jitter.compute)
+    waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
+    reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
+    inference = times.forward if times.inference is None else times.inference
+    exchange = exchange_bound(scenario, iterations)
+    first, resources = _first_batch(scenario, samples), _resources(scenario, samples)
+    if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
+        first = 0.0
+        left = max(1.0 - workload.loader.prefetch / iterations, 0.0)
+        resources = {name: left * seconds for name, seconds in resources.items()}
+    if workload.source == "ssd":
+        stored = exchange.samples * moving_share(scenario) * workload.dataset.sample_size.mean
+        ranks = scenario.cluster.ranks_per_host(world_size)
+        resources[SSD] += ranks * scenario.cluster.ssd.write_seconds(stored)
+    return Bounds(
+        iterations=iterations,
+        compute=samples * sample_seconds(scenario) + waiting + iterations * times.update,
+        allreduce=iterations * reduced,
+        exchange=exchange,
+        importance=shard * inference if workload.exchange.inference_pass else 0.0,
+        first_batch=first,
+        last_batch=last * sample_seconds(scenario) + reduced + times.update,
+        resources=resources,
+    )
+
+
+def _resources(scenario: Scenario, samples: float) -> dict[str, float]:
+    """`reading_seconds` of ``samples`` samples a rank to train on, and of all shards if importance
+    is measured first; then the training finds in the page cache what fits, in the first epoch
+    too."""
+    epoch = min(scenario.epochs, MOST_EPOCHS)
+    if not scenario.workload.exchange.inference_pass:
+        return reading_seconds(scenario, samples, cached_share(scenario, epoch))
+    shard = scenario.workload.dataset.num_samples / scenario.world_size
+    measuring = reading_seconds(scenario, shard, cached_share(scenario, epoch))
+    training = reading_seconds(scenario, samples, cached_share(scenario, max(epoch, 2)))
+    return {name: training[name] + measuring[name] for name in training}
+
+
+def _first_batch(scenario: Scenario, samples: float) -> float:
+    """Least time (s) until every rank has its first batch: of a worker alone, or of a resource that
+    all first batches share."""
+    batch = min(samples, scenario.workload.local_batch_size)
+    cached = cached_share(scenario, min(scenario.epochs, MOST_EPOCHS))
+    shared = reading_seconds(scenario, batch, cached)
+    alone = batch_seconds(scenario, batch, cached)
+    return max(alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
+
+
+def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
+    """Samples that a rank trains on in the epoch, in the mean; and in its last batch, at least."""
+    workload, world_size = scenario.workload, scenario.world_size
+    whole = iterations * workload.local_batch_size
+    if workload.last_batch == "carry":
+        return float(whole), workload.local_batch_size
+    smallest, larger = divmod(workload.dataset.num_samples, world_size)
+    trained = min(smallest, whole)
+    mean = trained + (min(smallest + 1, whole) - trained) * larger / world_size
+    return mean, max(trained - whole + workload.local_batch_size, 0)
+
+
+def allreduce_seconds(scenario: Scenario) -> float:
+    """Least time (s) of one allreduce: its latency, then the slowest of its flows as if it were
+    alone.
+
+    A flow has at most its share of the bus bandwidth (`simshuffle.allreduce`), NVLink inside a
+    host, and between hosts what an HCA's cable and a PCIe slot carry. More than `MOST_RANKS` are
+    not looked at: 0, as for one rank.
+    """
+    cluster = scenario.cluster
+    if scenario.world_size > MOST_RANKS:
+        return 0.0
+    host_of = cluster.host_of(scenario.world_size)
+    flows = scenario.workload.allreduce.flows(host_of, scenario.workload.model.gradient_size)
+    if flows is None:
+        return 0.0
+    between = min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth)
+    inside = host_of[flows.src] == host_of[flows.dst]
+    carried = np.minimum(flows.cap, np.where(inside, cluster.host.nvlink_bandwidth, between))
+    return flows.latency + float((flows.nbytes / carried).max())

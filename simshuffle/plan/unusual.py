@@ -1,0 +1,155 @@
+"""Values of a scenario that are valid and probably not meant: far from those that simshuffle brings
+along, or odd together. Each as a problem that stops nothing: key, value, what is usual, remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from simshuffle.errors import Problem
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.units import Dimension, readable
+
+LONG_STEP = 3.0
+"""s of an iteration's forward and backward passes beyond which they are asked about; the shipped
+scenarios have at most 0.8 s."""
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What the catalog's entries and the shipped machines have of one quantity, from lowest to
+    highest (SI), without placeholders that are so high that they do not bind.
+
+    A value is far from it below ``low`` / ``factor`` and above ``high`` x ``factor``: 10 where
+    machines and data differ much; 3 for links, where bits and bytes differ by 8.
+    """
+
+    low: float
+    high: float
+    dimension: Dimension
+    factor: float = 10.0
+
+    def is_near(self, value: float) -> bool:
+        """Whether a value is not far from it."""
+        return self.low / self.factor <= value <= self.high * self.factor
+
+
+_B, _S, _RATE, _FREQUENCY = Dimension
+USUAL = {
+    "workload.model.accelerators.NAME.forward": Usual(118.4e-6, 61.02e-3, _S),
+    "workload.model.accelerators.NAME.backward": Usual(236.9e-6, 122e-3, _S),
+    "workload.model.accelerators.NAME.update": Usual(72e-6, 5.283e-3, _S),
+    "workload.model.gradient_size": Usual(22390416, 679259296, _B),
+    "workload.model.input_size": Usual(12288, 56623104, _B),
+    "workload.dataset.sample_size.mean": Usual(3074, 60.1e6, _B),
+    "workload.dataset.decoded_size.mean": Usual(3072, 63700992, _B),
+    "workload.dataset.decode": Usual(0.4e-6, 4.7e-3, _S),
+    "workload.dataset.encode": Usual(0.4e-6, 4.9e-3, _S),
+    "cluster.topology.link_bandwidth": Usual(9.7e9, 25e9, _RATE, 3.0),
+    "cluster.topology.cable_latency": Usual(26e-9, 26e-9, _S, 1000.0),
+    "cluster.topology.switch_latency": Usual(90e-9, 900e-9, _S, 100.0),
+    "cluster.host.pcie_bandwidth": Usual(16e9, 50e9, _RATE, 3.0),
+    "cluster.host.nvlink_bandwidth": Usual(50e9, 300e9, _RATE),
+    "cluster.ssd.read_bandwidth": Usual(2e9, 25e9, _RATE),
+    "cluster.ssd.write_bandwidth": Usual(1e9, 10e9, _RATE),
+    "cluster.ssd.latency": Usual(1e-6, 100e-6, _S),
+    "cluster.memory.bandwidth": Usual(60e9, 400e9, _RATE),
+    "cluster.memory.capacity": Usual(64e9, 2e12, _B),
+    "cluster.parallel_file_system.read_bandwidth": Usual(10e9, 2.5e12, _RATE),
+    # servers of metadata in parallel reach a million
+    "cluster.parallel_file_system.open_rate": Usual(20e3, 43e3, _FREQUENCY, 230.0),
+    "cluster.parallel_file_system.latency": Usual(217e-6, 1e-3, _S),
+    "cluster.message_passing.latency": Usual(1.3e-6, 1.3e-6, _S, 100.0),
+}
+"""By dotted key; NAME is the cluster's accelerator."""
+SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
+"""Factors by which a unit is mistaken: prefixes, and bits for bytes."""
+
+
+def warnings(scenario: Scenario) -> list[Problem]:
+    """What is far from the usual, in the order of `USUAL`, then what is odd together. Only values
+    that the run uses are looked at."""
+    found = []
+    for key, usual in USUAL.items():
+        if key.startswith(_unused(scenario)):
+            continue
+        path = key.replace("NAME", scenario.cluster.host.accelerator)
+        value = _value(scenario, path)
+        if value and not usual.is_near(value):
+            found.append(_far(path, value, usual))
+    told = {problem.path for problem in found}
+    return found + [problem for problem in _odd(scenario) if problem.path not in told]
+
+
+def _unused(scenario: Scenario) -> tuple[str, ...]:
+    """Beginnings of the keys that the run does not use."""
+    workload, cluster = scenario.workload, scenario.cluster
+    from_pfs = workload.source == "pfs"
+    staged = scenario.storage_per_host > 0.0
+    opened = from_pfs or (staged and workload.staging.format == "files")
+    unused = {
+        "cluster.parallel_file_system.": not (from_pfs or staged),
+        "cluster.parallel_file_system.open_rate": not opened,
+        "cluster.parallel_file_system.latency": not opened,
+        "cluster.ssd.": workload.source != "ssd",
+        "cluster.topology.": scenario.hosts == 1,
+        "cluster.host.nvlink_bandwidth": cluster.ranks_per_host(scenario.world_size) == 1,
+        "cluster.message_passing.": not workload.exchange.fraction,
+        "workload.dataset.encode": not workload.exchange.fraction,
+        "workload.dataset.decoded_size.": not workload.exchange.fraction,
+    }
+    return tuple(key for key, is_unused in unused.items() if is_unused)
+
+
+def _value(scenario: Scenario, path: str) -> float | None:
+    """The number at a dotted key; None if there is none."""
+
+    def inside(at: Any, part: str) -> Any:
+        return at.get(part) if isinstance(at, dict) else getattr(at, part, None)
+
+    value = reduce(inside, path.split("."), scenario)
+    return value if isinstance(value, float) else None
+
+
+def _far(path: str, value: float, usual: Usual) -> Problem:
+    dimension = usual.dimension
+    ends = [readable(end, dimension) for end in dict.fromkeys((usual.low, usual.high))]
+    rule = f"is far from what is shipped, {' to '.join(ends)}"
+    slips = [value * slip for slip in SLIPS if usual.is_near(value * slip)]
+    meant = sorted(slips, key=lambda each: not usual.low <= each <= usual.high)
+    remedy = f"Write {readable(meant[0], dimension)} if that is meant." if meant else ""
+    if path.endswith((".forward", ".backward")):
+        remedy = f"{remedy} It is the time of one sample, not of a batch.".lstrip()
+    return Problem(path, rule, readable(value, dimension), remedy or "Check its unit.")
+
+
+def _odd(scenario: Scenario) -> list[Problem]:
+    """Values that are fine one by one."""
+    workload, found = scenario.workload, []
+    batch = workload.local_batch_size
+    shard = workload.dataset.num_samples / scenario.world_size
+    if batch > shard:
+        found.append(
+            Problem(
+                "workload.local_batch_size",
+                f"is larger than the shard of a rank, {shard:.4g} samples: no batch is full",
+                str(batch),
+                "Use a smaller batch, fewer ranks or more samples.",
+            )
+        )
+    accelerator = scenario.cluster.host.accelerator
+    times = workload.model.accelerators[accelerator]
+    step = min(batch, shard) * (times.forward + times.backward_seconds)
+    if step > LONG_STEP:
+        rule = f"makes steps of {readable(step, _S)}; those of shipped scenarios take at most 0.8 s"
+        remedy = f"It is the time of one sample: divide that of a batch by its {batch} samples."
+        path = f"workload.model.accelerators.{accelerator}.forward"
+        found.append(Problem(path, rule, readable(times.forward, _S), remedy))
+    size = workload.dataset.stored
+    if size.spread > 10.0 * size.mean:
+        rule = f"is more than 10 times the mean, {readable(size.mean, _B)}; shipped: at most 1.7"
+        remedy = "Check its unit; 0 B makes all samples alike."
+        path = "workload.dataset.sample_size.std"
+        found.append(Problem(path, rule, readable(size.spread, _B), remedy))
+    return found

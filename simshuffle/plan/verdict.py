@@ -1,0 +1,174 @@
+"""The verdict on a run before it is simulated, as ``simshuffle check`` prints it: what bounds its
+epoch, what it needs, and which values are probably not meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simshuffle.errors import Problem
+from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
+from simshuffle.plan.effort import START, effort
+from simshuffle.plan.epochs import staging_seconds
+from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, SSD
+from simshuffle.plan.summary import extrapolated
+from simshuffle.plan.unusual import warnings
+from simshuffle.results.console import new_table
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.units import Dimension, readable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Row = dict[str, Any]
+SHOWN = {OPENS: "opens", PFS: "PFS", SSD: "SSD", DECODE: "decode"}
+"""The resources with a column; the others are named where they are the bottleneck."""
+ABOUT = (
+    "Seconds are lower bounds in the mean, each resource by itself; the simulation adds contention"
+    " and waiting. The last epoch is shown."
+)
+ABOUT_EFFORT = (
+    "Simulation: one core of this kind of machine, without compiling; right within a factor of 2."
+)
+
+
+def verdict(scenario: Scenario, run: str) -> Row:
+    """All that is known of a run: plain values, which JSON can hold.
+
+    Seconds of an iteration are ``compute_s``, ``allreduce_s`` and ``exchange_s``, which is the sum
+    of ``exchange``'s. Those of an epoch are ``resources_s`` by resource, and ``epoch_s``, a lower
+    bound. ``warnings`` have key, rule, value and remedy.
+    """
+    bound, work, cluster = bounds(scenario), effort(scenario), scenario.cluster
+    in_memory = scenario.workload.source == "memory"
+    return {
+        "run": run,
+        "epoch": scenario.epochs,
+        "iterations": bound.iterations,
+        "compute_s": bound.compute / bound.iterations,
+        "allreduce_s": allreduce_seconds(scenario),
+        "exchange_s": bound.exchange.seconds / bound.iterations,
+        "exchange": _exchange(scenario, bound),
+        "importance_s": bound.importance,
+        "resources_s": dict(bound.resources),
+        "epoch_s": bound.epoch,
+        "bottleneck": bound.bottleneck,
+        "storage_nbytes": scenario.storage_per_host,
+        "storage_on": "memory" if in_memory else "SSD",
+        "capacity_nbytes": cluster.memory.capacity if in_memory else cluster.ssd.capacity,
+        "staging_s": staging_seconds(scenario),
+        "simulation_s": START + work.seconds,
+        "simulation_nbytes": work.nbytes,
+        "extrapolated": extrapolated(scenario),
+        "warnings": [
+            {"key": w.path, "rule": w.rule, "value": w.value, "remedy": w.remedy}
+            for w in warnings(scenario)
+        ],
+    }
+
+
+def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
+    """The exchange after an iteration, in the mean; None without."""
+    schedule, exchange = scenario.workload.exchange.exchange_schedule, bound.exchange
+    if schedule is None or not exchange.samples:
+        return None
+    count = bound.iterations
+    return {
+        "samples": exchange.samples / count,
+        "messages": exchange.messages / count,
+        "barriers": schedule.barriers,
+        "payload": schedule.payload,
+        "work_s": exchange.work / count,
+        "waiting_s": exchange.waiting / count,
+        "barriers_s": exchange.barriers / count,
+        "wire_s": exchange.wire / count,
+    }
+
+
+# ----------------------------------------------------------------------------------- for a terminal
+
+
+def tables(rows: Sequence[Row]) -> list[str | Table]:
+    """The verdicts of runs as tables and sentences: the bounds, the exchange if there is any, what
+    is needed, the warnings."""
+    parts: list[str | Table] = [_bounds_table(rows), ABOUT]
+    if any(row["exchange"] for row in rows):
+        parts.append(_exchange_table(rows))
+    parts += [_needs_table(rows), ABOUT_EFFORT]
+    return parts + warning_lines(rows)
+
+
+def _bounds_table(rows: Sequence[Row]) -> Table:
+    numbers = ["compute", "allreduce", "exchange", *SHOWN.values(), "epoch"]
+    table = new_table(
+        "Bounds (s): an iteration's compute, allreduce and exchange; an epoch's reading",
+        ["run"],
+        numbers,
+    )
+    table.add_column("bottleneck")
+    for row in rows:
+        iteration = (row["compute_s"], row["allreduce_s"], row["exchange_s"])
+        reading = [row["resources_s"][name] for name in SHOWN]
+        cells = [_number(value) for value in (*iteration, *reading, row["epoch_s"])]
+        table.add_row(row["run"], *cells, row["bottleneck"])
+    return table
+
+
+def _exchange_table(rows: Sequence[Row]) -> Table:
+    table = new_table("Exchange after an iteration (ms)", ["run"])
+    for name in ("samples", "messages"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("barrier before")
+    table.add_column("payload")
+    for name in ("host work", "waiting", "barriers", "wire"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        if exchange := row["exchange"]:
+            seconds = (exchange[f"{name}_s"] for name in ("work", "waiting", "barriers", "wire"))
+            table.add_row(
+                row["run"],
+                f"{exchange['samples']:.3g}",
+                f"{exchange['messages']:.3g}",
+                exchange["barriers"],
+                exchange["payload"],
+                *(_number(1e3 * value) for value in seconds),
+            )
+    return table
+
+
+def _needs_table(rows: Sequence[Row]) -> Table:
+    table = new_table("Needs", ["run"])
+    for name in ("storage a host", "of", "staging", "simulation", "memory"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row["run"],
+            readable(row["storage_nbytes"], Dimension.NBYTES, 3) if row["storage_nbytes"] else "-",
+            f"{readable(row['capacity_nbytes'], Dimension.NBYTES, 3)} {row['storage_on']}",
+            readable(row["staging_s"], Dimension.SECONDS, 2) if row["staging_s"] else "-",
+            readable(row["simulation_s"], Dimension.SECONDS, 2),
+            readable(row["simulation_nbytes"], Dimension.NBYTES, 2),
+        )
+    return table
+
+
+def warning_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each warning, and each measured value that is used outside its range, with the
+    runs that it is about if it is not about all."""
+    runs: dict[str, list[str]] = {}
+    for row in rows:
+        told = [
+            str(Problem(found["key"], found["rule"], found["value"], found["remedy"]))
+            for found in row["warnings"]
+        ]
+        for text in [*told, *(f"{each}." for each in row["extrapolated"])]:
+            runs.setdefault(text, []).append(row["run"])
+    return [
+        f"Warning: {text}" + ("" if len(of) == len(rows) else f" ({', '.join(of)})")
+        for text, of in runs.items()
+    ]
+
+
+def _number(value: float) -> str:
+    """Three digits; '-' for nothing."""
+    return f"{value:.3g}" if value else "-"

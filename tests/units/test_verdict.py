@@ -1,0 +1,264 @@
+"""The verdict of ``simshuffle check``: its tables, its rows as JSON, its warnings, and the estimate
+of the simulation."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from simshuffle.cli import main
+from simshuffle.plan.bounds import bounds
+from simshuffle.plan.effort import START, effort
+from simshuffle.plan.unusual import USUAL, Usual, warnings
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.spec.library import CATALOG, shipped, shipped_names
+from simshuffle.spec.units import UnitError, parse_quantity
+from simshuffle.studies.simulation.cell import RunCell
+from tests.small import small
+
+RUNS = ["global-pfs @64", "local @64", "partial-0.1 @64"]
+
+
+def checked(capsys, *arguments):
+    assert main(["check", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------ tables
+
+
+def test_check_prints_a_row_for_each_run_and_no_scenario(capsys):
+    printed = checked(capsys, "quickstart")
+    assert len(printed.splitlines()) < 40
+    for run in RUNS:
+        (bound, *_) = [line for line in printed.splitlines() if line.lstrip().startswith(run)]
+        assert bound.split()[-1] == "compute"
+    assert "v100-sxm2-16gb" not in printed
+    assert "Warning" not in printed
+
+
+def test_the_slowest_resource_is_named(capsys):
+    printed = checked(capsys, "quickstart", "--set", "cluster.parallel_file_system.open_rate=4 k/s")
+    (line,) = [line for line in printed.splitlines() if "file opens" in line]
+    assert line.split()[0] == "global-pfs"
+    assert "15.2" in line  # 61,000 files or so that are not in memory
+
+
+def test_full_prints_the_scenario_instead(capsys):
+    document = yaml.safe_load(checked(capsys, "quickstart", "--full"))
+    assert document["cluster"]["name"] == "abci"
+
+
+def test_json_has_a_row_for_each_run(capsys):
+    rows = json.loads(checked(capsys, "quickstart", "--json"))
+    assert [row["run"] for row in rows] == RUNS
+    for row, scenario in zip(rows, load_scenario("quickstart").runs().values(), strict=True):
+        found = bounds(scenario)
+        assert row["epoch_s"] == found.epoch
+        assert row["resources_s"] == found.resources
+        assert row["compute_s"] * row["iterations"] == pytest.approx(found.compute)
+        assert row["allreduce_s"] * row["iterations"] == pytest.approx(found.allreduce)
+        assert row["storage_nbytes"] == scenario.storage_per_host
+        assert row["warnings"] == []
+    parts = rows[2]["exchange"]
+    assert [row["exchange"] is None for row in rows] == [True, True, False]
+    assert rows[2]["exchange_s"] == pytest.approx(
+        sum(parts[name] for name in ("work_s", "waiting_s", "barriers_s", "wire_s"))
+    )
+    assert (parts["barriers"], parts["payload"]) == ("message", "decoded")
+
+
+# ---------------------------------------------------------------------------------------- warnings
+
+ODD = {
+    "a step of minutes": (
+        {"workload__model__accelerators__v100-sxm2-16gb__forward": "110 s"},
+        "workload.model.accelerators.v100-sxm2-16gb.forward",
+        ("118.4 us to 61.02 ms", "got 110 s", "Write 110 ms", "one sample, not of a batch"),
+    ),
+    "the step of a batch": (
+        {
+            "workload__model__accelerators__v100-sxm2-16gb__forward": "500 ms",
+            "workload__local_batch_size": 64,
+        },
+        "workload.model.accelerators.v100-sxm2-16gb.forward",
+        ("steps of 32.12 s", "got 500 ms", "divide that of a batch by its 64 samples"),
+    ),
+    "samples of a gigabyte": (
+        {"workload__dataset__sample_size__mean": "1 GB"},
+        "workload.dataset.sample_size.mean",
+        ("3.074 kB to 60.1 MB", "got 1 GB", "Write 1 MB"),
+    ),
+    "bits for bytes": (
+        {"cluster__topology__link_bandwidth": "25 Gbit/s"},
+        "cluster.topology.link_bandwidth",
+        ("9.7 GB/s to 25 GB/s", "got 3.125 GB/s", "Write 25 GB/s"),
+    ),
+    "ten million opens": (
+        {
+            "cluster__parallel_file_system__open_rate": "11 M/s",
+            "workload__exchange": "global_shuffle",
+        },
+        "cluster.parallel_file_system.open_rate",
+        ("20 k/s to 43 k/s", "got 11 M/s"),
+    ),
+    "a second to decode": (
+        {"workload__dataset__decode": "1 s"},
+        "workload.dataset.decode",
+        ("400 ns to 4.7 ms", "got 1 s", "Write 1 ms"),
+    ),
+    "a batch larger than the shard": (
+        {"workload__local_batch_size": 101},
+        "workload.local_batch_size",
+        ("shard of a rank, 100 samples", "got 101", "smaller batch"),
+    ),
+    "sizes that vary too much": (
+        {"workload__dataset__sample_size__std": "100 MB"},
+        "workload.dataset.sample_size.std",
+        ("10 times the mean, 100 kB", "got 100 MB"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_an_odd_value_is_told_with_what_is_usual(case):
+    values, key, texts = ODD[case]
+    found = warnings(small(**values))
+    assert [problem.path for problem in found] == [key]
+    assert all(text in str(found[0]) for text in texts), str(found[0])
+
+
+def test_a_value_that_is_not_used_is_not_told():
+    values = {"cluster__parallel_file_system__open_rate": "11 M/s"}
+    assert warnings(small(**values)) == []
+    files = small(**values, workload__staging={"format": "files"})
+    assert [found.path for found in warnings(files)] == ["cluster.parallel_file_system.open_rate"]
+
+
+def test_a_warning_is_printed_once_with_its_runs(capsys):
+    half = ("--set", "cluster.parallel_file_system.open_rate=11 M/s")
+    lines = [
+        line for line in checked(capsys, "quickstart", *half).splitlines() if "Warning" in line
+    ]
+    assert len(lines) == 1
+    assert lines[0].endswith("(global-pfs @64)")
+    all_runs = ("--set", "workload.dataset.decode=1 s")
+    printed = checked(capsys, "quickstart", *all_runs)
+    (line,) = [line for line in printed.splitlines() if "Warning" in line]
+    assert "@64" not in line
+
+
+@pytest.mark.parametrize("name", shipped_names("scenarios"))
+def test_no_shipped_scenario_is_odd(name):
+    for scenario in load_scenario(name).runs().values():
+        assert warnings(scenario) == []
+        times = scenario.workload.model.accelerators[scenario.cluster.host.accelerator]
+        # as the rules on odd values say of them
+        assert scenario.workload.local_batch_size * (times.forward + times.backward) <= 0.8
+        size = scenario.workload.dataset.sample_size
+        assert size.std <= 1.7 * size.mean
+
+
+PLACEHOLDER = re.compile(r"not used|not bind|so wide|so high|so that the")
+
+
+def usual_of(documents):
+    """By dotted key all quantities of documents, but those whose source calls them placeholders."""
+    found = {}
+
+    def walk(value, path, source):
+        if isinstance(value, dict):
+            own = value.get("source", source)
+            for key, each in value.items():
+                if key != "source":
+                    inner = own
+                    if isinstance(own, dict):
+                        nested = {k.partition(".")[2]: v for k, v in own.items() if "." in k}
+                        inner = own.get(key, nested)
+                    walk(each, [*path, str(key)], inner)
+        elif not (isinstance(source, str) and PLACEHOLDER.search(source)):
+            found.setdefault(".".join(path), []).append(value)
+
+    for prefix, document in documents:
+        walk(document, prefix, "")
+    return found
+
+
+def test_what_is_usual_is_what_is_shipped():
+    documents = [
+        (["cluster"], yaml.safe_load((shipped("topologies") / f"{name}.yaml").read_text()))
+        for name in shipped_names("topologies")
+    ]
+    for kind in ("model", "dataset"):
+        entries = yaml.safe_load((CATALOG / f"{kind}s.yaml").read_text())
+        documents += [(["workload", kind], entry) for entry in entries.values()]
+    found = {}
+    for key, values in usual_of(documents).items():
+        name = re.sub(r"accelerators\.[^.]+", "accelerators.NAME", key)
+        found.setdefault(name, []).extend(values)
+    for key, usual in USUAL.items():
+        values = [parsed(value, usual) for value in found[key]]
+        values = [value for value in values if value is not None]
+        assert (usual.low, usual.high) == (min(values), max(values)), key
+
+
+def parsed(value, usual: Usual):
+    try:
+        return parse_quantity(value, usual.dimension)
+    except UnitError:
+        return None
+
+
+# -------------------------------------------------------------------------------- the simulation
+
+MEASURED = {
+    # CPU s without start, MB: on one core of an AMD EPYC with benchmarks/effort.py
+    "local @64": ("quickstart", "local_shuffle", {}, 0.33, 301),
+    "global @1024": ("paper/strategies", "global_shuffle", {"world_size": 1024}, 3.76, 458),
+    "partial-0.1 @2048": (
+        "abci-imagenet1k",
+        "partial_local_shuffle:exchange_fraction=0.1",
+        {},
+        8.00,
+        490,
+    ),
+    "partial-0.7 @2048": (
+        "abci-imagenet1k",
+        "partial_local_shuffle:exchange_fraction=0.7",
+        {},
+        17.2,
+        640,
+    ),
+    "IS @512": (
+        "paper/importance",
+        "importance_exchange:exchange_fraction=0.1",
+        {"world_size": 512},
+        10.9,
+        463,
+    ),
+    "local @6144": ("validation/resnet50-summit", "local_shuffle", {"epochs": 1}, 1.55, 399),
+    "deepcam @512": ("validation/deepcam-selene", "local_shuffle", {}, 5.12, 443),
+}
+
+
+@pytest.mark.parametrize("case", MEASURED)
+def test_the_estimate_is_right_within_a_factor_of_2(case):
+    name, exchange, values, seconds, megabytes = MEASURED[case]
+    found = effort(load_scenario(name, {"sweep": {}, "workload.exchange": exchange, **values}))
+    assert 0.5 < (START + found.seconds) / (START + seconds) < 2
+    assert 0.5 < found.nbytes / (megabytes * 1e6) < 2
+
+
+def test_the_cost_of_a_cell_is_about_that_of_its_scenario():
+    scenario = load_scenario("abci-imagenet1k")
+    cell, found = RunCell(scenario.to_dict(), "x"), effort(scenario)
+    assert cell.cost == pytest.approx(found.seconds, rel=0.05)
+    assert cell.memory == pytest.approx(found.nbytes, rel=0.05)
+
+
+def test_packets_cost_time():
+    values = {"sweep": {}, "workload.exchange": "local_shuffle"}
+    fluid = effort(load_scenario("quickstart", values))
+    packets = effort(load_scenario("quickstart", {**values, "network.kind": "packet"}))
+    assert packets.seconds > 10 * fluid.seconds
