@@ -83,7 +83,7 @@ def test_the_slowest_resource_is_the_bottleneck_and_the_last_batch_follows():
 
 
 def test_the_exchange_of_alike_samples():
-    schedule = {"partner_rule": "random_pairs", "pickle": "0.4 ms"}
+    schedule = {"kind": "authors", "partner_rule": "random_pairs", "pickle": "0.4 ms"}
     exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.5, "schedule": schedule}
     found = bounds(small(workload__exchange=exchange)).exchange
     assert (found.samples, found.messages, found.sending) == (50, 50, 10)
@@ -101,7 +101,12 @@ def test_ranks_wait_for_the_largest_sample_once_a_message_or_once_an_iteration()
         exchange = {
             "kind": "partial_local_shuffle",
             "exchange_fraction": 0.5,
-            "schedule": {"partner_rule": "random_pairs", "pickle": "0 s", **schedule},
+            "schedule": {
+                "kind": "authors",
+                "partner_rule": "random_pairs",
+                "pickle": "0 s",
+                **schedule,
+            },
         }
         return bounds(
             small(workload__exchange=exchange, workload__dataset__sample_size__std="100 kB")
@@ -117,7 +122,7 @@ def test_ranks_of_a_host_store_one_after_the_other():
     exchange = {
         "kind": "partial_local_shuffle",
         "exchange_fraction": 0.5,
-        "schedule": {"partner_rule": "random_pairs"},
+        "schedule": {"kind": "authors", "partner_rule": "random_pairs"},
     }
     host = {"cluster.host.gpus": 4, "cluster.host.hcas": 1, "cluster.host.pcie_slots": 1}
     values = {key.replace(".", "__"): value for key, value in host.items()}
@@ -126,7 +131,7 @@ def test_ranks_of_a_host_store_one_after_the_other():
 
 
 def test_a_message_that_nothing_hides_takes_its_latency_and_its_bytes():
-    schedule = {"partner_rule": "random_pairs", "overlap": False}
+    schedule = {"kind": "authors", "partner_rule": "random_pairs", "overlap": False}
     exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.1, "schedule": schedule}
     passing = {"latency": "5 us", "stream_bandwidth": "1 GB/s"}
     found = bounds(small(workload__exchange=exchange, cluster__message_passing=passing)).exchange

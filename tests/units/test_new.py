@@ -58,7 +58,11 @@ def test_the_machine_of_a_researcher_from_options(here, capsys):
     times = workload.model.accelerators["a100"]
     batch = workload.local_batch_size * (times.forward + times.backward_seconds) + times.update
     assert batch == pytest.approx(0.11, rel=1e-12)
-    assert list(scenario.runs()) == ["global-pfs @256", "local @256", "partial-0.1 @256"]
+    assert list(scenario.runs()) == [
+        "global-pfs @256",
+        "local @256",
+        "partial-0.1 streamlined @256",
+    ]
 
 
 def test_what_is_written_can_be_simulated(here):
@@ -67,7 +71,7 @@ def test_what_is_written_can_be_simulated(here):
     epochs = run(load_scenario("mine.yaml", small)).epochs.set_index("run")["epoch_s"]
     # three batches of 0.11 s at least
     assert epochs.min() > 0.33
-    assert list(epochs.index) == ["global-pfs @8", "local @8", "partial-0.1 @8"]
+    assert list(epochs.index) == ["global-pfs @8", "local @8", "partial-0.1 streamlined @8"]
 
 
 def test_without_a_terminal_all_that_only_the_user_knows_is_asked_for_at_once(here, capsys):
