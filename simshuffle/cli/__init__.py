@@ -22,7 +22,8 @@ from simshuffle.cli import (
     tta,
     validate,
 )
-from simshuffle.cli.common import say
+from simshuffle.cli.common import complain, reset_volume, set_volume
+from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.version import __version__
 
@@ -35,22 +36,25 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="simshuffle",
+    cls=Verbs,
     help="Simulate what shuffling the data costs in distributed deep learning.",
+    epilog="Every verb has examples: simshuffle run --help. To begin: simshuffle run quickstart.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings=HELP_OPTIONS,
     pretty_exceptions_enable=False,
 )
+# in a group of the help they stand in this order
 for _verbs in (
     new,
     runs,
+    mechanisms,
+    networks,
+    policies,
     train,
     tta,
-    networks,
-    mechanisms,
-    calibrate,
     probe,
+    calibrate,
     validate,
-    policies,
     testbed,
 ):
     app.add_typer(_verbs.app)
@@ -67,20 +71,24 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    pass
+    set_volume(quiet=quiet, verbose=verbose)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 a failure, 2 bad input, 130
     interrupted."""
+    reset_volume()
     try:
-        status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        words = None if arguments is None else list(arguments)
+        status = app(args=words, prog_name=app.info.name, standalone_mode=False)
     except InputError as error:
-        say(str(error))
+        complain(str(error))
         return 2
     except SimshuffleError as error:
-        say(str(error))
+        complain(str(error))
         return 1
     except typer.Exit as stop:
         return int(stop.exit_code)
@@ -88,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = INTERRUPTED
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
-        say(
+        complain(
             f"{name}{error.strerror or error}. Nothing was written; free some space or choose"
             " another --out."
         )
@@ -97,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return int(error.exit_code)
     if status == INTERRUPTED:
-        say("Interrupted; nothing was written.")
+        complain("Interrupted; nothing was written.")
     return status if isinstance(status, int) else 0
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from simshuffle.cli.help import command
 from simshuffle.cli.verb import Force, Options, Out, To, make, show
 
 app = typer.Typer()
@@ -14,7 +15,7 @@ app = typer.Typer()
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...", help="Output of nccl-tests, OSU, IOR or mdtest, or an epoch log (CSV)."
+        metavar="FILE", help="Output of nccl-tests, OSU, IOR or mdtest, or an epoch log (CSV)."
     ),
 ]
 Kind = Annotated[
@@ -40,7 +41,12 @@ Parameters = Annotated[
 ]
 
 
-@app.command()
+@command(
+    app,
+    "Describe",
+    "simshuffle calibrate nccl.txt --out nccl",
+    "simshuffle calibrate osu-alltoall.txt --ranks 8 --hosts 8 --to latex",
+)
 def calibrate(
     files: Files,
     kind: Kind = None,
@@ -61,14 +67,17 @@ def calibrate(
         str | None, typer.Option(metavar="NAME", help="Epoch log: key of the step times.")
     ] = None,
     gpus_per_host: Annotated[
-        int, typer.Option(min=1, help="Epoch log without a column hosts: GPUs of a host.")
+        int,
+        typer.Option(min=1, metavar="N", help="Epoch log without a column hosts: GPUs of a host."),
     ] = 4,
     ranks: Annotated[
         int | None,
-        typer.Option(min=2, help="Ranks, where a file does not say it (OSU collectives)."),
+        typer.Option(
+            min=2, metavar="N", help="Ranks, where a file does not say it (OSU collectives)."
+        ),
     ] = None,
     hosts: Annotated[
-        int | None, typer.Option(min=1, help="Hosts, where a file does not say it.")
+        int | None, typer.Option(min=1, metavar="N", help="Hosts, where a file does not say it.")
     ] = None,
     storage: Annotated[
         str, typer.Option(metavar="WHICH", help="What IOR and mdtest measured: pfs or ssd.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from simshuffle.scenario.scenario import Scenario
+    from simshuffle.study.standing import Progress
 
 SetOption = Annotated[
     list[str] | None,
@@ -24,9 +26,39 @@ SetOption = Annotated[
         help="Set a value of the scenario; may be given several times.",
     ),
 ]
+
+
+def scenario_names(incomplete: str) -> list[str]:
+    """Shipped scenarios whose name begins so; the shell completes files."""
+    return _shipped_names("scenarios", incomplete)
+
+
+def study_names(incomplete: str) -> list[str]:
+    """Shipped studies whose name begins so."""
+    return _shipped_names("studies", incomplete)
+
+
+def _shipped_names(folder: str, incomplete: str) -> list[str]:
+    from simshuffle.spec.library import shipped_names
+
+    return [name for name in shipped_names(folder) if name.startswith(incomplete)]
+
+
 ScenarioArgument = Annotated[
     list[str],
-    typer.Argument(metavar="SCENARIO...", help="Scenario files, or names below scenarios/."),
+    typer.Argument(
+        metavar="SCENARIO",
+        help="Scenario files, or names below scenarios/.",
+        autocompletion=scenario_names,
+    ),
+]
+ScenarioName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A scenario file, or a name below scenarios/.",
+        autocompletion=scenario_names,
+    ),
 ]
 
 
@@ -90,40 +122,74 @@ def values(assignments: Sequence[str]) -> dict[str, Any]:
     return values
 
 
+@dataclass
+class _Volume:
+    quiet: bool = False
+    verbose: bool = False
+
+
+_volume = _Volume()
+
+
+def set_volume(*, quiet: bool, verbose: bool) -> None:
+    """How much is said from now on, added to what was asked for before.
+
+    Raises:
+        InputError: less and more are asked for.
+    """
+    quiet, verbose = quiet or _volume.quiet, verbose or _volume.verbose
+    if quiet and verbose:
+        problem = Problem("--quiet", "cannot be combined with --verbose", "", "Leave one out.")
+        raise InputError(problem, "command line")
+    _volume.quiet, _volume.verbose = quiet, verbose
+
+
+def reset_volume() -> None:
+    """Say what is usual, from now on."""
+    _volume.quiet = _volume.verbose = False
+
+
 @contextmanager
-def progress_bars() -> Iterator[Callable[[str, float], None] | None]:
-    """A progress bar with an estimate of the time left; none where there is no terminal."""
-    if not sys.stderr.isatty():
+def study_progress(noun: str) -> Iterator[Progress | None]:
+    """Tells how far the cells of a study are, which are called ``noun``; None if that is not
+    wanted."""
+    if _volume.quiet:
         yield None
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from simshuffle.study import progress
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+    with progress.study_progress(noun) as tell:
+        yield tell
 
-        def report(name: str, share: float) -> None:
-            if name not in tasks:
-                tasks[name] = bars.add_task(name, total=1.0)
-            bars.update(tasks[name], completed=share)
 
-        yield report
+@contextmanager
+def share_progress(noun: str) -> Iterator[Callable[[float], None] | None]:
+    """Tells the share done of a single thing that is no cell, called ``noun``; None if that is not
+    wanted."""
+    from simshuffle.study.standing import Standing, left
+
+    begun = monotonic()
+    with study_progress(noun) as tell:
+
+        def report(share: float) -> None:
+            if tell is not None:
+                tell(Standing(0, 1, share, left(share, monotonic() - begun), {noun: share}))
+
+        yield None if tell is None else report
+
+
+def complain(text: str) -> None:
+    """Write to standard error what went wrong."""
+    typer.echo(text, err=True)
 
 
 def say(text: str) -> None:
-    """Write a line to standard error."""
-    typer.echo(text, err=True)
+    """Write a line to standard error, unless errors and results alone are wanted."""
+    if not _volume.quiet:
+        typer.echo(text, err=True)
+
+
+def detail(text: str) -> None:
+    """Write a line to standard error, if more than usual is wanted."""
+    if _volume.verbose:
+        typer.echo(text, err=True)

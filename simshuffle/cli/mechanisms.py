@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import SetOption, say, values
+from simshuffle.cli.common import ScenarioName, SetOption, say, values
+from simshuffle.cli.help import command
 from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, To, carry_out
 
 if TYPE_CHECKING:
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-ScenarioName = Annotated[
-    str, typer.Argument(metavar="SCENARIO", help="A scenario file, or a name below scenarios/.")
-]
 
-
-@app.command()
+@command(
+    app,
+    "Simulate",
+    "simshuffle ablate quickstart --set world_size=8",
+    "simshuffle ablate quickstart --also payload=encoded --out apart",
+)
 def ablate(
     scenario: ScenarioName,
     start: Annotated[
@@ -50,7 +52,9 @@ def ablate(
             ),
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds, from that of the scenario on.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Seeds, from that of the scenario on.")
+    ] = 3,
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
@@ -70,7 +74,12 @@ def ablate(
     carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, "simulation", to=to))
 
 
-@app.command()
+@command(
+    app,
+    "Simulate",
+    "simshuffle hiding quickstart --world-size 64",
+    "simshuffle hiding quickstart --way authors --way wire --tolerance 0.02",
+)
 def hiding(
     scenario: ScenarioName,
     world_size: Annotated[
@@ -91,7 +100,10 @@ def hiding(
         ),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of the epoch that may be added.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, metavar="SHARE", help="Share of the epoch that may be added."
+        ),
     ] = 0.01,
     set_: SetOption = None,
     out: Out = None,

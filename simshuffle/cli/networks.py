@@ -8,14 +8,20 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import SetOption, progress_bars, say, values
+from simshuffle.cli.common import ScenarioName, SetOption, say, share_progress, values
+from simshuffle.cli.help import command
 from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, To, carry_out
 from simshuffle.errors import InputError, Problem
 
 app = typer.Typer()
 
 
-@app.command()
+@command(
+    app,
+    "Simulate",
+    "simshuffle replay case.json --out ends.csv",
+    "simshuffle replay case.json --network packet --mtu '4096 B' --compare",
+)
 def replay(
     case: Annotated[
         Path,
@@ -41,7 +47,9 @@ def replay(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="CSV file (.csv or .csv.gz); the default is standard output."),
+        typer.Option(
+            metavar="FILE", help="CSV file (.csv or .csv.gz); the default is standard output."
+        ),
     ] = None,
     compare: Annotated[
         bool,
@@ -70,10 +78,8 @@ def replay(
             ),
             str(case),
         )
-    with progress_bars() as progress:
-        result = replay_case(
-            given, model, (lambda share: progress("replay", share)) if progress else None
-        )
+    with share_progress("replay") as progress:
+        result = replay_case(given, model, progress)
     if out is None:
         sys.stdout.writelines(csv_rows(result, compare=compare))
         sys.stdout.flush()  # an error comes here, and not at the end of the process
@@ -84,11 +90,14 @@ def replay(
         say(line)
 
 
-@app.command()
+@command(
+    app,
+    "Simulate",
+    "simshuffle congestion quickstart --world-size 32",
+    "simshuffle congestion quickstart --network fluid --seeds 10 --out pairs",
+)
 def congestion(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A scenario file, or a name below scenarios/.")
-    ],
+    scenario: ScenarioName,
     pattern: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A pattern; may be given several times. Default: all."),
@@ -100,12 +109,17 @@ def congestion(
             help="analytic, fluid or packet; several times for several. Default: fluid, packet.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds for analytic and fluid.")] = 5,
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Seeds for analytic and fluid.")
+    ] = 5,
     packet_seeds: Annotated[
-        int, typer.Option(min=1, help="Seeds for packet, of those for the others.")
+        int, typer.Option(min=1, metavar="N", help="Seeds for packet, of those for the others.")
     ] = 3,
     packets: Annotated[
-        int, typer.Option(min=1, help="Packets in one run of packet; what is more is left out.")
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Packets in one run of packet; what is more is left out."
+        ),
     ] = 2_000_000,
     world_size: Annotated[
         list[int] | None,

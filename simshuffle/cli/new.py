@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from simshuffle.cli.common import say
+from simshuffle.cli.help import command
 from simshuffle.scenario.questions import QUESTIONS, Question
 
 app = typer.Typer()
@@ -101,4 +102,6 @@ _PARAMETERS = [
 # typer reads the options from the signature: here it is made from the table of questions
 new.__signature__ = inspect.Signature(_PARAMETERS)  # type: ignore[attr-defined]
 new.__annotations__ = {parameter.name: parameter.annotation for parameter in _PARAMETERS}
-app.command()(new)
+command(
+    app, "Describe", "simshuffle new mycluster", "simshuffle new mycluster --hosts 64 --hcas 2"
+)(new)

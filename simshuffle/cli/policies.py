@@ -6,19 +6,26 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import SetOption, values
+from simshuffle.cli.common import SetOption, scenario_names, values
+from simshuffle.cli.help import command
 from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, To, carry_out
 
 app = typer.Typer()
 
 
-@app.command()
+@command(
+    app,
+    "Simulate",
+    "simshuffle policies quickstart",
+    "simshuffle policies nopfs --case imagenet22k --policy nopfs",
+)
 def policies(
     study: Annotated[
         str,
         typer.Argument(
             metavar="SCENARIO",
             help="A scenario or study: a file, a name below scenarios/, or nopfs.",
+            autocompletion=scenario_names,
         ),
     ],
     policy: Annotated[

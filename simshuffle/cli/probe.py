@@ -7,14 +7,21 @@ from typing import Annotated
 
 import typer
 
+from simshuffle.cli.help import command
+
 app = typer.Typer()
 
 
-@app.command()
+@command(
+    app, "Describe", "simshuffle probe", "simshuffle probe imagenet/train --exchange > costs.yaml"
+)
 def probe(
     folder: Annotated[
         Path | None,
-        typer.Argument(help="Of your data set, or a part of it; the default is made photographs."),
+        typer.Argument(
+            metavar="FOLDER",
+            help="Of your data set, or a part of it; the default is made photographs.",
+        ),
     ] = None,
     exchange: Annotated[
         bool,

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from simshuffle.cli.common import ScenarioArgument, SetOption, load, say, values
+from simshuffle.cli.common import (
+    ScenarioArgument,
+    ScenarioName,
+    SetOption,
+    load,
+    say,
+    study_progress,
+    values,
+)
+from simshuffle.cli.help import command
 from simshuffle.cli.verb import (
     AsJson,
     Force,
@@ -23,7 +32,6 @@ from simshuffle.cli.verb import (
     print_parts,
 )
 from simshuffle.cli.verb import show as show_result
-from simshuffle.study.progress import study_progress
 
 if TYPE_CHECKING:
     from simshuffle.scenario.scenario import Scenario
@@ -56,7 +64,12 @@ def _labels(labels: str | None) -> Labels | None:
     raise InputError(problem, "command line")
 
 
-@app.command()
+@command(
+    app,
+    "Simulate",
+    "simshuffle run quickstart",
+    "simshuffle run mycluster.yaml --set epochs=2 --out first --to latex",
+)
 def run(
     scenario: ScenarioArgument,
     set_: SetOption = None,
@@ -75,11 +88,14 @@ def run(
     carry_out(STUDY, request(load(scenario, set_), _labels(labels) or "cause"), options)
 
 
-@app.command()
+@command(
+    app,
+    "Simulate",
+    "simshuffle sweep quickstart --over world_size=16,32,64 --seeds 3",
+    "simshuffle sweep quickstart --set 'sweep={}' --over world_size=8,16 --seeds 5",
+)
 def sweep(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A scenario file, or a name below scenarios/.")
-    ],
+    scenario: ScenarioName,
     over: Annotated[
         list[str] | None,
         typer.Option(
@@ -93,7 +109,9 @@ def sweep(
             "--zip", help="Take the first values of all keys together, then the second ones, ..."
         ),
     ] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds, from that of the scenario on.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Seeds, from that of the scenario on.")
+    ] = 1,
     label: Annotated[
         str,
         typer.Option(
@@ -120,7 +138,12 @@ def sweep(
     carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, to=to))
 
 
-@app.command()
+@command(
+    app,
+    "Describe",
+    "simshuffle check quickstart",
+    "simshuffle check mycluster.yaml --set world_size=512",
+)
 def check(
     scenario: ScenarioArgument,
     set_: SetOption = None,
@@ -167,14 +190,20 @@ def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None
             typer.echo(f"#   {key}: {value}")
 
 
-@app.command()
+@command(
+    app,
+    "Results",
+    "simshuffle plot results/quickstart",
+    "simshuffle plot results/quickstart --out figures/mine --labels paper",
+)
 def plot(
-    folder: Annotated[Path, typer.Argument(help="A result folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A result folder.")],
     out: Annotated[
         Path | None,
         typer.Option(
+            metavar="PATH",
             help="Path of the figure without suffix; of a study with several, a folder. The default"
-            " is in FOLDER."
+            " is in FOLDER.",
         ),
     ] = None,
     labels: LabelsOption = None,
@@ -197,9 +226,14 @@ def plot(
         typer.echo(f"Figure: {path}")
 
 
-@app.command()
+@command(
+    app,
+    "Results",
+    "simshuffle show results/quickstart",
+    "simshuffle show results/quickstart --to latex",
+)
 def show(
-    folder: Annotated[Path, typer.Argument(help="A result folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A result folder.")],
     json: AsJson = False,
     to: To = None,
 ) -> None:
@@ -210,7 +244,12 @@ def show(
     show_result(read_folder(folder), folder, json=json, to=to)
 
 
-@app.command()
+@command(
+    app,
+    "Results",
+    "simshuffle compare results/before results/after",
+    "simshuffle compare quickstart abci-imagenet1k --to markdown",
+)
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A result folder, or a scenario.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
@@ -230,9 +269,16 @@ def compare(
         print_parts(found.parts(), to)
 
 
-@app.command()
+@command(
+    app,
+    "Results",
+    "simshuffle verify results/quickstart",
+    "simshuffle verify results/quickstart --processes 4",
+)
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A result folder of run or sweep.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A result folder of run or sweep.")
+    ],
     processes: ProcessCount = None,
 ) -> None:
     """Simulate again what is in a result folder, and say whether all tables are the same to the
@@ -251,7 +297,7 @@ def verify(
     raise typer.Exit(1)
 
 
-@app.command("list")
+@command(app, "Describe", "simshuffle list", "simshuffle list --to markdown", name="list")
 def list_(to: To = None) -> None:
     """List the scenarios, studies, topologies, models and data sets that come with simshuffle."""
     from simshuffle.spec.library import CATALOG, read_yaml, shipped_names

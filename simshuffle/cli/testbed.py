@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import progress_bars, say
+from simshuffle.cli.common import say, share_progress
+from simshuffle.cli.help import command
 from simshuffle.cli.verb import AsJson, Force, To, check_format, show
 
 if TYPE_CHECKING:
@@ -21,12 +22,15 @@ Pattern = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="A pattern; may be given several times. Default: all."),
 ]
-PerLeaf = Annotated[int, typer.Option(help="Hosts below each; at most 16 hosts in all.")]
+PerLeaf = Annotated[
+    int, typer.Option(metavar="N", help="Hosts below each; at most 16 hosts in all.")
+]
 Spines = Annotated[
     int,
     typer.Option(
+        metavar="N",
         help="Switches above, with a link to each leaf; fewer than hosts below a leaf taper the"
-        " tree."
+        " tree.",
     ),
 ]
 Rate = Annotated[
@@ -40,7 +44,8 @@ Size = Annotated[
     ),
 ]
 Repetitions = Annotated[
-    int | None, typer.Option(help="Runs of each pattern. Default: 5, or 2 with --quick.")
+    int | None,
+    typer.Option(metavar="N", help="Runs of each pattern. Default: 5, or 2 with --quick."),
 ]
 Limit = Annotated[
     str, typer.Option(metavar="TIME", help="Stop everything after this time; at most 3600 s.")
@@ -50,7 +55,8 @@ Quick = Annotated[
     typer.Option("--quick", help="Few patterns, few bytes, two runs: seconds instead of minutes."),
 ]
 Out = Annotated[
-    Path | None, typer.Option(help="Result folder; the default is results/testbed-DATE-TIME.")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Result folder; the default is results/testbed-DATE-TIME."),
 ]
 Kept = Annotated[
     Path | None,
@@ -58,16 +64,23 @@ Kept = Annotated[
 ]
 
 
-@app.command()
+@command(
+    app,
+    "Believe",
+    "sudo simshuffle testbed --quick",
+    "sudo simshuffle testbed --leaves 4 --spines 2 --out bed",
+)
 def testbed(
     pattern: Pattern = None,
-    leaves: Annotated[int, typer.Option(help="Leaf switches.")] = 2,
+    leaves: Annotated[int, typer.Option(metavar="N", help="Leaf switches.")] = 2,
     hosts_per_leaf: PerLeaf = 4,
     spines: Spines = 2,
     rate: Rate = "40 Mbit/s",
     nbytes: Size = None,
     repetitions: Repetitions = None,
-    seed: Annotated[int, typer.Option(help="Of the random pairs and permutations.")] = 1,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of the random pairs and permutations.")
+    ] = 1,
     limit: Limit = "900 s",
     quick: Quick = False,
     out: Out = None,
@@ -117,7 +130,7 @@ def _measured(wanted: Settings, place: Path, force: bool) -> Result:
     # before a long measurement, not after it
     check_place(place, replace=force, known=STUDY.names)
     with engine.alone(place):
-        with progress_bars() as progress:
+        with share_progress("measurement") as progress:
             measured = measure_all(wanted, progress)
         result = engine.run(STUDY, request(measured))
         result.save(place, replace=force)

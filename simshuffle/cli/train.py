@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import SetOption, say, values
+from simshuffle.cli.common import SetOption, say, study_names, values
+from simshuffle.cli.help import command
 from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, To, carry_out
 from simshuffle.errors import InputError, Problem
 
@@ -19,16 +20,30 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command()
+@command(
+    app,
+    "Train",
+    "simshuffle train quick",
+    "simshuffle train digits --set seeds=5 --device cpu --out digits",
+)
 def train(
     study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="A study file, or a name below studies/.")
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="A study file, or a name below studies/.",
+            autocompletion=study_names,
+        ),
     ],
     set_: SetOption = None,
     out: Out = None,
     processes: ProcessCount = None,
     device: Annotated[
-        str, typer.Option(help="What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.")
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.",
+        ),
     ] = "auto",
     scheduler: Scheduler = None,
     json: AsJson = False,

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import SetOption, say, values
+from simshuffle.cli.common import ScenarioName, SetOption, say, study_names, values
+from simshuffle.cli.help import command
 from simshuffle.cli.verb import (
     AsJson,
     Force,
@@ -25,18 +26,22 @@ from simshuffle.errors import InputError, Problem
 app = typer.Typer()
 
 
-@app.command()
+@command(
+    app,
+    "Train",
+    "simshuffle tta quick quickstart --scale trained",
+    "simshuffle tta results/digits abci-imagenet1k --target 0.9 --scale ranks",
+)
 def tta(
     study: Annotated[
         str,
         typer.Argument(
             metavar="STUDY",
             help="A result folder of 'simshuffle train', or a study, which is trained first.",
+            autocompletion=study_names,
         ),
     ],
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A scenario file, or a name below scenarios/.")
-    ],
+    scenario: ScenarioName,
     scale: Annotated[
         str | None,
         typer.Option(
@@ -97,11 +102,15 @@ def tta(
 ) -> None:
     """Join accuracy per epoch of STUDY with the simulated time per epoch of SCENARIO: what reaches
     which accuracy when."""
+    from simshuffle.results.folders import check_place
     from simshuffle.scenario.scenario import load_scenario
     from simshuffle.studies.time_to_accuracy.join import request
     from simshuffle.studies.time_to_accuracy.study import STUDY
 
-    check_format(json, to)  # before a training, not after it
+    # before a training, not after it
+    check_format(json, to)
+    if out is not None:
+        check_place(out, replace=True, known=STUDY.names)
     asked = request(
         _trained(study, set_study or [], processes),
         load_scenario(scenario, values(set_ or [])),

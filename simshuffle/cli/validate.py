@@ -10,12 +10,18 @@ from typing import Annotated
 
 import typer
 
+from simshuffle.cli.help import command
 from simshuffle.cli.verb import Force, Options, ProcessCount, Scheduler, To, make, show
 
 app = typer.Typer()
 
 
-@app.command()
+@command(
+    app,
+    "Believe",
+    "simshuffle validate",
+    "simshuffle validate --only testbed --out validated --to markdown",
+)
 def validate(
     only: Annotated[
         list[str] | None,
@@ -26,12 +32,17 @@ def validate(
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="Folder of CSV files; the default is what comes with simshuffle."
+            "--from",
+            metavar="FOLDER",
+            help="Folder of CSV files; the default is what comes with simshuffle.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the table and the figure; nothing is written without it."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for the table and the figure; nothing is written without it.",
+        ),
     ] = None,
     json: Annotated[
         bool,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import say
+from simshuffle.cli.common import complain, detail, say, study_progress
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from simshuffle.study.study import Request, Result, Study
 
 Out = Annotated[
-    Path | None, typer.Option(help="Result folder; the default is results/VERB-NAME-FINGERPRINT.")
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Result folder; the default is results/VERB-NAME-FINGERPRINT."
+    ),
 ]
 AsJson = Annotated[
     bool,
@@ -42,7 +45,8 @@ Force = Annotated[
     bool, typer.Option("--force", help="Replace the result that is in the result folder.")
 ]
 ProcessCount = Annotated[
-    int | None, typer.Option(min=1, help="Processes at once; the default is one on each core.")
+    int | None,
+    typer.Option(min=1, metavar="N", help="Processes at once; the default is one on each core."),
 ]
 Scheduler = Annotated[
     str | None,
@@ -114,7 +118,7 @@ def carry_out(study: Study[Any], request: Request[Any], options: Options) -> Res
     result, folder = make(study, request, options)
     show(result, folder, json=options.json, to=options.to)
     if lost := result.meta.get("lost"):
-        say(f"{len(lost)} {options.noun}s were lost; the same command tries them again.")
+        complain(f"{len(lost)} {options.noun}s were lost; the same command tries them again.")
         raise typer.Exit(1)
     return result
 
@@ -128,13 +132,15 @@ def make(study: Study[Any], request: Request[Any], options: Options) -> tuple[Re
     """
     from simshuffle.results.folders import check_place
     from simshuffle.study import engine
-    from simshuffle.study.progress import study_progress
-    from simshuffle.study.study import fingerprint
+    from simshuffle.study.study import fingerprint, versions
 
     wanted = fingerprint(study, request)
     plain = request.name.replace("/", "-")
     name = f"{plain}-{wanted}" if study.verb in BY_NAME else f"{study.verb}-{plain}-{wanted}"
     folder = options.out if options.out is not None else Path("results") / name
+    known = versions(study.versions)
+    detail(", ".join(f"{package} {known[package]}" for package in study.versions))
+    detail(f"fingerprint {wanted}, result folder {folder}")
     found = None if options.force else engine.existing(study, folder, wanted)
     if found is not None:
         say(f"{folder} already holds this result; nothing was {options.done}.")
@@ -155,7 +161,7 @@ def make(study: Study[Any], request: Request[Any], options: Options) -> tuple[Re
             if stop.result and (empty or engine.goes_on(folder, wanted)):
                 stop.result.save(folder, replace=True, draw=False)  # at once; plot draws it
             rest = "are kept; the same command goes on with them."
-            say(f"Interrupted. {stop.done} of {stop.total} {options.noun}s {rest}")
+            complain(f"Interrupted. {stop.done} of {stop.total} {options.noun}s {rest}")
             raise typer.Exit(INTERRUPTED) from None
     return result, folder
 
@@ -185,7 +191,11 @@ def _store(study: Study[Any], request: Request[Any], folder: Path, options: Opti
     if not study.stages:
         return Memory()
     cells = list(study.stages[0](request.values, {}).values())
-    kept = sum(disk.has(digest_of(cell), cell.parts) for cell in cells)
+    kept = 0
+    for cell in cells:
+        there = disk.has(digest_of(cell), cell.parts)
+        kept += there
+        detail(f"{options.noun} {cell.label}: {'is there already' if there else 'to be done'}")
     if kept:
         say(f"{kept} of {len(cells)} {options.noun}s are there already.")
     single = len(study.stages) == 1 and len(cells) <= 1 and not study.partial

@@ -42,8 +42,11 @@ def duration(seconds: float) -> str:
 
 def _overall(noun: str, standing: Standing) -> str:
     number = min(standing.done + len(standing.running), standing.total)
-    left = "" if standing.left_s is None else f", about {duration(standing.left_s)} left"
-    return f"{noun} {number} of {standing.total}{left}"
+    return f"{noun} {number} of {standing.total}{_left(standing)}"
+
+
+def _left(standing: Standing) -> str:
+    return "" if standing.left_s is None else f", about {duration(standing.left_s)} left"
 
 
 def _lines(noun: str) -> Progress:
@@ -84,6 +87,7 @@ def _bars(noun: str) -> Iterator[Progress]:
             for label, share in standing.running.items():
                 if label not in tasks:
                     tasks[label] = bars.add_task(label, total=1.0)
-                bars.update(tasks[label], completed=share)
+                text = label if standing.total > 1 else f"{label}{_left(standing)}"
+                bars.update(tasks[label], completed=share, description=text)
 
         yield tell

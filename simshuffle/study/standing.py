@@ -31,6 +31,11 @@ class Standing:
 Progress = Callable[[Standing], None]
 
 
+def left(share: float, passed: float) -> float | None:
+    """s until all is done of which a share was done in ``passed`` s; None while that is a guess."""
+    return passed * (1 - share) / share if share > 0.005 and passed > 1.0 else None
+
+
 @dataclass
 class Watch:
     """Follows the cells of a stage and tells of them."""
@@ -72,7 +77,8 @@ class Watch:
         done += sum(self.cells[digest].cost * share for digest, share in shares.items())
         share = min(done / whole, 1.0) if whole else 1.0
         passed = monotonic() - self.begun
-        left = passed * (1 - share) / share if share > 0.005 and passed > 1.0 else None
         running = {self.cells[digest].label: share for digest, share in shares.items()}
         total = self.kept + len(self.cells)
-        self.progress(Standing(self.kept + len(self.ended), total, share, left, running))
+        self.progress(
+            Standing(self.kept + len(self.ended), total, share, left(share, passed), running)
+        )

@@ -18,7 +18,7 @@ from simshuffle.studies.testbed.patterns import GLOO, Pattern
 from simshuffle.studies.testbed.predict import Overhead, makespan
 from simshuffle.studies.testbed.settings import Settings
 
-Progress = Callable[[str, float], None]
+Progress = Callable[[float], None]
 LATE_SHARE = 0.02
 STEAL_SHARE = 0.05
 
@@ -68,7 +68,7 @@ class Measurement:
 
 
 def measure_all(settings: Settings, progress: Progress | None) -> Measurement:
-    """Build the bed, measure, remove it; ``progress`` is told a name and the share that is done.
+    """Build the bed, measure, remove it; ``progress`` is told the share that is done.
 
     A run that was held up is measured again, at most once for each repetition; it stays in the
     list.
@@ -93,7 +93,7 @@ def measure_all(settings: Settings, progress: Progress | None) -> Measurement:
                 if not runs[-1].held_up:
                     break
             if progress is not None:
-                progress("measure", (number + 1) / total)
+                progress((number + 1) / total)
     return Measurement(settings, runs, date)
 
 

@@ -1,0 +1,108 @@
+"""What every verb has beside its own options: a group and examples in the help, -h, -q and -v."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import platform
+from collections.abc import Callable
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from simshuffle.cli.common import detail, set_volume
+from simshuffle.version import __version__
+
+GROUPS = ("Describe", "Simulate", "Train", "Believe", "Results")
+"""Of verbs, in the order in which a newcomer meets them."""
+EXAMPLES = "Examples:"
+HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print errors and the result, and nothing else.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say more: versions, folders and every cell.")
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def command(
+    app: typer.Typer, group: str, *examples: str, name: str | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Makes a function a verb of ``app``.
+
+    Args:
+        app: the verbs of a module.
+        group: one of `GROUPS`.
+        examples: whole commands, shown below the help.
+        name: of the verb; that of the function if None.
+    """
+
+    def register(verb: Callable[P, R]) -> Callable[P, R]:
+        first = (inspect.getdoc(verb) or "").split("\n\n", maxsplit=1)[0]
+        app.command(
+            name,
+            cls=_Verb,
+            short_help=" ".join(first.split()),
+            epilog="\n".join([EXAMPLES, *examples]),
+            rich_help_panel=group,
+        )(_with_volume(verb))
+        return verb
+
+    return register
+
+
+def _with_volume(verb: Callable[P, R]) -> Callable[..., R]:
+    """The verb with the options -q and -v."""
+
+    @functools.wraps(verb)
+    def told(*given: Any, quiet: bool = False, verbose: bool = False, **named: Any) -> R:
+        set_volume(quiet=quiet, verbose=verbose)
+        detail(f"simshuffle {__version__}, Python {platform.python_version()}")
+        return verb(*given, **named)
+
+    own = inspect.signature(verb, eval_str=True)
+    both = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        for name, kind in (("quiet", Quiet), ("verbose", Verbose))
+    ]
+    # typer reads the options from the signature
+    parameters = [*own.parameters.values(), *both]
+    told.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    told.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return told
+
+
+def _labelled(parameters: list[Any]) -> list[Any]:
+    """The same, without the names of Python's types in the help: a flag has no value, and an
+    argument is called what it is."""
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None
+        elif parameter.is_flag:
+            parameter.metavar = ""
+    return parameters
+
+
+class _Verb(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _labelled(super().get_params(ctx))
+
+
+class Verbs(TyperGroup):
+    """All verbs, by their groups."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Options, with labels for people."""
+        return _labelled(super().get_params(ctx))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the verbs, in the order of `GROUPS`."""
+        group = {
+            name: getattr(verb, "rich_help_panel", None) for name, verb in self.commands.items()
+        }
+        return sorted(super().list_commands(ctx), key=lambda name: GROUPS.index(group[name]))

@@ -1,0 +1,309 @@
+"""The command line as people meet it: groups, examples, -h, -q, -v, completion, progress, --out."""
+
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from simshuffle.cli import app, main
+from simshuffle.cli.common import reset_volume, set_volume, share_progress, study_progress
+from simshuffle.errors import InputError
+from simshuffle.spec.library import shipped_names
+from simshuffle.study import progress
+from simshuffle.study.standing import Standing
+
+GROUPS = {
+    "Describe": ["new", "check", "list", "probe", "calibrate"],
+    "Simulate": ["run", "sweep", "ablate", "hiding", "replay", "congestion", "policies"],
+    "Train": ["train", "tta"],
+    "Believe": ["validate", "testbed"],
+    "Results": ["plot", "show", "compare", "verify"],
+}
+VERBS = [verb for verbs in GROUPS.values() for verb in verbs]
+DATA = Path(__file__).parents[1] / "data"
+COMMAND = typer.main.get_command(app)
+SMALL = ["--set", "world_size=8", "--set", "epochs=1"]
+LOCAL = ["run", "quickstart", *SMALL, "--set", "workload.exchange=local_shuffle"]
+
+
+def examples(verb):
+    """The words of each example of a verb, without what the shell does."""
+    title, *lines = COMMAND.commands[verb].epilog.splitlines()
+    assert title == "Examples:"
+    words = [shlex.split(line.removeprefix("sudo ").partition(" > ")[0]) for line in lines]
+    assert all(first == ["simshuffle", verb] for first in (each[:2] for each in words))
+    return [each[2:] for each in words]
+
+
+class Reached(Exception):
+    """What was asked was found right, and would be done now."""
+
+
+@pytest.fixture
+def nothing_is_done(monkeypatch):
+    def reached(*_, **__):
+        raise Reached
+
+    for name in ("engine.run", "progress.study_progress"):
+        module, function = name.split(".")
+        target = importlib.import_module(f"simshuffle.study.{module}")
+        monkeypatch.setattr(target, function, reached)
+    replay = importlib.import_module("simshuffle.network.replay.replay")
+    monkeypatch.setattr(replay, "replay", reached)
+    measure = importlib.import_module("simshuffle.studies.testbed.measure")
+    monkeypatch.setattr(measure, "measure_all", reached)
+
+
+@pytest.fixture
+def usual():
+    reset_volume()
+    yield
+    reset_volume()
+
+
+# --------------------------------------------------------------------------------------------- help
+
+
+def test_the_help_lists_every_verb_once_in_its_group(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    listed, group = {}, ""
+    for line in shown.splitlines():
+        if title := re.match(r"╭─ (\w+) ─", line):
+            group = title[1]
+        elif verb := re.match(r"│ ([a-z]+)  ", line):
+            listed.setdefault(group, []).append(verb[1])
+    assert listed == GROUPS
+    assert sorted(COMMAND.commands) == sorted(VERBS)
+
+
+@pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS)], ids=" ".join)
+def test_h_is_help_and_names_no_types_of_python(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main([*words, "-h"]) == 0
+    short = capsys.readouterr().out
+    assert main([*words, "--help"]) == 0
+    assert capsys.readouterr().out == short
+    assert not re.findall(r"<\w[\w\[\] ]*>", short)
+    assert all(option in short for option in ("-h", "-q", "-v", "--quiet", "--verbose"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([verb, "--help"]) == 0
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    for line in COMMAND.commands[verb].epilog.splitlines():
+        assert line in shown  # whole, so that it can be copied
+    for words in examples(verb):
+        context = COMMAND.commands[verb].make_context(verb, list(words))
+        names = {"scenario": "scenarios", "study": "studies"}
+        for key in names.keys() & context.params.keys() if verb != "policies" else ():
+            given = context.params[key]
+            for name in given if isinstance(given, list) else [given]:
+                own = name.endswith(".yaml") or name.startswith("results/")
+                assert own or name in shipped_names(names[key])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param([verb, *words], id=f"{verb}-{number}")
+        for verb in ("run", "sweep", "ablate", "hiding", "congestion", "policies", "train", "tta")
+        for number, words in enumerate(examples(verb))
+        if not any(word.endswith(".yaml") or word.startswith("results/") for word in words)
+    ],
+)
+def test_examples_ask_for_what_there_is(words, tmp_path, monkeypatch, nothing_is_done):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Reached):
+        main(words)
+
+
+def test_the_example_of_check_is_valid(capsys):
+    assert main(["check", *examples("check")[0]]) == 0
+    assert "quickstart" in capsys.readouterr().out
+
+
+# -------------------------------------------------------------------------------------------- --out
+
+
+OUT = {
+    "run": LOCAL,
+    "sweep": ["sweep", "quickstart", *SMALL, "--over", "seed=1,2"],
+    "ablate": ["ablate", "quickstart", *SMALL, "--seeds", "1"],
+    "hiding": ["hiding", "quickstart", "--world-size", "8"],
+    "congestion": ["congestion", "quickstart", "--world-size", "8"],
+    "policies": ["policies", "quickstart"],
+    "train": ["train", "quick"],
+    "tta": ["tta", "quick", "quickstart", "--scale", "trained"],
+    "validate": ["validate", "--only", "testbed"],
+    "calibrate": ["calibrate", "nccl.txt"],
+    "testbed": ["testbed", "--quick"],
+    "replay": ["replay", "case.json"],
+}
+
+
+def test_every_verb_that_computes_is_asked_for_its_out():
+    with_out = {
+        verb for verb in VERBS if any(p.name == "out" for p in COMMAND.commands[verb].params)
+    }
+    assert with_out == OUT.keys() | {"plot"}  # which only draws
+
+
+@pytest.mark.parametrize("kind", ["wrong kind", "something else"])
+@pytest.mark.parametrize("verb", OUT)
+def test_out_is_checked_before_anything_is_done(
+    verb, kind, tmp_path, monkeypatch, capsys, nothing_is_done
+):
+    monkeypatch.chdir(tmp_path)
+    nccl = (DATA / "calibrate" / "nccl-1-host.txt").read_text(encoding="utf-8")
+    (tmp_path / "nccl.txt").write_text(nccl, encoding="utf-8")
+    case = {"links": {"capacity": [1e9], "latency": [0]}, "flows": {"size": [1e9], "route": [[0]]}}
+    (tmp_path / "case.json").write_text(json.dumps(case), encoding="utf-8")
+    out = tmp_path / "taken"
+    if verb == "replay":  # a file, and not the case itself
+        out = tmp_path / ("case.json" if kind == "something else" else "taken")
+        (tmp_path / "taken").mkdir()
+    elif kind == "wrong kind":
+        out.write_text("mine", encoding="utf-8")
+    else:
+        out.mkdir()
+        (out / "mine.txt").write_text("mine", encoding="utf-8")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    assert main([*OUT[verb], "--out", str(out)]) == 2
+    assert "--out: " in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+# ---------------------------------------------------------------------------------------- -q and -v
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a result, made with -v: (folder, stdout, stderr)."""
+    folder = tmp_path_factory.mktemp("made")
+    words = [sys.executable, "-m", "simshuffle", *LOCAL, "--out", "out", "--verbose"]
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, check=True, timeout=300
+    )
+    return folder, done.stdout, done.stderr
+
+
+def test_verbose_names_versions_folder_and_every_cell(made):
+    _, printed, told = made
+    assert re.search(r"^simshuffle \d\S+, Python 3\S+$", told, re.MULTILINE)
+    assert re.search(r"\bnumpy \d", told)
+    assert re.search(r"^fingerprint [0-9a-f]{12}, result folder out$", told, re.MULTILINE)
+    assert re.findall(r"^run (.*): to be done$", told, re.MULTILINE) == ["local @8"]
+    assert "Tables: out" in printed
+
+
+@pytest.mark.parametrize("words", [["-q", *LOCAL], [*LOCAL, "-q"], [*LOCAL, "--quiet"]])
+def test_quiet_prints_the_result_alone(words, made, monkeypatch, capsys):
+    monkeypatch.chdir(made[0])
+    assert main([*LOCAL, "--out", "out"]) == 0
+    usual = capsys.readouterr()
+    assert "nothing was simulated" in usual.err
+    assert main([*words, "--out", "out"]) == 0
+    quiet = capsys.readouterr()
+    assert (quiet.out, quiet.err) == (usual.out, "")
+    assert usual.out == made[1]
+
+
+def test_quiet_is_for_one_command_alone(made, monkeypatch, capsys):
+    monkeypatch.chdir(made[0])
+    assert main([*LOCAL, "--out", "out", "-q"]) == 0
+    assert main([*LOCAL, "--out", "out"]) == 0
+    assert "nothing was simulated" in capsys.readouterr().err
+
+
+def test_quiet_still_says_what_is_wrong(capsys):
+    assert main(["run", "quickstart", "--set", "epochs=0", "-q"]) == 2
+    assert "epochs" in capsys.readouterr().err
+
+
+def test_less_and_more_at_once_are_refused(capsys):
+    assert main(["-q", "list", "-v"]) == 2
+    assert "--quiet: cannot be combined with --verbose" in capsys.readouterr().err
+
+
+def test_quiet_shows_no_progress(usual):
+    set_volume(quiet=True, verbose=False)
+    with study_progress("run") as tell:
+        assert tell is None
+    with share_progress("replay") as report:
+        assert report is None
+    with pytest.raises(InputError):
+        set_volume(quiet=False, verbose=True)
+
+
+# ----------------------------------------------------------------------------------------- progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the progress, which a test sets: [s]."""
+    now = [0.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    return now
+
+
+def test_without_a_terminal_a_line_comes_every_30_s_at_most(clock, capsys):
+    with study_progress("run") as tell:
+        for second in range(0, 100):
+            clock[0] = float(second)
+            tell(Standing(3, 12, 0.25, 240.0, {"local @8": second / 100}))
+    assert capsys.readouterr().err.splitlines() == [
+        f"run 4 of 12, about 4 min left: local @8 {second}%" for second in (30, 60, 90)
+    ]
+
+
+def test_what_is_no_study_tells_its_share_too(clock, capsys):
+    with share_progress("replay") as report:
+        report(0.0)
+        clock[0] = 31.0
+        report(0.5)
+    assert capsys.readouterr().err == "replay 1 of 1: replay 50%\n"
+
+
+# --------------------------------------------------------------------------------------- completion
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("simshuffle tr", ["train"]),
+        ("simshuffle run quick", ["quickstart"]),
+        ("simshuffle compare --js", ["--json"]),
+        ("simshuffle train qu", ["quick"]),
+        ("simshuffle run ./", []),
+    ],
+)
+def test_the_shell_completes_verbs_options_and_shipped_names(line, completed, tmp_path):
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    done = subprocess.run(
+        [sys.executable, "-c", "from simshuffle.cli import entry_point; entry_point()"],
+        env={**os.environ, **asked, "_SIMSHUFFLE_COMPLETE": "complete_bash"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.split() == completed, done.stderr
+
+
+def test_the_script_of_a_shell_is_printed(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--show-completion", "bash"])
+    assert end.value.code in {0, None}
+    assert "_SIMSHUFFLE_COMPLETE=complete_bash" in capsys.readouterr().out
