@@ -3,7 +3,6 @@ came out of it."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,14 +18,11 @@ from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.studies import read_folder
-from simshuffle.study import engine
 from simshuffle.study.study import Result
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from simshuffle.study.executors import Executor
-    from simshuffle.study.standing import Progress
 
 MOST_RUNS = 200
 """Runs of a result whose scenarios are compared one by one; of more, the files are."""
@@ -181,38 +177,6 @@ def compare(a: Side, b: Side) -> Comparison:
     return Comparison(a, b, asked, made_by, tables, list(dict.fromkeys(notes)))
 
 
-def verify(
-    folder: Path, executor: Executor | None = None, progress: Progress | None = None
-) -> tuple[list[str], Comparison]:
-    """Do again what is in a result folder, from what it holds.
-
-    Returns:
-        What is not the same: the fingerprint, and names of tables of which a value differs in its
-        last bit; and the comparison of the stored result, A, with the new one, B.
-
-    Raises:
-        InputError: the folder holds no whole result of 'run' or 'sweep'.
-        SimshuffleError: it cannot be done again.
-    """
-    result = read_folder(folder)
-    if result.study.again is None:
-        rule = "must hold a result of 'simshuffle run' or 'simshuffle sweep'"
-        remedy = "Give the command in its meta.json again, and compare the two."
-        raise InputError(Problem("", rule, result.study.kind, remedy), str(folder))
-    if result.meta.get("state", "finished") != "finished":
-        problem = Problem("", "must be finished", result.meta["state"], "Finish it first.")
-        raise InputError(problem, str(folder))
-    request = result.study.again(folder, result.meta)
-    fresh = engine.run(result.study, request, executor, progress=progress)
-    with tempfile.TemporaryDirectory() as place:  # so that both were written and read
-        again = engine.read(result.study, fresh.save(Path(place) / "again", draw=False))
-    differ = [name for name, table in result.tables.items() if not table.equals(again.tables[name])]
-    if result.meta["fingerprint"] != again.meta["fingerprint"]:
-        differ.insert(0, "fingerprint")
-    stored = side(str(folder))
-    return differ, compare(stored, Side("done again", stored.asked, again))
-
-
 def paired(a: Sequence[str], b: Sequence[str], what: str) -> tuple[dict[str, str], list[str]]:
     """Names of B by those of A that they are compared with: those that both have; the others in
     their order, if they are equally many. And notes on the others."""
@@ -293,8 +257,22 @@ def _renamed(left: pd.DataFrame, right: pd.DataFrame) -> tuple[pd.DataFrame, lis
     ), notes
 
 
+def _filled(left: pd.DataFrame, right: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Both with the rows of either whose first keys both have, where a table says what stands for a
+    row that is not there (``attrs['absent']``)."""
+    if "absent" not in left.attrs:
+        return left, right
+    rows = left.index.union(right.index, sort=False)
+    known = [{key[:-1] for key in table.index} for table in (left, right)]
+    rows = rows[[key[:-1] in known[0] & known[1] for key in rows]]
+    absent = left.attrs["absent"]
+    more = [table.reindex(rows.union(table.index, sort=False)) for table in (left, right)]
+    return more[0].fillna(absent), more[1].fillna(absent)
+
+
 def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Values of both by row and column, and how much larger those of B are, in % of A."""
+    left, right = _filled(left, right)
     for letter, only in (
         ("A", left.index.difference(right.index)),
         ("B", right.index.difference(left.index)),

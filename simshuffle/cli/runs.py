@@ -283,8 +283,8 @@ def verify(
 ) -> None:
     """Simulate again what is in a result folder, and say whether all tables are the same to the
     last bit."""
-    from simshuffle.compare import verify as verified
     from simshuffle.study.executors import Local
+    from simshuffle.verify import verify as verified
 
     with study_progress("run") as progress:
         differ, found = verified(folder, Local(processes), progress)

@@ -20,7 +20,7 @@ from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here, Lost
 from simshuffle.study.made import MADE, made
-from simshuffle.study.schema import MOST, REMEDY
+from simshuffle.study.schema import LARGEST, MOST, REMEDY
 from simshuffle.study.signals import handled, interrupt
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Memory, Store
@@ -309,11 +309,11 @@ def _faults(study: Study[Any], meta: Meta) -> list[Problem]:
                 key = ".".join(map(str, found["loc"]))
                 given = repr(found["input"])[:60]
                 problems.append(Problem(f"meta.json: {key}", found["msg"], given, REMEDY))
-    rule = f"must be within ±{MOST:g}"
     return problems + [
-        Problem(f"meta.json: {key}", rule, repr(number)[:60], REMEDY)
+        Problem(f"meta.json: {key}", f"must be within ±{most:g}", repr(number)[:60], REMEDY)
         for key, number in _numbers(meta)
-        if not abs(number) <= MOST
+        for most in [MOST if isinstance(number, int) else LARGEST]
+        if abs(number) > most
     ]
 
 

@@ -59,12 +59,12 @@ def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path: Path) -> None:
     found = compare(side(saved(tmp_path / "a", *BOTH)), side(saved(tmp_path / "b", *others)))
     (row,) = found.asked.to_dict("records")
     assert (row["run"], row["key"], row["a"], row["b"]) == (
-        "partial-0.3 @4",
+        "partial-0.3 streamlined @4",
         "workload.exchange.exchange_fraction",
         0.3,
         0.4,
     )
-    assert "'partial-0.3 @4' with 'partial-0.4 @4'" in found.notes[0]
+    assert "'partial-0.3 streamlined @4' with 'partial-0.4 streamlined @4'" in found.notes[0]
 
 
 def test_seconds_stand_beside_each_other_with_their_difference(folders: dict[str, str]) -> None:
@@ -77,7 +77,7 @@ def test_seconds_stand_beside_each_other_with_their_difference(folders: dict[str
         for row in by_cause(of.result.tables["breakdown"]).to_dict("records"):
             label = f"waiting for {row['label']}" if row["waiting"] else row["label"]
             assert found.loc[(row["run"], row["epoch"], label), letter] == row["seconds"]
-    row = found.loc[("partial-0.3 @4", 2, "epoch")]
+    row = found.loc[("partial-0.3 streamlined @4", 2, "epoch")]
     assert row["b"] > row["a"]
     assert row["difference"] == pytest.approx(100 * (row["b"] / row["a"] - 1))
 
@@ -103,20 +103,22 @@ def test_runs_of_other_names_are_compared_in_their_order_and_that_is_said(
     assert len(found.tables["seconds"]) == 22
     assert list(found.notes) == [
         "Names of runs differ; compared in their order: 'local @4' with 'local @2',"
-        " 'partial-0.3 @4' with 'partial-0.3 @2'."
+        " 'partial-0.3 streamlined @4' with 'partial-0.3 streamlined @2'."
     ]
     b = side(folders["half"]).result
     assert b is not None
-    wanted = b.tables["epochs"].set_index(["run", "epoch"])["epoch_s"][("partial-0.3 @2", 2)]
+    wanted = b.tables["epochs"].set_index(["run", "epoch"])["epoch_s"][
+        ("partial-0.3 streamlined @2", 2)
+    ]
     seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
-    assert seconds.loc[("partial-0.3 @4", 2, "epoch"), "b"] == wanted
+    assert seconds.loc[("partial-0.3 streamlined @4", 2, "epoch"), "b"] == wanted
 
 
 def test_a_run_that_one_of_them_has_is_left_out_and_named(folders: dict[str, str]) -> None:
     found = compare(side(folders["base"]), side(folders["local"]))
     assert found.asked.empty  # of the run that both have
     assert set(found.tables["seconds"]["run"]) == {"local @4"}
-    assert found.notes[0] == "Only A has these runs: partial-0.3 @4."
+    assert found.notes[0] == "Only A has these runs: partial-0.3 streamlined @4."
 
 
 def test_names_that_are_not_equally_many_are_not_guessed() -> None:

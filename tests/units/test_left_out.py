@@ -77,7 +77,7 @@ def test_what_is_left_out_follows_the_size_also_in_a_sweep():
 def test_the_simulator_uses_what_follows():
     scenario = small(
         workload__dataset=DATASET,
-        workload__exchange="partial_local_shuffle:exchange_fraction=0.1",
+        workload__exchange="partial_local_shuffle:exchange_fraction=0.1,schedule=authors",
     )
     dataset, schedule = scenario.workload.dataset, scenario.workload.exchange.exchange_schedule
     work = host_work(schedule, dataset)

@@ -193,7 +193,7 @@ def test_a_scenario_with_other_values_is_a_new_one_and_the_old_one_stays():
             PartialLocalShuffle(
                 kind="partial_local_shuffle",
                 exchange_fraction=0.1,
-                schedule=ExchangeSchedule(barriers="none"),
+                schedule=ExchangeSchedule(barriers="message"),
             ),
         ),
         (

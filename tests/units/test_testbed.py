@@ -526,7 +526,7 @@ def test_numbers_that_json_does_not_have_are_refused(key, value, saved):
     meta = json.loads((saved / "meta.json").read_text())
     text = json.dumps(meta | {key: "here"}).replace('"here"', value)
     (saved / "meta.json").write_text(text)
-    with pytest.raises(InputError, match=rf"meta.json: {key}.*: must be within"):
+    with pytest.raises(InputError, match=r"meta.json.*: must (have finite numbers|be within)"):
         simshuffle.read(saved)
 
 

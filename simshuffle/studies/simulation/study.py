@@ -119,7 +119,9 @@ def _compared(result: Result) -> Tables:
     sums = both.groupby(keys, sort=False)[["seconds"]].sum().reset_index()
     order = {run: place for place, run in enumerate(both["run"].unique())}
     sums = sums.assign(place=sums["run"].map(order)).sort_values(["place", "epoch"])
-    return {"seconds": sums.set_index(keys)[["seconds"]]}
+    seconds = sums.set_index(keys)[["seconds"]]
+    seconds.attrs["absent"] = 0.0  # waiting that there is none of has no row
+    return {"seconds": seconds}
 
 
 def _simulation(result: Result) -> SimulationResult:

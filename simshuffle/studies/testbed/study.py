@@ -70,7 +70,8 @@ def _as_json(result: Result) -> Any:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Patterns without numbers, ranges without their median, and settings that are not whole."""
+    """Patterns without numbers, ranges without their median; numbers that JSON does not have, and
+    settings that are not whole."""
     patterns = result.tables["patterns"]
     known = patterns[patterns["reason"] == ""]
     if known.empty or known.isna().any(axis=None):
@@ -78,6 +79,10 @@ def _faults(result: Result) -> Iterator[Problem]:
         yield Problem("patterns.csv", rule, f"{len(known)} rows", REMEDY)
     elif not (known["measured_s"].between(known["low_s"], known["high_s"])).all():
         yield Problem("patterns.csv", "must have measured_s from low_s to high_s", "", REMEDY)
+    try:
+        json.dumps(result.meta, allow_nan=False)
+    except ValueError:
+        yield Problem("meta.json", "must have finite numbers", "", REMEDY)
     about = tables.said(result.meta)
     for key, value in (("settings", about["settings"]), ("overhead", about["overhead"])):
         if _plain(value) != result.meta[key]:
