@@ -6,7 +6,7 @@ import functools
 import inspect
 import platform
 from collections.abc import Callable
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from simshuffle.cli.common import detail, set_volume
 from simshuffle.version import __version__
 
-GROUPS = ("Describe", "Simulate", "Train", "Believe", "Results")
+Group = Literal["Describe", "Simulate", "Train", "Believe", "Results"]
 """Of verbs, in the order in which a newcomer meets them."""
 EXAMPLES = "Examples:"
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
@@ -31,13 +31,13 @@ R = TypeVar("R")
 
 
 def command(
-    app: typer.Typer, group: str, *examples: str, name: str | None = None
+    app: typer.Typer, group: Group, *examples: str, name: str | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Makes a function a verb of ``app``.
 
     Args:
         app: the verbs of a module.
-        group: one of `GROUPS`.
+        group: where the help lists it.
         examples: whole commands, shown below the help.
         name: of the verb; that of the function if None.
     """
@@ -101,8 +101,10 @@ class Verbs(TyperGroup):
         return _labelled(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names of the verbs, in the order of `GROUPS`."""
-        group = {
-            name: getattr(verb, "rich_help_panel", None) for name, verb in self.commands.items()
-        }
-        return sorted(super().list_commands(ctx), key=lambda name: GROUPS.index(group[name]))
+        """Names of the verbs, in the order of the groups."""
+        groups = [*get_args(Group), None]
+
+        def place(name: str) -> int:
+            return groups.index(getattr(self.commands[name], "rich_help_panel", None))
+
+        return sorted(super().list_commands(ctx), key=place)

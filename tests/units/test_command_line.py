@@ -130,7 +130,7 @@ def test_examples_ask_for_what_there_is(words, tmp_path, monkeypatch, nothing_is
 
 def test_the_example_of_check_is_valid(capsys):
     assert main(["check", *examples("check")[0]]) == 0
-    assert "quickstart" in capsys.readouterr().out
+    assert "local @64" in capsys.readouterr().out
 
 
 # -------------------------------------------------------------------------------------------- --out
