@@ -2,7 +2,7 @@
 # make test   the whole test suite
 # make check  formatting, lint, types, import rules
 # make fuzz   100,000 odd inputs for all readers, counted by outcome; FUZZ='--inputs 1000 --only scenario' for fewer
-# make validation  the tables of predicted against measured in README.md and docs/
+# make validation  the tables of predicted against measured in docs/validation.md
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
