@@ -110,7 +110,7 @@ def test_the_wheel_names_its_command_its_licence_and_its_version(unpacked):
 def test_the_wheel_works_without_a_checkout(unpacked, tmp_path):
     where = python(unpacked, tmp_path, "-c", "import simshuffle; print(simshuffle.__file__)")
     assert Path(where.stdout.strip()).is_relative_to(unpacked), where.stdout + where.stderr
-    checked = python(unpacked, tmp_path, "-m", "simshuffle", "check", "abci-imagenet1k")
+    checked = python(unpacked, tmp_path, "-m", "simshuffle", "check", "abci-imagenet1k", "--full")
     assert checked.returncode == 0, checked.stderr
     assert "iterations per epoch: 20" in checked.stdout
     assert list(tmp_path.iterdir()) == []

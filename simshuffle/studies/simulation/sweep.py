@@ -86,6 +86,7 @@ def request(
     if "seed" in axes and seeds > 1:
         problem = Problem("--seeds", "is not needed where seed is swept", str(seeds), "Drop one.")
         raise InputError(problem, "command line")
+    _check_names(axes)
     base = scenario.model_copy(update={"sweep": {}})
     names = _names([key for key in axes if key != "seed"])
     _check_label(label, {*names.values(), "seed"})
@@ -111,6 +112,21 @@ def _names(keys: Sequence[str]) -> dict[str, str]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_names(axes: Mapping[str, Sequence[Any]]) -> None:
+    """See that different values have different names, so that no row is lost to another."""
+    problems = []
+    for key, values in axes.items():
+        named: dict[str, Any] = {}
+        for number, value in enumerate(values, 1):
+            name = combination_name({key: value})
+            if named.setdefault(name, value) != value:
+                rule = f"value {number} has the name of another one, '{name}'"
+                remedy = "Write records as text, such as importance_pair:exchange_fraction=0.1."
+                problems.append(Problem(key, rule, str(value), remedy))
+    if problems:
+        raise InputError(problems, "sweep")
 
 
 def _check_label(label: str, known: set[str]) -> None:

@@ -1,0 +1,34 @@
+"""What is asked of a sweep, before anything is simulated."""
+
+import pytest
+
+from simshuffle.errors import InputError
+from simshuffle.studies.simulation import sweep
+from tests.small import small
+
+PARTIAL = {"kind": "partial_local_shuffle", "exchange_fraction": 0.1}
+
+
+def test_values_of_one_name_are_refused_and_the_remedy_is_text():
+    """Two mappings of one kind have the same name, so that the rows of one would be lost."""
+    authors = {**PARTIAL, "schedule": "authors"}
+    with pytest.raises(InputError, match=r"value 2 has the name of another.*Write records as text"):
+        sweep.request(small(), {"workload.exchange": [PARTIAL, authors]})
+
+
+def test_any_two_schedules_stand_side_by_side_under_their_names():
+    exchanges = [
+        f"partial_local_shuffle:exchange_fraction=0.1{of}" for of in ("", ",schedule=authors")
+    ]
+    asked = sweep.request(small(), {"workload.exchange": exchanges}, seeds=2)
+    cells = sweep.STUDY.stages[0](asked.values, {})
+    assert [cell.scenario.label() for cell in cells.values()] == [
+        *["partial-0.1 streamlined @8"] * 2,
+        *["partial-0.1 authors @8"] * 2,
+    ]
+    assert [cell.scenario.seed for cell in cells.values()] == [1, 2] * 2
+
+
+def test_a_value_that_is_given_twice_is_no_other_value():
+    asked = sweep.request(small(), {"world_size": [2, 2, 4]})
+    assert len(sweep.STUDY.stages[0](asked.values, {})) == 2
