@@ -160,6 +160,12 @@ def judged(seconds):
     return table.to_dict("records"), verdict
 
 
+def test_one_seed_is_not_called_stable():
+    _, verdict = judged({("full", "fluid"): {A: [1], B: [2]}, ("full", "packet"): {A: [1], B: [3]}})
+    assert (verdict["winner"], verdict["verdict"]) == ("a", "unchecked")
+    assert verdict["reason"] == "fluid: one seed, which says nothing of chance"
+
+
 def test_a_winner_in_all_seeds_of_both_models_is_stable():
     rows, verdict = judged(
         {

@@ -34,6 +34,8 @@ QUESTIONS: tuple[tuple[Variant, Variant], ...] = (
 """Pairs of variants, each a way of exchange and what may replace it."""
 EQUAL = 0.01
 """Times that differ by less than this share are equal."""
+LEAST_SEEDS = 2
+"""Seeds from which on a verdict can be stable."""
 SURE = 0.9
 """A winner must win in this share of the seeds."""
 JUDGES = ("fluid", "packet")
@@ -63,7 +65,9 @@ VERDICTS = Schema(
         "winner": text(
             "'a', 'b' or 'equal': by the fluid model on all bytes, or by what there is", *_WINNERS
         ),
-        "verdict": text("'stable', 'unstable', or 'unchecked' where only one model was run"),
+        "verdict": text(
+            "'stable', 'unstable', or 'unchecked' where only one model was run, or one seed"
+        ),
         "reason": text("what speaks against it"),
     }
 )
@@ -167,4 +171,7 @@ def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
     if reasons:
         return "unstable", reasons
     missing = [model for model in JUDGES if model not in {row["model"] for row in rows}]
-    return ("unchecked", [f"not compared by the {missing[0]} model"]) if missing else ("stable", [])
+    lone = [row["model"] for row in rows if row["seeds"] < LEAST_SEEDS]
+    reasons = [f"not compared by the {model} model" for model in missing[:1]]
+    reasons += [f"{model}: one seed, which says nothing of chance" for model in lone[:1]]
+    return ("unchecked", reasons) if reasons else ("stable", [])

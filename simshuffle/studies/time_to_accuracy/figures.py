@@ -28,6 +28,9 @@ MUCH_LONGER = 4.0
 """Axes of time are logarithmic where the longest takes so many times as long as the shortest."""
 HOUR = 3600.0
 
+FRONT: dict[str, Any] = {"color": "#999999", "linestyle": (0, (3, 2)), "linewidth": 0.8}
+"""The line through the settings of which no other is better in all."""
+
 
 def figures(tables: Tables, meta: Mapping[str, Any]) -> dict[str, Figure]:
     """Every figure that the tables have something for, by the name of its file.
@@ -192,6 +195,9 @@ def pareto_figure(settings: pd.DataFrame, rule: str) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure = _new(2.75, rule)
         ax = figure.subplots()
+        front = settings[settings["on_front"].astype(bool)].sort_values("total_s")
+        x, y = front["total_s"] / unit, 100 * front["accuracy"]
+        ax.plot(x, y, zorder=1, **FRONT)
         for row, size in zip(settings.to_dict("records"), sizes, strict=True):
             _point(ax, row, _look(str(row["strategy"]), known), size, unit)
         _time_axis(ax, settings["total_s"], unit)
@@ -202,6 +208,7 @@ def pareto_figure(settings: pd.DataFrame, rule: str) -> Figure:
             f"simulated time of {int(settings['epochs'].iloc[0])} epochs, staging included ({name})"
         )
         ax.set_ylabel("final test accuracy (%)")
+        ax.set_ylim(max(ax.get_ylim()[0], 0.0), min(ax.get_ylim()[1], 104.0))
         _pareto_legend(figure, known, settings["storage_nbytes"])
         return figure
 
@@ -292,6 +299,7 @@ def _pareto_legend(figure: Figure, known: Sequence[str], nbytes: pd.Series[float
     handles.append(
         Line2D([], [], markersize=3.5, markerfacecolor="white", label="not on the front", **grey)
     )
+    handles.append(Line2D([], [], label="front", **FRONT))
     figure.legend(
         handles=handles,
         ncols=4,
