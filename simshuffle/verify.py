@@ -11,6 +11,7 @@ from simshuffle.studies import read_folder
 from simshuffle.study import engine
 from simshuffle.study.executors import Executor
 from simshuffle.study.standing import Progress
+from simshuffle.study.store import CELLS, Disk
 
 
 def verify(
@@ -35,8 +36,10 @@ def verify(
         problem = Problem("", "must be finished", result.meta["state"], "Finish it first.")
         raise InputError(problem, str(folder))
     request = result.study.again(folder, result.meta)
-    fresh = engine.run(result.study, request, executor, progress=progress)
-    with tempfile.TemporaryDirectory() as place:  # so that both were written and read
+    # a store that processes share; and both are written and read
+    with tempfile.TemporaryDirectory(prefix="simshuffle-") as place:
+        store = Disk(Path(place) / CELLS)
+        fresh = engine.run(result.study, request, executor, store, progress)
         again = engine.read(result.study, fresh.save(Path(place) / "again", draw=False))
     differ = [name for name, table in result.tables.items() if not table.equals(again.tables[name])]
     if result.meta["fingerprint"] != again.meta["fingerprint"]:

@@ -24,7 +24,7 @@ from loky.process_executor import BrokenProcessPool
 from simshuffle.errors import SimshuffleError
 from simshuffle.study.cell import Cell, Tell
 from simshuffle.study.standing import Watch
-from simshuffle.study.store import Disk, Store
+from simshuffle.study.store import Disk, Memory, Store
 
 MOMENT = 0.25
 """s between two reports of progress, at most that often from one cell."""
@@ -112,7 +112,13 @@ class Processes:
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
-        """As for `Executor`; ``store`` is on disk."""
+        """As for `Executor`.
+
+        Raises:
+            TypeError: the store is in the memory of this process, which the others do not share.
+        """
+        if isinstance(store, Memory):
+            raise TypeError("processes need a store on disk: simshuffle.study.store.Disk")
         waiting = sorted(cells, key=lambda digest: -cells[digest].cost)
         suspects: list[str] = []
         with _reports(watch) as address:

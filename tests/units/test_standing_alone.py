@@ -29,8 +29,10 @@ from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
+from simshuffle.study.executors import Processes
 from simshuffle.study.made import MADE, contents, made
 from simshuffle.study.study import fingerprint
+from simshuffle.verify import verify
 from tests import trained
 from tests.small import small
 
@@ -288,6 +290,13 @@ def altered(folder: Path, change: Callable[[pd.DataFrame], Any]) -> None:
     table = read_csv(folder / "epochs.csv")
     change(table)
     table.to_csv(folder / "epochs.csv", index=False)
+
+
+def test_what_takes_long_is_verified_by_several_processes(folder: Path) -> None:
+    """They share no memory with this one, so outcomes lie on disk meanwhile."""
+    differ, found = verify(folder, Processes(2))
+    assert differ == []
+    assert all((table["difference"] == 0).all() for table in found.tables.values())
 
 
 def test_the_last_bit_of_a_value_is_verified(

@@ -526,3 +526,8 @@ def test_a_result_of_another_kind_is_refused(tmp_path: Path, mark: Path) -> None
     (folder / "meta.json").write_text(json.dumps(meta | {"kind": "other"}))
     with pytest.raises(InputError, match="simshuffle toy"):
         engine.read(TOY, folder)
+
+
+def test_processes_refuse_a_store_that_they_do_not_share() -> None:
+    with pytest.raises(TypeError, match="on disk"):
+        engine.run(TOY, asked(Square(2), Square(3)), Processes(2), Memory())
