@@ -154,7 +154,9 @@ def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]
 def _lines(rows: pd.DataFrame, ax: Axes) -> None:
     for subset in SUBSETS:
         line = rows[rows["subset"] == subset].sort_values("batch_size")
-        mean, low, high = (100 * line[name].to_numpy(float) for name in ("accuracy", "low", "high"))
+        mean, low, high = (
+            (100 * line[name].to_numpy(float)).clip(0, 100) for name in ("accuracy", "low", "high")
+        )
         bars = np.where(np.isnan(low), 0.0, [mean - low, high - mean])
         ax.errorbar(
             line["batch_size"],

@@ -46,8 +46,8 @@ def hiding_figure(tables: Tables) -> Figure:
 
 
 def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
-    """Q* against M, both logarithmic; hollow at the lower edge, and named so, where nothing is
-    hidden. Above, the iterations of an epoch.
+    """Q* against M, both logarithmic; where nothing is hidden, hollow in a strip of its own below.
+    Above, the iterations of an epoch.
 
     Args:
         limits: table `limits`.
@@ -67,7 +67,7 @@ def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
         }
         ax.plot(
             sizes,
-            fractions.clip(lower=floor),
+            fractions.where(fractions > 0),
             linewidth=0.9,
             label=NAMES[str(way)],
             **style,
@@ -82,13 +82,9 @@ def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
         )
     hidden_none = limits.loc[limits["exchange_fraction"] == 0, "world_size"]
     if len(hidden_none):
-        place: dict[str, Any] = {
-            "textcoords": "offset points",
-            "ha": "right",
-            "va": "center",
-            "fontsize": 6,
-        }
-        ax.annotate("none", (hidden_none.min(), floor), (-4, 0), **place)
+        ax.axhspan(floor * 0.5, floor * 1.25, color="#EEEEEE", linewidth=0, zorder=0)
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        ax.annotate("none", (0.01, floor), fontsize=6, **place)
     ax.set(xscale="log", yscale="log", ylabel="largest hidden Q", xlabel="ranks, M")
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     ax.yaxis.set_minor_locator(NullLocator())

@@ -216,7 +216,7 @@ def _against_epoch(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
         x = np.array(sorted(set(line["epoch"])), float)
         found = [estimate(line.loc[line["epoch"] == epoch, "accuracy"].tolist()) for epoch in x]
         mean, low, high = (
-            100 * np.array([getattr(each, name) for each in found])
+            np.clip([100 * getattr(each, name) for each in found], 0, 100)
             for name in ("mean", "low", "high")
         )
         ax.plot(x, mean, **style, markersize=2, linewidth=0.9)
@@ -226,7 +226,9 @@ def _against_epoch(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
 
 def _bars(ax: Axes, x: pd.Series[Any], rows: pd.DataFrame, style: dict[str, Any]) -> None:
     """A line with 95 % intervals; none where there is one seed."""
-    mean, low, high = (100 * rows[name].to_numpy(float) for name in ("accuracy", "low", "high"))
+    mean, low, high = (
+        (100 * rows[name].to_numpy(float)).clip(0, 100) for name in ("accuracy", "low", "high")
+    )
     known = ~np.isnan(low)
     ax.errorbar(
         x,
