@@ -84,7 +84,7 @@ def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
     if len(hidden_none):
         ax.axhspan(floor * 0.5, floor * 1.25, color="#EEEEEE", linewidth=0, zorder=0)
         place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
-        ax.annotate("none", (0.01, floor), fontsize=6, **place)
+        ax.annotate("none", (-0.02, floor), ha="right", **place)
     ax.set(xscale="log", yscale="log", ylabel="largest hidden Q", xlabel="ranks, M")
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     ax.yaxis.set_minor_locator(NullLocator())
