@@ -156,12 +156,14 @@ def check(
     json: Annotated[
         bool, typer.Option("--json", help="Print the verdicts as JSON, a row for each run.")
     ] = False,
+    to: To = None,
 ) -> None:
     """Say what bounds an epoch of each run, what it needs, and which values look wrong. Simulates
     nothing."""
     from simshuffle.plan.packets import check_size
     from simshuffle.scenario.scenario import all_runs
 
+    check_format(json, to)
     scenarios = load(scenario, set_)
     runs = all_runs(scenarios)
     for single in runs.values():
@@ -175,7 +177,7 @@ def check(
     if json:
         print_json(rows)
     else:
-        print_parts(tables(rows))
+        print_parts(tables(rows), to)
 
 
 def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:

@@ -46,6 +46,12 @@ def test_the_slowest_resource_is_named(capsys):
     assert "15.2" in line  # 61,000 files or so that are not in memory
 
 
+def test_the_tables_can_be_had_for_a_paper(capsys):
+    printed = checked(capsys, "quickstart", "--to", "latex")
+    assert printed.count("\\toprule") == printed.count("\\end{tabular}") == 3
+    assert "local @64" in printed
+
+
 def test_full_prints_the_scenario_instead(capsys):
     document = yaml.safe_load(checked(capsys, "quickstart", "--full"))
     assert document["cluster"]["name"] == "abci"
