@@ -65,3 +65,15 @@ def preloaded():
     process = Preloaded()
     yield process
     process.end()
+
+
+@pytest.fixture
+def one_thread():
+    """torch computes with one thread, and draws the same every time."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)

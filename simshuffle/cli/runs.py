@@ -34,8 +34,8 @@ from simshuffle.cli.verb import (
 from simshuffle.cli.verb import show as show_result
 
 if TYPE_CHECKING:
+    from simshuffle.results.report import Booking
     from simshuffle.scenario.scenario import Scenario
-    from simshuffle.studies.simulation.text import Labels
 
 app = typer.Typer()
 
@@ -50,14 +50,14 @@ LabelsOption = Annotated[
 ]
 
 
-def _labels(labels: str | None) -> Labels | None:
+def _labels(labels: str | None) -> Booking | None:
     """The booking that is asked for.
 
     Raises:
         InputError: there is no such one.
     """
     if labels in {None, "cause", "paper"}:
-        return cast("Labels | None", labels)
+        return cast("Booking | None", labels)
     from simshuffle.errors import InputError, Problem
 
     problem = Problem("--labels", "must be cause or paper", repr(labels), "Name one of them.")

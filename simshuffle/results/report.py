@@ -3,6 +3,8 @@ waited for."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pandas as pd
 
 from simshuffle.results.timeline import Timeline
@@ -105,6 +107,21 @@ def breakdown(timeline: Timeline) -> pd.DataFrame:
     ).sort_values(["run", "epoch", "label", "cause"])
     columns = ["run", "epoch", "label", "cause", "seconds"]
     return table.loc[order.index, columns].reset_index(drop=True)
+
+
+Booking = Literal["cause", "paper"]
+"""How waiting for other ranks is shown: by what it is for, or where the authors' timers book it."""
+
+
+def shown(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
+    """The breakdown as tables and figures show it: columns as of `by_cause`; booked as in the
+    papers nothing is called waiting.
+
+    Args:
+        table: from `breakdown`.
+        labels: how waiting is shown.
+    """
+    return by_cause(table) if labels == "cause" else booked(table).assign(waiting=False)
 
 
 def booked(table: pd.DataFrame) -> pd.DataFrame:

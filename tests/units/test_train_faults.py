@@ -37,13 +37,7 @@ from simshuffle.train.source import ArraySource, DatasetSource
 LOCAL = LocalShuffle(kind="local_shuffle")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tensors(count: int = 64, features: int = 6) -> TensorDataset:

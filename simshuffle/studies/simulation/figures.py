@@ -36,7 +36,9 @@ HIDDEN: dict[str, Any] = {
 }
 
 
-def breakdown_figure(table: pd.DataFrame, epochs: pd.DataFrame, labels: str = "cause") -> Figure:
+def breakdown_figure(
+    table: pd.DataFrame, epochs: pd.DataFrame, labels: report.Booking = "cause"
+) -> Figure:
     """The breakdown of each run's last epoch, as a figure of one paper column.
 
     Args:
@@ -111,7 +113,7 @@ def _draw(
     rows: Sequence[tuple[str, str]],
     table: pd.DataFrame,
     epochs: pd.DataFrame,
-    labels: str,
+    labels: report.Booking,
 ) -> set[str]:
     """The bars of a panel; returns what is in them: labels, 'waiting', 'hidden'."""
     longest = max(table.loc[table["run"] == run, "seconds"].sum() for run, _ in rows if run)
@@ -133,19 +135,15 @@ def _draw(
     ax.set_xlim(0, 1.14 * longest or 1.0)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_yticks(range(len(rows)), [text for _, text in rows])
-    for tick, (run, _) in zip(ax.get_yticklabels(), rows, strict=True):
-        tick.set_fontweight("normal" if run else "bold")
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     return shown
 
 
-def _pieces(table: pd.DataFrame, labels: str) -> Iterator[tuple[str, bool, float]]:
+def _pieces(table: pd.DataFrame, labels: report.Booking) -> Iterator[tuple[str, bool, float]]:
     """The pieces of a bar: label, whether it is waiting, seconds. Waiting follows the work that it
     is for."""
-    pieces = (
-        report.by_cause(table) if labels == "cause" else report.booked(table).assign(waiting=False)
-    )
+    pieces = report.shown(table, labels)
     for label in COLOURS:
         for waits in (False, True):
             here = pieces[(pieces["label"] == label) & (pieces["waiting"] == waits)]

@@ -32,7 +32,7 @@ Runs = Mapping[str, Scenario]
 """Scenarios without sweep by the name of the run."""
 
 
-def request(scenarios: Sequence[Scenario], labels: text.Labels = "cause") -> Request[Runs]:
+def request(scenarios: Sequence[Scenario], labels: report.Booking = "cause") -> Request[Runs]:
     """All runs of the scenarios.
 
     Args:
@@ -91,7 +91,7 @@ def _parts(result: Result) -> Iterable[str | Table]:
     return [*text.tables(of, labels_of(result.meta)), *text.notes(of)]
 
 
-def labels_of(meta: Meta) -> text.Labels:
+def labels_of(meta: Meta) -> report.Booking:
     """How a result books waiting."""
     return "paper" if meta.get("labels") == "paper" else "cause"
 
@@ -160,7 +160,7 @@ class _Says(TypedDict):
     """What ``meta.json`` holds of a simulation."""
 
     runs: dict[str, _Run]
-    labels: NotRequired[text.Labels]
+    labels: NotRequired[report.Booking]
 
 
 STUDY: Study[Runs] = Study(

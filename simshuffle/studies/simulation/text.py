@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from rich.table import Table
 
 from simshuffle.results import report
@@ -11,11 +9,8 @@ from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.result import SimulationResult as Result
 
-Labels = Literal["cause", "paper"]
-"""How waiting for other ranks is booked: by what it is for, or where the authors' timers do."""
 
-
-def tables(result: Result, labels: Labels = "cause") -> list[Table]:
+def tables(result: Result, labels: report.Booking = "cause") -> list[Table]:
     """Seconds by label, and bytes by source; a row for every epoch. Both fit 100 columns."""
     return [_seconds_table(result, labels), _bytes_table(result)]
 
@@ -24,13 +19,12 @@ def _epoch(number: int) -> str:
     return "1 cold" if number == 1 else str(number)
 
 
-def _seconds_table(result: Result, labels: Labels) -> Table:
+def _seconds_table(result: Result, labels: report.Booking) -> Table:
     if labels == "cause":
-        parts = report.by_cause(result.breakdown)
         title = "Seconds per epoch, mean over ranks: own work, and waiting for ranks that do it"
     else:
-        parts = report.booked(result.breakdown).assign(waiting=False)
         title = "Seconds per epoch, mean over ranks, waiting booked as in the authors' timers"
+    parts = report.shown(result.breakdown, labels)
     kinds = parts[["waiting", "label"]].drop_duplicates()
     columns = [
         (waits, label)

@@ -4,7 +4,6 @@ looked at. From tables alone."""
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -19,8 +18,8 @@ from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
 from simshuffle.studies.time_to_accuracy.targets import first_reached
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.tables import NORMS
+from simshuffle.studies.training.wording import wrapped
 
-WIDTH = 110
 Row = Mapping[Any, Any]
 
 
@@ -75,18 +74,7 @@ def _section(title: str, lines: Sequence[str]) -> str:
 
 
 def _wrapped(line: str) -> str:
-    for sign in ("±", "="):
-        line = line.replace(f" {sign} ", f"\u00a0{sign}\u00a0")
-    line = line.replace(" %", "\u00a0%")
-    folded = textwrap.wrap(
-        line,
-        WIDTH,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return "\n".join(folded).replace("\u00a0", " ")
+    return wrapped(line.replace(" %", "\u00a0%"))
 
 
 def _head(tables: Tables, meta: Mapping[str, Any]) -> str:

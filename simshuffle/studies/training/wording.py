@@ -21,10 +21,10 @@ def paragraph(title: str, lines: Sequence[str]) -> str:
     """A title and indented paragraphs below it; nothing where there are none."""
     if not lines:
         return ""
-    return "\n".join([title, *(_wrapped(line) for line in lines)])
+    return "\n".join([title, *(wrapped(line) for line in lines)])
 
 
-def _wrapped(line: str) -> str:
+def wrapped(line: str) -> str:
     """An indented paragraph; a number keeps its sign and its unit beside it."""
     for sign in ("±", "="):
         line = line.replace(f" {sign} ", f"\u00a0{sign}\u00a0")
