@@ -8,17 +8,18 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.allreduce.base import AllreduceAlgorithm
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.ring import Ring
 from simshuffle.allreduce.tree import Tree
 from simshuffle.spec.interpolation import BandwidthBySize
-from simshuffle.spec.record import Count, Seconds, Sourced
+from simshuffle.spec.record import Count, Seconds
 
 TREE_BANDWIDTH = 0.9
 """Bus bandwidth of trees over that of rings (NCCL v2.7.8, src/graph/tuning.cc; 0.92 in v2.11)."""
 
 
-class Nccl(Sourced):
+class Nccl(AllreduceAlgorithm):
     """The faster of ring and trees for the bytes and the hosts at hand, by NCCL's tuning model
     (v2.7.8, src/graph/tuning.cc):
 

@@ -7,28 +7,22 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.spec.interpolation import BandwidthBySize
-from simshuffle.spec.record import Count, Seconds, Sourced
+from simshuffle.spec.record import Count
 
 
-class Ring(Sourced):
+class Ring(Paced):
     """Reduce-scatter and all-gather around a ring (Patarasuk & Yuan, JPDC 2009): 2 (M-1) steps of
     n/M bytes.
 
     ``rings`` rings share the bytes, each on an HCA of its own. A step costs ``inter_host_latency``
-    where the ring leaves the host and ``intra_host_latency`` elsewhere. The bus bandwidths cap what
-    the library reaches over all rings together, whatever the links offer; each may be a curve over
-    the bytes of the allreduce.
+    where the ring leaves the host and ``intra_host_latency`` elsewhere.
     """
 
     one_for_each_hca: ClassVar[str] = "rings"
     kind: Literal["ring"]
     rings: Count
-    intra_host_latency: Seconds
-    inter_host_latency: Seconds
-    intra_host_bus_bandwidth: BandwidthBySize
-    inter_host_bus_bandwidth: BandwidthBySize
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None

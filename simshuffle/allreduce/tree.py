@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.spec.interpolation import BandwidthBySize
-from simshuffle.spec.record import Count, Seconds, Sourced
+from simshuffle.spec.record import Count
 
 
-class Tree(Sourced):
+class Tree(Paced):
     """Reduce and broadcast over two binary trees at once (Sanders, Speck & Traeff, Parallel
     Computing 35, 2009), as NCCL since 2.4.
 
@@ -23,17 +23,12 @@ class Tree(Sourced):
     its own two trees and its own HCA. All bytes move as in a pipeline, at once.
 
     A level of the trees costs ``inter_host_latency`` up and once more down, a hop of the chain
-    ``intra_host_latency``. The bus bandwidths cap what the library reaches over all channels
-    together; each may be a curve over the bytes of the allreduce.
+    ``intra_host_latency``.
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
     kind: Literal["tree"]
     channels: Count
-    intra_host_latency: Seconds
-    inter_host_latency: Seconds
-    intra_host_bus_bandwidth: BandwidthBySize
-    inter_host_bus_bandwidth: BandwidthBySize
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None

@@ -3,30 +3,81 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from simshuffle.allreduce import Allreduce
+from simshuffle.allreduce import Allreduce, AllreduceFlows, HostOrder
 from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.plan.resources import Resources
+from simshuffle.plan.resources import Ints, Resources
 
 IMPORTANCE_NBYTES = 8.0
 """Bytes of an importance on the wire: one double (github.com/TruongThaoNguyen/kakurenbo, 15eb317,
 ImportancePairScheduler)."""
 
 
-def gradient_batch(
-    allreduce: Allreduce, gradient_size: float, resources: Resources
-) -> TransferBatch | None:
-    """The flows of one allreduce of ``gradient_size`` bytes, which start together; None for one
-    rank."""
-    flows = allreduce.flows(resources.host_of, gradient_size)
-    if flows is None:
-        return None
-    records = tasks(
-        len(flows.src), work=flows.nbytes, nbytes=flows.nbytes, cap=flows.cap, delay=flows.latency
-    )
-    return TransferBatch(records, resources.gradient(flows.src, flows.dst, flows.rail))
+class Allreduces:
+    """The allreduces of a run, of any number of bytes, as transfers.
+
+    Args:
+        allreduce: the algorithm.
+        resources: what its flows cross.
+        rng: draws the order of hosts that are shuffled.
+    """
+
+    def __init__(
+        self, allreduce: Allreduce, resources: Resources, rng: np.random.Generator
+    ) -> None:
+        self._allreduce, self._resources = allreduce, resources
+        self._ranks = ranks_in_order(allreduce.order, resources, rng)
+        self._batches: dict[float, TransferBatch | None] = {}
+
+    def flows(self, nbytes: float) -> AllreduceFlows | None:
+        """The flows of an allreduce of ``nbytes`` bytes; None for one rank."""
+        host_of = self._resources.host_of[self._ranks]
+        # numbered as it meets them, so that it goes through them in this order
+        place = np.cumsum(np.diff(host_of, prepend=host_of[0]) != 0).astype(np.int32)
+        flows = self._allreduce.flows(place, nbytes)
+        if flows is None:
+            return None
+        return replace(flows, src=self._ranks[flows.src], dst=self._ranks[flows.dst])
+
+    def batch(self, nbytes: float) -> TransferBatch | None:
+        """The transfers of an allreduce of ``nbytes`` bytes, which each size is laid out as once;
+        None for one rank."""
+        if nbytes not in self._batches:
+            self._batches[nbytes] = self._lay_out(nbytes)
+        return self._batches[nbytes]
+
+    def _lay_out(self, nbytes: float) -> TransferBatch | None:
+        flows = self.flows(nbytes)
+        if flows is None:
+            return None
+        waits = np.zeros(len(flows), bool)
+        waits[flows.edge_to] = True
+        records = tasks(
+            len(flows),
+            work=flows.nbytes,
+            nbytes=flows.nbytes,
+            cap=flows.cap,
+            delay=flows.delay + np.where(waits, 0.0, flows.latency),
+        )
+        routes = self._resources.gradient(flows.src, flows.dst, flows.rail)
+        return TransferBatch(records, routes, flows.edge_from, flows.edge_to)
+
+
+def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Generator) -> Ints:
+    """(M,) ranks in the order in which an allreduce goes through their hosts; those of a host stay
+    together, in their order."""
+    host_of = resources.host_of
+    hosts = np.arange(resources.num_hosts)
+    if order == "shuffled":
+        hosts = rng.permutation(hosts)
+    elif order == "sorted":
+        first = np.searchsorted(host_of, hosts)  # the first rank of each host
+        hosts = np.lexsort((resources.places.leaf[first], resources.places.rack[first]))
+    place = np.argsort(hosts)
+    return np.argsort(place[host_of], kind="stable").astype(np.int32)
 
 
 def gather_seconds(importances: float, resources: Resources) -> float | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simshuffle.allreduce import Ddp, NoOverlap
 from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.exchange_bounds import (
     ExchangeBound,
@@ -103,7 +104,7 @@ def bounds(scenario: Scenario) -> Bounds:
     slowest = expected_largest(world_size, workload.jitter.compute)
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
-    inference = times.forward if times.inference is None else times.inference
+    inference = float(times.inference_of(np.asarray(shard)))
     exchange = exchange_bound(scenario, iterations)
     first, resources = _first_batch(scenario, samples), _resources(scenario, samples)
     if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
@@ -116,10 +117,12 @@ def bounds(scenario: Scenario) -> Bounds:
         resources[SSD] += ranks * scenario.cluster.ssd.write_seconds(stored)
     return Bounds(
         iterations=iterations,
-        compute=samples * sample_seconds(scenario) + waiting + iterations * times.update,
+        compute=samples * sample_seconds(scenario)
+        + waiting
+        + iterations * (times.fixed_seconds + times.update),
         allreduce=iterations * reduced,
         exchange=exchange,
-        importance=shard * inference if workload.exchange.inference_pass else 0.0,
+        importance=inference if workload.exchange.inference_pass else 0.0,
         first_batch=first,
         last_batch=last * sample_seconds(scenario) + reduced + times.update,
         resources=resources,
@@ -162,21 +165,37 @@ def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
 
 
 def allreduce_seconds(scenario: Scenario) -> float:
-    """Least time (s) of one allreduce: its latency, then the slowest of its flows as if it were
-    alone.
+    """Least time (s) that the allreduces of an iteration show: latency, then the longest chain of
+    flows as if each were alone.
 
     A flow has at most its share of the bus bandwidth (`simshuffle.allreduce`), NVLink inside a
-    host, and between hosts what an HCA's cable and a PCIe slot carry. More than `MOST_RANKS` are
-    not looked at: 0, as for one rank.
+    host, and between hosts what an HCA's cable and a PCIe slot carry. Of what overlaps with the
+    backward pass the last part always shows, and all that lasts longer than the pass. More than
+    `MOST_RANKS` are not looked at: 0, as for one rank.
     """
-    cluster = scenario.cluster
-    if scenario.world_size > MOST_RANKS:
+    workload, world_size = scenario.workload, scenario.world_size
+    if not 1 < world_size <= MOST_RANKS:
         return 0.0
+    model, overlap = workload.model, workload.allreduce.overlap
+    if isinstance(overlap, NoOverlap):
+        return _alone(scenario, model.gradient_size)
+    parts = overlap.parts(model.gradient_arrival)[:, 0].tolist()
+    times = model.accelerators[scenario.cluster.host.accelerator]
+    batch = min(workload.dataset.num_samples / world_size, workload.local_batch_size)
+    # Horovod may fuse all that comes before the last layer
+    whole = sum(_alone(scenario, nbytes) for nbytes in (parts if isinstance(overlap, Ddp) else []))
+    hidden = float(times.backward_of(np.asarray(batch)))
+    return max(_alone(scenario, parts[-1]), whole - hidden)
+
+
+def _alone(scenario: Scenario, nbytes: float) -> float:
+    """Least time (s) of an allreduce of ``nbytes`` bytes by itself."""
+    cluster = scenario.cluster
     host_of = cluster.host_of(scenario.world_size)
-    flows = scenario.workload.allreduce.flows(host_of, scenario.workload.model.gradient_size)
+    flows = scenario.workload.allreduce.flows(host_of, nbytes)
     if flows is None:
         return 0.0
     between = min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth)
     inside = host_of[flows.src] == host_of[flows.dst]
     carried = np.minimum(flows.cap, np.where(inside, cluster.host.nvlink_bandwidth, between))
-    return flows.latency + float((flows.nbytes / carried).max())
+    return flows.seconds(carried)

@@ -183,13 +183,13 @@ def step_seconds(scenario: Scenario) -> float:
     """s of the forward and backward pass of a batch, or of a shard that is smaller."""
     workload = scenario.workload
     shard = workload.dataset.num_samples / scenario.world_size
-    return min(shard, workload.local_batch_size) * sample_seconds(scenario)
+    fixed = workload.model.accelerators[scenario.cluster.host.accelerator].fixed_seconds
+    return min(shard, workload.local_batch_size) * sample_seconds(scenario) + fixed
 
 
 def sample_seconds(scenario: Scenario) -> float:
-    """s of the forward and backward pass of a sample."""
-    times = scenario.workload.model.accelerators[scenario.cluster.host.accelerator]
-    return times.forward + times.backward_seconds
+    """s that a sample adds to the forward and backward pass of its batch."""
+    return scenario.workload.model.accelerators[scenario.cluster.host.accelerator].per_sample
 
 
 # ---------------------------------------------------------------------------------------- the mean

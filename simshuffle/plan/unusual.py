@@ -140,7 +140,7 @@ def _odd(scenario: Scenario) -> list[Problem]:
         )
     accelerator = scenario.cluster.host.accelerator
     times = workload.model.accelerators[accelerator]
-    step = min(batch, shard) * (times.forward + times.backward_seconds)
+    step = min(batch, shard) * times.per_sample + times.fixed_seconds
     if step > LONG_STEP:
         rule = f"makes steps of {readable(step, _S)}; those of shipped scenarios take at most 0.8 s"
         remedy = f"It is the time of one sample: divide that of a batch by its {batch} samples."

@@ -15,6 +15,7 @@ PHASES = (
     "decode",  # it waits for one that is being decoded or copied to the GPU
     "forward",
     "backward",
+    "slowdown",  # what the backward pass takes longer while gradients travel
     "importance",
     "allreduce",
     "update",
@@ -23,8 +24,11 @@ PHASES = (
     "wait_exchange",  # it waits for other ranks at a barrier of the exchange
     # messages in flight while the loop does something else: overlaps the phases above
     "exchange_hidden",
+    # gradients in flight before the last rank has computed all of its own: the same
+    "allreduce_hidden",
 )
-EXCLUSIVE = PHASES[:-1]
+HIDDEN = ("exchange_hidden", "allreduce_hidden")
+EXCLUSIVE = PHASES[: -len(HIDDEN)]
 
 PHASE_COLUMNS = {
     "run": "name of the run",
@@ -135,6 +139,33 @@ def phase_rows(
         "end_s": end[iteration, rank, phase],
         "nbytes": nbytes[iteration, rank, phase],
     }
+
+
+def hidden_rows(
+    epoch: int, spans: list[tuple[int, float, float]], world_size: int
+) -> list[dict[str, NDArray[Any]]]:
+    """Rows of gradients in flight while ranks compute, the same for all ranks of an epoch; none if
+    there are none.
+
+    Args:
+        spans: iteration, from 0, begin and end (s).
+        world_size: M.
+    """
+    if not spans:
+        return []
+    count = len(spans)
+    iteration, start, end = (np.repeat(column, world_size) for column in zip(*spans, strict=True))
+    return [
+        {
+            "epoch": np.full(len(start), epoch, np.int16),
+            "iteration": (iteration + 1).astype(np.int32),
+            "rank": np.tile(np.arange(world_size, dtype=np.int32), count),
+            "phase": np.full(len(start), PHASES.index("allreduce_hidden"), np.int8),
+            "start_s": start,
+            "end_s": end,
+            "nbytes": np.zeros(len(start)),
+        }
+    ]
 
 
 def phase_table(run: str, parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:

@@ -17,8 +17,9 @@ from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.inputs import by_content, files
+from simshuffle.scenario.model import ModelProfile
 from simshuffle.scenario.reading import resolve
-from simshuffle.scenario.workload import ModelProfile, Workload
+from simshuffle.scenario.workload import Workload
 from simshuffle.spec.library import find, read_yaml
 from simshuffle.spec.overrides import combination_name, grid, which_value
 from simshuffle.spec.record import Count, Spec

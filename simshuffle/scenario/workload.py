@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,12 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.exchange import Exchange, Source
+from simshuffle.scenario.model import ModelProfile
 from simshuffle.spec.record import (
     Count,
     NBytes,
     NonNegative,
     PositiveNBytes,
-    PositiveSeconds,
     Seconds,
     Sourced,
     Spec,
@@ -152,40 +152,6 @@ class Dataset(Sourced):
     def encode_seconds(self) -> float:
         """s of one core to encode a sample of mean size."""
         return self.stored_as.encode * self.sample_size.mean if self.encode is None else self.encode
-
-
-class StepTimes(Spec):
-    """Seconds on one accelerator: ``forward`` and ``backward`` for one sample, ``update`` for one
-    iteration, 0 s where it is in the time of a batch from which the others are.
-
-    ``backward`` None is twice ``forward``, the usual rule. ``inference`` is for one sample of a
-    pass without training; None takes ``forward``.
-    """
-
-    forward: PositiveSeconds
-    backward: PositiveSeconds | None = None
-    update: Seconds = 0.0
-    inference: PositiveSeconds | None = None
-
-    @property
-    def backward_seconds(self) -> float:
-        """Seconds of the backward pass for one sample."""
-        return 2 * self.forward if self.backward is None else self.backward
-
-
-class ModelProfile(Sourced):
-    """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
-    times by accelerator. ``num_parameters`` is for the record."""
-
-    default_sources: ClassVar[dict[str, str]] = {
-        "input_size": "default: a crop of 3 x 224 x 224 FP32 values x 4 B",
-    }
-
-    name: str
-    num_parameters: Count | None = None
-    gradient_size: PositiveNBytes
-    input_size: PositiveNBytes = 602_112.0
-    accelerators: dict[str, StepTimes]
 
 
 class Loader(Spec):

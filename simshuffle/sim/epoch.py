@@ -8,17 +8,24 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simshuffle.lowering.compute import batch_seconds, lognormal_factor
+from simshuffle.allreduce import NoOverlap
+from simshuffle.lowering.compute import by_rank, lognormal_factor
 from simshuffle.lowering.costs import exchange_costs
-from simshuffle.lowering.gradients import gather_seconds, gradient_batch
+from simshuffle.lowering.gradients import Allreduces, gather_seconds
 from simshuffle.lowering.reads import read_chains
 from simshuffle.plan.epochs import EpochPlan, Floats, Reads
 from simshuffle.plan.resources import Resources
-from simshuffle.results.timeline import phase_rows
+from simshuffle.results.timeline import hidden_rows, phase_rows
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.exchange import Exchange
+from simshuffle.sim.gradients import (
+    GradientSum,
+    Posting,
+    SumAfterBackward,
+    SumDuringBackward,
+)
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.phases import FINAL, ITERATION, MEASURING, PhaseLog, Times
 
@@ -32,6 +39,7 @@ class Epoch:
         scenario, resources, clock: what is simulated, on what.
         plan: what the ranks read and exchange.
         loaders: those of the plan.
+        allreduces: those of the run.
         nbytes: (N,) bytes of every sample in storage.
         progress: called after each iteration with the number of iterations done.
 
@@ -47,6 +55,7 @@ class Epoch:
         clock: NetworkClock,
         plan: EpochPlan,
         loaders: Loaders,
+        allreduces: Allreduces,
         nbytes: Floats,
         progress: Callable[[int], None],
     ) -> None:
@@ -60,12 +69,8 @@ class Epoch:
             self.inference = loaders_of(
                 scenario, resources, clock, plan.inference, "inference_read_jitter", plan.epoch
             )
-            per_sample = times.forward if times.inference is None else times.inference
-            self._inference = batch_seconds(
-                plan.inference.samples,
-                per_sample,
-                self._compute_jitter("inference_compute_jitter", plan.inference),
-            )
+            jitter = self._compute_jitter("inference_compute_jitter", plan.inference)
+            self._inference = by_rank(times.inference_of(plan.inference.samples) * jitter)
         self._gather_seconds = gather_seconds(
             workload.exchange.gathered(workload.dataset.num_samples / world_size), resources
         )
@@ -83,12 +88,13 @@ class Epoch:
             )
             self.exchange = Exchange(scenario, resources, clock, schedule, costs)
         jitter = self._compute_jitter("compute_jitter", plan.training)
-        self._forward = batch_seconds(plan.training.samples, times.forward, jitter)
-        self._backward = batch_seconds(plan.training.samples, times.backward_seconds, jitter)
-        self._update = times.update
-        self._flows = gradient_batch(workload.allreduce, workload.model.gradient_size, resources)
-        self._gradients = Barrier(env, world_size, self._allreduce)
-        self._reduced_at = 0.0
+        self._gradients = _gradient_sum(
+            scenario,
+            clock,
+            allreduces,
+            by_rank(times.forward_of(plan.training.samples) * jitter),
+            by_rank(times.backward_of(plan.training.samples) * jitter),
+        )
         self._finish = Barrier(env, world_size, _succeed)
         self._iterations_done = 0
         self._measuring = PhaseLog(MEASURING, world_size)
@@ -130,6 +136,7 @@ class Epoch:
             hidden = np.stack([self._free_at, np.maximum(until, self._free_at)], axis=-1)
             nothing = np.zeros((*self._free_at.shape, 1))
             rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, nothing))
+        rows += hidden_rows(epoch, self._gradients.hidden, self._world_size)
         return rows
 
     # ------------------------------------------------------------------------------------- one rank
@@ -147,18 +154,13 @@ class Epoch:
             read_at = loaders.take(rank)
             times.loaded = env.now
             times.read = min(max(read_at, times.begin), times.loaded)
-            forward = self._forward[rank][iteration]
-            yield env.timeout(forward + self._backward[rank][iteration])
-            times.computed = env.now
-            times.forwarded = min(times.loaded + forward, times.computed)
-            times.stored = times.stored_by_all = times.computed
+            yield from self._gradients.compute(rank, iteration, times)
+            times.stored = times.stored_by_all = env.now
             if exchange is not None and pending >= 0:
                 yield from self._synchronise(exchange, rank, pending, times)
                 pending = -1
-            yield self._gradients.arrive()
-            times.computed_by_all = self._gradients.complete_at
-            times.reduced = self._reduced_at
-            times.updated = times.sent = times.free = env.now
+            yield from self._gradients.reduce(iteration, times)
+            times.sent = times.free = env.now
             if exchange is not None and exchange.sends(iteration):
                 yield from self._communicate(exchange, rank, iteration, times)
                 pending = iteration
@@ -257,30 +259,23 @@ class Epoch:
         times.finished = self._env.now
         self._final.add(rank, times)
 
-    # ------------------------------------------------------------------------------------ allreduce
 
-    def _allreduce(self, event: simpy.Event) -> None:
-        """The last rank has its gradients: post its flows. All ranks go on when the slowest has
-        ended and weights are updated."""
-        if self._flows is None:
-            self._reduced(event)
-            return
-        group = self._clock.open(len(self._flows))
-        self._flows.tasks["group"] = group
-        self._clock.post(self._flows)
-        done = self._clock.completion(group)
-        if done is None:
-            raise AssertionError("flows that were just posted have not ended")
-
-        def finish(_: simpy.Event) -> None:
-            self._clock.close(group)
-            self._reduced(event)
-
-        done.callbacks.append(finish)
-
-    def _reduced(self, event: simpy.Event) -> None:
-        self._reduced_at = self._env.now
-        succeed_after(self._env, self._update, event)
+def _gradient_sum(
+    scenario: Scenario,
+    clock: NetworkClock,
+    allreduces: Allreduces,
+    forward: list[list[float]],
+    backward: list[list[float]],
+) -> GradientSum:
+    """How the ranks of a scenario sum their gradients, given the seconds of each batch, by rank."""
+    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
+    update = model.accelerators[scenario.cluster.host.accelerator].update
+    posting = Posting(clock, allreduces)
+    if isinstance(overlap, NoOverlap):
+        return SumAfterBackward(clock, posting, forward, backward, model.gradient_size, update)
+    return SumDuringBackward(
+        clock, posting, forward, backward, model.gradient_arrival, overlap, update
+    )
 
 
 def loaders_of(

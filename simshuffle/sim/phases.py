@@ -18,6 +18,7 @@ ITERATION = {
     "loaded": "decode",
     "forwarded": "forward",
     "computed": "backward",
+    "slowed": "slowdown",
     "stored": "exchange",
     "stored_by_all": "wait_exchange",
     "computed_by_all": "wait_allreduce",
@@ -45,7 +46,8 @@ class Times:
     Attributes:
         measured: importance is known.
         read: the last byte of the batch was read; ``loaded``: it is on the GPU.
-        forwarded, computed: the forward pass is done, and the backward pass.
+        forwarded, computed: the forward pass is done, and the backward pass as if nothing slowed it
+            down; ``slowed``: it is.
         stored: the samples of the last exchange are written; ``stored_by_all``: all ranks' are.
         computed_by_all: all ranks have their gradients; ``reduced``: their sum.
         updated: the weights are.
@@ -60,6 +62,7 @@ class Times:
     loaded: float = 0.0
     forwarded: float = 0.0
     computed: float = 0.0
+    slowed: float = 0.0
     stored: float = 0.0
     stored_by_all: float = 0.0
     computed_by_all: float = 0.0

@@ -12,6 +12,7 @@ import pandas as pd
 import simpy
 
 from simshuffle.errors import Problem, ScenarioError
+from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network import Links
 from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
@@ -59,6 +60,7 @@ def simulate(
     env, network = simpy.Environment(), _network(scenario, resources)
     clock = NetworkClock(env, network)
     nbytes = sample_nbytes(scenario)
+    allreduces = Allreduces(scenario.workload.allreduce, resources, scenario.rng("host_order"))
     rows: list[dict[str, Any]] = []
     links = LinkStatistics(name, resources, network)
     sources = []
@@ -76,9 +78,8 @@ def simulate(
                 resources,
                 np.add.reduceat(nbytes[plan.shards.order], plan.shards.start[:-1]),
             )
-        epoch = Epoch(
-            scenario, resources, clock, plan, loaders, nbytes, _reporter(progress, done, total)
-        )
+        report = _reporter(progress, done, total)
+        epoch = Epoch(scenario, resources, clock, plan, loaders, allreduces, nbytes, report)
         done += plan.iterations
         with without_cycle_collection():
             env.run(until=env.process(epoch.run()))

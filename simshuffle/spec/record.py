@@ -90,6 +90,8 @@ Frequency = Annotated[float, *_frequency, Field(gt=0)]
 """Operations per second, greater than 0; written with a unit ('45 k/s')."""
 Fraction = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, le=1)]
 """A number from 0 to 1."""
+Share = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, lt=1)]
+"""A share of something of which some is left: at least 0, less than 1."""
 NonNegative = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0)]
 """A number without unit, not negative."""
 Count = Annotated[int, Field(ge=1, le=2**53)]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
-
-from pydantic import BeforeValidator, Field
+from typing import ClassVar
 
 from simshuffle.spec.interpolation import BandwidthByCount
-from simshuffle.spec.record import Bandwidth, Few, Frequency, Seconds, Sourced, whole_as_float
-
-Load = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, lt=1)]
-"""A share from 0 to below 1."""
+from simshuffle.spec.record import Bandwidth, Few, Frequency, Seconds, Share, Sourced
 
 
 class ParallelFileSystem(Sourced):
@@ -39,7 +34,7 @@ class ParallelFileSystem(Sourced):
     link_latency: Seconds = 26e-9
     links_per_switch: Few = 1
     client_bandwidth: BandwidthByCount | None = None
-    background_load: Load = 0.0
+    background_load: Share = 0.0
 
     @property
     def free_bandwidth(self) -> float:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
-from simshuffle.lowering.compute import batch_seconds, lognormal_factor
+from simshuffle.lowering.compute import by_rank, lognormal_factor
 from simshuffle.lowering.costs import exchange_costs
-from simshuffle.lowering.gradients import gather_seconds, gradient_batch
+from simshuffle.lowering.gradients import Allreduces, gather_seconds
 from simshuffle.lowering.messages import (
     MessageGraph,
     MessageLowering,
@@ -26,6 +26,7 @@ from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.model import StepTimes
 from tests.small import small
 
 SCENARIO = small(world_size=2)
@@ -352,12 +353,13 @@ def test_nothing_is_staged_that_is_read_from_the_pfs() -> None:
 def test_gradients_of_two_hosts_go_round_a_ring() -> None:
     """2 (M - 1) / M of the gradients over each host's link."""
     workload = SCENARIO.workload
-    batch = gradient_batch(workload.allreduce, 100e6, RESOURCES)
+    rng = np.random.default_rng(0)
+    batch = Allreduces(workload.allreduce, RESOURCES, rng).batch(100e6)
     assert batch is not None
     assert batch.tasks["work"].tolist() == pytest.approx([100e6, 100e6])
     assert links(batch)[0][1:3] == ["h0000>switch", "switch>h0001"]
     one = small(world_size=1)
-    assert gradient_batch(workload.allreduce, 100e6, resources_of(one)) is None
+    assert Allreduces(workload.allreduce, resources_of(one), rng).batch(100e6) is None
 
 
 def test_importances_are_gathered() -> None:
@@ -369,8 +371,8 @@ def test_importances_are_gathered() -> None:
 
 def test_seconds_of_batches() -> None:
     samples = np.array([[10, 4], [10, 0]])
-    factor = np.array([[1.0, 2.0], [0.5, 1.0]])
-    assert batch_seconds(samples, 2.0, factor) == [[20.0, 10.0], [16.0, 0.0]]
+    times = StepTimes.model_validate({"forward": "1 s", "backward": "2 s"})
+    assert by_rank(times.backward_of(samples)) == [[20.0, 20.0], [8.0, 0.0]]
 
 
 def test_jitter_has_mean_1_and_the_spread_asked_for() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from simshuffle.plan.host_work import host_work, payload_nbytes
 from simshuffle.plan.summary import derived
+from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.scenario import from_dict, load_scenario
-from simshuffle.scenario.workload import SampleSize, StepTimes
+from simshuffle.scenario.workload import SampleSize
 from tests.small import small
 
 DATASET = {"name": "mine", "num_samples": 1000, "sample_size": {"mean": "110 kB"}}

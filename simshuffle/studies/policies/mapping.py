@@ -56,7 +56,7 @@ def system_of(scenario: Scenario) -> System:
         workload.dataset.sample_size.mean,
         workload.model.accelerators[cluster.host.accelerator],
     )
-    train = step.forward + step.backward_seconds + step.update / workload.local_batch_size
+    train = step.per_sample + (step.fixed_seconds + step.update) / workload.local_batch_size
     threads = min(ranks * workload.loader.reads_in_flight, cluster.host.cores, 4096)
     dataset = workload.dataset
     graph = network_graph(cluster)

@@ -1,0 +1,39 @@
+"""What all allreduce algorithms have in common."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from simshuffle.allreduce.overlap import NoOverlap, Overlap
+from simshuffle.spec.interpolation import BandwidthBySize
+from simshuffle.spec.record import Seconds, Sourced
+
+HostOrder = Literal["sorted", "as_given", "shuffled"]
+
+
+class AllreduceAlgorithm(Sourced):
+    """An algorithm, and when it runs.
+
+    ``order`` is the order in which it goes through the hosts: 'sorted' by rack and leaf switch;
+    'as_given', in that of the ranks; or 'shuffled', drawn from the scenario's seed. ``overlap``
+    says which part of the gradients is summed while the backward pass still runs.
+    """
+
+    one_for_each_hca: ClassVar[str]
+    """The field that says over how many HCAs of a host the bytes are spread."""
+
+    order: HostOrder = "sorted"
+    overlap: Overlap = NoOverlap(kind="none")
+
+
+class Paced(AllreduceAlgorithm):
+    """An algorithm with one latency and one bandwidth inside hosts, and one each between them.
+
+    The bus bandwidths cap what a rank sends over all HCAs together, whatever the links offer; each
+    may be a curve over the bytes of the allreduce.
+    """
+
+    intra_host_latency: Seconds
+    inter_host_latency: Seconds
+    intra_host_bus_bandwidth: BandwidthBySize
+    inter_host_bus_bandwidth: BandwidthBySize

@@ -1,0 +1,214 @@
+"""The model: a neural network as the cluster sees it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
+from simshuffle.spec.record import (
+    Count,
+    Fraction,
+    NonNegative,
+    PositiveNBytes,
+    PositiveSeconds,
+    Seconds,
+    Sourced,
+    Spec,
+)
+
+Floats = NDArray[np.float64]
+
+FIXED = 14.4e-3
+"""s of an iteration that do not shrink with the batch, as a prior: the middle one of 12.9, 13.5 and
+16.8 ms of ResNet-50 on DGX A100, DGX-1 and DGX-2H, each from two batch sizes (MLPerf Training)."""
+MOST_FIXED = 0.5
+"""The share of a measured step that the prior takes at most; so tiny models keep a slope."""
+PIECES = 64
+"""Equal parts of a gradient of whose layers nothing is known."""
+
+_OF_A_BATCH = re.compile(r"/\s*(\d+(?:_\d+)*)\s*$")
+
+
+class StepTimes(Spec):
+    """Seconds on one accelerator. ``forward`` and ``backward`` are for one sample, ``fixed`` for
+    one iteration whatever its batch (kernel launches, small layers), ``update`` for one iteration,
+    0 s where it is in the times from which the others are.
+
+    A pass over b samples takes the time of one more sample, b times, and its part of ``fixed``.
+    With ``measured_batch``, forward and backward are the time of such a batch over its samples, so
+    the fixed part is in them; ``110 ms / 64`` says that it is 64. If ``fixed`` is not given, it is
+    then `FIXED`, at most `MOST_FIXED` of the step. Without a measured_batch it is 0 s.
+
+    ``backward`` None is twice ``forward``, the usual rule. ``inference`` is for one sample of a
+    pass without training; None takes ``forward``.
+    """
+
+    forward: PositiveSeconds
+    backward: PositiveSeconds | None = None
+    update: Seconds = 0.0
+    inference: PositiveSeconds | None = None
+    fixed: Seconds | None = None
+    measured_batch: Count | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _batch_of_the_time(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "measured_batch" in value:
+            return value
+        batches = {
+            int(match[1].replace("_", ""))
+            for key in ("forward", "backward")
+            if isinstance(value.get(key), str) and (match := _OF_A_BATCH.search(value[key]))
+        }
+        return {**value, "measured_batch": batches.pop()} if len(batches) == 1 else value
+
+    @model_validator(mode="after")
+    def _something_grows(self) -> StepTimes:
+        if self.measured_batch is not None and self.fixed_seconds >= self._step_measured:
+            raise PydanticCustomError(
+                "fixed",
+                "fixed must be less than the {step:.6g} s of a step of measured_batch samples",
+                {"step": self._step_measured},
+            )
+        return self
+
+    @property
+    def backward_seconds(self) -> float:
+        """Seconds of the backward pass for one sample, as given."""
+        return 2 * self.forward if self.backward is None else self.backward
+
+    @property
+    def _step_measured(self) -> float:
+        return (self.measured_batch or 1) * (self.forward + self.backward_seconds)
+
+    @property
+    def fixed_seconds(self) -> float:
+        """Seconds of an iteration that do not shrink with its batch."""
+        if self.fixed is not None:
+            return self.fixed
+        if self.measured_batch is None:
+            return 0.0
+        return min(FIXED, MOST_FIXED * self._step_measured)
+
+    @property
+    def per_sample(self) -> float:
+        """Seconds that one more sample adds to the forward and backward pass."""
+        return self._slope * (self.forward + self.backward_seconds)
+
+    @property
+    def _slope(self) -> float:
+        if self.measured_batch is None:
+            return 1.0
+        return 1.0 - self.fixed_seconds / self._step_measured
+
+    def forward_of(self, samples: NDArray[np.int64]) -> Floats:
+        """s of the forward pass of batches of ``samples``, of any shape; 0 s for none."""
+        return self._pass(samples, self.forward)
+
+    def backward_of(self, samples: NDArray[np.int64]) -> Floats:
+        """s of the backward pass: see `forward_of`."""
+        return self._pass(samples, self.backward_seconds)
+
+    def inference_of(self, samples: NDArray[np.int64]) -> Floats:
+        """s of a forward pass without training: see `forward_of`."""
+        return self._pass(samples, self.forward if self.inference is None else self.inference)
+
+    def _pass(self, samples: NDArray[np.int64], each: float) -> Floats:
+        fixed = self.fixed_seconds * each / (self.forward + self.backward_seconds)
+        seconds: Floats = samples * (self._slope * each) + fixed * (samples > 0)
+        return seconds
+
+
+class Layers(Spec):
+    """The layers of a model, first to last: ``gradient``, bytes of each; ``backward``, the share of
+    the backward pass that each takes, in any unit."""
+
+    gradient: tuple[PositiveNBytes, ...]
+    backward: tuple[NonNegative, ...]
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Layers:
+        if len(self.gradient) != len(self.backward) or not self.gradient:
+            raise PydanticCustomError(
+                "layers", "gradient and backward must have as many values, one for each layer"
+            )
+        if not sum(self.backward):
+            raise PydanticCustomError("layers", "backward must not be 0 for all layers")
+        return self
+
+    @property
+    def arrival(self) -> Floats:
+        """(layers, 2) bytes, and the share of the backward pass after which they are computed, in
+        the order of the backward pass."""
+        shares = np.cumsum(self.backward[::-1]) / sum(self.backward)
+        return np.column_stack([self.gradient[::-1], shares.clip(max=1.0)])
+
+
+class Ready(Spec):
+    """How the gradient becomes ready: ``gradient``, the share that is computed after each share
+    ``backward`` of the backward pass; both ascend to 1."""
+
+    backward: tuple[Fraction, ...]
+    ready: tuple[Fraction, ...]
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Ready:
+        if len(self.backward) != len(self.ready) or not self.ready:
+            raise PydanticCustomError("ready", "ready and backward must have as many values")
+        if any((np.diff(values) < 0).any() for values in (self.backward, self.ready)):
+            raise PydanticCustomError("ready", "ready and backward must ascend")
+        if self.ready[-1] != 1.0:
+            raise PydanticCustomError("ready", "ready must end with 1, the whole gradient")
+        return self
+
+
+class ModelProfile(Sourced):
+    """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
+    times by accelerator. ``num_parameters`` is for the record.
+
+    ``layers`` matters where gradients are summed while the backward pass runs: the layers, or how
+    much of the gradient is ready when. None is a gradient of `PIECES` equal layers.
+    """
+
+    default_sources: ClassVar[dict[str, str]] = {
+        "input_size": "default: a crop of 3 x 224 x 224 FP32 values x 4 B",
+    }
+
+    name: str
+    num_parameters: Count | None = None
+    gradient_size: PositiveNBytes
+    input_size: PositiveNBytes = 602_112.0
+    accelerators: dict[str, StepTimes]
+    layers: Layers | Ready | None = None
+
+    @model_validator(mode="after")
+    def _layers_add_up(self) -> ModelProfile:
+        if isinstance(self.layers, Layers):
+            total = sum(self.layers.gradient)
+            if abs(total - self.gradient_size) > 1e-3 * self.gradient_size:
+                raise PydanticCustomError(
+                    "layers",
+                    "the gradient of layers adds up to {total:.0f} B, but gradient_size is"
+                    " {whole:.0f} B",
+                    {"total": total, "whole": self.gradient_size},
+                )
+        return self
+
+    @property
+    def gradient_arrival(self) -> Floats:
+        """(parts, 2) bytes of parts of the gradient, and the share of the backward pass after which
+        they are computed, ascending."""
+        if isinstance(self.layers, Layers):
+            parts = self.layers.arrival
+        elif self.layers is None:
+            parts = np.column_stack([np.ones(PIECES), np.arange(1, PIECES + 1) / PIECES])
+        else:
+            shares = np.diff(self.layers.ready, prepend=0.0)
+            parts = np.column_stack([shares, self.layers.backward])[shares > 0]
+        parts[:, 0] *= self.gradient_size / parts[:, 0].sum()
+        return parts
