@@ -7,12 +7,15 @@ from typing import Literal
 
 import pandas as pd
 
-from simshuffle.results.timeline import Timeline
+from simshuffle.results.timeline import HIDDEN, Timeline
 from simshuffle.results.waiting import waiting
+
+SLOWDOWN = "slowdown"
+"""The phase of what gradients in flight add to the backward pass."""
 
 LABELS = {
     "I/O": ("io", "decode"),
-    "FW+BW": ("forward", "backward"),
+    "FW+BW": ("forward", "backward", SLOWDOWN),
     "IMPT": ("importance",),
     "GE+WU": ("allreduce", "update", "wait_allreduce"),
     "EXCHANGE": ("exchange", "wait_exchange"),
@@ -43,6 +46,12 @@ EPOCH_COLUMNS = {
         "s of exchange of a rank, on average: what it shows and what other phases hide"
     ),
     "exchange_exposed_s": "s of exchange that a rank does nothing else in, on average",
+    "allreduce_exposed_s": (
+        "s of allreduce after the backward pass of all ranks, in which a rank does nothing else, on"
+        " average"
+    ),
+    "allreduce_hidden_s": "s of allreduce beside the backward pass, on average",
+    "slowdown_s": "s that the backward pass of a rank takes longer for that, on average",
     "samples_moved": "samples that changed their rank",
     "nbytes_peer": "bytes received from other ranks by sample exchange",
     "nbytes_pfs": "bytes read from the parallel file system",
@@ -68,7 +77,7 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
     """One row for each epoch of each run: columns `EPOCH_COLUMNS`."""
     seconds = phase_seconds(timeline).set_index(["run", "epoch"])
     phases = timeline.phases[["run", "epoch", "start_s", "end_s"]]
-    exclusive = phases[timeline.phases["phase"] != "exchange_hidden"]
+    exclusive = phases[~timeline.phases["phase"].isin(HIDDEN)]
     spans = exclusive.groupby(["run", "epoch"], observed=True)
     table = timeline.sources.set_index(["run", "epoch"])
     table["epoch_s"] = spans["end_s"].max() - spans["start_s"].min()
@@ -76,6 +85,9 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
     table["accelerator_utilisation"] = seconds[list(COMPUTING)].sum(axis=1) / table["epoch_s"]
     table["exchange_exposed_s"] = seconds["exchange"] + seconds["wait_exchange"]
     table["exchange_total_s"] = table["exchange_exposed_s"] + seconds["exchange_hidden"]
+    table["allreduce_exposed_s"] = seconds["allreduce"]
+    table["allreduce_hidden_s"] = seconds["allreduce_hidden"]
+    table["slowdown_s"] = seconds[SLOWDOWN]
     return table.reset_index()[list(EPOCH_COLUMNS)]
 
 
@@ -83,18 +95,22 @@ def breakdown(timeline: Timeline) -> pd.DataFrame:
     """Seconds of an epoch by label, mean over ranks: columns run, epoch, label, cause, seconds.
 
     With an empty cause they are a rank's own work. With one they are waiting for ranks that were
-    busy with it, at the label where it is booked (see `simshuffle.results.waiting.waiting`). All
+    busy with it, at the label where it is booked (see `simshuffle.results.waiting.waiting`); what
+    gradients in flight add to the backward pass is booked at FW+BW and caused by GE+WU. All
     rows of an epoch add up to its duration, and all rows of a label to what the authors' timers
     book there (`booked`). IMPT is listed only where it occurs; waiting only where there is any.
     """
     seconds = phase_seconds(timeline)
     own = []
     for label, phases in LABELS.items():
-        worked = [phase for phase in phases if not phase.startswith("wait_")]
+        worked = [p for p in phases if not p.startswith("wait_") and p != SLOWDOWN]
         values = seconds[worked].sum(axis=1)
         if label != "IMPT" or values.any():
             own.append(seconds[["run", "epoch"]].assign(label=label, cause="", seconds=values))
-    table = pd.concat([*own, waiting(timeline.phases, LABELS)], ignore_index=True)
+    slowed = seconds.loc[seconds[SLOWDOWN] > 0, ["run", "epoch", SLOWDOWN]]
+    slowed = slowed.rename(columns={SLOWDOWN: "seconds"}).assign(label="FW+BW", cause="GE+WU")
+    parts = [*own, slowed, waiting(timeline.phases, LABELS)]
+    table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     runs = {str(run): place for place, run in enumerate(timeline.sources["run"].unique())}
     places = {label: place for place, label in enumerate(["", *LABELS])}
     order = pd.DataFrame(

@@ -12,7 +12,6 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import (
     Count,
-    Fraction,
     NonNegative,
     PositiveNBytes,
     PositiveSeconds,
@@ -125,17 +124,20 @@ class StepTimes(Spec):
 
 
 class Layers(Spec):
-    """The layers of a model, first to last: ``gradient``, bytes of each; ``backward``, the share of
-    the backward pass that each takes, in any unit."""
+    """The layers of a model, or groups of them, first to last: ``gradient``, bytes of each;
+    ``backward``, the share of the backward pass that each takes, in any unit."""
 
-    gradient: tuple[PositiveNBytes, ...]
-    backward: tuple[NonNegative, ...]
+    gradient: list[PositiveNBytes]
+    backward: list[NonNegative]
 
     @model_validator(mode="after")
     def _as_many(self) -> Layers:
         if len(self.gradient) != len(self.backward) or not self.gradient:
             raise PydanticCustomError(
-                "layers", "gradient and backward must have as many values, one for each layer"
+                "layers",
+                "gradient and backward must have as many values, one for each layer; they have"
+                " {gradient} and {backward}",
+                {"gradient": len(self.gradient), "backward": len(self.backward)},
             )
         if not sum(self.backward):
             raise PydanticCustomError("layers", "backward must not be 0 for all layers")
@@ -149,30 +151,12 @@ class Layers(Spec):
         return np.column_stack([self.gradient[::-1], shares.clip(max=1.0)])
 
 
-class Ready(Spec):
-    """How the gradient becomes ready: ``gradient``, the share that is computed after each share
-    ``backward`` of the backward pass; both ascend to 1."""
-
-    backward: tuple[Fraction, ...]
-    ready: tuple[Fraction, ...]
-
-    @model_validator(mode="after")
-    def _ascending(self) -> Ready:
-        if len(self.backward) != len(self.ready) or not self.ready:
-            raise PydanticCustomError("ready", "ready and backward must have as many values")
-        if any((np.diff(values) < 0).any() for values in (self.backward, self.ready)):
-            raise PydanticCustomError("ready", "ready and backward must ascend")
-        if self.ready[-1] != 1.0:
-            raise PydanticCustomError("ready", "ready must end with 1, the whole gradient")
-        return self
-
-
 class ModelProfile(Sourced):
     """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
     times by accelerator. ``num_parameters`` is for the record.
 
-    ``layers`` matters where gradients are summed while the backward pass runs: the layers, or how
-    much of the gradient is ready when. None is a gradient of `PIECES` equal layers.
+    ``layers`` say how much of the gradient is ready when, which matters where it is summed while
+    the backward pass runs. None is `PIECES` equal layers.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -184,11 +168,11 @@ class ModelProfile(Sourced):
     gradient_size: PositiveNBytes
     input_size: PositiveNBytes = 602_112.0
     accelerators: dict[str, StepTimes]
-    layers: Layers | Ready | None = None
+    layers: Layers | None = None
 
     @model_validator(mode="after")
     def _layers_add_up(self) -> ModelProfile:
-        if isinstance(self.layers, Layers):
+        if self.layers is not None:
             total = sum(self.layers.gradient)
             if abs(total - self.gradient_size) > 1e-3 * self.gradient_size:
                 raise PydanticCustomError(
@@ -203,12 +187,7 @@ class ModelProfile(Sourced):
     def gradient_arrival(self) -> Floats:
         """(parts, 2) bytes of parts of the gradient, and the share of the backward pass after which
         they are computed, ascending."""
-        if isinstance(self.layers, Layers):
-            parts = self.layers.arrival
-        elif self.layers is None:
-            parts = np.column_stack([np.ones(PIECES), np.arange(1, PIECES + 1) / PIECES])
-        else:
-            shares = np.diff(self.layers.ready, prepend=0.0)
-            parts = np.column_stack([shares, self.layers.backward])[shares > 0]
-        parts[:, 0] *= self.gradient_size / parts[:, 0].sum()
-        return parts
+        if self.layers is not None:
+            return self.layers.arrival
+        each = np.full(PIECES, self.gradient_size / PIECES)
+        return np.column_stack([each, np.arange(1, PIECES + 1) / PIECES])

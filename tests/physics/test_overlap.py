@@ -1,0 +1,216 @@
+"""Allreduces beside the backward pass, worked out by hand: two ranks on two hosts of one switch.
+
+Laws and sources: docs/model.md, Allreduce beside the backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simshuffle.allreduce import Ddp, Horovod
+from simshuffle.results import report
+from simshuffle.results.timeline import EXCLUSIVE
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.sim.simulate import simulate
+from tests.small import seconds, small
+
+FORWARD, BACKWARD = 10e-3, 20e-3  # s of a batch of 10
+MIB = 2.0**20
+LAYERS = {"gradient": ["40 MB", "30 MB", "20 MB", "10 MB"], "backward": [8, 6, 4, 2]}
+READY = np.array([2.0, 6.0, 12.0, 20.0]) * 1e-3  # s into the backward pass, last layer first
+LATENCY = 2 * 9.6e-6  # two steps of a ring of two hosts
+
+
+def overlapped(overlap: Any, bandwidth: str = "10 GB/s", **values: Any) -> Any:
+    """One iteration of two ranks whose gradient of 100 MB has four layers."""
+    return small(
+        world_size=2,
+        workload__dataset={
+            "name": "plain",
+            "num_samples": 20,
+            "sample_size": {"mean": "100 kB", "std": "0 B"},
+            "decoded_size": {"mean": "500 kB"},
+            "decode": "1 ms",
+            "encode": "0.5 ms",
+        },
+        workload__model={
+            "name": "four layers",
+            "gradient_size": "100 MB",
+            "layers": LAYERS,
+            "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms", "backward": "2 ms"}},
+        },
+        workload__allreduce__inter_host_bus_bandwidth=bandwidth,
+        workload__allreduce__overlap=overlap,
+        **values,
+    )
+
+
+def times(scenario: Any) -> dict[str, float]:
+    """Seconds of every phase of rank 0."""
+    timeline = simulate(scenario)
+    return {
+        phase: seconds(timeline, phase).get(0, 0.0)
+        for phase in ("forward", "backward", "slowdown", "allreduce", "allreduce_hidden")
+    }
+
+
+def reduced(nbytes: float, bandwidth: float = 10e9) -> float:
+    """s of a ring of two hosts, where each sends n bytes."""
+    return LATENCY + nbytes / bandwidth
+
+
+def test_ddp_posts_a_bucket_when_its_last_layer_is_done() -> None:
+    """Buckets of at least 25 MB: 10 MB are more than the first one's 5 MB, 20 and 30 MB fill the
+    second, 40 MB the third. Each takes n / 10 GB/s and 19.2 us. The first is done before the second
+    is ready, at 12 ms; that one ends at 17.02 ms, before the third, at 20 ms."""
+    overlap = {"kind": "ddp", "bucket": "25 MB", "first_bucket": "5 MB"}
+    found = times(overlapped({**overlap, "slowdown": 0, "hooks": "0 s"}))
+    assert found["backward"] == pytest.approx(BACKWARD, rel=1e-9)
+    assert found["allreduce_hidden"] == pytest.approx(reduced(10e6) + reduced(50e6), rel=1e-9)
+    assert found["allreduce"] == pytest.approx(reduced(40e6), rel=1e-9)
+    assert found["slowdown"] == 0
+
+
+def test_buckets_go_one_after_the_other() -> None:
+    """At 2 GB/s the first bucket, ready at 2 ms, ends at 7.02, the second, ready at 12, at 37.04;
+    so the third begins then and not at 20 ms: 20 + 17.04 + 20.02 ms in all."""
+    overlap = {"kind": "ddp", "bucket": "25 MB", "first_bucket": "5 MB"}
+    found = times(overlapped({**overlap, "slowdown": 0, "hooks": "0 s"}, "2 GB/s"))
+    end = READY[2] + reduced(50e6, 2e9) + reduced(40e6, 2e9)
+    assert found["allreduce"] == pytest.approx(end - BACKWARD, rel=1e-9)
+    hidden = reduced(10e6, 2e9) + BACKWARD - READY[2]
+    assert found["allreduce_hidden"] == pytest.approx(hidden, rel=1e-9)
+
+
+def test_backward_is_slower_while_gradients_travel() -> None:
+    """With half of the speed: the first bucket travels from 2 ms on, for 1.0192 ms, in which half
+    of that is computed; the second is ready later by 0.5096 ms and adds 2.5096 ms."""
+    overlap = {"kind": "ddp", "bucket": "25 MB", "first_bucket": "5 MB"}
+    found = times(overlapped({**overlap, "slowdown": 0.5, "hooks": "0 s"}))
+    both = reduced(10e6) + reduced(50e6)
+    assert found["backward"] == pytest.approx(BACKWARD, rel=1e-9)
+    assert found["slowdown"] == pytest.approx(0.5 * both, rel=1e-9)
+    assert found["allreduce_hidden"] == pytest.approx(both, rel=1e-9)
+    assert found["allreduce"] == pytest.approx(reduced(40e6), rel=1e-9)
+
+
+def test_hooks_lengthen_the_backward_pass() -> None:
+    """By 4 of 20 ms; so all layers come a fifth later."""
+    overlap = {"kind": "ddp", "bucket": "25 MB", "first_bucket": "5 MB"}
+    found = times(overlapped({**overlap, "slowdown": 0, "hooks": "4 ms"}, "2 GB/s"))
+    assert found["backward"] == pytest.approx(BACKWARD + 4e-3, rel=1e-9)
+    end = READY[2] * 1.2 + reduced(50e6, 2e9) + reduced(40e6, 2e9)
+    assert found["allreduce"] == pytest.approx(end - BACKWARD - 4e-3, rel=1e-9)
+
+
+def test_horovod_takes_what_is_ready_at_its_cycle() -> None:
+    """Every 12 ms from the start of the run. What is read and the forward pass take `begin`. Each
+    layer waits for the next cycle after it is ready, and 1 ms until all ranks know."""
+    rule = {"kind": "horovod", "cycle": "12 ms", "negotiation": "0.4 ms", "fusion": "64 MB"}
+    scenario = overlapped({**rule, "negotiation_per_rank": "0.3 ms", "slowdown": 0}, "2 GB/s")
+    timeline = simulate(scenario)
+    rows = timeline.phases
+    begin = rows.loc[rows["phase"] == "backward", "start_s"].max()
+    cycles: dict[float, float] = {}
+    for nbytes, ready in zip([10e6, 20e6, 30e6, 40e6], begin + READY, strict=True):
+        cycle = np.ceil(ready / 12e-3) * 12e-3
+        cycles[cycle] = cycles.get(cycle, 0.0) + nbytes
+    assert 1 < len(cycles) < 4  # some layers are fused
+    assert max(cycles.values()) < 64e6
+    end = 0.0
+    for cycle, nbytes in cycles.items():
+        end = max(end, cycle + 1e-3) + reduced(nbytes, 2e9)
+    found = rows.loc[rows["phase"] == "allreduce", "end_s"].max()
+    assert found == pytest.approx(end, rel=1e-9)
+
+
+def test_what_does_not_fit_goes_in_the_next_message() -> None:
+    rule = Horovod.model_validate({"kind": "horovod", "fusion": "50 B"})
+    assert rule.fused([20.0, 30.0, 10.0, 60.0, 5.0]) == [50.0, 10.0, 60.0, 5.0]
+
+
+def test_negotiation_grows_with_ranks() -> None:
+    costs = {"negotiation": "1 ms", "negotiation_per_rank": "1 us"}
+    rule = Horovod.model_validate({"kind": "horovod", **costs})
+    assert rule.negotiation_seconds(1000) == pytest.approx(2e-3)
+
+
+def test_buckets_of_ddp() -> None:
+    """A bucket is full with the layer that fills it (torch's reducer.cpp,
+    compute_bucket_assignment_by_size)."""
+    rule = Ddp.model_validate({"kind": "ddp", "first_bucket": "1 B", "bucket": "10 B"})
+    layers = np.array([[2.0, 0.1], [6.0, 0.2], [6.0, 0.3], [3.0, 0.9], [1.0, 1.0]])
+    assert rule.parts(layers).tolist() == [[2.0, 0.1], [12.0, 0.3], [4.0, 1.0]]
+
+
+@pytest.mark.parametrize("overlap", ["ddp", "horovod", "ddp:slowdown=0", "horovod:cycle=1 ms"])
+@pytest.mark.parametrize(
+    "exchange", ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.3"]
+)
+def test_phases_follow_one_another_without_a_gap(overlap: str, exchange: str) -> None:
+    """And the breakdown adds up to the epoch, with jitter and exchange."""
+    scenario = small(
+        workload__allreduce__overlap=overlap,
+        workload__exchange=exchange,
+        workload__jitter={"compute": 0.1, "read": 0.1},
+    )
+    timeline = simulate(scenario)
+    rows = timeline.phases[timeline.phases["phase"].isin(EXCLUSIVE)]
+    for _, of_rank in rows.groupby("rank"):
+        ordered = of_rank.sort_values(["start_s", "end_s"])
+        assert np.allclose(
+            ordered["end_s"].to_numpy()[:-1], ordered["start_s"].to_numpy()[1:], rtol=0, atol=1e-12
+        )
+    table = report.breakdown(timeline)
+    epoch = report.epochs(timeline)["epoch_s"][0]
+    assert table["seconds"].sum() == pytest.approx(epoch, rel=1e-9)
+    assert report.epochs(timeline)["allreduce_hidden_s"][0] > 0
+
+
+def test_overlap_never_costs_more_than_it_hides_without_slowdown() -> None:
+    """No later than all at the end, but for the latency of each bucket."""
+    plain = simulate(small(workload__allreduce__overlap="none"))
+    overlapping = simulate(small(workload__allreduce__overlap="ddp:slowdown=0,hooks=0 s"))
+    assert report.epochs(overlapping)["epoch_s"][0] < report.epochs(plain)["epoch_s"][0]
+
+
+def test_one_rank_sums_nothing() -> None:
+    found = times(small(world_size=1, workload__allreduce__overlap="ddp:hooks=0 s"))
+    assert found["allreduce"] == found["allreduce_hidden"] == found["slowdown"] == 0
+
+
+def test_slowdown_is_caused_by_gradients() -> None:
+    """It is booked where the backward pass is, and shown under what causes it."""
+    table = report.breakdown(simulate(overlapped("ddp:slowdown=0.5")))
+    row = table[(table["label"] == "FW+BW") & (table["cause"] == "GE+WU")]
+    assert row["seconds"].tolist() == pytest.approx(
+        report.epochs(simulate(overlapped("ddp:slowdown=0.5")))["slowdown_s"].tolist()
+    )
+
+
+def test_jitter_makes_a_bucket_wait_for_the_slowest_rank() -> None:
+    """A rank that computes nothing has its layers when the other has."""
+    scenario = overlapped("ddp:slowdown=0,hooks=0 s", workload__jitter={"compute": 0.3, "read": 0})
+    rows = simulate(scenario).phases
+    done = rows[rows["phase"] == "backward"].groupby("rank")["end_s"].max()
+    assert rows.loc[rows["phase"] == "allreduce", "start_s"].min() >= done.max() - 1e-12
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"kind": "ddp", "bucket": "0 B"}, "bucket"),
+        ({"kind": "ddp", "slowdown": 1.0}, "slowdown"),
+        ({"kind": "horovod", "cycle": "0 s"}, "cycle"),
+        ({"kind": "chainer"}, "overlap"),
+    ],
+)
+def test_impossible_overlaps_are_refused(values: dict[str, Any], path: str) -> None:
+    from simshuffle.errors import ScenarioError
+
+    with pytest.raises(ScenarioError) as raised:
+        load_scenario("quickstart", {"workload.allreduce.overlap": values})
+    assert path in raised.value.problems[0].path
