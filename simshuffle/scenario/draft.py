@@ -132,6 +132,7 @@ workload:
         # Here {batch_time} for {batch_size} samples. A third of that is the forward pass; the
         # backward pass, left out, takes twice as long: the usual rule, and the catalog's.
         forward: {batch_time} / {thirds}
+        measured_batch: {batch_size}
   local_batch_size: {batch_size}
   exchange: {first}{staging}
   allreduce:

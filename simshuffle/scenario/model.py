@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,6 @@ MOST_FIXED = 0.5
 PIECES = 64
 """Equal parts of a gradient of whose layers nothing is known."""
 
-_OF_A_BATCH = re.compile(r"/\s*(\d+(?:_\d+)*)\s*$")
-
 
 class StepTimes(Spec):
     """Seconds on one accelerator. ``forward`` and ``backward`` are for one sample, ``fixed`` for
@@ -40,8 +37,8 @@ class StepTimes(Spec):
 
     A pass over b samples takes the time of one more sample, b times, and its part of ``fixed``.
     With ``measured_batch``, forward and backward are the time of such a batch over its samples, so
-    the fixed part is in them; ``110 ms / 64`` says that it is 64. If ``fixed`` is not given, it is
-    then `FIXED`, at most `MOST_FIXED` of the step. Without a measured_batch it is 0 s.
+    the fixed part is in them. If ``fixed`` is not given, it is then `FIXED`, at most `MOST_FIXED`
+    of the step. Without a measured_batch it is 0 s.
 
     ``backward`` None is twice ``forward``, the usual rule. ``inference`` is for one sample of a
     pass without training; None takes ``forward``.
@@ -53,18 +50,6 @@ class StepTimes(Spec):
     inference: PositiveSeconds | None = None
     fixed: Seconds | None = None
     measured_batch: Count | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _batch_of_the_time(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or "measured_batch" in value:
-            return value
-        batches = {
-            int(match[1].replace("_", ""))
-            for key in ("forward", "backward")
-            if isinstance(value.get(key), str) and (match := _OF_A_BATCH.search(value[key]))
-        }
-        return {**value, "measured_batch": batches.pop()} if len(batches) == 1 else value
 
     @model_validator(mode="after")
     def _something_grows(self) -> StepTimes:
