@@ -26,6 +26,8 @@ FIXED = 14.4e-3
 16.8 ms of ResNet-50 on DGX A100, DGX-1 and DGX-2H, each from two batch sizes (MLPerf Training)."""
 MOST_FIXED = 0.5
 """The share of a measured step that the prior takes at most; so tiny models keep a slope."""
+WIDTHS = (1, 2, 4, 8)
+"""Bytes that a gradient of one parameter may have."""
 PIECES = 64
 """Equal parts of a gradient of whose layers nothing is known."""
 
@@ -109,20 +111,20 @@ class StepTimes(Spec):
 
 
 class Layers(Spec):
-    """The layers of a model, or groups of them, first to last: ``gradient``, bytes of each;
+    """The layers of a model, or groups of them, first to last: ``parameters`` of each;
     ``backward``, the share of the backward pass that each takes, in any unit."""
 
-    gradient: list[PositiveNBytes]
+    parameters: list[Count]
     backward: list[NonNegative]
 
     @model_validator(mode="after")
     def _as_many(self) -> Layers:
-        if len(self.gradient) != len(self.backward) or not self.gradient:
+        if len(self.parameters) != len(self.backward) or not self.parameters:
             raise PydanticCustomError(
                 "layers",
-                "gradient and backward must have as many values, one for each layer; they have"
-                " {gradient} and {backward}",
-                {"gradient": len(self.gradient), "backward": len(self.backward)},
+                "parameters and backward must have as many values, one for each layer; they have"
+                " {parameters} and {backward}",
+                {"parameters": len(self.parameters), "backward": len(self.backward)},
             )
         if not sum(self.backward):
             raise PydanticCustomError("layers", "backward must not be 0 for all layers")
@@ -130,10 +132,11 @@ class Layers(Spec):
 
     @property
     def arrival(self) -> Floats:
-        """(layers, 2) bytes, and the share of the backward pass after which they are computed, in
-        the order of the backward pass."""
-        shares = np.cumsum(self.backward[::-1]) / sum(self.backward)
-        return np.column_stack([self.gradient[::-1], shares.clip(max=1.0)])
+        """(layers, 2) the share of the gradient of each, and that of the backward pass after which
+        it is computed, in the order of the backward pass."""
+        gradient = np.array(self.parameters[::-1]) / sum(self.parameters)
+        backward = np.cumsum(self.backward[::-1]) / sum(self.backward)
+        return np.column_stack([gradient, backward.clip(max=1.0)])
 
 
 class ModelProfile(Sourced):
@@ -158,13 +161,14 @@ class ModelProfile(Sourced):
     @model_validator(mode="after")
     def _layers_add_up(self) -> ModelProfile:
         if self.layers is not None:
-            total = sum(self.layers.gradient)
-            if abs(total - self.gradient_size) > 1e-3 * self.gradient_size:
+            total = sum(self.layers.parameters)
+            each = self.gradient_size / total
+            if not any(abs(each - width) < 1e-3 * width for width in WIDTHS):
                 raise PydanticCustomError(
                     "layers",
-                    "the gradient of layers adds up to {total:.0f} B, but gradient_size is"
-                    " {whole:.0f} B",
-                    {"total": total, "whole": self.gradient_size},
+                    "layers have {total} parameters, which do not add up to a gradient_size of"
+                    " {whole} B: that is {each} B each, and not 1, 2, 4 or 8 B",
+                    {"total": total, "whole": f"{self.gradient_size:.0f}", "each": f"{each:.3g}"},
                 )
         return self
 
@@ -173,6 +177,9 @@ class ModelProfile(Sourced):
         """(parts, 2) bytes of parts of the gradient, and the share of the backward pass after which
         they are computed, ascending."""
         if self.layers is not None:
-            return self.layers.arrival
-        each = np.full(PIECES, self.gradient_size / PIECES)
-        return np.column_stack([each, np.arange(1, PIECES + 1) / PIECES])
+            parts = self.layers.arrival
+        else:
+            each = np.full(PIECES, 1 / PIECES)
+            parts = np.column_stack([each, np.cumsum(each)])
+        parts[:, 0] *= self.gradient_size
+        return parts

@@ -10,6 +10,7 @@ if find_spec("torch") is None or find_spec("sklearn") is None:
 
 from simshuffle.train.emulate import EmulatedRun, check_run, emulate, train_run
 from simshuffle.train.emulation import Diverged, Emulation
+from simshuffle.train.layers import layers
 from simshuffle.train.own import train_study
 from simshuffle.train.run import Run
 from simshuffle.train.training import Training
@@ -22,6 +23,7 @@ __all__ = [
     "Training",
     "check_run",
     "emulate",
+    "layers",
     "train_run",
     "train_study",
 ]

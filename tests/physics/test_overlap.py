@@ -19,7 +19,7 @@ from tests.small import seconds, small
 
 FORWARD, BACKWARD = 10e-3, 20e-3  # s of a batch of 10
 MIB = 2.0**20
-LAYERS = {"gradient": ["40 MB", "30 MB", "20 MB", "10 MB"], "backward": [8, 6, 4, 2]}
+LAYERS = {"parameters": [40_000_000, 30_000_000, 20_000_000, 10_000_000], "backward": [8, 6, 4, 2]}
 READY = np.array([2.0, 6.0, 12.0, 20.0]) * 1e-3  # s into the backward pass, last layer first
 LATENCY = 2 * 9.6e-6  # two steps of a ring of two hosts
 
