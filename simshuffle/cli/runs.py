@@ -50,6 +50,11 @@ LabelsOption = Annotated[
 ]
 
 
+SeedsOption = Annotated[
+    str, typer.Option("--seeds", metavar="N", help="Seeds of each run, from the scenario's own on.")
+]
+
+
 def _labels(labels: str | None) -> Booking | None:
     """The booking that is asked for.
 
@@ -69,10 +74,12 @@ def _labels(labels: str | None) -> Booking | None:
     "Simulate",
     "simshuffle run quickstart",
     "simshuffle run mycluster.yaml --set epochs=2 --out first --to latex",
+    "simshuffle run quickstart --seeds 5",
 )
 def run(
     scenario: ScenarioArgument,
     set_: SetOption = None,
+    seeds: SeedsOption = "1",
     labels: LabelsOption = None,
     out: Out = None,
     json: AsJson = False,
@@ -82,10 +89,12 @@ def run(
     scheduler: Scheduler = None,
 ) -> None:
     """Simulate SCENARIO... and write tables and the breakdown figure into a result folder."""
-    from simshuffle.studies.simulation.study import STUDY, request
+    from simshuffle.studies.simulation.seed_count import read_seeds
+    from simshuffle.studies.simulation.seeds import asked_of
 
     options = Options(out, json, force, processes, scheduler, to=to)
-    carry_out(STUDY, request(load(scenario, set_), _labels(labels) or "cause"), options)
+    count, booking = read_seeds(seeds), _labels(labels) or "cause"
+    carry_out(*asked_of(load(scenario, set_), booking, count), options)
 
 
 @command(
@@ -109,9 +118,7 @@ def sweep(
             "--zip", help="Take the first values of all keys together, then the second ones, ..."
         ),
     ] = False,
-    seeds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Seeds, from that of the scenario on.")
-    ] = 1,
+    seeds: SeedsOption = "1",
     label: Annotated[
         str,
         typer.Option(
@@ -130,11 +137,12 @@ def sweep(
     scaling figure."""
     from simshuffle.scenario.scenario import load_scenario
     from simshuffle.spec.overrides import read_axis
+    from simshuffle.studies.simulation.seed_count import read_seeds
     from simshuffle.studies.simulation.sweep import STUDY, request
 
-    axes = dict(read_axis(text) for text in over or ())
+    axes, count = dict(read_axis(text) for text in over or ()), read_seeds(seeds)
     base = load_scenario(scenario, values(set_ or []))
-    asked = request(base, axes, zip_, seeds, label)
+    asked = request(base, axes, zip_, count, label)
     carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, to=to))
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import matplotlib
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from simshuffle.results import report
@@ -35,9 +37,15 @@ HIDDEN: dict[str, Any] = {
     "linewidth": 0.6,
 }
 
+WHISKER: dict[str, Any] = {"color": "black", "capsize": 2, "elinewidth": 0.8, "capthick": 0.8}
+
 
 def breakdown_figure(
-    table: pd.DataFrame, epochs: pd.DataFrame, labels: report.Booking = "cause"
+    table: pd.DataFrame,
+    epochs: pd.DataFrame,
+    labels: report.Booking = "cause",
+    half: pd.Series[float] | None = None,
+    seeds: int = 1,
 ) -> Figure:
     """The breakdown of each run's last epoch, as a figure of one paper column.
 
@@ -46,11 +54,15 @@ def breakdown_figure(
         epochs: run, epoch, world_size, exchange_total_s, exchange_exposed_s of the same runs.
         labels: 'cause' for waiting in the colour of what is waited for, hatched; 'paper' for the
             authors' booking, where waiting counts where it happens.
+        half: half the 95 % interval of an epoch (s), by run and epoch; drawn at the end of the bar.
+        seeds: that both are means over.
     """
     last = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
     last = last.drop_duplicates("run", keep="last").set_index("run")
     order = list(dict.fromkeys(table["run"].astype(str)))
     last = last.loc[order]
+    places = list(zip(last.index, last["epoch"], strict=True))
+    last["half"] = 0.0 if half is None else half.loc[places].to_numpy()
     names = table["run"].astype(str)
     table = table.assign(run=names)[table["epoch"] == names.map(last["epoch"])]
     groups = _panels(table.groupby("run", sort=False)["seconds"].sum())
@@ -65,7 +77,7 @@ def breakdown_figure(
         for ax, part in zip(axes, rows, strict=True):
             shown |= _draw(ax, part, table, last, labels)
         axes[-1].set_xlabel(f"time per epoch (s){_size(last)}")
-        _legend(figure, shown)
+        _legend(figure, shown, seeds)
         return figure
 
 
@@ -115,8 +127,9 @@ def _draw(
     epochs: pd.DataFrame,
     labels: report.Booking,
 ) -> set[str]:
-    """The bars of a panel; returns what is in them: labels, 'waiting', 'hidden'."""
-    longest = max(table.loc[table["run"] == run, "seconds"].sum() for run, _ in rows if run)
+    """The bars of a panel; returns what is in them: labels, 'waiting', 'hidden', 'interval'."""
+    sums = {run: table.loc[table["run"] == run, "seconds"].sum() for run, _ in rows if run}
+    longest = max(seconds + epochs["half"][run] for run, seconds in sums.items())
     shown: set[str] = set()
     for y, (run, _) in enumerate(rows):
         if not run:
@@ -131,7 +144,10 @@ def _draw(
         if hidden > VISIBLE * longest:
             ax.barh(y + (BAR + THIN) / 2, hidden, THIN, **HIDDEN)
             shown.add("hidden")
-        ax.text(left + 0.01 * longest, y, _seconds(left), ha="left", va="center")
+        if half := float(epochs["half"][run]):
+            ax.errorbar(left, y, xerr=half, **WHISKER)
+            shown.add("interval")
+        ax.text(left + half + 0.01 * longest, y, _seconds(left), ha="left", va="center")
     ax.set_xlim(0, 1.14 * longest or 1.0)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_yticks(range(len(rows)), [text for _, text in rows])
@@ -151,13 +167,18 @@ def _pieces(table: pd.DataFrame, labels: report.Booking) -> Iterator[tuple[str, 
                 yield label, waits, seconds
 
 
-def _legend(figure: Figure, shown: set[str]) -> None:
-    handles = [Patch(facecolor=COLOURS[label], label=label) for label in COLOURS if label in shown]
+def _legend(figure: Figure, shown: set[str], seeds: int) -> None:
+    handles: list[Artist] = [
+        Patch(facecolor=COLOURS[label], label=label) for label in COLOURS if label in shown
+    ]
     if "waiting" in shown:
         text = "waiting for other ranks\n(colour: what they do)"
         handles.append(Patch(facecolor="#999999", label=text, **HATCH))
     if "hidden" in shown:
         handles.append(Patch(label="exchange hidden\nbehind other work", **HIDDEN))
+    if "interval" in shown:
+        text = f"95 % interval of the mean\nover {seeds} seeds"
+        handles.append(Line2D([], [], color=WHISKER["color"], linewidth=0.8, label=text))
     figure.legend(
         handles=handles,
         ncols=3,
