@@ -17,8 +17,8 @@ def read_seeds(text: str) -> int:
     Raises:
         InputError: it is no whole number.
     """
-    if not re.fullmatch(r"[+-]?[0-9]{1,100}", text.strip()):
-        raise _refused("must be a whole number from 1 on", text, "For example --seeds 5.")
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip()):
+        raise _refused("must be a whole number from 1 on", repr(text), "For example --seeds 5.")
     return int(text)
 
 
@@ -35,16 +35,17 @@ def check_seeds(seeds: int, runs: int, swept: bool) -> None:
             many runs.
     """
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise _refused("must be a whole number from 1 on", seeds, "For example --seeds 5.")
+        raise _refused("must be a whole number from 1 on", repr(seeds), "For example --seeds 5.")
     if swept and seeds > 1:
-        raise _refused("is not needed where seed is swept", seeds, "Drop one.")
-    if seeds * runs > MOST_COMBINATIONS:
-        rule = f"must make at most {MOST_COMBINATIONS} runs, each with every seed"
-        raise _refused(rule, seeds, f"Give at most {MOST_COMBINATIONS // runs}.")
+        raise _refused("is not needed where seed is swept", str(seeds), "Drop one.")
+    if seeds > 1 and seeds * runs > MOST_COMBINATIONS:
+        rule = f"must make at most {MOST_COMBINATIONS} runs"
+        most = max(1, MOST_COMBINATIONS // runs)
+        raise _refused(rule, f"{seeds} for each of {runs}", f"Give at most {most}.")
 
 
-def _refused(rule: str, given: object, remedy: str) -> InputError:
-    return InputError(Problem(OPTION, rule, str(given)[:60], remedy), "command line")
+def _refused(rule: str, given: str, remedy: str) -> InputError:
+    return InputError(Problem(OPTION, rule, given[:60], remedy), "command line")
 
 
 def seeds_from(scenario: Scenario, seeds: int) -> range:

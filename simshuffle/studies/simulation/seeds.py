@@ -59,9 +59,8 @@ def asked_of(
             too many packets.
         InputError: ``seeds`` is no number of seeds, or a scenario sweeps the seed itself.
     """
-    check_seeds(seeds, 1, any("seed" in scenario.sweep for scenario in scenarios))
     one: Request[Any] = study.request(scenarios, labels)
-    check_seeds(seeds, len(one.values), swept=False)
+    check_seeds(seeds, len(one.values), any("seed" in scenario.sweep for scenario in scenarios))
     if seeds == 1:
         return study.STUDY, one
     asked = {**one.asked, "seeds": seeds}

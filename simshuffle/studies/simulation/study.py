@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+EVERY_INTERVAL = "summary.csv has that of every measure."
 Runs = Mapping[str, Scenario]
 """Scenarios without sweep by the name of the run."""
 
@@ -95,7 +96,7 @@ def _figures(result: Result) -> dict[str, Figure]:
 
 def _parts(result: Result) -> Iterable[str | Table]:
     of = means_of(result)
-    about = [text.about_interval(of.seeds)] if of.half is not None else []
+    about = [] if of.half is None else [f"{text.about_interval(of.seeds)} {EVERY_INTERVAL}"]
     return [*text.tables(of, labels_of(result.meta)), *about, *text.notes(result)]
 
 
