@@ -12,6 +12,7 @@ from simshuffle.cli.common import (
     ScenarioArgument,
     ScenarioName,
     SetOption,
+    choice,
     load,
     say,
     study_progress,
@@ -41,27 +42,15 @@ app = typer.Typer()
 
 LabelsOption = Annotated[
     str | None,
-    typer.Option(
+    choice(
         "--labels",
+        "cause",
+        "paper",
         metavar="BOOKING",
-        help="Waiting for other ranks by what it is for (cause, the default), or booked where the"
+        text="Waiting for other ranks by what it is for (cause, the default), or booked where the"
         " authors' timers do (paper).",
     ),
 ]
-
-
-def _labels(labels: str | None) -> Booking | None:
-    """The booking that is asked for.
-
-    Raises:
-        InputError: there is no such one.
-    """
-    if labels in {None, "cause", "paper"}:
-        return cast("Booking | None", labels)
-    from simshuffle.errors import InputError, Problem
-
-    problem = Problem("--labels", "must be cause or paper", repr(labels), "Name one of them.")
-    raise InputError(problem, "command line")
 
 
 @command(
@@ -85,7 +74,7 @@ def run(
     from simshuffle.studies.simulation.study import STUDY, request
 
     options = Options(out, json, force, processes, scheduler, to=to)
-    carry_out(STUDY, request(load(scenario, set_), _labels(labels) or "cause"), options)
+    carry_out(STUDY, request(load(scenario, set_), cast("Booking", labels or "cause")), options)
 
 
 @command(
@@ -214,8 +203,8 @@ def plot(
     from simshuffle.studies import read_folder
 
     result = read_folder(folder)
-    if (booking := _labels(labels)) is not None:
-        result = replace(result, meta={**result.meta, "labels": booking})
+    if labels is not None:
+        result = replace(result, meta={**result.meta, "labels": labels})
     if result.meta.get("state") == "unfinished":
         say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
     if out is None:

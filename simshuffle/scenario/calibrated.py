@@ -26,6 +26,11 @@ QUANTITIES: dict[str, Dimension | None] = {
 }
 """What a value can have been measured over, with its dimension (None: a number)."""
 _ROUNDING = 1e-4  # sizes that people write rounded are the same
+_OF_RINGS = {
+    f"workload.allreduce.{side}_latency": f"workload.allreduce.ring_{side}_latency"
+    for side in ("intra_host", "inter_host")
+}
+"""What ``kind: nccl`` calls the latencies of a ring."""
 _ROOTS = ("cluster.", "workload.", "network.")
 
 
@@ -232,13 +237,14 @@ def include(
             ]
             continue
         swept = [str(key) for key in raw["sweep"]] if isinstance(raw.get("sweep"), dict) else []
-        for key, value in fragment.values.items():
+        for written, value in fragment.values.items():
+            key = _as_called(written, raw)
             above = [name for name in swept if key.startswith(f"{name}.")]
             if above:
                 rule = f"has no effect: sweep.{above[0]} sets it for each run"
                 problems.append(
                     Problem(
-                        _within(str(path), f"values.{key}"),
+                        _within(str(path), f"values.{written}"),
                         rule,
                         repr(value),
                         f"Do not sweep {above[0]}.",
@@ -248,18 +254,27 @@ def include(
                 found: list[Problem] = []
                 put(key, value, found)
                 problems += [
-                    Problem(_within(str(path), f"values.{key}"), p.rule, p.value, p.remedy)
+                    Problem(_within(str(path), f"values.{written}"), p.rule, p.value, p.remedy)
                     for p in found
                 ]
                 origin[key] = str(path)
                 records = [
-                    r.model_dump(mode="json", exclude_none=True)
+                    r.model_dump(mode="json", exclude_none=True) | {"key": key}
                     for r in fragment.calibrated
-                    if r.key == key
+                    if r.key == written
                 ]
                 if isinstance(raw.setdefault("calibrated", []), list):
                     raw["calibrated"] += records
     return origin
+
+
+def _as_called(key: str, raw: Mapping[str, Any]) -> str:
+    """What the scenario calls ``key`` of a fragment: a latency of an allreduce is that of a ring,
+    which has a longer name where there are trees beside it."""
+    workload = raw.get("workload")
+    allreduce = workload.get("allreduce") if isinstance(workload, dict) else None
+    kind = allreduce.get("kind") if isinstance(allreduce, dict) else None
+    return _OF_RINGS.get(key, key) if kind == "nccl" else key
 
 
 def _paths(given: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:

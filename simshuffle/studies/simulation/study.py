@@ -67,9 +67,17 @@ def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
         "timeline": timeline.phases,
         "links": timeline.links,
         "sources": timeline.sources,
-        "epochs": report.epochs(timeline),
-        "breakdown": report.breakdown(timeline),
+        "epochs": _joined(outcomes, "epochs")[list(report.EPOCH_COLUMNS)],
+        "breakdown": report.listed(_joined(outcomes, "breakdown")),
     }
+
+
+def _joined(outcomes: Outcomes, table: str) -> pd.DataFrame:
+    """A table of all runs: their rows below one another, with the name of the run in front."""
+    parts = [
+        pd.DataFrame({"run": name, **outcome.values[table]}) for name, outcome in outcomes.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
