@@ -35,7 +35,7 @@ app = typer.Typer()
     app,
     "Simulate",
     "simshuffle replay case.json --out ends.csv",
-    "simshuffle replay case.json --network packet --mtu '4096 B' --compare --to latex",
+    "simshuffle replay case.json --network packet --compare --to latex",
 )
 def replay(
     case: Annotated[

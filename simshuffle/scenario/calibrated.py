@@ -30,7 +30,13 @@ _OF_RINGS = {
     f"workload.allreduce.{side}_latency": f"workload.allreduce.ring_{side}_latency"
     for side in ("intra_host", "inter_host")
 }
-"""What ``kind: nccl`` calls the latencies of a ring."""
+"""What ``kind: nccl`` calls the latencies of a ring, which a fragment has under shorter names."""
+_RING_ONLY = (
+    "was measured as the latency of a ring, and workload.allreduce has none",
+    "kind: tree",
+    "Give the scenario an allreduce of kind ring or nccl, or take this key out of the fragment:"
+    " below values and below calibrated.",
+)
 _ROOTS = ("cluster.", "workload.", "network.")
 
 
@@ -237,8 +243,13 @@ def include(
             ]
             continue
         swept = [str(key) for key in raw["sweep"]] if isinstance(raw.get("sweep"), dict) else []
+        kind, measured = _allreduce_kind(raw), {record.key for record in fragment.calibrated}
         for written, value in fragment.values.items():
-            key = _as_called(written, raw)
+            if written in _OF_RINGS and written in measured and kind == "tree":
+                where = _within(str(path), f"values.{written}")
+                problems.append(Problem(where, *_RING_ONLY))
+                continue
+            key = _OF_RINGS.get(written, written) if kind == "nccl" else written
             above = [name for name in swept if key.startswith(f"{name}.")]
             if above:
                 rule = f"has no effect: sweep.{above[0]} sets it for each run"
@@ -268,13 +279,11 @@ def include(
     return origin
 
 
-def _as_called(key: str, raw: Mapping[str, Any]) -> str:
-    """What the scenario calls ``key`` of a fragment: a latency of an allreduce is that of a ring,
-    which has a longer name where there are trees beside it."""
+def _allreduce_kind(raw: Mapping[str, Any]) -> Any:
+    """What a raw scenario writes there; None if nothing."""
     workload = raw.get("workload")
     allreduce = workload.get("allreduce") if isinstance(workload, dict) else None
-    kind = allreduce.get("kind") if isinstance(allreduce, dict) else None
-    return _OF_RINGS.get(key, key) if kind == "nccl" else key
+    return allreduce.get("kind") if isinstance(allreduce, dict) else None
 
 
 def _paths(given: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:
