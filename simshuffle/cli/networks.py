@@ -121,15 +121,11 @@ def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
     if not with_ends:
         return [summary]
     columns = ends(result, compare=compare)
-    table = new_table("When each flow ends", numbers=["flow", *map(_heading, columns)])
+    headings = [name.replace("_s", " (s)").replace("_", " ") for name in columns]
+    table = new_table("When each flow ends", numbers=["flow", *headings])
     for number, row in enumerate(zip(*(of.tolist() for of in columns.values()), strict=True)):
         table.add_row(str(number), *map(repr, row))
     return [summary, table]
-
-
-def _heading(column: str) -> str:
-    """'finish_s' is 'finish (s)' for people."""
-    return column.replace("_s", " (s)") if column.endswith("_s") else column.replace("_", " ")
 
 
 @command(

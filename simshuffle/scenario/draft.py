@@ -146,7 +146,6 @@ workload:
     intra_host_bus_bandwidth: {intra}  # {intra_why}
     inter_host_bus_bandwidth: {inter}  # 0.85 of the HCAs: nccl-tests issue 119, A100 and HDR
 """
-SWEEP = "sweep:  # a run for each combination\n"
 STAGING = "\n  staging: {target: memory}  # the hosts have no SSD"
 
 
@@ -198,26 +197,28 @@ def _derived(name: str, answers: Mapping[str, str]) -> dict[str, str]:
     ways, machine = listed(answers["ways"]), int(answers["hosts"]) * int(answers["gpus"])
     given = (machine if each == ALL_RANKS else int(each) for each in listed(answers["ranks"]))
     ranks = list(dict.fromkeys(given))
-    several, axes = ", ".join(map(str, ranks)), []
-    if ranks[1:]:
-        axes.append(f"  world_size: [{several}]\n")
-    if ways[1:]:
-        axes.append("  workload.exchange:\n")
-        axes += [f"    - {strategy_of(way)}\n" for way in ways]
     return {
         "name": name,
         "label": _scalar(name),
         "device": _scalar(answers["accelerator"]),
         "ranks": str(max(ranks)),
-        "gpu_counts": several,
+        "gpu_counts": ", ".join(map(str, ranks)),
         "many": f"{int(answers['samples']):,}",
         "thirds": str(3 * int(answers["batch_size"])),
         **links,
         "inter": readable(_ALLREDUCE_SHARE * adapters, Dimension.BANDWIDTH),
         "first": strategy_of(ways[0]),
-        "sweep": "".join([SWEEP, *axes]) if axes else "",
+        "sweep": _sweep(ranks, [strategy_of(way) for way in ways]),
         "staging": STAGING if answers["ssd"] == NO_SSD else "",
     }
+
+
+def _sweep(ranks: list[int], strategies: list[str]) -> str:
+    """The sweep over what has several values; '' if nothing has."""
+    lines = [f"  world_size: {ranks}\n"] if ranks[1:] else []
+    if strategies[1:]:
+        lines += ["  workload.exchange:\n", *(f"    - {of}\n" for of in strategies)]
+    return "".join(["sweep:  # a run for each combination\n", *lines]) if lines else ""
 
 
 def _scalar(text: str) -> str:
