@@ -12,6 +12,7 @@ from simshuffle.cli.common import (
     ScenarioArgument,
     ScenarioName,
     SetOption,
+    choice,
     load,
     say,
     study_progress,
@@ -41,10 +42,12 @@ app = typer.Typer()
 
 LabelsOption = Annotated[
     str | None,
-    typer.Option(
+    choice(
         "--labels",
+        "cause",
+        "paper",
         metavar="BOOKING",
-        help="Waiting for other ranks by what it is for (cause, the default), or booked where the"
+        text="Waiting for other ranks by what it is for (cause, the default), or booked where the"
         " authors' timers do (paper).",
     ),
 ]
@@ -53,20 +56,6 @@ LabelsOption = Annotated[
 SeedsOption = Annotated[
     str, typer.Option("--seeds", metavar="N", help="Seeds of each run, from the scenario's own on.")
 ]
-
-
-def _labels(labels: str | None) -> Booking | None:
-    """The booking that is asked for.
-
-    Raises:
-        InputError: there is no such one.
-    """
-    if labels in {None, "cause", "paper"}:
-        return cast("Booking | None", labels)
-    from simshuffle.errors import InputError, Problem
-
-    problem = Problem("--labels", "must be cause or paper", repr(labels), "Name one of them.")
-    raise InputError(problem, "command line")
 
 
 @command(
@@ -93,7 +82,7 @@ def run(
     from simshuffle.studies.simulation.seeds import asked_of
 
     options = Options(out, json, force, processes, scheduler, to=to)
-    count, booking = read_seeds(seeds), _labels(labels) or "cause"
+    count, booking = read_seeds(seeds), cast("Booking", labels or "cause")
     carry_out(*asked_of(load(scenario, set_), booking, count), options)
 
 
@@ -222,8 +211,8 @@ def plot(
     from simshuffle.studies import read_folder
 
     result = read_folder(folder)
-    if (booking := _labels(labels)) is not None:
-        result = replace(result, meta={**result.meta, "labels": booking})
+    if labels is not None:
+        result = replace(result, meta={**result.meta, "labels": labels})
     if result.meta.get("state") == "unfinished":
         say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
     if out is None:

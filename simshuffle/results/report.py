@@ -87,12 +87,29 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
 
 
 def breakdown(timeline: Timeline) -> pd.DataFrame:
+    """`all_labels`, with IMPT only where it occurs: see `listed`."""
+    return listed(all_labels(timeline))
+
+
+def listed(table: pd.DataFrame) -> pd.DataFrame:
+    """The breakdown without IMPT, if no run has any.
+
+    Args:
+        table: from `all_labels`; or several of them below one another.
+    """
+    measures = table["label"] == "IMPT"
+    if table.loc[measures, "seconds"].any():
+        return table
+    return table[~measures].reset_index(drop=True)
+
+
+def all_labels(timeline: Timeline) -> pd.DataFrame:
     """Seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause, seconds.
 
     With an empty cause they are a rank's own work. With one they are waiting for ranks that were
     busy with it, at the label where it is booked (see `simshuffle.results.waiting.waiting`). All
     rows of an epoch add up to its duration, and all rows of a label to what the authors' timers
-    book there (`booked`). IMPT is listed only where it occurs; waiting only where there is any.
+    book there (`booked`). Waiting is listed only where there is any.
     """
     keys = keys_of(timeline.phases)
     seconds = phase_seconds(timeline)
@@ -100,8 +117,7 @@ def breakdown(timeline: Timeline) -> pd.DataFrame:
     for label, phases in LABELS.items():
         worked = [phase for phase in phases if not phase.startswith("wait_")]
         values = seconds[worked].sum(axis=1)
-        if label != "IMPT" or values.any():
-            own.append(seconds[keys].assign(label=label, cause="", seconds=values))
+        own.append(seconds[keys].assign(label=label, cause="", seconds=values))
     table = pd.concat([*own, waiting(timeline.phases, LABELS, keys)], ignore_index=True)
     runs = {str(run): place for place, run in enumerate(timeline.sources["run"].unique())}
     places = {label: place for place, label in enumerate(["", *LABELS])}

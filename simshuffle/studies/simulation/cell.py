@@ -94,7 +94,7 @@ class RunCell:
             "label": scenario.label(),
             "facts": facts(scenario),
             "epochs": _columns(epochs),
-            "breakdown": _columns(report.breakdown(timeline)),
+            "breakdown": _columns(report.all_labels(timeline)),
         }
         tables = (timeline.phases, timeline.links, timeline.sources)
         return Outcome(values, dict(zip(TABLES, tables, strict=True)) if self.with_tables else {})

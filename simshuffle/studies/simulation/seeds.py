@@ -16,7 +16,7 @@ from simshuffle.results.table_io import rows
 from simshuffle.scenario.scenario import Scenario, load_scenarios
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation import study
-from simshuffle.studies.simulation.cell import RunCell, named
+from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.intervals import means, measures, summary
 from simshuffle.studies.simulation.seed_count import check_seeds, seeds_from
 from simshuffle.studies.simulation.tables import STORED_OVER_SEEDS, SUMMARY_OVER_SEEDS
@@ -73,9 +73,7 @@ def _cells(of: OverSeeds, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _collect(of: OverSeeds, outcomes: Outcomes) -> Tables:
-    return study.reported(
-        [named(study.timeline_of(outcomes[name]), run, seed) for name, run, seed in of.cells()]
-    )
+    return study.reported([(run, seed, outcomes[name]) for name, run, seed in of.cells()])
 
 
 def _facts(of: OverSeeds, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:

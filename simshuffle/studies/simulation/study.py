@@ -59,24 +59,43 @@ def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
-    return reported([named(timeline_of(outcome), name) for name, outcome in outcomes.items()])
+    return reported([(name, None, outcome) for name, outcome in outcomes.items()])
 
 
-def timeline_of(outcome: Outcome) -> Timeline:
-    """The timeline that a cell kept."""
-    return Timeline(*(outcome.tables[table] for table in TABLES))
+def reported(cells: Sequence[tuple[str, int | None, Outcome]]) -> Tables:
+    """The stored tables of runs.
 
-
-def reported(timelines: list[Timeline]) -> Tables:
-    """The stored tables of runs, from their timelines."""
-    timeline = concatenate(timelines)
+    Args:
+        cells: the name of a run, its seed if it has several, and its outcome.
+    """
+    timeline = concatenate(
+        [
+            named(Timeline(*(outcome.tables[table] for table in TABLES)), run, seed)
+            for run, seed, outcome in cells
+        ]
+    )
+    epochs, breakdown = _joined(cells, "epochs"), _joined(cells, "breakdown")
+    run, *others = report.EPOCH_COLUMNS
+    seeds = [name for name in epochs.columns if name == "seed"]
     return {
         "timeline": timeline.phases,
         "links": timeline.links,
         "sources": timeline.sources,
-        "epochs": report.epochs(timeline),
-        "breakdown": report.breakdown(timeline),
+        "epochs": epochs[[run, *seeds, *others]],
+        "breakdown": report.listed(breakdown),
     }
+
+
+def _joined(cells: Sequence[tuple[str, int | None, Outcome]], table: str) -> pd.DataFrame:
+    """A table of all runs: their rows below one another, with the name of the run in front, and
+    the seed if there are several."""
+    parts = [
+        pd.DataFrame(
+            {"run": run, **({} if seed is None else {"seed": seed}), **outcome.values[table]}
+        )
+        for run, seed, outcome in cells
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
