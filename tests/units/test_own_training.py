@@ -26,7 +26,7 @@ from simshuffle.study import executors
 from simshuffle.study.engine import Interrupted
 from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
-from simshuffle.train import EmulatedRun, emulate, own, train_study
+from simshuffle.train import EmulatedRun, cell, emulate, train_study
 from simshuffle.train.emulate import trained
 from simshuffle.train.source import DatasetSource
 
@@ -267,7 +267,7 @@ def test_finished_runs_are_found_again_under_their_version_alone(
 ) -> None:
     done = []
     monkeypatch.setattr(
-        own,
+        cell,
         "trained",
         lambda run, *rest, **how: done.append(run.seed) or trained(run, *rest, **how),
     )
@@ -335,7 +335,7 @@ def test_a_study_that_is_stopped_has_what_is_done(monkeypatch: pytest.MonkeyPatc
             raise KeyboardInterrupt
         return trained(*given, **how)
 
-    monkeypatch.setattr(own, "trained", stopped)
+    monkeypatch.setattr(cell, "trained", stopped)
     with pytest.raises(Interrupted) as caught:
         study()
     result = caught.value.result

@@ -3,6 +3,9 @@ all ranks then share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -66,7 +69,12 @@ class TrainedLosses:
 
 
 def inference_losses(
-    dataset: ShardDataset, samples: Ints, model: nn.Module, batch_size: int, loss: Loss
+    dataset: ShardDataset,
+    samples: Ints,
+    model: nn.Module,
+    batch_size: int,
+    loss: Loss,
+    collate_fn: Callable[[list[Any]], Any] | None,
 ) -> Floats:
     """The loss of each of ``samples`` (n,), which are in local storage, in eval mode and with this
     rank's running statistics: (n,).
@@ -79,7 +87,9 @@ def inference_losses(
     found = [np.zeros(0)]
     network.eval()
     with torch.no_grad():
-        for inputs, targets in DataLoader(dataset, batch_size=batch_size, sampler=samples.tolist()):
+        for inputs, targets in DataLoader(
+            dataset, batch_size=batch_size, sampler=samples.tolist(), collate_fn=collate_fn
+        ):
             losses = loss(network(inputs.to(device)), targets.to(device))
             check_losses(losses, len(targets), "scheduler")
             found.append(losses.double().cpu().numpy())

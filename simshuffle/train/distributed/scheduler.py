@@ -4,7 +4,7 @@ ranks while it trains."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -102,8 +102,6 @@ class Scheduler:
             "seed": dataset.seed,
             "partition": repr(dataset.partition),
             "transport": transport,
-        }
-        given |= {
             "batch_size": batch_size,
             "strategy": repr(chosen.strategy),
             "drop_last": drop_last,
@@ -265,7 +263,11 @@ class Scheduler:
         self.losses.record(losses.detach().double().cpu().numpy().ravel())
 
     def measure_importance(
-        self, model: nn.Module, batch_size: int = 256, loss: Loss = cross_entropy
+        self,
+        model: nn.Module,
+        batch_size: int = 256,
+        loss: Loss = cross_entropy,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         """Measure the loss of each of this rank's samples, for a strategy with importance of its
         own; before `scheduling`. Not collective.
@@ -278,12 +280,13 @@ class Scheduler:
                 weights.
             batch_size: samples at once.
             loss: the loss of each sample, (n,); by default cross-entropy.
+            collate_fn: that of the DataLoader, if it has one of its own.
 
         Raises:
             InputError: ``loss`` gives no loss for each sample.
         """
         mine = np.flatnonzero(self.owner == self.ranks.rank)
-        self._measured = inference_losses(self.dataset, mine, model, batch_size, loss)
+        self._measured = inference_losses(self.dataset, mine, model, batch_size, loss, collate_fn)
 
     def _shared_importance(self, epoch: int) -> Floats | None:
         if not self.strategy.needs_importance:
