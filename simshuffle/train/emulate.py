@@ -331,10 +331,10 @@ def _carried_out(
     described = description(
         emulation.strategy,
         training,
+        emulation.network.model,
         world_size=emulation.world_size,
         seed=emulation.seed,
         num_samples=len(emulation.source),
-        parameters=sum(p.numel() for p in emulation.network.model.parameters()),
         device=emulation.device.type,
         **names,
     )

@@ -22,6 +22,7 @@ from simshuffle.exchange import Strategy
 from simshuffle.spec.overrides import related
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
+from simshuffle.studies.training.record import ABSENT
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.study import engine
 from simshuffle.study.executors import Executor, Local
@@ -29,6 +30,7 @@ from simshuffle.study.progress import study_progress
 from simshuffle.study.standing import Progress
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result
+from simshuffle.train.batch_norm import mode_of
 from simshuffle.train.emulate import (
     device_named,
     plain_record,
@@ -43,7 +45,7 @@ from simshuffle.train.optimizer import (
 from simshuffle.train.own_cell import Own, own_cells
 from simshuffle.train.partition import Partition
 from simshuffle.train.shuffling import request_of
-from simshuffle.train.study import Study
+from simshuffle.train.study import REFERENCES, Study
 
 NOUN = "run"
 
@@ -248,12 +250,20 @@ def _block(
 ) -> dict[str, list[Any]]:
     """The block of runs, as a study's file has it."""
     several = [strategies] if isinstance(strategies, str) else strategies
-    records = [plain_record(strategy, "strategies") for strategy in several]
     return {
-        "exchange": [r.model_dump(mode="json") if isinstance(r, Spec) else r for r in records],
+        "exchange": _plain(several, "strategies"),
         "world_size": [world_size] if isinstance(world_size, int) else list(world_size),
-        **{key: list(values) for key, values in over.items()},
+        **{
+            key: _plain(values, f"over.{key}") if key in REFERENCES else list(values)
+            for key, values in over.items()
+        },
     }
+
+
+def _plain(values: Sequence[Any], name: str) -> list[Any]:
+    """Records, each given as such or by text, as plain values."""
+    records = [plain_record(value, name) for value in values]
+    return [each.model_dump(mode="json") if isinstance(each, Spec) else each for each in records]
 
 
 def _given(training: Mapping[str, Any], over: Mapping[str, Any]) -> set[str]:
@@ -265,7 +275,7 @@ def _given(training: Mapping[str, Any], over: Mapping[str, Any]) -> set[str]:
     }
 
 
-def _model_values(network: nn.Module, own: Own) -> dict[str, str]:
+def _model_values(network: nn.Module, own: Own) -> dict[str, Any]:
     """The values of `simshuffle.train.models.OwnModel`, by the names of classes and functions."""
     optimizer = None if own.optimizer is None else own_optimizer(network, own.optimizer)
     return {
@@ -273,6 +283,7 @@ def _model_values(network: nn.Module, own: Own) -> dict[str, str]:
         "name": type(network).__name__,
         "loss": loss_name(own.loss),
         "optimizer": "SGD" if optimizer is None else type(optimizer).__name__,
+        "has_batch_norm": mode_of(network, "per_rank") != ABSENT,
     }
 
 

@@ -3,6 +3,7 @@ about those that cannot be trained."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -241,6 +242,31 @@ def test_a_study_is_saved_and_read_as_every_other(tmp_path: Path, capsys: Any) -
     # the file of the study names what no file can hold
     assert main(["train", str(folder / "study.yaml")]) == 2
     assert "data: must be given from Python; got noise" in capsys.readouterr().err
+
+
+def test_nothing_is_said_of_batch_norm_where_the_network_has_none(tmp_path: Path) -> None:
+    how = {"strategies": ["global_shuffle", "local_shuffle"], "epochs": 1}
+    over = {"partition": ["sorted", "random"]}
+    result = study(network, world_size=[4, 8], over=over, **how)
+    assert set(result.tables["runs"]["batch_norm"]) == {"absent"}
+    folder = result.save(tmp_path / "mine")
+    said = (folder / "report.txt").read_text(encoding="utf-8")
+    assert "\n  partition=random, M = 4 " in said
+    drawn = [axes.get_title() for each in figures_of(result) for axes in each.axes]
+    assert "M = 4\npartition=sorted" in drawn
+    for word in ("batch norm", "batch-norm", "statistics"):
+        assert word not in (said + "".join(drawn)).lower()
+    runs = {run["batch_norm"] for run in result.meta["runs"].values()}
+    assert runs == {emulated().description["batch_norm"]} == {"absent"}
+    plain, normal = (STUDY.texts["report.txt"](study(kind, **how)) for kind in (network, Net))
+    assert "\n  M = 4 " in plain
+    assert re.search("\n  (No difference|Local shuffle).* M = 4", plain)
+    assert "\n  Batch norm per rank, M = 4 " in normal
+    assert "with the statistics 'own'" in normal
+
+
+def figures_of(result: Result) -> list[Any]:
+    return list(STUDY.figures(result).values())
 
 
 def test_seeds_draw_weights_and_strategies_share_them() -> None:

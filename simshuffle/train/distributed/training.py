@@ -292,9 +292,8 @@ def _described(run: Run, materials: Materials, rank: RankTraining) -> dict[str, 
         "world_size": run.world_size,
         "seed": run.seed,
         "num_samples": len(materials.train),
-        "parameters": sum(weight.numel() for weight in rank.model.parameters()),
     }
-    return description(run.exchange, run.training, **names)
+    return description(run.exchange, run.training, rank.model, **names)
 
 
 def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> EpochOutcome:
