@@ -58,6 +58,8 @@ def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Op
         InputError: it makes none, or one that leaves out a weight, has no learning rate, or steps
             only with a closure.
     """
+    if not callable(factory):
+        _refuse("must be a function that makes an optimiser of the weights", f"a {_shown(factory)}")
     try:
         optimizer = factory(model.parameters())
     except (TypeError, ValueError) as error:

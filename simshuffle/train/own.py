@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -239,8 +239,21 @@ def _study(raw: dict[str, Any]) -> Study:
     study, problems = validated({key: of for key, of in raw.items() if of is not None}, Study)
     if problems or study is None:
         raise InputError(problems, "train_study")
-    study.all_runs()
+    try:
+        study.all_runs()
+    except InputError as error:
+        told = [replace(each, path=_argument(each.path)) for each in error.problems]
+        raise InputError(told, "train_study") from None
     return study
+
+
+def _argument(path: str) -> str:
+    """Which argument a key of the study's only block comes from."""
+    key = path.removeprefix("runs.0.")
+    if key == path or key.partition(".")[0] == "world_size":
+        return key
+    first, dot, rest = key.partition(".")
+    return f"strategies{dot}{rest}" if first == "exchange" else f"over.{key}"
 
 
 def _block(
@@ -250,6 +263,10 @@ def _block(
 ) -> dict[str, list[Any]]:
     """The block of runs, as a study's file has it."""
     several = [strategies] if isinstance(strategies, str) else strategies
+    for key, values in over.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            rule, remedy = "must be a list of values", f"Write [{values!r}]."
+            raise InputError(Problem(f"over.{key}", rule, repr(values), remedy), "train_study")
     return {
         "exchange": _plain(several, "strategies"),
         "world_size": [world_size] if isinstance(world_size, int) else list(world_size),

@@ -27,7 +27,7 @@ from simshuffle.train.distributed import calls, loop
 from simshuffle.train.distributed.arguments import read_arguments
 from simshuffle.train.distributed.carrying import EpochExchange
 from simshuffle.train.distributed.checking import check_shards
-from simshuffle.train.distributed.dataset import Manifest, ShardDataset
+from simshuffle.train.distributed.dataset import Manifest, ShardDataset, check_sharded
 from simshuffle.train.distributed.group import alike
 from simshuffle.train.distributed.losses import (
     TrainedLosses,
@@ -95,6 +95,7 @@ class Scheduler:
         places: Places | None = None,
     ) -> None:
         self._places, self.batch_size, self.drop_last = places, batch_size, drop_last
+        check_sharded(dataset)
         chosen = read_arguments(fraction, strategy, batch_size, drop_last, transport)
         self.dataset, self.ranks, self.strategy = dataset, dataset.ranks, chosen.strategy
         given = {
