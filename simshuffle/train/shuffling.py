@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
+from simshuffle.studies.training.record import ABSENT
 from simshuffle.studies.training.study import Trainings
 from simshuffle.study.cell import digest_of
 from simshuffle.study.study import Request
@@ -76,7 +77,7 @@ def description(run: Run, variant: str) -> dict[str, Any]:
     `simshuffle.studies.training.tables.DESCRIPTION_COLUMNS`."""
     return {
         "variant": variant,
-        "batch_norm": run.training.batch_norm,
+        "batch_norm": run.training.batch_norm if run.model.has_batch_norm else ABSENT,
         "world_size": run.world_size,
         "strategy": strategy_label(run.exchange),
         "exchange_fraction": run.exchange.fraction,

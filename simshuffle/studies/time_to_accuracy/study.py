@@ -40,7 +40,7 @@ class Condition(TypedDict):
     """Which runs of the training are joined."""
 
     variant: str
-    batch_norm: Literal["per_rank", "sync", "none"]
+    batch_norm: Literal["per_rank", "sync", "none", "absent"]
     world_size: int
 
 

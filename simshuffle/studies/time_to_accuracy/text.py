@@ -79,10 +79,10 @@ def _wrapped(line: str) -> str:
 
 def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
     of = meta["condition"]
-    variant = f", {of['variant']}" if of["variant"] else ""
+    condition = ", ".join(filter(None, (NORMS[of["batch_norm"]], of["variant"])))
     seeds = sorted(set(tables.settings["seeds"]))
     trained = (
-        f"Trained: M = {of['world_size']}, {NORMS[of['batch_norm']]}{variant}, {meta['epochs']}"
+        f"Trained: M = {of['world_size']}, {condition}{', ' if condition else ''}{meta['epochs']}"
         f" epochs, {_counted(seeds)} a setting."
     )
     return _section(

@@ -81,7 +81,7 @@ def figures(tables: Tables) -> dict[str, Figure]:
 
 def world_size_figure(settings: pd.DataFrame, what: str) -> Figure | None:
     """Accuracy after the last epoch against M, a line for each strategy with several M, a panel for
-    each kind of batch norm; None where M is not varied.
+    each kind of batch norm and variant; None where M is not varied.
 
     Args:
         settings: rows of summary.csv with the statistics to draw.
@@ -275,8 +275,9 @@ def _panels(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...
 
 def _title(key: tuple[Any, ...]) -> str:
     variant, norm, *world_size = key
-    size = f"M = {world_size[0]}, " if world_size else ""
-    return f"{size}{NORMS[str(norm)]}" + (f"\n{variant}" if variant else "")
+    size = f"M = {world_size[0]}" if world_size else ""
+    first = ", ".join(filter(None, (size, NORMS[str(norm)])))
+    return "\n".join(filter(None, (first, variant)))
 
 
 def _named(strategy: str, fraction: float) -> str:
