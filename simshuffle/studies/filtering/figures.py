@@ -9,11 +9,10 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
 from simshuffle.studies.filtering.tables import SUBSETS, FilterTables, summary
 
 LOOKS: dict[str, dict[str, Any]] = {
@@ -49,7 +48,7 @@ def points_figure(points: pd.DataFrame) -> Figure:
     noise = rows["noise"].to_numpy(np.bool_)
     size = float(np.clip(3000 / len(rows), 0.2, 4))
     with matplotlib.rc_context(STYLE):
-        figure, (ax,) = _panels(1, COLUMN_INCHES, 0.9 * COLUMN_INCHES)
+        figure, (ax,) = _panels(1, 2.9)
         kept = rows[~noise]
         ax.scatter(
             kept["x"],
@@ -74,29 +73,13 @@ def points_figure(points: pd.DataFrame) -> Figure:
         ax.set_aspect("equal", "datalim")
         ax.set_xlabel("first axis of t-SNE")
         ax.set_ylabel("second axis of t-SNE")
+        shape: dict[str, Any] = {"linestyle": "", "markersize": 3}
+        text = f"noise ({100 * noise.mean():.1f} %)"
         handles = [
-            Line2D(
-                [],
-                [],
-                color="black",
-                marker="x",
-                linestyle="",
-                markersize=3,
-                label=f"noise ({100 * noise.mean():.1f} %)",
-            )
+            Line2D([], [], color="black", marker="x", label=text, **shape),
+            Line2D([], [], color="#1f77b4", marker="o", label="kept (colour: class)", **shape),
         ]
-        handles += [
-            Line2D(
-                [],
-                [],
-                color="#1f77b4",
-                marker="o",
-                linestyle="",
-                markersize=3,
-                label="kept (colour: class)",
-            )
-        ]
-        figure.legend(handles=handles, ncols=2, loc="outside upper center", frameon=False)
+        legend_above(figure, handles)
         return figure
 
 
@@ -108,11 +91,11 @@ def batch_size_figure(settings: pd.DataFrame) -> Figure:
         settings: columns `SUMMARY_COLUMNS`.
     """
     with matplotlib.rc_context(STYLE):
-        figure, (ax,) = _panels(1, COLUMN_INCHES, 2.4)
+        figure, (ax,) = _panels(1, 2.25)
         _lines(settings[settings["chosen"]], ax)
         ax.set_xlabel("batch size (samples)")
         ax.set_ylabel("test accuracy (%)")
-        _legend(figure)
+        legend_above(figure, [line_handle(LABELS[name], look) for name, look in LOOKS.items()])
         return figure
 
 
@@ -125,20 +108,19 @@ def learning_rate_figure(settings: pd.DataFrame) -> Figure:
     rates = sorted(set(settings["learning_rate"]))[:MOST_RATES]
     down = -(-len(rates) // 2)
     with matplotlib.rc_context(STYLE):
-        figure, axes = _panels(len(rates), COLUMN_INCHES, 1.35 * down + 0.6)
+        figure, axes = _panels(len(rates), 1.35 * down + 0.4)
         for ax, rate in zip(axes, rates, strict=False):
             _lines(settings[settings["learning_rate"] == rate], ax)
             ax.set_title(f"learning rate {rate:g}", fontsize=6.5, pad=3)
         figure.supxlabel("batch size (samples)", fontsize=7.5)
         figure.supylabel("test accuracy (%)", fontsize=7.5)
-        _legend(figure)
+        legend_above(figure, [line_handle(LABELS[name], look) for name, look in LOOKS.items()])
         return figure
 
 
-def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
     across = 1 if count == 1 else 2
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(height)
     axes = list(
         figure.subplots(
             -(-count // across), across, sharex=True, sharey=True, squeeze=False
@@ -174,18 +156,3 @@ def _lines(rows: pd.DataFrame, ax: Axes) -> None:
         sizes, [str(size) for size in sizes], fontsize=6, rotation=45 if len(sizes) > 6 else 0
     )
     ax.minorticks_off()
-
-
-def _legend(figure: Figure) -> None:
-    handles = [
-        Line2D([], [], label=LABELS[name], markersize=3, linewidth=0.9, **look)
-        for name, look in LOOKS.items()
-    ]
-    figure.legend(
-        handles=handles,
-        ncols=3,
-        loc="outside upper center",
-        frameon=False,
-        handlelength=1.6,
-        columnspacing=0.9,
-    )

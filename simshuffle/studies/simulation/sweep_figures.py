@@ -9,10 +9,9 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, new_figure
 from simshuffle.studies.simulation.tables import Axis
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
@@ -38,8 +37,7 @@ def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
     across = _across(table, axes)
     by_name = {axis["name"]: axis for axis in axes}
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, 2.6), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(2.3)
         ax = figure.subplots()
         names = [axis["name"] for axis in axes if axis["name"] != across]
         groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
@@ -48,8 +46,7 @@ def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
             label = _common(rows, across) or ", ".join(map(_text, names, values))
             _line(ax, rows, across, by_name.get(across), places, number, label)
         _label(ax, by_name.get(across), places, table)
-        if names:
-            figure.legend(loc="outside upper center", ncols=2, frameon=False, handlelength=1.8)
+        legend_above(figure)
         if len(groups) > MOST_LINES:
             ax.set_title(f"{MOST_LINES} of {len(groups)} lines; sweep.parquet has all", fontsize=6)
         return figure
