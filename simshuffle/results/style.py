@@ -65,6 +65,7 @@ STYLE: dict[Any, Any] = {
     "legend.handlelength": 1.6,
     "legend.handletextpad": 0.5,
     "legend.columnspacing": 0.9,
+    "axes.formatter.useoffset": False,
     "hatch.linewidth": 0.6,
     "pdf.fonttype": 42,
     "svg.hashsalt": "simshuffle",

@@ -65,7 +65,7 @@ def waterfall(tables: Tables, ax: Axes) -> list[str]:
         ax.barh(row, float(of.mean()), 0.62, color=GREY, linewidth=0)
         _whisker(ax, row, float(of.min()), float(of.max()))
         ax.annotate(
-            f"{of.mean():.2f}",
+            f"{of.mean():.3f}",
             (float(of.max()), row),
             (3, 0),
             textcoords="offset points",
@@ -112,6 +112,7 @@ def _frame(ax: Axes, tables: Tables, low: float, high: float) -> None:
     room = 0.2 * (high - low) or 0.1 * high or 1.0
     left = max(0.0, low - room)
     ax.set_xlim(left, high + 0.9 * room)
+    ax.locator_params("x", nbins=4)
     if left > 0:  # the bars are cut
         for row in (0, len(ticks) - 1):
             ax.text(

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter
 
 from simshuffle.results.style import STYLE, legend_above, new_figure
 
@@ -100,11 +100,16 @@ def _unit(residuals: pd.DataFrame) -> str:
 
 
 def _few_ticks(ax: Axes, ends: tuple[float, float], unit: str, *, both: bool) -> None:
-    """Few ticks an axis, with prefixes; 1, 2 and 5 where there are less than two decades. Slanted,
-    so that neighbours do not touch."""
+    """Few ticks an axis, with prefixes; 1, 2 and 5 where there are less than two decades, and round
+    numbers where there is less than half a one. Slanted, so that neighbours do not touch."""
     narrow = np.log10(ends[1] / ends[0]) < 1.7
+    ticks = [tick for tick in MaxNLocator(3).tick_values(*ends) if ends[0] <= tick <= ends[1]]
     for axis in (ax.xaxis, ax.yaxis) if both else (ax.xaxis,):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=4))
+        axis.set_major_locator(
+            FixedLocator(ticks)
+            if ends[1] < 5 * ends[0]
+            else LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=4)
+        )
         axis.set_major_formatter(EngFormatter(unit=unit))
         axis.set_minor_formatter(NullFormatter())
     ax.tick_params(axis="x", labelrotation=40)

@@ -14,7 +14,7 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from simshuffle.results.style import STYLE, legend_above, new_figure
+from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
 from simshuffle.studies.congestion.tables import VARIANT, groups, utilisation
 from simshuffle.study.study import Tables
 
@@ -27,6 +27,7 @@ COLOURS = {
     "pairing_importance": "#66CCEE",
     "pairing_topology": "#AA3377",
 }
+SHAPES = dict(zip(COLOURS, "sov^DPX", strict=True))
 GREY = "#888888"
 PANELS = {"sample": "1 sample", "iteration": "1 iteration", "all": "all samples"}
 """What a message carries, as title of a panel."""
@@ -104,8 +105,8 @@ def scaling(times: pd.DataFrame, ax: Axes) -> Axes:
             style,
             color=COLOURS[pattern],
             linewidth=0.9,
-            marker=".",
-            markersize=3,
+            marker=SHAPES[pattern],
+            markersize=2.4,
             label=pattern,
         )
         ax.fill_between(middle.index, low, high, color=COLOURS[pattern], alpha=0.15, linewidth=0)
@@ -147,7 +148,9 @@ def _bounds(ax: Axes, times: pd.DataFrame, sets: pd.DataFrame) -> None:
 
 def _legend(figure: Figure, patterns: list[str], barriers: bool) -> None:
     handles = [
-        Line2D([], [], color=COLOURS[pattern], label=pattern.replace("_", " "))
+        line_handle(
+            pattern.replace("_", " "), {"color": COLOURS[pattern], "marker": SHAPES[pattern]}
+        )
         for pattern in patterns
     ]
     if barriers:

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 
 from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
 from simshuffle.studies.filtering.tables import SUBSETS, FilterTables, summary
+from simshuffle.studies.training.figures import ASIDE
 
 LOOKS: dict[str, dict[str, Any]] = {
     "full": {"color": "#000000", "marker": "s"},
@@ -134,14 +135,16 @@ def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
 
 
 def _lines(rows: pd.DataFrame, ax: Axes) -> None:
-    for subset in SUBSETS:
+    sizes = sorted(set(rows["batch_size"]))
+    step = (sizes[-1] / sizes[0]) ** ASIDE
+    for place, subset in enumerate(SUBSETS):
         line = rows[rows["subset"] == subset].sort_values("batch_size")
         mean, low, high = (
             (100 * line[name].to_numpy(float)).clip(0, 100) for name in ("accuracy", "low", "high")
         )
         bars = np.where(np.isnan(low), 0.0, [mean - low, high - mean])
         ax.errorbar(
-            line["batch_size"],
+            line["batch_size"] * step ** (place - (len(SUBSETS) - 1) / 2),
             mean,
             bars,
             **LOOKS[subset],
@@ -150,7 +153,6 @@ def _lines(rows: pd.DataFrame, ax: Axes) -> None:
             elinewidth=0.7,
             capsize=1.3,
         )
-    sizes = sorted(set(rows["batch_size"]))
     ax.set_xscale("log", base=2)
     ax.set_xticks(
         sizes, [str(size) for size in sizes], fontsize=6, rotation=45 if len(sizes) > 6 else 0

@@ -74,7 +74,7 @@ def stacked(policies: pd.DataFrame, ax: Axes) -> Axes:
             ax.barh(y, width, 0.72, left, color=colour, linewidth=0)
             left += width
         partial = f" ({100 * row['coverage']:.0f} %)" if row["coverage"] < 1 else ""
-        ax.text(left + 0.02 * longest, y, f"{left:.3g}{partial}", va="center", fontsize=6)
+        ax.text(left + 0.02 * longest, y, f"{left:.2f}{partial}", va="center", fontsize=6)
     ax.axvline(1.0, color="black", linewidth=0.6, linestyle=(0, (2, 1.5)))
     ax.set_xlim(0, longest * 1.36)
     ax.set_ylim(len(rows) - 0.4, -0.6)

@@ -19,6 +19,8 @@ COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#B
 MARKERS = "osD^vP*X"
 MOST_LINES = 12
 """Lines of one figure; more cannot be told apart."""
+LETTER = 0.025
+"""Share of an axis that a letter below it takes."""
 WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
@@ -69,13 +71,16 @@ def _common(rows: pd.DataFrame, across: str) -> str:
     texts = set()
     for label, value in zip(rows["label"], rows[across] if across else rows["label"], strict=True):
         words = [word for word in label.split() if word not in {f"@{value}", f"{across}={value}"}]
+        if across.endswith("exchange_fraction"):
+            words = [word.removesuffix(f"-{value:g}") for word in words]
         texts.add(" ".join(words))
     return texts.pop() if len(texts) == 1 else ""
 
 
 def _text(name: str, value: Any) -> str:
     number = isinstance(value, int | float | np.number)
-    return f"{name.rsplit('.', 1)[-1].replace('_', ' ')} {value:g}" if number else str(value)
+    key = name.rsplit(".", 1)[-1].replace("_", " ")
+    return f"{key} {value:g}" if number else f"{key} {value}"
 
 
 def _line(
@@ -117,6 +122,7 @@ def _label(
     table: pd.DataFrame,
 ) -> None:
     ax.set_ylabel("time per epoch (s)")
+    ax.spines[["top", "right"]].set_visible(False)
     top, least = float(table["high"].fillna(table["mean"]).max()), float(table["mean"].min())
     if least > 0 and top / least >= WIDE_RANGE:
         ax.set_yscale("log")
@@ -134,5 +140,8 @@ def _label(
     if values[0] > 0 and values[-1] / values[0] >= WIDE_RANGE:
         ax.set_xscale("log")
         ax.minorticks_off()
-        if len(values) <= 8:
-            ax.set_xticks(values, [f"{value:g}" for value in values])
+    texts = [f"{value:g}" for value in values]
+    on_axis = np.log(values) if ax.get_xscale() == "log" else np.array(values)
+    room = max(map(len, texts)) * LETTER * np.ptp(on_axis)
+    if len(values) == 1 or np.diff(on_axis).min() >= room:
+        ax.set_xticks(values, texts)
