@@ -75,7 +75,7 @@ def points_figure(points: pd.DataFrame) -> Figure:
         ax.set_xlabel("first axis of t-SNE")
         ax.set_ylabel("second axis of t-SNE")
         shape: dict[str, Any] = {"linestyle": "", "markersize": 3}
-        text = f"noise ({100 * noise.mean():.1f} %)"
+        text = f"noise ({100 * noise.mean():.1f} %, seed {rows['seed'].iloc[0]})"
         handles = [
             Line2D([], [], color="black", marker="x", label=text, **shape),
             Line2D([], [], color="#1f77b4", marker="o", label="kept (colour: class)", **shape),
