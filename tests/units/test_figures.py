@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from simshuffle.results.style import COLUMN_INCHES, STYLE, legend_above, line_handle, new_figure
 from simshuffle.studies.calibrate.figures import residuals_figure
+from simshuffle.studies.hidden_fraction.figures import hiding_figure
 from simshuffle.studies.simulation.sweep_figures import sweep_figure
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.placement import Wanted, overlap, placed
@@ -162,6 +163,21 @@ def test_ticks_of_a_calibration_over_less_than_a_decade_do_not_lie_on_each_other
     for ax in figure.axes:
         ticks = [t for t in ax.get_xticks() if ax.get_xlim()[0] <= t <= ax.get_xlim()[1]]
         assert 2 <= len(ticks) <= 4
+
+
+@pytest.mark.parametrize("least", [0.001, 0.004, 0.02, 0.09, 0.5])
+def test_no_number_stands_beside_the_strip_of_those_that_hide_nothing(least):
+    sizes = {"world_size": [128, 256, 2048], "iterations": [16, 8, 1]}
+    rows = [{"way": way, "exchange_fraction": q} for way, q in (("authors", 0.0), ("pair", least))]
+    limits = pd.concat([pd.DataFrame(sizes).assign(**row) for row in rows], ignore_index=True)
+    figure = hiding_figure({"limits": limits})
+    assert list(faults(figure)) == []
+    shown = [text.get_text() for text, _ in words(figure)]
+    assert "none" in shown
+    assert "100 %" in shown
+    ax = figure.axes[0]
+    (none,) = [text for text in ax.texts if text.get_text() == "none"]
+    assert min(ax.get_yticks()) > 1.25 * none.xy[1]
 
 
 def swept(labels, axes, **columns):

@@ -75,6 +75,10 @@ def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
         place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
         ax.annotate("none", (-0.02, floor), ha="right", **place)
     ax.set(xscale="log", yscale="log", ylabel="largest hidden Q", xlabel="ranks M")
+    steps = (1, 2, 5) if floor > 0.02 else (1,)
+    ticks = [step * 10.0**power for power in range(-6, 1) for step in steps]
+    # a number beside the strip of those that hide nothing would be taken for theirs
+    ax.yaxis.set_major_locator(FixedLocator([t for t in ticks if 1.6 * floor < t <= 1.0]))
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     ax.yaxis.set_minor_locator(NullLocator())
     ax.set_ylim(floor * 0.8, 1.4)
