@@ -28,6 +28,9 @@ COLOURS = {
     "EXCHANGE": "#EE6677",
 }
 
+APART: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.3}
+"""Between the pieces of a bar, which colours alone do not tell apart in grey."""
+
 
 def _font() -> str:
     """The name under which matplotlib's own DejaVu Sans is found, and no other of that name that

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from simshuffle.results.style import STYLE, legend_above, new_figure
+from simshuffle.results.style import APART, STYLE, legend_above, new_figure
 
 COLOURS = {
     "pfs": "#EE6677",
@@ -71,7 +71,7 @@ def stacked(policies: pd.DataFrame, ax: Axes) -> Axes:
         left = 0.0
         for source, colour in COLOURS.items():
             width = row["total_ratio"] * row[f"{source}_share"]
-            ax.barh(y, width, 0.72, left, color=colour, linewidth=0)
+            ax.barh(y, width, 0.72, left, facecolor=colour, **APART)
             left += width
         partial = f" ({100 * row['coverage']:.0f} %)" if row["coverage"] < 1 else ""
         ax.text(left + 0.02 * longest, y, f"{left:.2f}{partial}", va="center", fontsize=6)

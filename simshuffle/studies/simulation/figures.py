@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from simshuffle.results import report
-from simshuffle.results.style import COLOURS, STYLE, legend_above, new_figure
+from simshuffle.results.style import APART, COLOURS, STYLE, legend_above, new_figure
 
 BAR, THIN = 0.66, 0.16
 """Widths of a bar, and of that of the hidden exchange beside it, of one row."""
@@ -120,7 +120,7 @@ def _draw(
             continue
         left = 0.0
         for label, waits, seconds in _pieces(table[table["run"] == run], labels):
-            look = HATCH if waits else {"linewidth": 0}
+            look = HATCH if waits else APART if seconds > VISIBLE * longest else {"linewidth": 0}
             ax.barh(y, seconds, BAR, left, facecolor=COLOURS[label], **look)
             left += seconds
             shown |= {label, "waiting"} if waits else {label}
