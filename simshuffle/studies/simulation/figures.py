@@ -12,13 +12,12 @@ import matplotlib
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from simshuffle.results import report
-from simshuffle.results.style import COLOURS, COLUMN_INCHES, STYLE
+from simshuffle.results.style import APART, COLOURS, STYLE, legend_above, new_figure
 
 BAR, THIN = 0.66, 0.16
 """Widths of a bar, and of that of the hidden exchange beside it, of one row."""
@@ -69,9 +68,7 @@ def breakdown_figure(
     rows = [list(_rows(last.loc[runs])) for runs in groups]
     lines = [sum(max(1.0, 0.7 * (1 + text.count("\n"))) for _, text in part) for part in rows]
     with matplotlib.rc_context(STYLE):
-        height = ROW_INCHES * sum(lines) + 0.32 * len(groups) + 0.62
-        figure = Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(ROW_INCHES * sum(lines) + 0.32 * len(groups) + 0.2)
         axes = figure.subplots(len(groups), 1, height_ratios=lines, squeeze=False)[:, 0]
         shown: set[str] = set()
         for ax, part in zip(axes, rows, strict=True):
@@ -136,7 +133,7 @@ def _draw(
             continue
         left = 0.0
         for label, waits, seconds in _pieces(table[table["run"] == run], labels):
-            look = HATCH if waits else {"linewidth": 0}
+            look = HATCH if waits else APART if seconds > VISIBLE * longest else {"linewidth": 0}
             ax.barh(y, seconds, BAR, left, facecolor=COLOURS[label], **look)
             left += seconds
             shown |= {label, "waiting"} if waits else {label}
@@ -179,14 +176,7 @@ def _legend(figure: Figure, shown: set[str], seeds: int) -> None:
     if "interval" in shown:
         text = f"95 % interval of the mean\nover {seeds} seeds"
         handles.append(Line2D([], [], color=WHISKER["color"], linewidth=0.8, label=text))
-    figure.legend(
-        handles=handles,
-        ncols=3,
-        loc="outside upper center",
-        frameon=False,
-        handlelength=1.4,
-        columnspacing=1.0,
-    )
+    legend_above(figure, handles)
 
 
 def _seconds(value: float) -> str:
