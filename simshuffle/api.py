@@ -13,7 +13,7 @@ from pathlib import Path
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies import read_folder
 from simshuffle.studies.simulation.result import SimulationResult
-from simshuffle.studies.simulation.study import STUDY, request
+from simshuffle.studies.simulation.seeds import asked_of
 from simshuffle.study import engine
 from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
@@ -23,20 +23,23 @@ Progress = Callable[[str, float], None]
 
 
 def run(
-    scenario: Scenario | Sequence[Scenario], progress: Progress | None = None
+    scenario: Scenario | Sequence[Scenario], progress: Progress | None = None, *, seeds: int = 1
 ) -> SimulationResult:
     """Simulate one or more scenarios, each with all runs of its sweep, in this process.
 
     Args:
         scenario: from `simshuffle.load_scenario`.
         progress: told of the progress, if given.
+        seeds: of each run, from that of its scenario on.
 
     Returns:
-        All tables; call `save` to write them to a folder.
+        All tables; call `save` to write them to a folder. Of several seeds they have a column
+        ``seed``, and ``derived['summary']`` has means and 95 % intervals.
 
     Raises:
         ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
             too many packets.
+        InputError: ``seeds`` is no number of seeds, or a scenario sweeps the seed itself.
     """
     scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
 
@@ -45,7 +48,8 @@ def run(
             if progress:
                 progress(name, share)
 
-    result = engine.run(STUDY, request(scenarios), progress=tell if progress else None)
+    study, asked = asked_of(scenarios, seeds=seeds)
+    result = engine.run(study, asked, progress=tell if progress else None)
     assert isinstance(result, SimulationResult)  # noqa: S101 - what its study makes
     return result
 

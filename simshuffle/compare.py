@@ -121,9 +121,9 @@ def side(reference: str) -> Side:
 
 
 def _runs(result: Result, folder: Path) -> dict[str, Flat]:
-    """The scenarios of a simulation by the name of the run; none if there are too many, or if they
-    are not valid by now: they come from an older version."""
-    if result.study.kind != "simulation" or len(result.meta["runs"]) > MOST_RUNS:
+    """The scenarios of a result of run by the name of the run; none if there are too many, or if
+    they are not valid by now: they come from an older version."""
+    if result.study.verb != "run" or len(result.meta["runs"]) > MOST_RUNS:
         return {}
     with suppress(SimshuffleError):
         runs = all_runs(load_scenarios(folder / "scenario.yaml"))
@@ -165,8 +165,12 @@ def compare(a: Side, b: Side) -> Comparison:
     tables: dict[str, pd.DataFrame] = {}
     versions: list[tuple[str, Any, Any]] = []
     if a.result is not None and b.result is not None:
-        kinds = (a.result.study.kind, b.result.study.kind)
-        if kinds[0] != kinds[1]:
+        studies = (a.result.study, b.result.study)
+        kinds = [study.kind for study in studies]
+        # those of one seed and of several are compared by the same function
+        if kinds[0] != kinds[1] and (
+            studies[0].compared is None or studies[0].compared is not studies[1].compared
+        ):
             rule, remedy = "both must be results of the same verb", "Name two of one kind."
             raise InputError(Problem("", rule, " and ".join(kinds), remedy), "compare")
         versions = list(_computed_by(a.result, b.result))

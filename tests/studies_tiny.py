@@ -18,8 +18,8 @@ from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
 from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
+from simshuffle.studies.simulation import seeds, sweep
 from simshuffle.studies.simulation import study as simulation
-from simshuffle.studies.simulation import sweep
 from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
 from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
@@ -42,6 +42,13 @@ def _simulation(place: Path) -> tuple[Study[Any], Request[Any]]:
     exchanges = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.3"]
     scenario = small(**SIZE, sweep={"workload.exchange": exchanges})
     return simulation.STUDY, simulation.request([scenario])
+
+
+def _over_seeds(place: Path) -> tuple[Study[Any], Request[Any]]:
+    exchanges = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.3"]
+    scenario = small(**SIZE, workload__jitter__read=0.2, seed=5)
+    swept = scenario.model_copy(update={"sweep": {"workload.exchange": exchanges}})
+    return seeds.asked_of([swept], seeds=3)
 
 
 def _sweep(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -152,6 +159,7 @@ def _testbed(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 TINY: dict[str, Tiny] = {
     "simulation": _simulation,
+    "simulation_over_seeds": _over_seeds,
     "sweep": _sweep,
     "toy": _toy,
     "ablation": _ablation,

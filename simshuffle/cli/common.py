@@ -28,6 +28,28 @@ SetOption = Annotated[
 ]
 
 
+def choice(option: str, *known: str, metavar: str, text: str) -> Any:
+    """An option of typer that takes one of a few words, which the shell completes.
+
+    Args:
+        option: as it is written, such as '--to'.
+        known: the words.
+        metavar: what the help calls them.
+        text: what the help says.
+    """
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in known:
+            rule, remedy = f"must be {' or '.join(known)}", "Write one of them, or leave it out."
+            raise InputError(Problem(option, rule, repr(value), remedy), "command line")
+        return value
+
+    def begun(incomplete: str) -> list[str]:
+        return [word for word in known if word.startswith(incomplete)]
+
+    return typer.Option(option, metavar=metavar, help=text, callback=check, autocompletion=begun)
+
+
 def scenario_names(incomplete: str) -> list[str]:
     """Shipped scenarios whose name begins so; the shell completes files."""
     return _shipped_names("scenarios", incomplete)

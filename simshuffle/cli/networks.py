@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simshuffle.cli.common import ScenarioName, SetOption, say, share_progress, values
 from simshuffle.cli.help import command
-from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Scheduler, To, carry_out
+from simshuffle.cli.verb import (
+    AsJson,
+    Force,
+    Options,
+    Out,
+    ProcessCount,
+    Scheduler,
+    To,
+    carry_out,
+    print_parts,
+)
 from simshuffle.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from simshuffle.network.replay.replay import Replay
 
 app = typer.Typer()
 
@@ -20,7 +35,7 @@ app = typer.Typer()
     app,
     "Simulate",
     "simshuffle replay case.json --out ends.csv",
-    "simshuffle replay case.json --network packet --mtu '4096 B' --compare",
+    "simshuffle replay case.json --network packet --compare --to latex",
 )
 def replay(
     case: Annotated[
@@ -57,11 +72,12 @@ def replay(
             "--compare", help="Put the ends that CASE expects, and the errors, beside each end."
         ),
     ] = False,
+    to: To = None,
 ) -> None:
-    """Say when the flows of CASE end: a CSV table; a summary on standard error."""
+    """Say when the flows of CASE end: a CSV table, and a summary on standard error."""
     from simshuffle.network.replay.case import read_case
     from simshuffle.network.replay.files import check_target, whole_file
-    from simshuffle.network.replay.replay import csv_rows, network_model, summary
+    from simshuffle.network.replay.replay import csv_rows, facts, network_model, title
     from simshuffle.network.replay.replay import replay as replay_case
 
     model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
@@ -80,14 +96,36 @@ def replay(
         )
     with share_progress("replay") as progress:
         result = replay_case(given, model, progress)
-    if out is None:
-        sys.stdout.writelines(csv_rows(result, compare=compare))
-        sys.stdout.flush()  # an error comes here, and not at the end of the process
-    else:
+    if out is not None:
         with whole_file(out) as file:
             file.writelines(csv_rows(result, compare=compare))
-    for line in summary(result):
-        say(line)
+    elif to is None:
+        sys.stdout.writelines(csv_rows(result, compare=compare))
+        sys.stdout.flush()  # an error comes here, and not at the end of the process
+    if to is not None:
+        print_parts(_tables(result, with_ends=out is None, compare=compare), to)
+        return
+    say(title(result))
+    for name, text in facts(result).items():
+        say(f"  {name:15} {text}")
+
+
+def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
+    """The summary as a table, and below it the ends unless a file has them."""
+    from simshuffle.network.replay.replay import ends, facts, title
+    from simshuffle.results.console import new_table
+
+    summary = new_table(title(result), ["quantity", "value"])
+    for name, text in facts(result).items():
+        summary.add_row(name, text)
+    if not with_ends:
+        return [summary]
+    columns = ends(result, compare=compare)
+    headings = [name.replace("_s", " (s)").replace("_", " ") for name in columns]
+    table = new_table("When each flow ends", numbers=["flow", *headings])
+    for number, row in enumerate(zip(*(of.tolist() for of in columns.values()), strict=True)):
+        table.add_row(str(number), *map(repr, row))
+    return [summary, table]
 
 
 @command(

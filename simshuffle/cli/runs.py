@@ -12,6 +12,7 @@ from simshuffle.cli.common import (
     ScenarioArgument,
     ScenarioName,
     SetOption,
+    choice,
     load,
     say,
     study_progress,
@@ -41,27 +42,20 @@ app = typer.Typer()
 
 LabelsOption = Annotated[
     str | None,
-    typer.Option(
+    choice(
         "--labels",
+        "cause",
+        "paper",
         metavar="BOOKING",
-        help="Waiting for other ranks by what it is for (cause, the default), or booked where the"
+        text="Waiting for other ranks by what it is for (cause, the default), or booked where the"
         " authors' timers do (paper).",
     ),
 ]
 
 
-def _labels(labels: str | None) -> Booking | None:
-    """The booking that is asked for.
-
-    Raises:
-        InputError: there is no such one.
-    """
-    if labels in {None, "cause", "paper"}:
-        return cast("Booking | None", labels)
-    from simshuffle.errors import InputError, Problem
-
-    problem = Problem("--labels", "must be cause or paper", repr(labels), "Name one of them.")
-    raise InputError(problem, "command line")
+SeedsOption = Annotated[
+    str, typer.Option("--seeds", metavar="N", help="Seeds of each run, from the scenario's own on.")
+]
 
 
 @command(
@@ -69,10 +63,12 @@ def _labels(labels: str | None) -> Booking | None:
     "Simulate",
     "simshuffle run quickstart",
     "simshuffle run mycluster.yaml --set epochs=2 --out first --to latex",
+    "simshuffle run quickstart --seeds 5",
 )
 def run(
     scenario: ScenarioArgument,
     set_: SetOption = None,
+    seeds: SeedsOption = "1",
     labels: LabelsOption = None,
     out: Out = None,
     json: AsJson = False,
@@ -82,10 +78,12 @@ def run(
     scheduler: Scheduler = None,
 ) -> None:
     """Simulate SCENARIO... and write tables and the breakdown figure into a result folder."""
-    from simshuffle.studies.simulation.study import STUDY, request
+    from simshuffle.studies.simulation.seed_count import read_seeds
+    from simshuffle.studies.simulation.seeds import asked_of
 
     options = Options(out, json, force, processes, scheduler, to=to)
-    carry_out(STUDY, request(load(scenario, set_), _labels(labels) or "cause"), options)
+    count, booking = read_seeds(seeds), cast("Booking", labels or "cause")
+    carry_out(*asked_of(load(scenario, set_), booking, count), options)
 
 
 @command(
@@ -109,9 +107,7 @@ def sweep(
             "--zip", help="Take the first values of all keys together, then the second ones, ..."
         ),
     ] = False,
-    seeds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Seeds, from that of the scenario on.")
-    ] = 1,
+    seeds: SeedsOption = "1",
     label: Annotated[
         str,
         typer.Option(
@@ -130,11 +126,12 @@ def sweep(
     scaling figure."""
     from simshuffle.scenario.scenario import load_scenario
     from simshuffle.spec.overrides import read_axis
+    from simshuffle.studies.simulation.seed_count import read_seeds
     from simshuffle.studies.simulation.sweep import STUDY, request
 
-    axes = dict(read_axis(text) for text in over or ())
+    axes, count = dict(read_axis(text) for text in over or ()), read_seeds(seeds)
     base = load_scenario(scenario, values(set_ or []))
-    asked = request(base, axes, zip_, seeds, label)
+    asked = request(base, axes, zip_, count, label)
     carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, to=to))
 
 
@@ -214,8 +211,8 @@ def plot(
     from simshuffle.studies import read_folder
 
     result = read_folder(folder)
-    if (booking := _labels(labels)) is not None:
-        result = replace(result, meta={**result.meta, "labels": booking})
+    if labels is not None:
+        result = replace(result, meta={**result.meta, "labels": labels})
     if result.meta.get("state") == "unfinished":
         say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
     if out is None:

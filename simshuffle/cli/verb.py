@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import complain, detail, say, study_progress
+from simshuffle.cli.common import choice, complain, detail, say, study_progress
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -35,9 +35,12 @@ AsJson = Annotated[
 ]
 To = Annotated[
     str | None,
-    typer.Option(
+    choice(
+        "--to",
+        "latex",
+        "markdown",
         metavar="FORMAT",
-        help="latex (booktabs) or markdown: print the tables so on standard output, and nothing"
+        text="latex (booktabs) or markdown: print the tables so on standard output, and nothing"
         " else.",
     ),
 ]
@@ -74,7 +77,7 @@ class Options:
         to: print the tables in that format and nothing else; None for those of a terminal.
 
     Raises:
-        InputError: there is no such format, or JSON is wanted too.
+        InputError: a format and JSON are wanted.
     """
 
     out: Path | None = None
@@ -91,19 +94,12 @@ class Options:
 
 
 def check_format(json: bool, to: str | None) -> None:
-    """See that there is the format ``to``, and that JSON is not wanted beside it.
+    """See that JSON is not wanted beside the format ``to``.
 
     Raises:
-        InputError: otherwise.
+        InputError: it is.
     """
-    if to is None:
-        return
-    from simshuffle.results.export import FORMATS
-
-    if to not in FORMATS:
-        rule, remedy = f"must be {' or '.join(FORMATS)}", "Leave it out for a terminal."
-        raise InputError(Problem("--to", rule, repr(to), remedy), "command line")
-    if json:
+    if json and to is not None:
         rule, remedy = "cannot be combined with --json", "Leave one out."
         raise InputError(Problem("--to", rule, to, remedy), "command line")
 

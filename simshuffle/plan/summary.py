@@ -83,7 +83,7 @@ def _used(scenario: Scenario, key: str) -> dict[str, float]:
     if key.startswith("workload.allreduce."):
         idle = (
             ranks == 1
-            or (last.startswith("inter_host") and hosts == 1)
+            or ("inter_host" in last and hosts == 1)
             or (last == "intra_host_bus_bandwidth" and hosts > 1)
         )
         return (

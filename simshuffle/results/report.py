@@ -60,26 +60,32 @@ EPOCH_COLUMNS = {
 }
 
 
+def keys_of(table: pd.DataFrame) -> list[str]:
+    """The columns that tell epochs apart: run and epoch; the seed too, where ``table`` has it."""
+    return [name for name in ("run", "seed", "epoch") if name in table]
+
+
 def phase_seconds(timeline: Timeline) -> pd.DataFrame:
-    """Mean over ranks of the seconds in each phase: columns run, epoch, and one for every phase."""
+    """Mean over ranks of the seconds in each phase: columns `keys_of`, and one for every phase."""
     phases = timeline.phases
-    lasting = phases[["run", "epoch", "phase"]].assign(seconds=phases["end_s"] - phases["start_s"])
-    totals = (
-        lasting.groupby(["run", "epoch", "phase"], observed=False)["seconds"].sum().unstack("phase")
-    )
-    ranks = phases.groupby(["run", "epoch"], observed=True)["rank"].max() + 1
+    keys = keys_of(phases)
+    lasting = phases[[*keys, "phase"]].assign(seconds=phases["end_s"] - phases["start_s"])
+    totals = lasting.groupby([*keys, "phase"], observed=False)["seconds"].sum().unstack("phase")
+    ranks = phases.groupby(keys, observed=True)["rank"].max() + 1
     table = totals.loc[ranks.index].div(ranks, axis=0)
     table.columns = table.columns.astype(str)
     return table.reset_index()
 
 
 def epochs(timeline: Timeline) -> pd.DataFrame:
-    """One row for each epoch of each run: columns `EPOCH_COLUMNS`."""
-    seconds = phase_seconds(timeline).set_index(["run", "epoch"])
-    phases = timeline.phases[["run", "epoch", "start_s", "end_s"]]
+    """One row for each epoch of each run: columns `EPOCH_COLUMNS`, and the seed after the run where
+    the timeline has it."""
+    keys = keys_of(timeline.phases)
+    seconds = phase_seconds(timeline).set_index(keys)
+    phases = timeline.phases[[*keys, "start_s", "end_s"]]
     exclusive = phases[~timeline.phases["phase"].isin(HIDDEN)]
-    spans = exclusive.groupby(["run", "epoch"], observed=True)
-    table = timeline.sources.set_index(["run", "epoch"])
+    spans = exclusive.groupby(keys, observed=True)
+    table = timeline.sources.set_index(keys)
     table["epoch_s"] = spans["end_s"].max() - spans["start_s"].min()
     table["samples_per_s"] = table["samples"] / table["epoch_s"]
     table["accelerator_utilisation"] = seconds[list(COMPUTING)].sum(axis=1) / table["epoch_s"]
@@ -88,40 +94,58 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
     table["allreduce_exposed_s"] = seconds["allreduce"]
     table["allreduce_hidden_s"] = seconds["allreduce_hidden"]
     table["slowdown_s"] = seconds[SLOWDOWN]
-    return table.reset_index()[list(EPOCH_COLUMNS)]
+    run, *others = EPOCH_COLUMNS
+    return table.reset_index()[[run, *keys[1:-1], *others]]
 
 
 def breakdown(timeline: Timeline) -> pd.DataFrame:
-    """Seconds of an epoch by label, mean over ranks: columns run, epoch, label, cause, seconds.
+    """`all_labels`, with IMPT only where it occurs: see `listed`."""
+    return listed(all_labels(timeline))
+
+
+def listed(table: pd.DataFrame) -> pd.DataFrame:
+    """The breakdown without IMPT, if no run has any.
+
+    Args:
+        table: from `all_labels`; or several of them below one another.
+    """
+    measures = table["label"] == "IMPT"
+    if table.loc[measures, "seconds"].any():
+        return table
+    return table[~measures].reset_index(drop=True)
+
+
+def all_labels(timeline: Timeline) -> pd.DataFrame:
+    """Seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause, seconds.
 
     With an empty cause they are a rank's own work. With one they are waiting for ranks that were
     busy with it, at the label where it is booked (see `simshuffle.results.waiting.waiting`); what
     gradients in flight add to the backward pass is booked at FW+BW and caused by GE+WU. All
     rows of an epoch add up to its duration, and all rows of a label to what the authors' timers
-    book there (`booked`). IMPT is listed only where it occurs; waiting only where there is any.
+    book there (`booked`). Waiting is listed only where there is any.
     """
+    keys = keys_of(timeline.phases)
     seconds = phase_seconds(timeline)
     own = []
     for label, phases in LABELS.items():
         worked = [p for p in phases if not p.startswith("wait_") and p != SLOWDOWN]
         values = seconds[worked].sum(axis=1)
-        if label != "IMPT" or values.any():
-            own.append(seconds[["run", "epoch"]].assign(label=label, cause="", seconds=values))
-    slowed = seconds.loc[seconds[SLOWDOWN] > 0, ["run", "epoch", SLOWDOWN]]
+        own.append(seconds[keys].assign(label=label, cause="", seconds=values))
+    slowed = seconds.loc[seconds[SLOWDOWN] > 0, [*keys, SLOWDOWN]]
     slowed = slowed.rename(columns={SLOWDOWN: "seconds"}).assign(label="FW+BW", cause="GE+WU")
-    parts = [*own, slowed, waiting(timeline.phases, LABELS)]
+    parts = [*own, slowed, waiting(timeline.phases, LABELS, keys)]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     runs = {str(run): place for place, run in enumerate(timeline.sources["run"].unique())}
     places = {label: place for place, label in enumerate(["", *LABELS])}
     order = pd.DataFrame(
         {
+            **{key: table[key] for key in keys},
             "run": table["run"].astype(str).map(runs),
-            "epoch": table["epoch"],
             "label": table["label"].map(places),
             "cause": table["cause"].map(places),
         }
-    ).sort_values(["run", "epoch", "label", "cause"])
-    columns = ["run", "epoch", "label", "cause", "seconds"]
+    ).sort_values([*keys, "label", "cause"])
+    columns = [*keys, "label", "cause", "seconds"]
     return table.loc[order.index, columns].reset_index(drop=True)
 
 
@@ -142,17 +166,17 @@ def shown(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
 
 def booked(table: pd.DataFrame) -> pd.DataFrame:
     """The breakdown as the authors' timers book it, where waiting counts where it happens: columns
-    run, epoch, label, seconds; the labels of an epoch add up to its duration.
+    `keys_of`, label, seconds; the labels of an epoch add up to its duration.
 
     Args:
         table: from `breakdown`.
     """
-    keys = ["run", "epoch", "label"]
+    keys = [*keys_of(table), "label"]
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()
 
 
 def by_cause(table: pd.DataFrame) -> pd.DataFrame:
-    """The breakdown with waiting under what was waited for: columns run, epoch, label, waiting,
+    """The breakdown with waiting under what was waited for: columns `keys_of`, label, waiting,
     seconds; `waiting` is False for a rank's own work.
 
     Args:
@@ -160,5 +184,5 @@ def by_cause(table: pd.DataFrame) -> pd.DataFrame:
     """
     waits = table["cause"] != ""
     table = table.assign(label=table["label"].where(~waits, table["cause"]), waiting=waits)
-    keys = ["run", "epoch", "label", "waiting"]
+    keys = [*keys_of(table), "label", "waiting"]
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()

@@ -88,8 +88,8 @@ class Timeline:
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
-    """The tables of several timelines below one another."""
-    names = [run for t in timelines for run in t.phases["run"].cat.categories]
+    """The tables of several timelines below one another; several may be of one run."""
+    names = list(dict.fromkeys(run for t in timelines for run in t.phases["run"].cat.categories))
 
     def join(frames: list[pd.DataFrame]) -> pd.DataFrame:
         if len(frames) == 1:

@@ -7,7 +7,7 @@ comes last did more than the one that waits, since they last were together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,11 @@ from simshuffle.results.timeline import PHASES
 Floats = NDArray[np.float64]
 
 
-def waiting(phases: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
+def waiting(
+    phases: pd.DataFrame,
+    labels: Mapping[str, tuple[str, ...]],
+    keys: Sequence[str] = ("run", "epoch"),
+) -> pd.DataFrame:
     """Seconds that ranks wait for one another in an epoch, by where and for what.
 
     All ranks leave an allreduce together. Until the next one, a rank's own phases and its waiting
@@ -30,20 +34,21 @@ def waiting(phases: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> pd.D
     Args:
         phases: columns `simshuffle.results.timeline.PHASE_COLUMNS`, of one or more runs.
         labels: the phases of each label; those of waiting stand where it is booked.
+        keys: columns that tell epochs apart, the run first.
 
     Returns:
-        Columns run, epoch, label, cause, seconds: where it is booked, the label waited for, and the
+        Columns ``keys``, label, cause, seconds: where it is booked, the label waited for, and the
         mean over ranks (s); rows of more than 0 s only.
     """
     rows = []
-    for (run, epoch), table in phases.groupby(["run", "epoch"], observed=True, sort=False):
+    for (run, *epoch), table in phases.groupby(list(keys), observed=True, sort=False):
         for booked, seconds in _of_epoch(table, labels).items():
             rows += [
-                (str(run), epoch, booked, cause, value)
+                (str(run), *epoch, booked, cause, value)
                 for cause, value in zip(labels, seconds.tolist(), strict=True)
                 if value > 0
             ]
-    return pd.DataFrame(rows, columns=["run", "epoch", "label", "cause", "seconds"])
+    return pd.DataFrame(rows, columns=[*keys, "label", "cause", "seconds"])
 
 
 def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:

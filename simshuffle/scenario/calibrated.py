@@ -26,6 +26,17 @@ QUANTITIES: dict[str, Dimension | None] = {
 }
 """What a value can have been measured over, with its dimension (None: a number)."""
 _ROUNDING = 1e-4  # sizes that people write rounded are the same
+_OF_RINGS = {
+    f"workload.allreduce.{side}_latency": f"workload.allreduce.ring_{side}_latency"
+    for side in ("intra_host", "inter_host")
+}
+"""What ``kind: nccl`` calls the latencies of a ring, which a fragment has under shorter names."""
+_RING_ONLY = (
+    "was measured as the latency of a ring, and workload.allreduce has none",
+    "kind: tree",
+    "Give the scenario an allreduce of kind ring or nccl, or take this key out of the fragment:"
+    " below values and below calibrated.",
+)
 _ROOTS = ("cluster.", "workload.", "network.")
 
 
@@ -232,13 +243,19 @@ def include(
             ]
             continue
         swept = [str(key) for key in raw["sweep"]] if isinstance(raw.get("sweep"), dict) else []
-        for key, value in fragment.values.items():
+        kind, measured = _allreduce_kind(raw), {record.key for record in fragment.calibrated}
+        for written, value in fragment.values.items():
+            if written in _OF_RINGS and written in measured and kind == "tree":
+                where = _within(str(path), f"values.{written}")
+                problems.append(Problem(where, *_RING_ONLY))
+                continue
+            key = _OF_RINGS.get(written, written) if kind == "nccl" else written
             above = [name for name in swept if key.startswith(f"{name}.")]
             if above:
                 rule = f"has no effect: sweep.{above[0]} sets it for each run"
                 problems.append(
                     Problem(
-                        _within(str(path), f"values.{key}"),
+                        _within(str(path), f"values.{written}"),
                         rule,
                         repr(value),
                         f"Do not sweep {above[0]}.",
@@ -248,18 +265,25 @@ def include(
                 found: list[Problem] = []
                 put(key, value, found)
                 problems += [
-                    Problem(_within(str(path), f"values.{key}"), p.rule, p.value, p.remedy)
+                    Problem(_within(str(path), f"values.{written}"), p.rule, p.value, p.remedy)
                     for p in found
                 ]
                 origin[key] = str(path)
                 records = [
-                    r.model_dump(mode="json", exclude_none=True)
+                    r.model_dump(mode="json", exclude_none=True) | {"key": key}
                     for r in fragment.calibrated
-                    if r.key == key
+                    if r.key == written
                 ]
                 if isinstance(raw.setdefault("calibrated", []), list):
                     raw["calibrated"] += records
     return origin
+
+
+def _allreduce_kind(raw: Mapping[str, Any]) -> Any:
+    """What a raw scenario writes there; None if nothing."""
+    workload = raw.get("workload")
+    allreduce = workload.get("allreduce") if isinstance(workload, dict) else None
+    return allreduce.get("kind") if isinstance(allreduce, dict) else None
 
 
 def _paths(given: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:

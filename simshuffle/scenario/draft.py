@@ -13,13 +13,14 @@ import yaml
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.questions import (
+    ALL_RANKS,
     BY_NAME,
     NO_SSD,
     QUESTIONS,
     answered,
     is_name,
+    listed,
     strategy_of,
-    ways_of,
 )
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity, readable
@@ -104,7 +105,7 @@ ssd:  # none: samples are staged to memory (staging in {name}.yaml), whose numbe
   write_bandwidth: 200 GB/s
   latency: 1 us"""
 SCENARIO = """\
-# {many} samples of {sample_size} on {ranks} GPUs: what do ways to shuffle them cost?
+# {many} samples of {sample_size} on {gpu_counts} GPUs: what do ways to shuffle them cost?
 #   simshuffle check {name}.yaml    what follows from these values, before anything is simulated
 #   simshuffle run {name}.yaml      seconds of an epoch, and what they go into
 # Written by `simshuffle new`. Every value is yours to change; docs/scenario.md has all keys.
@@ -146,11 +147,6 @@ workload:
     intra_host_bus_bandwidth: {intra}  # {intra_why}
     inter_host_bus_bandwidth: {inter}  # 0.85 of the HCAs: nccl-tests issue 119, A100 and HDR
 """
-SWEEP = """\
-sweep:  # a run for each; try also world_size: [...]
-  workload.exchange:
-{ways}
-"""
 STAGING = "\n  staging: {target: memory}  # the hosts have no SSD"
 
 
@@ -168,9 +164,8 @@ def drafts(name: str, given: Mapping[str, str]) -> dict[str, str]:
     values = {**answers, **_derived(name, answers)}
     machine, scenario = f"{name}-cluster.yaml", f"{name}.yaml"
     storage = WITHOUT_SSD if answers["ssd"] == NO_SSD else SSD
-    sweep = "" if values["ways"] == "" else _filled(SWEEP, values)
     texts = {
-        scenario: _filled(SCENARIO, values) + sweep,
+        scenario: _filled(SCENARIO, values) + values["sweep"],
         machine: _filled(MACHINE.replace("{storage}", storage), values),
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -200,20 +195,31 @@ def _derived(name: str, answers: Mapping[str, str]) -> dict[str, str]:
     if known is None:
         links = {k: f"{v}; as of an A100" if k.endswith("_why") else v for k, v in links.items()}
     adapters = int(answers["hcas"]) * parse_quantity(answers["hca_bandwidth"], Dimension.BANDWIDTH)
-    ways = ways_of(answers["ways"])
+    ways, machine = listed(answers["ways"]), int(answers["hosts"]) * int(answers["gpus"])
+    given = (machine if each == ALL_RANKS else int(each) for each in listed(answers["ranks"]))
+    ranks = list(dict.fromkeys(given))
     return {
         "name": name,
         "label": _scalar(name),
         "device": _scalar(answers["accelerator"]),
-        "ranks": str(int(answers["hosts"]) * int(answers["gpus"])),
+        "ranks": str(max(ranks)),
+        "gpu_counts": ", ".join(map(str, ranks)),
         "many": f"{int(answers['samples']):,}",
         "thirds": str(3 * int(answers["batch_size"])),
         **links,
         "inter": readable(_ALLREDUCE_SHARE * adapters, Dimension.BANDWIDTH),
         "first": strategy_of(ways[0]),
-        "ways": "\n".join(f"    - {strategy_of(way)}" for way in ways) if ways[1:] else "",
+        "sweep": _sweep(ranks, [strategy_of(way) for way in ways]),
         "staging": STAGING if answers["ssd"] == NO_SSD else "",
     }
+
+
+def _sweep(ranks: list[int], strategies: list[str]) -> str:
+    """The sweep over what has several values; '' if nothing has."""
+    lines = [f"  world_size: {ranks}\n"] if ranks[1:] else []
+    if strategies[1:]:
+        lines += ["  workload.exchange:\n", *(f"    - {of}\n" for of in strategies)]
+    return "".join(["sweep:  # a run for each combination\n", *lines]) if lines else ""
 
 
 def _scalar(text: str) -> str:

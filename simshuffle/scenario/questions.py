@@ -11,7 +11,7 @@ from typing import Literal
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 
-Kind = Dimension | Literal["count", "number", "name", "format", "ways", "ssd"]
+Kind = Dimension | Literal["count", "number", "name", "format", "ways", "ranks", "ssd"]
 
 WAYS = {
     "global-pfs": "global_shuffle",
@@ -23,6 +23,7 @@ WAYS = {
 _PARTIAL = re.compile(r"partial-(0(?:\.\d+)?|1(?:\.0+)?|\.\d+)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 NO_SSD = "none"
+ALL_RANKS = "all"
 
 
 @dataclass(frozen=True)
@@ -96,18 +97,21 @@ _RULES = {
     "name": "must be letters, digits, '.', '_' and '-'",
     "format": "must be jpeg or raw",
     "ways": f"must be names between commas, of {', '.join(WAYS)} and partial-Q with Q from 0 to 1",
+    "ranks": f"must be whole numbers, at least 1, between commas; or {ALL_RANKS}",
 }
 
 
 def _matches(kind: str, answer: str) -> bool:
     if kind == "count":
         return re.fullmatch(r"[1-9][0-9]{0,14}", answer) is not None
+    if kind == "ranks":
+        return all(ranks == ALL_RANKS or _matches("count", ranks) for ranks in listed(answer))
     if kind == "number":
         return re.fullmatch(r"[1-9][0-9]{0,3}(\.[0-9]{1,9})?", answer) is not None
     if kind == "format":
         return answer in {"jpeg", "raw"}
     if kind == "ways":
-        return all(way in WAYS or _PARTIAL.fullmatch(way) for way in ways_of(answer))
+        return all(way in WAYS or _PARTIAL.fullmatch(way) for way in listed(answer))
     return is_name(answer)
 
 
@@ -116,9 +120,9 @@ def is_name(text: str) -> bool:
     return len(text) <= 100 and _NAME.fullmatch(text) is not None
 
 
-def ways_of(answer: str) -> list[str]:
-    """The names of ways to shuffle, between commas, each once."""
-    return list(dict.fromkeys(way.strip() for way in answer.split(",")))
+def listed(answer: str) -> list[str]:
+    """What stands between the commas of an answer, each once."""
+    return list(dict.fromkeys(each.strip() for each in answer.split(",")))
 
 
 def strategy_of(way: str) -> str:
@@ -182,6 +186,8 @@ QUESTIONS = (
              "Gradients: 4 B a parameter in FP32, 2 B in FP16", _DATA, "102 MB",
              "the catalog's ResNet-50 in FP32", "sum(p.numel() for p in model.parameters())",
              needed=True),
+    Question("ranks", "Comparison", "world_size", "Ranks of the runs, between commas", "ranks",
+             ALL_RANKS, "a rank for each GPU of the machine"),
     Question("epochs", "Comparison", "epochs", "Epochs", "count", "2",
              "a cold one, and one like all that follow"),
     Question("ways", "Comparison", "sweep.workload.exchange",

@@ -13,6 +13,7 @@ from simshuffle.study.study import Result, Study
 
 KINDS = {
     "simulation": "simshuffle.studies.simulation.study",
+    "simulation_over_seeds": "simshuffle.studies.simulation.seeds",
     "sweep": "simshuffle.studies.simulation.sweep",
     "ablation": "simshuffle.studies.ablation.study",
     "congestion": "simshuffle.studies.congestion.study",

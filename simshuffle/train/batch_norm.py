@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.studies.training.record import ABSENT
 from simshuffle.train.training import BatchNorm
 
 Tensor = torch.Tensor
@@ -280,6 +281,12 @@ def _reduce(layer: Any, rank: int | None) -> None:
                 layer.running_var[rank].clone(),
             )
         layer.num_batches_tracked = layer.num_batches_tracked[rank or 0].clone()
+
+
+def mode_of(model: nn.Module, mode: BatchNorm) -> str:
+    """``mode``, or `ABSENT` where ``model`` has no batch norm, nor anything else that keeps
+    statistics."""
+    return mode if any(_keeps_statistics(layer) for layer in model.modules()) else ABSENT
 
 
 def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from simshuffle.studies.training.record import PLANS, TABLES, outcome_of
 from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import TABLE
-from simshuffle.train.emulate import train_run
+from simshuffle.train.emulate import Materials, device_named, materials_of, trained
 from simshuffle.train.run import Run
 
 SECONDS_PER_SAMPLE = 5e-5
@@ -70,7 +70,16 @@ class RunCell:
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: see `simshuffle.studies.training.record.outcome_of`."""
         with one_thread():
-            return outcome_of(train_run(self.training_run, tell, self.device))
+            where = device_named(self.device)
+            return outcome_of(trained(self.training_run, self.materials(where), where, tell))
+
+    def materials(self, device: torch.device) -> Materials:
+        """What it is trained with, on ``device``.
+
+        Raises:
+            InputError: there are no such data, or the network cannot take them.
+        """
+        return materials_of(self.training_run, device)
 
 
 def key_of(run: Run, device: str) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,27 @@ class EmulatedRun(RunRecord):
     model: nn.Module
 
 
+@dataclass(frozen=True)
+class Materials:
+    """What a run is trained with.
+
+    Attributes:
+        model: the initial weights, in float32 on the CPU.
+        train, test: the samples, on the device that trains.
+        data_name, model_name: for the description of the run.
+        loss: of each sample.
+        optimizer: of the network's parameters; SGD if None.
+    """
+
+    model: nn.Module
+    train: Source
+    test: Source
+    data_name: str
+    model_name: str
+    loss: Loss = cross_entropy
+    optimizer: OptimizerFactory | None = None
+
+
 def train_run(
     run: Run,
     progress: Progress | None = None,
@@ -79,39 +100,43 @@ def train_run(
     Raises:
         InputError: the run cannot be trained so.
     """
+    where = device_named(device)
+    return trained(run, materials_of(run, where, data), where, progress)
+
+
+def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None) -> Materials:
+    """What a run of a study's file is trained with.
+
+    Args:
+        run: what to train.
+        device: that trains.
+        data: that of ``run``, if it is loaded already.
+
+    Raises:
+        InputError: there are no such data, or the network cannot take them.
+    """
     data = run.data.load() if data is None else data
-    where, dtype = device_named(device), torch_dtype(run.training)
     train, test = (
-        ArraySource(part, data.mean, data.std, dtype=dtype, device=where)
+        ArraySource(part, data.mean, data.std, dtype=torch_dtype(run.training), device=device)
         for part in (data.train, data.test)
     )
-    names = {"data": data.name, "model": run.model.kind}
-    return trained(run, initial_model(run, data), train, test, where, progress, names)
+    return Materials(initial_model(run, data), train, test, data.name, run.model.kind)
 
 
 def trained(
-    run: Run,
-    model: nn.Module,
-    train: Source,
-    test: Source,
-    device: torch.device,
-    progress: Progress | None,
-    names: Mapping[str, str],
-    **how: Any,
+    run: Run, materials: Materials, device: torch.device, progress: Progress | None
 ) -> RunRecord:
-    """Train ``model`` as ``run`` says, on samples that are on ``device``.
+    """Train ``materials`` as ``run`` says.
 
     Args:
         run: what to train, but for model and data.
-        model: the initial weights.
-        train, test: the samples.
+        materials: model, data, loss and optimiser.
         device: that trains.
         progress: called with the share that is done.
-        names: of data and model, for the description.
-        how: loss and optimizer, as for `Emulation`.
     """
+    train = materials.train
     emulation = Emulation(
-        model,
+        materials.model,
         train,
         strategy=run.exchange,
         world_size=run.world_size,
@@ -120,9 +145,11 @@ def trained(
         seed=run.seed,
         device=device,
         places=run.places(),
-        **how,
+        loss=materials.loss,
+        optimizer=materials.optimizer,
     )
-    return _carried_out(emulation, test, progress, **names, partition=run.partition.kind)
+    names = {"data": materials.data_name, "model": materials.model_name}
+    return _carried_out(emulation, materials.test, progress, **names, partition=run.partition.kind)
 
 
 def check_run(run: Run, data: TrainingSet | None = None) -> None:
@@ -304,10 +331,10 @@ def _carried_out(
     described = description(
         emulation.strategy,
         training,
+        emulation.network.model,
         world_size=emulation.world_size,
         seed=emulation.seed,
         num_samples=len(emulation.source),
-        parameters=sum(p.numel() for p in emulation.network.model.parameters()),
         device=emulation.device.type,
         **names,
     )

@@ -33,7 +33,7 @@ from simshuffle.train.importance import inference_losses
 from simshuffle.train.iterations import epoch_samples, learning_rate, local_batches
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network
-from simshuffle.train.optimizer import OptimizerFactory, own_optimizer, sgd
+from simshuffle.train.optimizer import OptimizerFactory, optimizer_of, set_rate
 from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import Training
 
@@ -173,13 +173,7 @@ class Emulation:
         self.network = ranked_network(
             model, source, world_size, training, self.device, self.batch_sizes, loss
         )
-        twin = self.network.model
-        self.optimizer = (
-            sgd(twin, training) if optimizer is None else own_optimizer(twin, optimizer)
-        )
-        self._relative = [
-            float(group["lr"]) / training.learning_rate for group in self.optimizer.param_groups
-        ]
+        self.optimizer = optimizer_of(self.network.model, training, optimizer)
         self.epochs_done = 0
         self.last_losses: Floats = np.full(len(source), np.nan)
 
@@ -297,8 +291,7 @@ class Emulation:
         watch = watch or Stopwatch(self.device)
         losses = self.gradient(samples, watch)
         with watch.measure("update"):
-            for group, relative in zip(self.optimizer.param_groups, self._relative, strict=True):
-                group["lr"] = rate * relative
+            set_rate(self.optimizer, rate)
             self.optimizer.step()
         return losses
 

@@ -53,6 +53,9 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
         InputError: it cannot take them, gives no loss for each sample, mixes samples, or has no
             gradient.
     """
+    if not callable(loss):
+        rule = "must be a function of outputs and targets"
+        _refuse(rule, f"a {type(loss).__name__}", "Use CrossEntropyLoss(reduction='none').")
     with torch.enable_grad():
         given = logits.detach().clone().requires_grad_()
         try:

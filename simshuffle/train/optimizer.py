@@ -30,6 +30,27 @@ def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
     )
 
 
+def optimizer_of(
+    model: nn.Module, training: Training, factory: OptimizerFactory | None
+) -> torch.optim.Optimizer:
+    """The optimiser that trains ``model``: that of ``factory``, or SGD. Its learning rate is set by
+    `set_rate`; the groups of one of the caller's keep the ratio of their rates.
+
+    Raises:
+        InputError: as of `own_optimizer`.
+    """
+    optimizer = sgd(model, training) if factory is None else own_optimizer(model, factory)
+    for group in optimizer.param_groups:
+        group["relative_lr"] = float(group["lr"]) / training.learning_rate
+    return optimizer
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Let the next step of ``optimizer``, one of `optimizer_of`, have this learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["relative_lr"]
+
+
 def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Optimizer:
     """The optimiser of ``model`` that ``factory`` makes.
 
@@ -37,6 +58,8 @@ def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Op
         InputError: it makes none, or one that leaves out a weight, has no learning rate, or steps
             only with a closure.
     """
+    if not callable(factory):
+        _refuse("must be a function that makes an optimiser of the weights", f"a {_shown(factory)}")
     try:
         optimizer = factory(model.parameters())
     except (TypeError, ValueError) as error:

@@ -4,15 +4,16 @@ strategies, with the tables, report and figures of every other study of training
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -21,100 +22,32 @@ from simshuffle.exchange import Strategy
 from simshuffle.spec.overrides import related
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
-from simshuffle.studies.training.record import outcome_of
+from simshuffle.studies.training.record import ABSENT
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.study import engine
-from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.executors import Executor, Local
 from simshuffle.study.progress import study_progress
 from simshuffle.study.standing import Progress
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result
-from simshuffle.train.cell import RunCell, one_thread
+from simshuffle.train.batch_norm import mode_of
 from simshuffle.train.emulate import (
     device_named,
     plain_record,
-    trained,
-    warn_of_large_batch,
-    with_first_weights,
 )
-from simshuffle.train.iterations import local_batches
 from simshuffle.train.loss import Loss, cross_entropy, loss_name
-from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.optimizer import (
     OF_SGD,
     OptimizerFactory,
     own_optimizer,
     training_values,
 )
-from simshuffle.train.partition import Partition, check_ranks
-from simshuffle.train.shuffling import named, request_of, run_label
-from simshuffle.train.source import DatasetSource
-from simshuffle.train.study import Study
+from simshuffle.train.own_cell import Own, own_cells
+from simshuffle.train.partition import Partition
+from simshuffle.train.shuffling import request_of
+from simshuffle.train.study import REFERENCES, Study
 
 NOUN = "run"
-
-
-@dataclass(frozen=True, eq=False)
-class Own:
-    """What the caller gives.
-
-    Attributes:
-        model: makes the network; called once for each run, with torch's generator at its seed.
-        train, test: map-style data sets of pairs (input, target).
-        loss: of each sample.
-        optimizer: of the network's parameters; SGD if None.
-    """
-
-    model: Callable[[], nn.Module]
-    train: Dataset[Any]
-    test: Dataset[Any]
-    loss: Loss
-    optimizer: OptimizerFactory | None
-
-    def sources(self, dtype: torch.dtype, device: torch.device) -> list[DatasetSource]:
-        """The samples for training and for testing, on ``device``.
-
-        Raises:
-            InputError: as of `DatasetSource`.
-        """
-        return [
-            DatasetSource(data, dtype=dtype, device=device, name=name)
-            for name, data in (("train", self.train), ("test", self.test))
-        ]
-
-
-@dataclass(frozen=True)
-class OwnCell(RunCell):
-    """A run of what the caller gives. It is known again by its ``mark``.
-
-    Attributes:
-        own: model, data, loss and optimiser.
-        mark: stands for them, as far as can be seen from outside: see `mark_of`.
-    """
-
-    own: Own
-    mark: str
-
-    @property
-    def key(self) -> Any:
-        """As for `Cell`. Code is not in it; the version of the study's model stands for that."""
-        return [*super().key, self.mark]
-
-    @property
-    def memory(self) -> float:
-        """As for `Cell`: every process has data of its own."""
-        return super().memory + 2 * (held(self.own.train) + held(self.own.test))
-
-    def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`."""
-        run, own, where = self.training_run, self.own, device_named(self.device)
-        names = {"data": run.data.label, "model": run.model.label}
-        how = {"loss": own.loss, "optimizer": own.optimizer}
-        with one_thread():
-            train, test = own.sources(torch_dtype(run.training), where)
-            model = with_first_weights(run, own.model)
-            return outcome_of(trained(run, model, train, test, where, tell, names, **how))
 
 
 def train_study(
@@ -177,6 +110,60 @@ def train_study(
         SimulationError: all runs were lost.
         Interrupted: by Ctrl-C; its ``result`` has the runs that are done.
     """
+    _check_alone()
+    asked = own_request(
+        model,
+        train,
+        test,
+        strategies=strategies,
+        world_size=world_size,
+        seeds=seeds,
+        partition=partition,
+        cluster=cluster,
+        over=over,
+        loss=loss,
+        optimizer=optimizer,
+        name=name,
+        description=description,
+        model_name=model_name,
+        data_name=data_name,
+        version=version,
+        kept_in=kept_in,
+        device=device,
+        **training,
+    )
+    executor = Local(processes or (None if device_named(device).type == "cpu" else 1))
+    with _progress(progress) as tell, place_of(kept_in) as place:
+        return _done(asked, executor, place, tell)
+
+
+def own_request(
+    model: Callable[[], nn.Module],
+    train: Dataset[Any],
+    test: Dataset[Any],
+    *,
+    strategies: Sequence[str | Strategy],
+    world_size: int | Sequence[int],
+    seeds: int | Sequence[int] = 3,
+    partition: str | Partition = "random",
+    cluster: str | None = None,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    loss: Loss = cross_entropy,
+    optimizer: OptimizerFactory | None = None,
+    name: str = "own",
+    description: str = "",
+    model_name: str = "",
+    data_name: str = "",
+    version: str = "",
+    kept_in: str | Path | None = None,
+    device: str = "auto",
+    **training: Any,
+) -> Request[Trainings]:
+    """What is asked of a study of what the caller gives; arguments as of `train_study`.
+
+    Raises:
+        InputError: an argument is not valid, or a run cannot be trained so.
+    """
     if kept_in is not None and not version:
         rule, remedy = "is needed where runs are kept", "Give one, and change it with your code."
         raise InputError(Problem("version", rule, "none", remedy), "train_study")
@@ -200,66 +187,7 @@ def train_study(
     cells = own_cells(study, own, device if device != "auto" else where)
     asked = request_of(study, cells, where)
     marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
-    asked = replace(asked, asked={**asked.asked, "own": marks})
-    executor = Local(processes or (None if where == "cpu" else 1))
-    with _progress(progress) as tell, _place(kept_in) as place:
-        return _done(asked, executor, place, tell)
-
-
-def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
-    """The runs of a study of what the caller gives, by name.
-
-    Raises:
-        InputError: one cannot be trained.
-    """
-    cpu, problems, seen = torch.device("cpu"), dict[Problem, None](), set[str]()
-    runs, marks = study.all_runs(), dict[int, str]()
-    train, test = own.sources(torch.float32, cpu)
-    for run in runs:
-        network = with_first_weights(run, own.model)
-        if run.seed not in marks:
-            marks[run.seed] = mark_of(network, own, train, test)
-        parts = repr((run.training, run.world_size, run.cluster, run.exchange.needs_places))
-        if parts in seen:
-            continue
-        seen.add(parts)
-        try:
-            check_ranks(len(train), run.world_size)
-            run.places()
-            sizes = local_batches(len(train), run.world_size, run.training)
-            dtype = torch_dtype(run.training)
-            source = train if dtype == torch.float32 else own.sources(dtype, cpu)[0]
-            ranked_network(network, source, run.world_size, run.training, cpu, sizes, own.loss)
-            warn_of_large_batch(len(train), run.world_size, run.training)
-        except InputError as error:
-            problems |= dict.fromkeys(error.problems)
-    if problems:
-        raise InputError(list(problems), "train_study")
-    return named(
-        OwnCell(run, len(train), run_label(run), device, own, marks[run.seed]) for run in runs
-    )
-
-
-def mark_of(network: nn.Module, own: Own, train: DatasetSource, test: DatasetSource) -> str:
-    """What stands for ``own`` in a run that begins with ``network``: its layers and first weights,
-    the labels of all samples, and the loss' and the optimiser's names and numbers. Neither inputs,
-    which may be drawn at random, nor code."""
-    digest = hashlib.sha256(repr(network).encode())
-    for key, value in network.state_dict().items():
-        digest.update(key.encode() + value.detach().cpu().numpy().tobytes())
-    for source in (train, test):
-        digest.update(np.ascontiguousarray(source.targets).tobytes())
-    settings = "" if own.optimizer is None else repr(own_optimizer(network, own.optimizer))
-    loss = repr(own.loss) if isinstance(own.loss, nn.Module) else loss_name(own.loss)
-    digest.update(f"{len(train)} {len(test)} {loss} {settings}".encode())
-    return digest.hexdigest()
-
-
-def held(data: Dataset[Any]) -> float:
-    """Bytes of the tensors and arrays that a data set holds; 0 where its samples lie elsewhere."""
-    found = getattr(data, "__dict__", {}).values()
-    parts = [part for value in found for part in (value if isinstance(value, tuple) else (value,))]
-    return float(sum(part.nbytes for part in parts if isinstance(part, torch.Tensor | np.ndarray)))
+    return replace(asked, asked={**asked.asked, "own": marks})
 
 
 def _done(
@@ -311,8 +239,21 @@ def _study(raw: dict[str, Any]) -> Study:
     study, problems = validated({key: of for key, of in raw.items() if of is not None}, Study)
     if problems or study is None:
         raise InputError(problems, "train_study")
-    study.all_runs()
+    try:
+        study.all_runs()
+    except InputError as error:
+        told = [replace(each, path=_argument(each.path)) for each in error.problems]
+        raise InputError(told, "train_study") from None
     return study
+
+
+def _argument(path: str) -> str:
+    """Which argument a key of the study's only block comes from."""
+    key = path.removeprefix("runs.0.")
+    if key == path or key.partition(".")[0] == "world_size":
+        return key
+    first, dot, rest = key.partition(".")
+    return f"strategies{dot}{rest}" if first == "exchange" else f"over.{key}"
 
 
 def _block(
@@ -322,12 +263,24 @@ def _block(
 ) -> dict[str, list[Any]]:
     """The block of runs, as a study's file has it."""
     several = [strategies] if isinstance(strategies, str) else strategies
-    records = [plain_record(strategy, "strategies") for strategy in several]
+    for key, values in over.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            rule, remedy = "must be a list of values", f"Write [{values!r}]."
+            raise InputError(Problem(f"over.{key}", rule, repr(values), remedy), "train_study")
     return {
-        "exchange": [r.model_dump(mode="json") if isinstance(r, Spec) else r for r in records],
+        "exchange": _plain(several, "strategies"),
         "world_size": [world_size] if isinstance(world_size, int) else list(world_size),
-        **{key: list(values) for key, values in over.items()},
+        **{
+            key: _plain(values, f"over.{key}") if key in REFERENCES else list(values)
+            for key, values in over.items()
+        },
     }
+
+
+def _plain(values: Sequence[Any], name: str) -> list[Any]:
+    """Records, each given as such or by text, as plain values."""
+    records = [plain_record(value, name) for value in values]
+    return [each.model_dump(mode="json") if isinstance(each, Spec) else each for each in records]
 
 
 def _given(training: Mapping[str, Any], over: Mapping[str, Any]) -> set[str]:
@@ -339,7 +292,7 @@ def _given(training: Mapping[str, Any], over: Mapping[str, Any]) -> set[str]:
     }
 
 
-def _model_values(network: nn.Module, own: Own) -> dict[str, str]:
+def _model_values(network: nn.Module, own: Own) -> dict[str, Any]:
     """The values of `simshuffle.train.models.OwnModel`, by the names of classes and functions."""
     optimizer = None if own.optimizer is None else own_optimizer(network, own.optimizer)
     return {
@@ -347,6 +300,7 @@ def _model_values(network: nn.Module, own: Own) -> dict[str, str]:
         "name": type(network).__name__,
         "loss": loss_name(own.loss),
         "optimizer": "SGD" if optimizer is None else type(optimizer).__name__,
+        "has_batch_norm": mode_of(network, "per_rank") != ABSENT,
     }
 
 
@@ -368,8 +322,22 @@ def _progress(progress: bool | Progress) -> Iterator[Progress | None]:
         yield progress or None
 
 
+def _check_alone() -> None:
+    """See that torchrun did not start several processes, each of which would train the whole study.
+
+    Raises:
+        InputError: it did.
+    """
+    grouped = dist.is_available() and dist.is_initialized()
+    count = dist.get_world_size() if grouped else int(os.environ.get("WORLD_SIZE", "1"))
+    if count > 1:
+        rule = "emulates all ranks in one process"
+        remedy = "Start it without torchrun, or use simshuffle.train.distributed.train_study."
+        raise InputError(Problem("train_study", rule, f"{count} processes", remedy), "train_study")
+
+
 @contextmanager
-def _place(kept_in: str | Path | None) -> Iterator[Path]:
+def place_of(kept_in: str | Path | None) -> Iterator[Path]:
     """Where finished runs are kept: for good, or until the study is done."""
     temporary = tempfile.TemporaryDirectory(prefix="simshuffle-") if kept_in is None else None
     with temporary or nullcontext(str(kept_in)) as place:

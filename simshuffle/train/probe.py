@@ -49,9 +49,12 @@ def try_out(
     what it puts out to ``loss``. Changes neither it nor any random state.
 
     Raises:
-        InputError: it cannot take the samples, does not give one row of logits for each, or has
-            fewer logits than there are labels; or as of `try_loss`.
+        InputError: it has nothing to train, cannot take the samples, does not give one row of
+            logits for each, or has fewer logits than there are labels; or as of `try_loss`.
     """
+    if not any(weight.requires_grad for weight in model.parameters()):
+        rule, remedy = "must have weights that can be trained", "Give it a layer that has some."
+        raise InputError(Problem("model", rule, type(model).__name__, remedy), "training")
     twin = copy.deepcopy(model)
     rows = apply_mode(twin, mode, 2)
     twin.to(device, dtype).train()

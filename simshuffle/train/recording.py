@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from pydantic import BaseModel
+from torch import nn
 
 from simshuffle.exchange import ExchangePlan, Strategy
 from simshuffle.exchange.recording import RecordedPlans
@@ -19,6 +20,7 @@ from simshuffle.studies.training.record import (
     ITERATION_COLUMNS,
     RunRecord,
 )
+from simshuffle.train.batch_norm import mode_of
 from simshuffle.train.emulation import EpochOutcome
 from simshuffle.train.evaluate import Score
 from simshuffle.train.importance import Floats, importance_row
@@ -63,9 +65,11 @@ def _differs(value: Any, usual: Any, key: str) -> bool:
     return bool(getattr(value, key) != getattr(usual, key))
 
 
-def description(strategy: Strategy, training: Training, **others: Any) -> dict[str, Any]:
-    """What was run, as plain values; ``others`` are the values that neither strategy nor training
-    has, among them ``world_size``."""
+def description(
+    strategy: Strategy, training: Training, network: nn.Module, **others: Any
+) -> dict[str, Any]:
+    """What was run, as plain values; ``others`` are the values that none of strategy, training and
+    network has, among them ``world_size``."""
     return {
         **others,
         "strategy": strategy.kind,
@@ -75,7 +79,8 @@ def description(strategy: Strategy, training: Training, **others: Any) -> dict[s
         "selection": getattr(strategy, "selected_by", ""),
         "partner_rule": getattr(strategy.exchange_schedule, "partner_rule", ""),
         "local_batch_size": training.local_batch_size,
-        "batch_norm": training.batch_norm,
+        "batch_norm": mode_of(network, training.batch_norm),
+        "parameters": sum(weight.numel() for weight in network.parameters()),
         "learning_rate": training.peak_learning_rate(others["world_size"]),
         "epochs": training.epochs,
         "exchange": strategy.model_dump(mode="json"),

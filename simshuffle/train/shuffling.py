@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
+from simshuffle.exchange.schedule import AUTHORS
+from simshuffle.studies.training.record import ABSENT
 from simshuffle.studies.training.study import Trainings
 from simshuffle.study.cell import digest_of
 from simshuffle.study.study import Request
@@ -31,8 +33,10 @@ def request(study: Study, device: str) -> Request[Trainings]:
 def request_of(study: Study, cells: Mapping[str, RunCell], device: str) -> Request[Trainings]:
     """The same, given its runs by name."""
     runs = [cell.training_run for cell in cells.values()]
+    known = [run.exchange.exchange_schedule for run in runs]
+    several = len({schedule.name for schedule in known if schedule is not None}) > 1
     descriptions = {
-        name: description(run, variant)
+        name: description(run, variant, several)
         for name, run, variant in zip(cells, runs, _variants(runs), strict=True)
     }
     asked = {"device": device.partition(":")[0], "torch": version("torch")}
@@ -71,14 +75,14 @@ def run_label(run: Run) -> str:
     return f"{plain}{fraction}_M{run.world_size}_s{run.seed}"
 
 
-def description(run: Run, variant: str) -> dict[str, Any]:
+def description(run: Run, variant: str, several_schedules: bool) -> dict[str, Any]:
     """What tables say of a run: the values of
     `simshuffle.studies.training.tables.DESCRIPTION_COLUMNS`."""
     return {
         "variant": variant,
-        "batch_norm": run.training.batch_norm,
+        "batch_norm": run.training.batch_norm if run.model.has_batch_norm else ABSENT,
         "world_size": run.world_size,
-        "strategy": strategy_label(run.exchange),
+        "strategy": strategy_label(run.exchange, schedule=several_schedules),
         "exchange_fraction": run.exchange.fraction,
         "seed": run.seed,
         "data": run.data.label,
@@ -89,16 +93,23 @@ def description(run: Run, variant: str) -> dict[str, Any]:
     }
 
 
-def strategy_label(exchange: TrainedExchange) -> str:
+def strategy_label(exchange: TrainedExchange, *, schedule: bool = True) -> str:
     """The strategy's name in tables, with what is set otherwise than by default, but for Q, in
-    parentheses."""
+    parentheses.
+
+    The authors' ``schedule`` is called by its name, or left out: it decides times and no accuracy,
+    so it tells nothing apart where all runs have it.
+    """
+    of = exchange.exchange_schedule
+    authors = of.of_authors if of is not None and of.name == AUTHORS else {}
     values = exchange.model_dump(
         mode="json",
         exclude_defaults=True,
-        exclude={"kind", "exchange_fraction", "lagging"},
+        exclude={"kind": True, "exchange_fraction": True, "lagging": True, "schedule": {*authors}},
     )
-    detail = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in _flat(values).items())
-    return exchange.short_name + (f" ({detail})" if detail else "")
+    detail = [AUTHORS] if authors and schedule else []
+    detail += [f"{key.rpartition('.')[2]}={value}" for key, value in _flat(values).items()]
+    return exchange.short_name + (f" ({', '.join(detail)})" if detail else "")
 
 
 def _partition_label(run: Run) -> str:

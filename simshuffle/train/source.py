@@ -30,6 +30,13 @@ class Source(Protocol):
         """Inputs (n, *shape) and targets (n,) int64 of the samples ``indices`` (n,), on the
         training's device."""
 
+    @property
+    def items(self) -> Dataset[Any]:
+        """The samples as pairs (input, target), as a rank stores and sends them."""
+
+    def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """What `batch` gives, made of ``items``."""
+
 
 class ArraySource:
     """Samples in memory, on the device that trains.
@@ -50,7 +57,7 @@ class ArraySource:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.targets = samples.targets
+        self.targets, self.items = samples.targets, _Rows(samples)
         inputs = torch.from_numpy(np.ascontiguousarray(samples.inputs))
         self._raw = inputs.dtype == torch.uint8
         self._inputs = inputs.to(device) if self._raw else inputs.to(device, dtype)
@@ -67,10 +74,31 @@ class ArraySource:
     def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
         """As `Source.batch`."""
         which = torch.from_numpy(np.asarray(indices, np.int64)).to(self._labels.device)
-        inputs = self._inputs.index_select(0, which)
-        if self._raw:
-            inputs = inputs.to(self._dtype).div_(255).sub_(self._mean).div_(self._std)
-        return inputs, self._labels.index_select(0, which)
+        return self._given_out(self._inputs.index_select(0, which)), self._labels[which]
+
+    def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `Source.collate`."""
+        inputs = torch.from_numpy(np.stack([given for given, _ in items]))
+        labels = torch.tensor([target for _, target in items], device=self._labels.device)
+        return self._given_out(inputs.to(labels.device)), labels
+
+    def _given_out(self, inputs: torch.Tensor) -> torch.Tensor:
+        if not self._raw:
+            return inputs.to(self._dtype)
+        return inputs.to(self._dtype).div_(255).sub_(self._mean).div_(self._std)
+
+
+class _Rows(Dataset[tuple[NDArray[Any], int]]):
+    """Samples in memory as pairs (input, label)."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, sample: int) -> tuple[NDArray[Any], int]:
+        return self._samples.inputs[sample], int(self._samples.targets[sample])
 
 
 class DatasetSource:
@@ -107,7 +135,7 @@ class DatasetSource:
                 type(dataset).__name__,
                 "Wrap it in one.",
             )
-        self._dataset: Dataset[Any] = dataset
+        self.items: Dataset[Any] = dataset
         self._length, self._dtype, self._device = len(dataset), dtype, device
         if not self._length:
             self._refuse("must hold samples", "none", "Check its path.")
@@ -128,11 +156,21 @@ class DatasetSource:
         if self._rows is not None:
             which = np.asarray(indices, np.int64)
             return self._given_out(self._rows[torch.from_numpy(which)], self.targets[which])
-        items = [self._item(int(i)) for i in indices]
+        return self._stacked([self._item(int(i)) for i in indices])
+
+    def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `Source.collate`.
+
+        Raises:
+            InputError: as of `batch`.
+        """
+        return self._stacked([self._pair(item, "in a batch") for item in items])
+
+    def _stacked(self, pairs: Sequence[tuple[Any, int]]) -> tuple[torch.Tensor, torch.Tensor]:
         try:
-            inputs = default_collate([given for given, _ in items])
+            inputs = default_collate([given for given, _ in pairs])
         except (TypeError, RuntimeError) as error:
-            kind = type(items[0][0]).__name__
+            kind = type(pairs[0][0]).__name__
             self._refuse(
                 f"inputs must be tensors or arrays of one shape ({error})",
                 kind,
@@ -141,10 +179,10 @@ class DatasetSource:
         if not isinstance(inputs, torch.Tensor):
             self._refuse(
                 "inputs must be one tensor or array each",
-                type(items[0][0]).__name__,
+                type(pairs[0][0]).__name__,
                 "Wrap the dataset.",
             )
-        return self._given_out(inputs, np.array([target for _, target in items], np.int64))
+        return self._given_out(inputs, np.array([target for _, target in pairs], np.int64))
 
     def _given_out(
         self, inputs: torch.Tensor, targets: NDArray[np.int64]
@@ -153,7 +191,9 @@ class DatasetSource:
         return inputs.to(self._device, kind), torch.from_numpy(targets).to(self._device)
 
     def _item(self, index: int) -> tuple[Any, int]:
-        item = self._dataset[index]
+        return self._pair(self.items[index], f"at {index}")
+
+    def _pair(self, item: Any, place: str) -> tuple[Any, int]:
         if not isinstance(item, tuple | list) or len(item) != 2:
             shown = (
                 f"{len(item)} values"
@@ -162,7 +202,7 @@ class DatasetSource:
             )
             self._refuse(
                 "items must be pairs (input, target)",
-                f"{shown} at {index}",
+                f"{shown} {place}",
                 "Training needs targets: give each sample its label.",
             )
         given, target = item
@@ -170,14 +210,14 @@ class DatasetSource:
         if number is None or number < 0:
             self._refuse(
                 "targets must be whole numbers from 0",
-                f"{target!r} at {index}",
+                f"{target!r} {place}",
                 "Number the classes.",
             )
         return given, number
 
     def _all_targets(self) -> NDArray[np.int64]:
-        known = getattr(self._dataset, "targets", None)
-        if known is not None and getattr(self._dataset, "target_transform", None) is None:
+        known = getattr(self.items, "targets", None)
+        if known is not None and getattr(self.items, "target_transform", None) is None:
             targets = np.asarray(known)
             if (
                 targets.shape == (self._length,)

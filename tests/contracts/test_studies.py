@@ -19,6 +19,7 @@ from simshuffle.cli import main
 from simshuffle.cli.verb import show
 from simshuffle.errors import InputError
 from simshuffle.results.export import exported
+from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.studies import KINDS, read_folder, study_of
 from simshuffle.study import engine
 from simshuffle.study.executors import Here, Processes
@@ -26,6 +27,7 @@ from simshuffle.study.made import contents as content
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, Study, fingerprint
+from tests.drawn import faults
 from tests.studies_tiny import TINY
 
 NAMES = [*TINY]
@@ -99,6 +101,13 @@ def test_a_result_is_saved_and_drawn_again_without_simulating(
     assert main(["plot", str(folder), "--out", str(tmp_path / "drawn" / "it")]) == 0
     drawn = {path.suffix for path in (tmp_path / "drawn").rglob("*.p*")}
     assert drawn == ({".png", ".pdf"} if study.figures(read_folder(folder)) else set())
+
+
+@pytest.mark.parametrize("made", [name for name in NAMES if name != "toy"], indirect=True)
+def test_figures_fit_a_column_and_their_words_can_be_read(made: Made) -> None:
+    for name, figure in made[0].figures(made[2]).items():
+        assert figure.get_figwidth() == COLUMN_INCHES
+        assert [f"{name}: {fault}" for fault in faults(figure)] == []
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)

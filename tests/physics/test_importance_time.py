@@ -8,6 +8,7 @@ ImageNet/utils/importance_scheduler.py; the poster's IMPT.
 import numpy as np
 import pytest
 
+from simshuffle.api import run
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.results import report
 from simshuffle.sim.simulate import simulate
@@ -148,3 +149,18 @@ def test_selected_samples_are_sent_and_pairs_are_fixed():
     assert (moved.target == moved.target[0]).all()
     assert np.array_equal(moved.target[0][moved.target[0]], np.arange(8))
     assert len(np.unique(moved.sample)) == moved.sample.size == 20 * 8
+
+
+def test_the_tables_of_several_runs_are_those_of_their_joined_timeline():
+    """Each run reports by itself; IMPT stands in the rows of all of them if one of them has it."""
+    importance = "importance_exchange:exchange_fraction=0.2"
+    for ways in (["local_shuffle", importance], ["local_shuffle", "global_shuffle"]):
+        scenario = small(epochs=2).with_values({"sweep": {"workload.exchange": ways}})
+        result = run(scenario)
+        for found, expected in (
+            (result.epochs, report.epochs(result.timeline)),
+            (result.breakdown, report.breakdown(result.timeline)),
+        ):
+            assert found.to_csv() == expected.to_csv()
+        labels = result.breakdown.groupby("run")["label"].agg(set)
+        assert [("IMPT" in each) for each in labels] == [importance in ways] * 2

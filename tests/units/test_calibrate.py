@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -18,6 +19,8 @@ from simshuffle.errors import InputError
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment
+from simshuffle.scenario.draft import write_drafts
+from simshuffle.scenario.questions import QUESTIONS
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.calibrate import Calibration, calibrate
 from simshuffle.studies.calibrate.cell import Settings, fitted
@@ -489,7 +492,8 @@ def test_a_folder_whose_parameters_do_not_fit_together_is_refused(column, row, t
 def test_a_result_is_known_by_what_the_files_hold_and_how_they_were_fitted(tmp_path):
     copied = shutil.copy(DATA / "nccl-2-hosts.txt", tmp_path)
     meta = calibrate(DATA / "nccl-2-hosts.txt").meta
-    assert calibrate(copied).meta == meta
+    again = calibrate(copied).meta  # a second later perhaps
+    assert again | {"made": meta["made"]} == meta
     assert set(meta["measured"]) == {"nccl-2-hosts.txt"}
     assert meta["settings"]["fit_up_to"] is None
     others = [calibrate(copied, fit_up_to=16), calibrate(copied, ranks=4)]
@@ -615,6 +619,73 @@ def test_set_comes_after_the_fragment_and_drops_the_record(scenario):
     assert len(loaded.calibrated) == 5
     replaced = load_scenario(scenario, {"cluster": "abci"})
     assert {record.key.split(".")[0] for record in replaced.calibrated} == {"workload"}
+
+
+@pytest.fixture
+def drafted(tmp_path, monkeypatch):
+    """A scenario as `simshuffle new` writes it, with `kind: nccl`, and a fragment beside it."""
+    monkeypatch.chdir(tmp_path)
+    given = {question.name: question.default for question in QUESTIONS if question.needed}
+    write_drafts(Path("mine"), {**given, "ways": "local"})
+    measured = calibrate([DATA / "nccl-1-host.txt", DATA / "nccl-2-hosts.txt"])
+    Path("nccl.yaml").write_text(measured.to_yaml(), encoding="utf-8")
+    return {p.key: p.value for p in measured.parameters}
+
+
+def test_what_nccl_tests_measured_is_used_by_a_new_scenario(drafted):
+    plain = load_scenario("mine.yaml")
+    small = {"world_size": 8, "epochs": 1, "workload.dataset.num_samples": 8 * 64 * 4}
+    loaded = load_scenario("mine.yaml", {"include": "nccl.yaml", **small})
+    found, before = loaded.workload.allreduce, plain.workload.allreduce
+    latencies = found.ring_intra_host_latency, found.ring_inter_host_latency
+    prefix = "workload.allreduce"
+    expected = [drafted[f"{prefix}.{side}_host_latency"] for side in ("intra", "inter")]
+    assert latencies == pytest.approx(expected, rel=1e-4)
+    assert found.tree_inter_host_latency == before.tree_inter_host_latency
+    assert found.intra_host_bus_bandwidth(1e6) == pytest.approx(21e9, rel=0.01)
+    assert found.inter_host_bus_bandwidth(2**31) == pytest.approx(drafted[INTER][-1][1], rel=1e-4)
+    # the log's own times come out again, on as many hosts
+    flows = found.flows(np.repeat([0, 1], 8), 2.0**27)
+    assert flows.seconds_uncontended == pytest.approx(2.59e-3, rel=0.02)
+    records = {record.key for record in loaded.calibrated}
+    assert {f"{prefix}.ring_intra_host_latency", f"{prefix}.ring_inter_host_latency"} <= records
+    assert any(s.startswith(f"{prefix}.ring_inter_host_latency") for s in extrapolated(loaded))
+    one_host = extrapolated(loaded.with_values({"world_size": 4}))
+    assert not any("inter_host" in sentence for sentence in one_host)
+    taken, before_s = (
+        run(of).epochs["epoch_s"].item() for of in (loaded, load_scenario("mine.yaml", small))
+    )
+    assert taken < before_s  # 96 GB/s between the hosts in place of 42.5
+
+
+def test_the_measured_latency_of_a_ring_is_none_of_trees(drafted, tmp_path):
+    text = Path("mine.yaml").read_text(encoding="utf-8").replace("kind: nccl", "kind: tree")
+    lines = [line for line in text.splitlines() if "    ring_" not in line]
+    tree = "\n".join(lines).replace("    tree_", "    ")
+    Path("mine.yaml").write_text(tree, encoding="utf-8")
+    before = load_scenario("mine.yaml").workload.allreduce
+    with pytest.raises(InputError, match="latency of a ring") as caught:
+        load_scenario("mine.yaml", {"include": "nccl.yaml"})
+    assert [problem.path for problem in caught.value.problems] == [
+        f"include nccl.yaml: values.workload.allreduce.{side}_host_latency"
+        for side in ("intra", "inter")
+    ]
+    # the rest holds for trees too; and so does a latency that nobody measured on a ring
+    fragment = yaml.safe_load(Path("nccl.yaml").read_text(encoding="utf-8"))
+    kept = {key: value for key, value in fragment["values"].items() if "latency" not in key}
+    kept["workload.allreduce.intra_host_latency"] = "7 us"
+    Path("nccl.yaml").write_text(yaml.safe_dump({"values": kept}), encoding="utf-8")
+    found = load_scenario("mine.yaml", {"include": "nccl.yaml"}).workload.allreduce
+    assert found.intra_host_bus_bandwidth(1e6) == pytest.approx(21e9, rel=0.01)
+    assert (found.intra_host_latency, found.inter_host_latency) == (7e-6, before.inter_host_latency)
+
+
+def test_the_latency_of_a_ring_is_refused_by_the_name_in_the_fragment(drafted):
+    Path("bad.yaml").write_text(
+        "values: {workload.allreduce.inter_host_latency: 3}", encoding="utf-8"
+    )
+    with pytest.raises(InputError, match=r"bad\.yaml.*inter_host_latency: has no unit"):
+        load_scenario("mine.yaml", {"include": "bad.yaml"})
 
 
 def test_a_fragment_can_be_named_on_the_command_line(scenario, monkeypatch):

@@ -432,6 +432,7 @@ def test_different_data_sets_are_refused_on_all_ranks(three):
             "samples: must be the same on all ranks; got 41 on rank 0, 42 on rank 2"
             in each["error"]
         )
+        assert "Give every rank the same dataset." in each["error"]
 
 
 def test_shards_that_do_not_fit_are_refused_before_anything_is_written(three):
@@ -558,10 +559,14 @@ def test_arguments_of_a_scheduler(alone):
         InputError, match="transport: must be one of isend, all_to_all; got 'carrier pigeon'"
     ):
         Scheduler(shard, 4, 0.1, transport="carrier pigeon")
-    with pytest.raises(InputError, match="exchange_fraction"):
+    with pytest.raises(InputError, match="- fraction: should be less than or equal to 1"):
         Scheduler(shard, 4, 1.5)
-    with pytest.raises(InputError, match="batch_size"):
+    with pytest.raises(InputError, match=r"- strategy\.\w+\.exchange_fraction: should be less"):
+        Scheduler(shard, 4, strategy="importance_pair:exchange_fraction=1.5")
+    with pytest.raises(InputError, match="- batch_size: should be greater than or equal to 1"):
         Scheduler(shard, 0, 0.5)
+    with pytest.raises(InputError, match="dataset: must be a ShardDataset; got TensorDataset"):
+        Scheduler(dataset(), 4, 0.5)
     with pytest.raises(InputError, match=r"partition\.kind"):
         ShardDataset(dataset(), partition="alphabetical")
     with pytest.raises(InputError, match="must be the labels of all"):
@@ -575,6 +580,18 @@ def test_a_backend_without_all_to_all_is_named(alone, monkeypatch):
     monkeypatch.setattr(dist, "all_to_all_single", lacking)
     with pytest.raises(InputError, match="gloo has no all_to_all_single"):
         Scheduler(ShardDataset(dataset()), 4, 0.5, transport="all_to_all")
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"), [(1, "got 1 values. Give each sample its label"), (3, "got 3 values")]
+)
+def test_an_importance_needs_labels(alone, parts, told):
+    source = TensorDataset(*[torch.zeros(8, 3)] * parts)
+    scheduler = Scheduler(
+        ShardDataset(source), 4, strategy="importance_exchange:exchange_fraction=0.5"
+    )
+    with pytest.raises(InputError, match=f"dataset: must give pairs .input, target.; {told}"):
+        scheduler.measure_importance(nn.Linear(3, 2))
 
 
 def test_the_order_of_calls(alone):

@@ -7,13 +7,17 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from rich.table import Table
 
 from simshuffle.cli import main
+from simshuffle.cli.runs import LabelsOption
+from simshuffle.cli.verb import To
 from simshuffle.results.console import new_table
 from simshuffle.results.export import FORMATS, exported
+from simshuffle.results.report import Booking
 
 NASTY = r"a_b & 50% of #1 {x} $y$ ^2 ~z \cmd <t> |v| [k] *s* `c`"
 
@@ -151,3 +155,11 @@ def test_a_wrong_format_is_said_before_anything_is_done(
         assert rule in said.err
         assert said.out == ""
         assert not out.exists()
+
+
+def test_the_command_line_takes_every_format_and_every_booking() -> None:
+    """The words stand there again, so that help and completion load neither."""
+    for option, known in ((To, FORMATS), (LabelsOption, get_args(Booking))):
+        info = get_args(option)[1]
+        assert info.autocompletion("") == list(known)
+        assert info.autocompletion(next(iter(known))[:1]) == [next(iter(known))]

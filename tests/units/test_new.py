@@ -182,6 +182,32 @@ def test_one_way_is_no_sweep():
     assert "sweep" not in plain
 
 
+@pytest.mark.parametrize(
+    ("ranks", "world_size", "swept"),
+    [
+        ("all", 256, None),
+        ("256, all", 256, None),
+        ("64", 64, None),
+        ("64,128,all", 256, [64, 128, 256]),
+        ("128, 64", 128, [128, 64]),
+    ],
+)
+def test_several_numbers_of_ranks_are_a_sweep(ranks, world_size, swept):
+    text = drafts("mine", {**NEEDED, "ranks": ranks})["mine.yaml"]
+    plain = yaml.safe_load(text)
+    assert (plain["world_size"], plain["sweep"].get("world_size")) == (world_size, swept)
+    assert f" on {', '.join(map(str, swept or [world_size]))} GPUs:" in text.splitlines()[0]
+
+
+def test_the_runs_are_those_of_every_number_of_ranks_and_every_way(here):
+    words = shlex.split(RESEARCHER)
+    assert main(["new", "mine", *words, "--ranks", "8,all", "--ways", "local, local-pfs"]) == 0
+    names = ["local @8", "local-pfs @8", "local @256", "local-pfs @256"]
+    assert list(load_scenario("mine.yaml").runs()) == names
+    assert main(["new", "mine", *words, "--ranks", "8,16", "--ways", "local", "--force"]) == 0
+    assert list(load_scenario("mine.yaml").runs()) == ["local @8", "local @16"]
+
+
 def test_an_allreduce_reaches_a_share_of_the_adapters():
     given = {**NEEDED, "hcas": "4", "hca_bandwidth": "100 Gbit/s"}
     allreduce = yaml.safe_load(drafts("mine", given)["mine.yaml"])["workload"]["allreduce"]
@@ -202,6 +228,9 @@ def test_an_allreduce_reaches_a_share_of_the_adapters():
         ("format", "png", "must be jpeg or raw"),
         ("ways", "local, partial-2", "must be names between commas"),
         ("ways", "", "must be names between commas"),
+        ("ranks", "64 128", "must be whole numbers"),
+        ("ranks", "64,,128", "must be whole numbers"),
+        ("ranks", "0", "must be whole numbers"),
         ("ssd", "no", "is not a number with a unit"),
     ],
 )
@@ -216,7 +245,9 @@ def test_a_wrong_answer_is_refused(name, answer, rule):
     [
         ({"gpus": "4", "hcas": "3"}, "--hcas", "gpus must be a multiple of hcas"),
         ({"ports": "4", "hosts": "4000", "taper": "1"}, "--hosts", ""),
-        ({"samples": "3", "batch_size": "1"}, "world_size", "must not exceed the 3 samples"),
+        ({"samples": "3", "batch_size": "1"}, "--ranks", "must not exceed the 3 samples"),
+        ({"ranks": "512"}, "--ranks", "must not exceed the 256 GPUs"),
+        ({"ranks": "512,64"}, "--ranks", "must not exceed the 256 GPUs"),
         ({"ssd": "1 GB", "ways": "global-ssd"}, "--ways", "global_shuffle keeps 140.9 GB"),
     ],
 )

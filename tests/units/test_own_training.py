@@ -3,6 +3,7 @@ about those that cannot be trained."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -26,7 +27,7 @@ from simshuffle.study import executors
 from simshuffle.study.engine import Interrupted
 from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
-from simshuffle.train import EmulatedRun, emulate, own, train_study
+from simshuffle.train import EmulatedRun, cell, emulate, train_study
 from simshuffle.train.emulate import trained
 from simshuffle.train.source import DatasetSource
 
@@ -243,6 +244,31 @@ def test_a_study_is_saved_and_read_as_every_other(tmp_path: Path, capsys: Any) -
     assert "data: must be given from Python; got noise" in capsys.readouterr().err
 
 
+def test_nothing_is_said_of_batch_norm_where_the_network_has_none(tmp_path: Path) -> None:
+    how = {"strategies": ["global_shuffle", "local_shuffle"], "epochs": 1}
+    over = {"partition": ["sorted", "random"]}
+    result = study(network, world_size=[4, 8], over=over, **how)
+    assert set(result.tables["runs"]["batch_norm"]) == {"absent"}
+    folder = result.save(tmp_path / "mine")
+    said = (folder / "report.txt").read_text(encoding="utf-8")
+    assert "\n  partition=random, M = 4 " in said
+    drawn = [axes.get_title() for each in figures_of(result) for axes in each.axes]
+    assert "M = 4\npartition=sorted" in drawn
+    for word in ("batch norm", "batch-norm", "statistics"):
+        assert word not in (said + "".join(drawn)).lower()
+    runs = {run["batch_norm"] for run in result.meta["runs"].values()}
+    assert runs == {emulated().description["batch_norm"]} == {"absent"}
+    plain, normal = (STUDY.texts["report.txt"](study(kind, **how)) for kind in (network, Net))
+    assert "\n  M = 4 " in plain
+    assert re.search("\n  (No difference|Local shuffle).* M = 4", plain)
+    assert "\n  Batch norm per rank, M = 4 " in normal
+    assert "with the statistics 'own'" in normal
+
+
+def figures_of(result: Result) -> list[Any]:
+    return list(STUDY.figures(result).values())
+
+
 def test_seeds_draw_weights_and_strategies_share_them() -> None:
     result = study(strategies=["local_shuffle", "global_shuffle"], learning_rate=1e-30, seeds=3)
     accuracies = result.tables["runs"].groupby("seed")["pooled_loss"]
@@ -267,7 +293,7 @@ def test_finished_runs_are_found_again_under_their_version_alone(
 ) -> None:
     done = []
     monkeypatch.setattr(
-        own,
+        cell,
         "trained",
         lambda run, *rest, **how: done.append(run.seed) or trained(run, *rest, **how),
     )
@@ -335,7 +361,7 @@ def test_a_study_that_is_stopped_has_what_is_done(monkeypatch: pytest.MonkeyPatc
             raise KeyboardInterrupt
         return trained(*given, **how)
 
-    monkeypatch.setattr(own, "trained", stopped)
+    monkeypatch.setattr(cell, "trained", stopped)
     with pytest.raises(Interrupted) as caught:
         study()
     result = caught.value.result
@@ -350,8 +376,20 @@ def test_a_study_that_is_stopped_has_what_is_done(monkeypatch: pytest.MonkeyPatc
         ({"model": lambda: None}, "model: must make a torch.nn.Module"),
         ({"model": lambda: nn.Linear(5, 2)}, "model: cannot take the samples"),
         ({"world_size": [4, 65]}, "world_size: must not exceed the number of training samples, 64"),
-        ({"strategies": ["global_shufle"]}, "exchange.*must be one of"),
-        ({"strategies": []}, "exchange"),
+        ({"strategies": ["global_shufle"]}, "- strategies.*must be one of"),
+        ({"strategies": [0.1]}, "- strategies: must be"),
+        ({"strategies": []}, "- strategies: "),
+        ({"world_size": "4"}, "- world_size: must be a whole number"),
+        ({"over": {"training.learning_rate": 0.1}}, r"over.training.learning_rate: must be a list"),
+        ({"over": {"partition": ["shard"]}}, "- over.partition.*must be one of"),
+        ({"model": nn.Flatten}, "model: must have weights that can be trained"),
+        ({"loss": "cross_entropy"}, "loss: must be a function of outputs.*got a str"),
+        (
+            {"optimizer": torch.optim.SGD(network().parameters(), lr=0.1)},
+            "optimizer: must be a function that makes an optimiser.*got a SGD",
+        ),
+        ({"optimizer": lambda given: torch.optim.SGD([], lr=0.1)}, "optimizer.*empty parameter"),
+        ({"train": TensorDataset(tensors().tensors[0])}, "train: items must be pairs.*its label"),
         ({"seeds": 0}, "seeds: must be a list of whole numbers"),
         ({"epoch": 3}, "training.epoch: is not a known key.*epochs"),
         ({"over": {"training.epoch": [1]}}, "training.epoch"),

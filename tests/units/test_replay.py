@@ -95,9 +95,29 @@ def test_a_case_worked_out_by_hand(capsys):
     assert lines[1].split() == ["makespan", "5.5", "s"]
     # alone: flow 0 takes 2 s, 2 another 1 + 1, and 3 ends at 4 + 0.5 + 1, which is later
     assert lines[2].split() == ["lower", "bound", "5.5", "s,", "slowdown", "over", "it", "1"]
-    assert "own ends: relative error" in captured.err
+    assert "against the case's own ends" in captured.err
     assert "error bound" not in captured.err
     assert re.search(r"solved in +[\d.e-]+ s of processor time", captured.err)
+
+
+def test_ends_and_summary_are_printed_as_latex_and_markdown(capsys):
+    assert main(["replay", put(VALID), "--compare", "--to", "latex"]) == 0
+    captured = capsys.readouterr()
+    assert "makespan & 5.5 s" in captured.out
+    assert r"flow & finish (s) & expected (s) & relative error \\" in captured.out
+    ends = [f"{number} & {end!r} & {end!r} &" for number, end in enumerate(VALID["flows"]["end"])]
+    assert all(row in captured.out for row in ends)
+    assert captured.err == ""
+    # the ends are where --out says, and the summary alone on standard output
+    assert main(["replay", put(VALID), "--to", "markdown", "--out", "ends.csv"]) == 0
+    printed = capsys.readouterr().out
+    assert "| makespan | 5.5 s |" in printed
+    assert "flow |" not in printed
+    header, table = rows(Path("ends.csv").read_text(encoding="utf-8"))
+    assert header == ["flow", "finish_s"]
+    assert main(["replay", put(VALID), "--to", "csv"]) == 2
+    assert "--to: must be latex or markdown; got 'csv'" in capsys.readouterr().err
+    assert len(table) == len(VALID["flows"]["size"])
 
 
 def test_the_slowdown_is_that_of_the_makespan(capsys):
@@ -113,7 +133,7 @@ def test_the_slowdown_is_that_of_the_makespan(capsys):
     # link 1 needs 4 s. 2 gets 100/3 until 1.5 s, the others 25 each afterwards, 50 s of link 1 are
     # missing by then
     assert main(["replay", put(case), "--network", "fluid"]) == 0
-    assert "lower bound  4 s, slowdown over it" in capsys.readouterr().err
+    assert "lower bound     4 s, slowdown over it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -123,7 +143,7 @@ def test_every_stored_case_is_replayed_to_the_last_bit(path, capsys):
     assert main(["replay", str(path), "--out", "ends.csv", "--compare"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
-    largest = float(re.search(r"relative error (\S+) at most", captured.err)[1])
+    largest = float(re.search(r"relative error +(\S+) at most", captured.err)[1])
     assert largest < 1e-9
     header, table = rows(Path("ends.csv").read_text(encoding="utf-8"))
     assert header == ["flow", "finish_s", "expected_s", "relative_error"]
@@ -144,7 +164,7 @@ def test_the_largest_and_the_median_error_are_those_of_the_flows(capsys):
     case = copy.deepcopy(VALID)
     case["flows"]["end"] = [3.0, 4.0, 5.0, 11.0, 22.0]  # true: 3, 2, 5, 5.5, 5.5
     assert main(["replay", put(case)]) == 0
-    assert "relative error 0.75 at most, 0.5 in the median" in capsys.readouterr().err
+    assert "relative error  0.75 at most, 0.5 in the median" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", [Analytic(), Fluid(), Packet()], ids=lambda model: model.kind)

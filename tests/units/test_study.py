@@ -169,6 +169,29 @@ def test_strategies_have_the_names_of_the_papers(study):
     assert set(STRATEGIES) < set(labels)
 
 
+def test_the_authors_schedule_is_named_only_where_others_have_another(study):
+    authors = "importance_pair:exchange_fraction=0.1,schedule=authors"
+    other = "importance_pair:exchange_fraction=0.1"
+    changed = f"{authors},schedule.partner_rule=random_pairs"
+
+    def names(*exchanges):
+        blocks = [{"exchange": list(exchanges), "world_size": 4}]
+        return [of["strategy"] for of in described(study(seeds=1, runs=blocks))]
+
+    assert names("global_shuffle", authors) == ["global", "IS-Pair"]
+    assert names(authors, other) == ["IS-Pair (authors)", "IS-Pair"]
+    assert names(changed.replace("schedule=", "schedule.kind=")) == [
+        "IS-Pair (partner_rule=random_pairs)"
+    ]
+
+
+def test_the_shipped_studies_have_the_names_of_the_papers():
+    """By these names strategies have their colours, and the three claims find what they compare."""
+    for name in ("default", "fractions"):
+        descriptions = described(load_study(name))
+        assert {of["strategy"] for of in descriptions} <= set(STRATEGIES)
+
+
 def described(study):
     return list(shuffling.request(study, "cpu").values.descriptions.values())
 

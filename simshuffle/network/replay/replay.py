@@ -157,17 +157,25 @@ def relative_errors(found: Floats, expected: Floats) -> Floats:
     return out
 
 
-def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
-    """The table of ends as CSV, in the order of the case, in pieces of many rows; numbers to the
-    last bit.
+def ends(result: Replay, *, compare: bool) -> dict[str, Floats]:
+    """When each flow ends, in the order of the case: columns of (flows,) by name.
 
-    Columns: flow (its place in the case), finish_s; with ``compare``, which needs a case with ends,
-    expected_s and relative_error too.
+    They are finish_s; with ``compare``, which needs a case with ends, expected_s and relative_error
+    too.
     """
     columns = {"finish_s": result.outcome.finish}
     if compare and result.case.expected is not None:
         columns["expected_s"] = result.case.expected
         columns["relative_error"] = relative_errors(result.outcome.finish, result.case.expected)
+    return columns
+
+
+def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
+    """The table of ends as CSV, in pieces of many rows; numbers to the last bit.
+
+    Columns: flow (its place in the case), and those of `ends`.
+    """
+    columns = ends(result, compare=compare)
     yield f"flow,{','.join(columns)}\n"
     for first in range(0, len(result.outcome.finish), _ROWS_AT_ONCE):
         texts = [
@@ -179,29 +187,28 @@ def csv_rows(result: Replay, *, compare: bool) -> Iterator[str]:
         )
 
 
-def summary(result: Replay) -> list[str]:
-    """Lines for people: what was replayed, how long it takes on the network, how good the answer
-    is, and what it cost."""
-    case, outcome = result.case, result.outcome
+def title(result: Replay) -> str:
+    """What was replayed."""
+    case = result.case
     name = case.name if case.name.isprintable() else repr(case.name)
-    lines = [
-        f"{name}: {len(case.flows)} flows, {len(case.links)} links, {result.model.kind} network"
-    ]
-    lines.append(f"  makespan     {outcome.makespan:.9g} s")
-    slowdown = (
-        f", slowdown over it {outcome.makespan / result.bound:.6g}" if result.bound > 0 else ""
-    )
-    lines.append(f"  lower bound  {result.bound:.9g} s{slowdown}")
+    return f"{name}: {len(case.flows)} flows, {len(case.links)} links, {result.model.kind} network"
+
+
+def facts(result: Replay) -> dict[str, str]:
+    """For people, by name: how long the case takes on the network, how good the answer is, and what
+    it cost."""
+    case, outcome = result.case, result.outcome
+    out = {"makespan": f"{outcome.makespan:.9g} s", "lower bound": f"{result.bound:.9g} s"}
+    if result.bound > 0:
+        out["lower bound"] += f", slowdown over it {outcome.makespan / result.bound:.6g}"
     if outcome.error_bound:
-        lines.append(
-            "  error bound  exact for flows whose bytes are smaller by at most"
-            f" {outcome.error_bound:.3g}"
-        )
+        smaller = f"{outcome.error_bound:.3g}"
+        out["error bound"] = f"exact for flows whose bytes are smaller by at most {smaller}"
     if case.expected is not None and len(case.flows):
         errors = relative_errors(outcome.finish, case.expected)
-        lines.append(
-            f"  against the case's own ends: relative error {errors.max():.3g} at most,"
-            f" {np.median(errors):.3g} in the median"
+        out["relative error"] = (
+            f"{errors.max():.3g} at most, {np.median(errors):.3g} in the median, against the"
+            " case's own ends"
         )
-    lines.append(f"  solved in    {result.cpu:.3g} s of processor time")
-    return lines
+    out["solved in"] = f"{result.cpu:.3g} s of processor time"
+    return out

@@ -5,39 +5,25 @@ from __future__ import annotations
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from simshuffle.results.style import COLOURS, COLUMN_INCHES, STYLE
+from simshuffle.results.style import COLOURS, STYLE, legend_above, new_figure
 from simshuffle.studies.ablation.tables import ALL
 from simshuffle.study.study import Tables
 
 GREY = "#BBBBBB"
 
 
-def _new(height: float) -> Figure:
-    figure = Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def waterfall_figure(tables: Tables) -> Figure:
     """From the epoch of the start to that of the end, a step for each switch."""
     with matplotlib.rc_context(STYLE):
-        figure = _new(0.95 + 0.27 * (len(tables["switches"]) + 2))
+        figure = new_figure(0.65 + 0.27 * (len(tables["switches"]) + 2))
         shown = waterfall(tables, figure.subplots())
         handles = [
             Patch(facecolor=COLOURS[label], label=label) for label in COLOURS if label in shown
         ]
-        figure.legend(
-            handles=handles,
-            ncols=5,
-            loc="outside upper center",
-            frameon=False,
-            handlelength=1.2,
-            title="step, most of it in",
-        )
+        legend_above(figure, handles, "step, most of it in")
         return figure
 
 
@@ -79,7 +65,7 @@ def waterfall(tables: Tables, ax: Axes) -> list[str]:
         ax.barh(row, float(of.mean()), 0.62, color=GREY, linewidth=0)
         _whisker(ax, row, float(of.min()), float(of.max()))
         ax.annotate(
-            f"{of.mean():.2f}",
+            f"{of.mean():.3f}",
             (float(of.max()), row),
             (3, 0),
             textcoords="offset points",
@@ -126,6 +112,7 @@ def _frame(ax: Axes, tables: Tables, low: float, high: float) -> None:
     room = 0.2 * (high - low) or 0.1 * high or 1.0
     left = max(0.0, low - room)
     ax.set_xlim(left, high + 0.9 * room)
+    ax.locator_params("x", nbins=4)
     if left > 0:  # the bars are cut
         for row in (0, len(ticks) - 1):
             ax.text(

@@ -11,12 +11,11 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, new_figure
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377", "#66CCEE", "#000000")
 _LAWS = tuple(zip(COLOURS, ("o", "s", "^", "D", "v", "P", "X"), strict=True))
@@ -38,9 +37,7 @@ def residuals_figure(residuals: pd.DataFrame) -> Figure:
     styles = dict(zip(dict.fromkeys(residuals["law"]), cycle(_LAWS)))
     rows = max(len(units), 1)
     with matplotlib.rc_context(STYLE):
-        height = 1.7 * rows + 0.3 + 0.07 * len(styles)
-        figure = Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(1.7 * rows)
         axes = figure.subplots(rows, 2, squeeze=False)
         for (left, right), unit in zip(axes, units, strict=False):
             of = residuals[residuals["unit"] == unit]
@@ -51,8 +48,7 @@ def residuals_figure(residuals: pd.DataFrame) -> Figure:
         handles = [_handle(law, color=colour, marker=of) for law, (colour, of) in styles.items()]
         if not residuals["used"].all():
             handles.append(_handle("not fitted", color="#888888", marker="o", fillstyle="none"))
-        place: dict[str, Any] = {"loc": "outside upper center", "frameon": False}
-        figure.legend(handles=handles, ncols=2, handletextpad=0.2, columnspacing=1.0, **place)
+        legend_above(figure, handles)
         return figure
 
 
@@ -104,11 +100,16 @@ def _unit(residuals: pd.DataFrame) -> str:
 
 
 def _few_ticks(ax: Axes, ends: tuple[float, float], unit: str, *, both: bool) -> None:
-    """Few ticks an axis, with prefixes; 1, 2 and 5 where there are less than two decades. Slanted,
-    so that neighbours do not touch."""
+    """Few ticks an axis, with prefixes; 1, 2 and 5 where there are less than two decades, and round
+    numbers where there is less than half a one. Slanted, so that neighbours do not touch."""
     narrow = np.log10(ends[1] / ends[0]) < 1.7
+    ticks = [tick for tick in MaxNLocator(3).tick_values(*ends) if ends[0] <= tick <= ends[1]]
     for axis in (ax.xaxis, ax.yaxis) if both else (ax.xaxis,):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=4))
+        axis.set_major_locator(
+            FixedLocator(ticks)
+            if ends[1] < 5 * ends[0]
+            else LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=4)
+        )
         axis.set_major_formatter(EngFormatter(unit=unit))
         axis.set_minor_formatter(NullFormatter())
     ax.tick_params(axis="x", labelrotation=40)

@@ -9,13 +9,12 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
 from simshuffle.studies.congestion.tables import VARIANT, groups, utilisation
 from simshuffle.study.study import Tables
 
@@ -28,6 +27,7 @@ COLOURS = {
     "pairing_importance": "#66CCEE",
     "pairing_topology": "#AA3377",
 }
+SHAPES = dict(zip(COLOURS, "sov^DPX", strict=True))
 GREY = "#888888"
 PANELS = {"sample": "1 sample", "iteration": "1 iteration", "all": "all samples"}
 """What a message carries, as title of a panel."""
@@ -41,12 +41,6 @@ def times_figure(tables: Tables) -> Figure:
     several = tables["sets"]["world_size"].nunique() > 1
     with matplotlib.rc_context(STYLE):
         return _scaling(tables) if several else _side_by_side(tables)
-
-
-def _new(height: float) -> Figure:
-    figure = Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def shown(tables: Tables) -> tuple[str, str]:
@@ -74,7 +68,7 @@ def _scaling(tables: Tables) -> Figure:
         (tables["times"]["bytes_set"] == bytes_set) & (tables["times"]["model"] == model)
     ]
     batchings = [batching for batching in PANELS if (times["batching"] == batching).any()]
-    figure = _new(3.6)
+    figure = new_figure(2.8)
     axes = figure.subplots(1, len(batchings), sharey=True, squeeze=False)[0]
     for ax, batching in zip(axes, batchings, strict=True):
         scaling(times[(times["batching"] == batching) | (times["pattern"] == "all_to_all")], ax)
@@ -111,8 +105,8 @@ def scaling(times: pd.DataFrame, ax: Axes) -> Axes:
             style,
             color=COLOURS[pattern],
             linewidth=0.9,
-            marker=".",
-            markersize=3,
+            marker=SHAPES[pattern],
+            markersize=2.4,
             label=pattern,
         )
         ax.fill_between(middle.index, low, high, color=COLOURS[pattern], alpha=0.15, linewidth=0)
@@ -154,7 +148,9 @@ def _bounds(ax: Axes, times: pd.DataFrame, sets: pd.DataFrame) -> None:
 
 def _legend(figure: Figure, patterns: list[str], barriers: bool) -> None:
     handles = [
-        Line2D([], [], color=COLOURS[pattern], label=pattern.replace("_", " "))
+        line_handle(
+            pattern.replace("_", " "), {"color": COLOURS[pattern], "marker": SHAPES[pattern]}
+        )
         for pattern in patterns
     ]
     if barriers:
@@ -176,15 +172,7 @@ def _legend(figure: Figure, patterns: list[str], barriers: bool) -> None:
                 label="bound: all to all",
             )
         )
-    figure.legend(
-        handles=handles,
-        ncols=2,
-        loc="outside upper center",
-        frameon=False,
-        handlelength=1.8,
-        columnspacing=1.0,
-        fontsize=6.5,
-    )
+    legend_above(figure, handles)
 
 
 # ----------------------------------------------------------------------------------- one world size
@@ -192,7 +180,7 @@ def _legend(figure: Figure, patterns: list[str], barriers: bool) -> None:
 
 def _side_by_side(tables: Tables) -> Figure:
     cases = _variants(tables["times"])
-    figure = _new(0.75 + 0.115 * (len(cases) + len({pattern for pattern, _, _ in cases})))
+    figure = new_figure(0.6 + 0.115 * (len(cases) + len({pattern for pattern, _, _ in cases})))
     ax = figure.subplots()
     side_by_side(tables, ax)
     world_size = int(tables["sets"]["world_size"].iloc[0])
@@ -205,14 +193,7 @@ def _side_by_side(tables: Tables) -> Figure:
     for (bytes_set, model), _ in groups(tables["times"], "bytes_set", "model"):
         label = model if bytes_set == "full" else f"{model}, short"
         handles.append(Line2D([], [], linestyle="", label=label, **_marker(bytes_set, model, GREY)))
-    figure.legend(
-        handles=handles,
-        ncols=4,
-        loc="outside upper center",
-        frameon=False,
-        handletextpad=0.2,
-        columnspacing=1.0,
-    )
+    legend_above(figure, handles)
     return figure
 
 
@@ -303,12 +284,12 @@ def heat_figure(tables: Tables) -> Figure:
     names = upwards(list(counts.index))
     rows = _variants(tables["times"].merge(used[VARIANT].drop_duplicates(), on=VARIANT))
     with matplotlib.rc_context(STYLE):
-        figure = _new(1.2 + 0.105 * len(rows))
+        figure = new_figure(1.2 + 0.115 * len(rows))
         axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         for ax, tier in zip(axes, names, strict=True):
             image = heat(used[used["tier"] == tier], rows, int(counts[tier]), ax)
             ax.set_title(f"{tier} ({counts[tier]})", fontsize=6, rotation=90)
-        axes[0].set_yticks(range(len(rows)), [_label(*row) for row in rows], fontsize=5.5)
+        axes[0].set_yticks(range(len(rows)), [_label(*row) for row in rows], fontsize=6)
         bar = figure.colorbar(image, ax=list(axes), location="bottom", aspect=40, pad=0.01)
         bar.set_label("utilisation: bytes / (capacity × time)", fontsize=7, loc="right")
         figure.supxlabel(

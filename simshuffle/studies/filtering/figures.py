@@ -9,12 +9,12 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
 from simshuffle.studies.filtering.tables import SUBSETS, FilterTables, summary
+from simshuffle.studies.training.figures import ASIDE
 
 LOOKS: dict[str, dict[str, Any]] = {
     "full": {"color": "#000000", "marker": "s"},
@@ -49,7 +49,7 @@ def points_figure(points: pd.DataFrame) -> Figure:
     noise = rows["noise"].to_numpy(np.bool_)
     size = float(np.clip(3000 / len(rows), 0.2, 4))
     with matplotlib.rc_context(STYLE):
-        figure, (ax,) = _panels(1, COLUMN_INCHES, 0.9 * COLUMN_INCHES)
+        figure, (ax,) = _panels(1, 2.9)
         kept = rows[~noise]
         ax.scatter(
             kept["x"],
@@ -74,29 +74,13 @@ def points_figure(points: pd.DataFrame) -> Figure:
         ax.set_aspect("equal", "datalim")
         ax.set_xlabel("first axis of t-SNE")
         ax.set_ylabel("second axis of t-SNE")
+        shape: dict[str, Any] = {"linestyle": "", "markersize": 3}
+        text = f"noise ({100 * noise.mean():.1f} %, seed {rows['seed'].iloc[0]})"
         handles = [
-            Line2D(
-                [],
-                [],
-                color="black",
-                marker="x",
-                linestyle="",
-                markersize=3,
-                label=f"noise ({100 * noise.mean():.1f} %)",
-            )
+            Line2D([], [], color="black", marker="x", label=text, **shape),
+            Line2D([], [], color="#1f77b4", marker="o", label="kept (colour: class)", **shape),
         ]
-        handles += [
-            Line2D(
-                [],
-                [],
-                color="#1f77b4",
-                marker="o",
-                linestyle="",
-                markersize=3,
-                label="kept (colour: class)",
-            )
-        ]
-        figure.legend(handles=handles, ncols=2, loc="outside upper center", frameon=False)
+        legend_above(figure, handles)
         return figure
 
 
@@ -108,11 +92,11 @@ def batch_size_figure(settings: pd.DataFrame) -> Figure:
         settings: columns `SUMMARY_COLUMNS`.
     """
     with matplotlib.rc_context(STYLE):
-        figure, (ax,) = _panels(1, COLUMN_INCHES, 2.4)
+        figure, (ax,) = _panels(1, 2.25)
         _lines(settings[settings["chosen"]], ax)
         ax.set_xlabel("batch size (samples)")
         ax.set_ylabel("test accuracy (%)")
-        _legend(figure)
+        legend_above(figure, [line_handle(LABELS[name], look) for name, look in LOOKS.items()])
         return figure
 
 
@@ -125,20 +109,19 @@ def learning_rate_figure(settings: pd.DataFrame) -> Figure:
     rates = sorted(set(settings["learning_rate"]))[:MOST_RATES]
     down = -(-len(rates) // 2)
     with matplotlib.rc_context(STYLE):
-        figure, axes = _panels(len(rates), COLUMN_INCHES, 1.35 * down + 0.6)
+        figure, axes = _panels(len(rates), 1.35 * down + 0.4)
         for ax, rate in zip(axes, rates, strict=False):
             _lines(settings[settings["learning_rate"] == rate], ax)
             ax.set_title(f"learning rate {rate:g}", fontsize=6.5, pad=3)
         figure.supxlabel("batch size (samples)", fontsize=7.5)
         figure.supylabel("test accuracy (%)", fontsize=7.5)
-        _legend(figure)
+        legend_above(figure, [line_handle(LABELS[name], look) for name, look in LOOKS.items()])
         return figure
 
 
-def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
     across = 1 if count == 1 else 2
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(height)
     axes = list(
         figure.subplots(
             -(-count // across), across, sharex=True, sharey=True, squeeze=False
@@ -152,14 +135,16 @@ def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]
 
 
 def _lines(rows: pd.DataFrame, ax: Axes) -> None:
-    for subset in SUBSETS:
+    sizes = sorted(set(rows["batch_size"]))
+    step = (sizes[-1] / sizes[0]) ** ASIDE
+    for place, subset in enumerate(SUBSETS):
         line = rows[rows["subset"] == subset].sort_values("batch_size")
         mean, low, high = (
             (100 * line[name].to_numpy(float)).clip(0, 100) for name in ("accuracy", "low", "high")
         )
         bars = np.where(np.isnan(low), 0.0, [mean - low, high - mean])
         ax.errorbar(
-            line["batch_size"],
+            line["batch_size"] * step ** (place - (len(SUBSETS) - 1) / 2),
             mean,
             bars,
             **LOOKS[subset],
@@ -168,24 +153,8 @@ def _lines(rows: pd.DataFrame, ax: Axes) -> None:
             elinewidth=0.7,
             capsize=1.3,
         )
-    sizes = sorted(set(rows["batch_size"]))
     ax.set_xscale("log", base=2)
     ax.set_xticks(
         sizes, [str(size) for size in sizes], fontsize=6, rotation=45 if len(sizes) > 6 else 0
     )
     ax.minorticks_off()
-
-
-def _legend(figure: Figure) -> None:
-    handles = [
-        Line2D([], [], label=LABELS[name], markersize=3, linewidth=0.9, **look)
-        for name, look in LOOKS.items()
-    ]
-    figure.legend(
-        handles=handles,
-        ncols=3,
-        loc="outside upper center",
-        frameon=False,
-        handlelength=1.6,
-        columnspacing=0.9,
-    )

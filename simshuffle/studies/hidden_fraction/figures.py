@@ -7,11 +7,10 @@ from typing import Any
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, new_figure
 from simshuffle.studies.hidden_fraction.tables import NAMES
 from simshuffle.study.study import Tables
 
@@ -29,19 +28,9 @@ def hiding_figure(tables: Tables) -> Figure:
     """The largest hidden exchange fraction against the world size, a line for each way of carrying
     the exchange out."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, 2.7), layout="constrained")
-        FigureCanvasAgg(figure)
-        ax = hiding(tables["limits"], figure.subplots())
-        handles, labels = ax.get_legend_handles_labels()
-        figure.legend(
-            handles,
-            labels,
-            ncols=2,
-            loc="outside upper center",
-            frameon=False,
-            handlelength=1.6,
-            columnspacing=1.0,
-        )
+        figure = new_figure(2.4)
+        hiding(tables["limits"], figure.subplots())
+        legend_above(figure)
         return figure
 
 
@@ -85,7 +74,11 @@ def hiding(limits: pd.DataFrame, ax: Axes) -> Axes:
         ax.axhspan(floor * 0.5, floor * 1.25, color="#EEEEEE", linewidth=0, zorder=0)
         place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
         ax.annotate("none", (-0.02, floor), ha="right", **place)
-    ax.set(xscale="log", yscale="log", ylabel="largest hidden Q", xlabel="ranks, M")
+    ax.set(xscale="log", yscale="log", ylabel="largest hidden Q", xlabel="ranks M")
+    steps = (1, 2, 5) if floor > 0.02 else (1,)
+    ticks = [step * 10.0**power for power in range(-6, 1) for step in steps]
+    # a number beside the strip of those that hide nothing would be taken for theirs
+    ax.yaxis.set_major_locator(FixedLocator([t for t in ticks if 1.6 * floor < t <= 1.0]))
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     ax.yaxis.set_minor_locator(NullLocator())
     ax.set_ylim(floor * 0.8, 1.4)

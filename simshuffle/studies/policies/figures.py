@@ -5,12 +5,11 @@ from __future__ import annotations
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import APART, STYLE, legend_above, new_figure
 
 COLOURS = {
     "pfs": "#EE6677",
@@ -40,10 +39,7 @@ def policies_figure(policies: pd.DataFrame) -> Figure:
     down = -(-len(cases) // across)
     bars = int(policies.groupby("case").size().max())
     with matplotlib.rc_context(STYLE):
-        figure = Figure(
-            figsize=(COLUMN_INCHES, down * (MARGIN + ROW * bars) + 0.75), layout="constrained"
-        )
-        FigureCanvasAgg(figure)
+        figure = new_figure(down * (MARGIN + ROW * bars) + 0.3)
         axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
         for ax, case in zip(axes, cases, strict=False):
             stacked(policies[policies["case"] == case], ax)
@@ -70,17 +66,15 @@ def stacked(policies: pd.DataFrame, ax: Axes) -> Axes:
     longest = max((row["total_ratio"] for row in rows if not row["problem"]), default=1.0) or 1.0
     for y, row in enumerate(rows):
         if row["problem"]:
-            ax.text(
-                1 + 0.03 * longest, y, "does not fit", va="center", fontsize=5.5, color="#666666"
-            )
+            ax.text(1 + 0.03 * longest, y, "does not fit", va="center", fontsize=6, color="#666666")
             continue
         left = 0.0
         for source, colour in COLOURS.items():
             width = row["total_ratio"] * row[f"{source}_share"]
-            ax.barh(y, width, 0.72, left, color=colour, linewidth=0)
+            ax.barh(y, width, 0.72, left, facecolor=colour, **APART)
             left += width
         partial = f" ({100 * row['coverage']:.0f} %)" if row["coverage"] < 1 else ""
-        ax.text(left + 0.02 * longest, y, f"{left:.3g}{partial}", va="center", fontsize=5.5)
+        ax.text(left + 0.02 * longest, y, f"{left:.2f}{partial}", va="center", fontsize=6)
     ax.axvline(1.0, color="black", linewidth=0.6, linestyle=(0, (2, 1.5)))
     ax.set_xlim(0, longest * 1.36)
     ax.set_ylim(len(rows) - 0.4, -0.6)
@@ -101,12 +95,4 @@ def _legend(figure: Figure, policies: pd.DataFrame) -> None:
     )
     if (policies["coverage"] < 1).any():
         handles.append(Line2D([], [], linestyle="none", label="(%): share of set read"))
-    figure.legend(
-        handles=handles,
-        ncols=3,
-        loc="outside upper center",
-        frameon=False,
-        handlelength=1.2,
-        columnspacing=0.9,
-        fontsize=6,
-    )
+    legend_above(figure, handles)

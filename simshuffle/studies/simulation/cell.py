@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from simshuffle.plan.effort import Effort
@@ -93,7 +94,7 @@ class RunCell:
             "label": scenario.label(),
             "facts": facts(scenario),
             "epochs": _columns(epochs),
-            "breakdown": _columns(report.breakdown(timeline)),
+            "breakdown": _columns(report.all_labels(timeline)),
         }
         tables = (timeline.phases, timeline.links, timeline.sources)
         return Outcome(values, dict(zip(TABLES, tables, strict=True)) if self.with_tables else {})
@@ -112,11 +113,14 @@ def facts(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def named(timeline: Timeline, run: str) -> Timeline:
-    """A cell's tables with the name of the run."""
+def named(timeline: Timeline, run: str, seed: int | None = None) -> Timeline:
+    """A cell's tables with the name of the run; and with the seed after it, if one is given."""
 
     def rename(table: pd.DataFrame) -> pd.DataFrame:
-        return table.assign(run=table["run"].cat.rename_categories([run]))
+        table = table.assign(run=table["run"].cat.rename_categories([run]))
+        if seed is not None:
+            table.insert(1, "seed", np.int64(seed))
+        return table
 
     return Timeline(rename(timeline.phases), rename(timeline.links), rename(timeline.sources))
 

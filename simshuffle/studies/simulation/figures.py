@@ -10,13 +10,14 @@ from typing import Any
 
 import matplotlib
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from simshuffle.results import report
-from simshuffle.results.style import COLOURS, COLUMN_INCHES, STYLE
+from simshuffle.results.style import APART, COLOURS, STYLE, legend_above, new_figure
 
 BAR, THIN = 0.66, 0.16
 """Widths of a bar, and of that of the hidden exchange beside it, of one row."""
@@ -35,9 +36,15 @@ HIDDEN: dict[str, Any] = {
     "linewidth": 0.6,
 }
 
+WHISKER: dict[str, Any] = {"color": "black", "capsize": 2, "elinewidth": 0.8, "capthick": 0.8}
+
 
 def breakdown_figure(
-    table: pd.DataFrame, epochs: pd.DataFrame, labels: report.Booking = "cause"
+    table: pd.DataFrame,
+    epochs: pd.DataFrame,
+    labels: report.Booking = "cause",
+    half: pd.Series[float] | None = None,
+    seeds: int = 1,
 ) -> Figure:
     """The breakdown of each run's last epoch, as a figure of one paper column.
 
@@ -46,26 +53,28 @@ def breakdown_figure(
         epochs: run, epoch, world_size, exchange_total_s, exchange_exposed_s of the same runs.
         labels: 'cause' for waiting in the colour of what is waited for, hatched; 'paper' for the
             authors' booking, where waiting counts where it happens.
+        half: half the 95 % interval of an epoch (s), by run and epoch; drawn at the end of the bar.
+        seeds: that both are means over.
     """
     last = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
     last = last.drop_duplicates("run", keep="last").set_index("run")
     order = list(dict.fromkeys(table["run"].astype(str)))
     last = last.loc[order]
+    places = list(zip(last.index, last["epoch"], strict=True))
+    last["half"] = 0.0 if half is None else half.loc[places].to_numpy()
     names = table["run"].astype(str)
     table = table.assign(run=names)[table["epoch"] == names.map(last["epoch"])]
     groups = _panels(table.groupby("run", sort=False)["seconds"].sum())
     rows = [list(_rows(last.loc[runs])) for runs in groups]
     lines = [sum(max(1.0, 0.7 * (1 + text.count("\n"))) for _, text in part) for part in rows]
     with matplotlib.rc_context(STYLE):
-        height = ROW_INCHES * sum(lines) + 0.32 * len(groups) + 0.62
-        figure = Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(ROW_INCHES * sum(lines) + 0.32 * len(groups) + 0.2)
         axes = figure.subplots(len(groups), 1, height_ratios=lines, squeeze=False)[:, 0]
         shown: set[str] = set()
         for ax, part in zip(axes, rows, strict=True):
             shown |= _draw(ax, part, table, last, labels)
         axes[-1].set_xlabel(f"time per epoch (s){_size(last)}")
-        _legend(figure, shown)
+        _legend(figure, shown, seeds)
         return figure
 
 
@@ -115,15 +124,16 @@ def _draw(
     epochs: pd.DataFrame,
     labels: report.Booking,
 ) -> set[str]:
-    """The bars of a panel; returns what is in them: labels, 'waiting', 'hidden'."""
-    longest = max(table.loc[table["run"] == run, "seconds"].sum() for run, _ in rows if run)
+    """The bars of a panel; returns what is in them: labels, 'waiting', 'hidden', 'interval'."""
+    sums = {run: table.loc[table["run"] == run, "seconds"].sum() for run, _ in rows if run}
+    longest = max(seconds + epochs["half"][run] for run, seconds in sums.items())
     shown: set[str] = set()
     for y, (run, _) in enumerate(rows):
         if not run:
             continue
         left = 0.0
         for label, waits, seconds in _pieces(table[table["run"] == run], labels):
-            look = HATCH if waits else {"linewidth": 0}
+            look = HATCH if waits else APART if seconds > VISIBLE * longest else {"linewidth": 0}
             ax.barh(y, seconds, BAR, left, facecolor=COLOURS[label], **look)
             left += seconds
             shown |= {label, "waiting"} if waits else {label}
@@ -131,7 +141,10 @@ def _draw(
         if hidden > VISIBLE * longest:
             ax.barh(y + (BAR + THIN) / 2, hidden, THIN, **HIDDEN)
             shown.add("hidden")
-        ax.text(left + 0.01 * longest, y, _seconds(left), ha="left", va="center")
+        if half := float(epochs["half"][run]):
+            ax.errorbar(left, y, xerr=half, **WHISKER)
+            shown.add("interval")
+        ax.text(left + half + 0.01 * longest, y, _seconds(left), ha="left", va="center")
     ax.set_xlim(0, 1.14 * longest or 1.0)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_yticks(range(len(rows)), [text for _, text in rows])
@@ -151,21 +164,19 @@ def _pieces(table: pd.DataFrame, labels: report.Booking) -> Iterator[tuple[str, 
                 yield label, waits, seconds
 
 
-def _legend(figure: Figure, shown: set[str]) -> None:
-    handles = [Patch(facecolor=COLOURS[label], label=label) for label in COLOURS if label in shown]
+def _legend(figure: Figure, shown: set[str], seeds: int) -> None:
+    handles: list[Artist] = [
+        Patch(facecolor=COLOURS[label], label=label) for label in COLOURS if label in shown
+    ]
     if "waiting" in shown:
         text = "waiting for other ranks\n(colour: what they do)"
         handles.append(Patch(facecolor="#999999", label=text, **HATCH))
     if "hidden" in shown:
         handles.append(Patch(label="exchange hidden\nbehind other work", **HIDDEN))
-    figure.legend(
-        handles=handles,
-        ncols=3,
-        loc="outside upper center",
-        frameon=False,
-        handlelength=1.4,
-        columnspacing=1.0,
-    )
+    if "interval" in shown:
+        text = f"95 % interval of the mean\nover {seeds} seeds"
+        handles.append(Line2D([], [], color=WHISKER["color"], linewidth=0.8, label=text))
+    legend_above(figure, handles)
 
 
 def _seconds(value: float) -> str:

@@ -1,34 +1,38 @@
-"""Means and intervals of a sweep over its seeds."""
+"""Means and intervals over seeds, of a sweep and of runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from simshuffle.studies.simulation.tables import NOT_MEASURED, SUMMARY
+from simshuffle.results import report
+from simshuffle.results.report import EPOCH_COLUMNS, LABELS
+from simshuffle.studies.simulation.tables import NOT_MEASURED, SUMMARY, label_column
 
 LEVEL = 0.95
 """Of the intervals."""
 
 
-def summary(sweep: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+def summary(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Mean and 95 % interval of every measure over the seeds: one row for each combination of the
-    axes, epoch and measure.
+    keys, epoch and measure.
 
     mean ± t s / √n, with the sample's standard deviation s over n seeds and the 97.5th percentile t
     of Student's distribution of n − 1 degrees of freedom (Student, 'The probable error of a mean',
     Biometrika 6, 1908). The seeds are taken as independent draws from a normal distribution.
 
     Args:
-        sweep: columns of the table ``sweep``.
-        axes: names of its axes.
+        table: the keys, epoch, seed, and the measures.
+        keys: columns that are the same for all seeds, beside the epoch: label and axes of a sweep.
     """
-    keys = ["label", *axes, "epoch"]
-    measures = [name for name in sweep.columns if name not in {*keys, *NOT_MEASURED}]
-    groups = sweep.groupby(keys, sort=False, dropna=False)[measures]
+    keys = [*keys, "epoch"]
+    measures = [name for name in table.columns if name not in {*keys, *NOT_MEASURED}]
+    groups = table.groupby(keys, sort=False, dropna=False, observed=True)[measures]
     mean, spread, seeds = groups.mean(), groups.std(ddof=1), groups.size().to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = np.where(seeds > 1, stdtrit(seeds - 1, 0.5 + LEVEL / 2) / np.sqrt(seeds), np.nan)
@@ -36,10 +40,77 @@ def summary(sweep: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
     centre = mean.to_numpy()
     index = mean.index.to_frame(index=False)
     count = len(measures)
-    table = index.loc[np.repeat(np.arange(len(index)), count)].reset_index(drop=True)
-    table["measure"] = np.tile(np.array(measures, object), len(index))
-    table["seeds"] = np.repeat(seeds, count)
-    table["mean"] = centre.ravel()
-    table["low"] = (centre - half).ravel()
-    table["high"] = (centre + half).ravel()
-    return table[[*keys[:-1], *SUMMARY.columns]]
+    rows = index.loc[np.repeat(np.arange(len(index)), count)].reset_index(drop=True)
+    rows["measure"] = np.tile(np.array(measures, object), len(index))
+    rows["seeds"] = np.repeat(seeds, count)
+    rows["mean"] = centre.ravel()
+    rows["low"] = (centre - half).ravel()
+    rows["high"] = (centre + half).ravel()
+    return rows[[*keys[:-1], *SUMMARY.columns]]
+
+
+def label_seconds(
+    breakdown: pd.DataFrame, epochs: Iterable[tuple[Any, ...]]
+) -> dict[str, list[float]]:
+    """Seconds of own work and of waiting by label, a column each; 0 where an epoch has none.
+
+    Args:
+        breakdown: from `simshuffle.results.report.breakdown`.
+        epochs: the rows of the columns, as values of `simshuffle.results.report.keys_of`.
+    """
+    of = report.by_cause(breakdown)
+    keys = of[[*report.keys_of(of), "label", "waiting"]].itertuples(index=False, name=None)
+    found = dict(zip(keys, of["seconds"], strict=True))
+    rows = list(epochs)
+    return {
+        label_column(label, waiting): [found.get((*row, label, waiting), 0.0) for row in rows]
+        for waiting in (False, True)
+        for label in LABELS
+    }
+
+
+def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``epochs``, with the columns of `label_seconds` beside them."""
+    keys = epochs[report.keys_of(epochs)].itertuples(index=False, name=None)
+    return epochs.assign(**label_seconds(breakdown, keys))
+
+
+@dataclass(frozen=True)
+class Means:
+    """What tables and figures show of runs: means over seeds. Of one seed, what that gives.
+
+    Attributes:
+        epochs, breakdown: as `simshuffle.results.report` makes them, without seed.
+        half: half the 95 % interval of each measure of ``epochs``, by run and epoch; None of one
+            seed.
+        seeds: how many there are.
+    """
+
+    epochs: pd.DataFrame
+    breakdown: pd.DataFrame
+    half: pd.DataFrame | None = None
+    seeds: int = 1
+
+
+def means(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
+    """Means over seeds of what `simshuffle.results.report` makes, which may have the seed."""
+    if "seed" not in epochs:
+        return Means(epochs, breakdown)
+    keys = ["run", "epoch"]
+    epochs, breakdown = (of.assign(run=of["run"].astype(str)) for of in (epochs, breakdown))
+    of_epochs = summary(epochs, ["run"])
+    of_epochs["half"] = of_epochs["high"] - of_epochs["mean"]
+    wide = of_epochs.pivot(index=keys, columns="measure", values=["mean", "half"])
+    first = epochs.drop_duplicates(keys)[list(EPOCH_COLUMNS)].set_index(keys)
+    first = first.assign(**{str(name): wide["mean"][name] for name in wide["mean"]})
+    # a label that a seed does not have counts as 0 s there
+    labels = breakdown[["label", "cause"]].drop_duplicates().merge(epochs[[*keys, "seed"]], "cross")
+    whole = labels.merge(breakdown, "left").fillna({"seconds": 0.0})
+    parts = summary(whole, ["run", "label", "cause"]).rename(columns={"mean": "seconds"})
+    parts = parts[(parts["seconds"] > 0) | (parts["cause"] == "")]
+    return Means(
+        first.reset_index()[list(EPOCH_COLUMNS)],
+        parts[[*keys, "label", "cause", "seconds"]].reset_index(drop=True),
+        pd.DataFrame(wide["half"]),
+        int(of_epochs["seeds"].max()),
+    )

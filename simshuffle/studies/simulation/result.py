@@ -11,10 +11,11 @@ from simshuffle.study.study import Result
 
 
 class SimulationResult(Result):
-    """What a run leaves behind: tables as in `simshuffle.studies.simulation.tables`.
+    """What a run leaves behind: tables as in `simshuffle.studies.simulation.tables`. Of several
+    seeds each has a column ``seed`` after the run.
 
     ``meta`` has versions, fingerprint, and for each run its hosts, storage per host, staging time
-    and samples/s.
+    and samples/s; of several seeds these two are means.
     """
 
     @cached_property

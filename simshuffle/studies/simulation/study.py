@@ -18,9 +18,10 @@ from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, sto
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, named
 from simshuffle.studies.simulation.figures import breakdown_figure
+from simshuffle.studies.simulation.intervals import Means, means
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.tables import STORED
-from simshuffle.study.cell import Cell
+from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+EVERY_INTERVAL = "summary.csv has that of every measure."
 Runs = Mapping[str, Scenario]
 """Scenarios without sweep by the name of the run."""
 
@@ -57,19 +59,43 @@ def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
+    return reported([(name, None, outcome) for name, outcome in outcomes.items()])
+
+
+def reported(cells: Sequence[tuple[str, int | None, Outcome]]) -> Tables:
+    """The stored tables of runs.
+
+    Args:
+        cells: the name of a run, its seed if it has several, and its outcome.
+    """
     timeline = concatenate(
         [
-            named(Timeline(*(outcome.tables[table] for table in TABLES)), name)
-            for name, outcome in outcomes.items()
+            named(Timeline(*(outcome.tables[table] for table in TABLES)), run, seed)
+            for run, seed, outcome in cells
         ]
     )
+    epochs, breakdown = _joined(cells, "epochs"), _joined(cells, "breakdown")
+    run, *others = report.EPOCH_COLUMNS
+    seeds = [name for name in epochs.columns if name == "seed"]
     return {
         "timeline": timeline.phases,
         "links": timeline.links,
         "sources": timeline.sources,
-        "epochs": report.epochs(timeline),
-        "breakdown": report.breakdown(timeline),
+        "epochs": epochs[[run, *seeds, *others]],
+        "breakdown": report.listed(breakdown),
     }
+
+
+def _joined(cells: Sequence[tuple[str, int | None, Outcome]], table: str) -> pd.DataFrame:
+    """A table of all runs: their rows below one another, with the name of the run in front, and
+    the seed if there are several."""
+    parts = [
+        pd.DataFrame(
+            {"run": run, **({} if seed is None else {"seed": seed}), **outcome.values[table]}
+        )
+        for run, seed, outcome in cells
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
@@ -82,13 +108,20 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
 
 
 def _figures(result: Result) -> dict[str, Figure]:
-    of = _simulation(result)
-    return {"breakdown": breakdown_figure(of.breakdown, of.epochs, labels_of(result.meta))}
+    of, labels = means_of(result), labels_of(result.meta)
+    half = None if of.half is None else of.half["epoch_s"]
+    return {"breakdown": breakdown_figure(of.breakdown, of.epochs, labels, half, of.seeds)}
 
 
 def _parts(result: Result) -> Iterable[str | Table]:
-    of = _simulation(result)
-    return [*text.tables(of, labels_of(result.meta)), *text.notes(of)]
+    of = means_of(result)
+    about = [] if of.half is None else [f"{text.about_interval(of.seeds)} {EVERY_INTERVAL}"]
+    return [*text.tables(of, labels_of(result.meta)), *about, *text.notes(result)]
+
+
+def means_of(result: Result) -> Means:
+    """What is shown of a result: means over its seeds, if it has several."""
+    return means(result.tables["epochs"], result.tables["breakdown"])
 
 
 def labels_of(meta: Meta) -> report.Booking:
@@ -96,23 +129,26 @@ def labels_of(meta: Meta) -> report.Booking:
     return "paper" if meta.get("labels") == "paper" else "cause"
 
 
-def _as_json(result: Result) -> list[dict[Any, Any]]:
+def epochs_as_json(result: Result) -> list[dict[Any, Any]]:
     """The rows of the epochs table, each with its rows of the breakdown."""
     table = result.tables["breakdown"]
     if labels_of(result.meta) == "paper":
         table = report.booked(table)
-    parts: dict[tuple[str, int], list[Any]] = {}
+    keys = report.keys_of(table)
+    parts: dict[tuple[str, ...], list[Any]] = {}
     for row in rows(table):
-        parts.setdefault((str(row.pop("run")), row.pop("epoch")), []).append(row)
+        parts.setdefault(tuple(str(row.pop(key)) for key in keys), []).append(row)
     epochs = rows(result.tables["epochs"])
-    return [{**row, "breakdown": parts[str(row["run"]), row["epoch"]]} for row in epochs]
+    return [{**row, "breakdown": parts[tuple(str(row[key]) for key in keys)]} for row in epochs]
 
 
 def _compared(result: Result) -> Tables:
-    """Seconds of every epoch, of own work by label, and of waiting by what it is for."""
+    """Seconds of every epoch, of own work by label, and of waiting by what it is for; means over
+    seeds, if there are several."""
     keys = ["run", "epoch", "label"]
-    whole = result.tables["epochs"].assign(label=report.WHOLE, seconds=lambda of: of["epoch_s"])
-    parts = report.by_cause(result.tables["breakdown"])
+    shown = means_of(result)
+    whole = shown.epochs.assign(label=report.WHOLE, seconds=lambda of: of["epoch_s"])
+    parts = report.by_cause(shown.breakdown)
     parts["label"] = parts["label"].where(~parts["waiting"], "waiting for " + parts["label"])
     both = pd.concat([of[[*keys, "seconds"]] for of in (whole, parts)])
     both = both.astype({"run": str, "label": str})
@@ -124,29 +160,26 @@ def _compared(result: Result) -> Tables:
     return {"seconds": seconds}
 
 
-def _simulation(result: Result) -> SimulationResult:
-    return SimulationResult(result.study, result.tables, result.meta, result.documents)
-
-
-def _faults(result: Result) -> Iterator[Problem]:
+def faults(result: Result) -> Iterator[Problem]:
     """Tables that speak of different epochs, and runs of which ``meta.json`` says nothing."""
     epochs = _epochs_in(result.tables["epochs"])
-    for name, schema in STORED.items():
+    for name, schema in result.study.stored.items():
         if _epochs_in(result.tables[name]) != epochs:
             rule = "must be of the runs and epochs of epochs.csv"
             yield Problem(f"{name}{schema.suffix}", rule, "others", REMEDY)
-    if {run for run, _ in epochs} != set(result.meta["runs"]):
+    if {run for run, *_ in epochs} != set(result.meta["runs"]):
         yield Problem("meta.json: runs", "must be those of epochs.csv", "others", REMEDY)
     breakdown = result.tables["breakdown"]
-    own = breakdown[breakdown["cause"] == ""].groupby(["run", "epoch"], observed=True)["label"]
+    keys = report.keys_of(breakdown)
+    own = breakdown[breakdown["cause"] == ""].groupby(keys, observed=True)["label"]
     if own.apply(tuple).nunique() != 1:
         rule = "must have the same labels with an empty cause for every epoch"
         yield Problem("breakdown.csv", rule, "different ones", REMEDY)
 
 
-def _epochs_in(table: pd.DataFrame) -> set[tuple[str, int]]:
-    pairs = table[["run", "epoch"]].drop_duplicates()
-    return set(zip(pairs["run"].astype(str), pairs["epoch"].astype(int), strict=True))
+def _epochs_in(table: pd.DataFrame) -> set[tuple[Any, ...]]:
+    keys = table[report.keys_of(table)].drop_duplicates().astype({"run": str})
+    return set(keys.itertuples(index=False, name=None))
 
 
 class _Run(TypedDict):
@@ -156,7 +189,7 @@ class _Run(TypedDict):
     extrapolated: NotRequired[list[str]]
 
 
-class _Says(TypedDict):
+class Says(TypedDict):
     """What ``meta.json`` holds of a simulation."""
 
     runs: dict[str, _Run]
@@ -173,11 +206,11 @@ STUDY: Study[Runs] = Study(
     figures=_figures,
     one_figure=True,
     parts=_parts,
-    as_json=_as_json,
+    as_json=epochs_as_json,
     compared=_compared,
     facts=_facts,
-    says=_Says,
-    faults=_faults,
-    again=lambda folder, meta: request(load_scenarios(folder / "scenario.yaml")),
+    says=Says,
+    faults=faults,
+    again=lambda folder, meta: request(load_scenarios(folder / "scenario.yaml"), labels_of(meta)),
     result=SimulationResult,
 )

@@ -13,7 +13,6 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
-from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
 from simshuffle.scenario.reading import exchange_located
@@ -25,8 +24,10 @@ from simshuffle.spec.overrides import (
     short,
     which_value,
 )
+from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import RunCell
-from simshuffle.studies.simulation.intervals import summary
+from simshuffle.studies.simulation.intervals import label_seconds, summary
+from simshuffle.studies.simulation.seed_count import check_seeds, seeds_from
 from simshuffle.studies.simulation.sweep_figures import sweep_figure
 from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, Axis, axis_columns, label_column
 from simshuffle.study.cell import Cell
@@ -78,28 +79,27 @@ def request(
         label: names a combination, such as 'Q={exchange_fraction}', with columns in braces.
 
     Raises:
-        InputError: the axes make no grid, or a value or a combination is not valid.
+        InputError: the axes make no grid, a value or a combination is not valid, or ``seeds`` is no
+            number of seeds.
     """
     axes = {**{key: values for key, values in scenario.sweep.items() if key not in over}, **over}
     if EXCHANGE in axes:
         axes[EXCHANGE] = [exchange_located(value, None) for value in axes[EXCHANGE]]
-    if "seed" in axes and seeds > 1:
-        problem = Problem("--seeds", "is not needed where seed is swept", str(seeds), "Drop one.")
-        raise InputError(problem, "command line")
     _check_names(axes)
     base = scenario.model_copy(update={"sweep": {}})
     names = _names([key for key in axes if key != "seed"])
     _check_label(label, {*names.values(), "seed"})
     combinations = [outermost_first(values) for values in grid(axes, zipped)]
+    check_seeds(seeds, len(combinations), "seed" in axes)
     if "seed" not in axes:
-        drawn = range(base.seed, base.seed + seeds)
+        drawn = seeds_from(base, seeds)
         combinations = [{**values, "seed": n} for values in combinations for n in drawn]
     numbers = frozenset(name for key, name in names.items() if all(map(_is_number, axes[key])))
     sweep = Sweep(base, combinations, names, numbers, label)
-    text, files = stored([scenario.model_copy(update={"sweep": dict(axes)})])
+    document, files = stored([scenario.model_copy(update={"sweep": dict(axes)})])
     about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
     asked = {"axes": about, "zip": zipped, "seeds": seeds, "label": label}
-    return Request(scenario.name, sweep, {"scenario.yaml": text}, asked, files)
+    return Request(scenario.name, sweep, {"scenario.yaml": document}, asked, files)
 
 
 def _names(keys: Sequence[str]) -> dict[str, str]:
@@ -268,7 +268,9 @@ def _rows(
         **{
             column: measured[column] for column in SWEEP.columns if column in measured.keys() - axes
         },
-        **_breakdown(values["breakdown"], measured["epoch"]),
+        **label_seconds(
+            pd.DataFrame({"run": "", **values["breakdown"]}), (("", n) for n in measured["epoch"])
+        ),
     }
 
 
@@ -278,20 +280,8 @@ def _label(run: str, axes: Mapping[str, Any]) -> str:
     return f"{run} {combination_name(axes, said)}".rstrip()
 
 
-def _breakdown(table: Mapping[str, list[Any]], epochs: Sequence[int]) -> dict[str, list[float]]:
-    """Seconds of own work and of waiting by label, a column each; 0 where an epoch has none."""
-    of_run = report.by_cause(pd.DataFrame({"run": "", **table}))
-    keys = zip(of_run["epoch"], of_run["label"], of_run["waiting"], strict=True)
-    found = dict(zip(keys, of_run["seconds"], strict=True))
-    return {
-        label_column(label, waiting): [found.get((e, label, waiting), 0.0) for e in epochs]
-        for waiting in (False, True)
-        for label in LABELS
-    }
-
-
 def _summary(result: Result) -> pd.DataFrame:
-    return summary(result.tables["sweep"], [axis["name"] for axis in result.meta["axes"]])
+    return summary(result.tables["sweep"], ["label", *(of["name"] for of in result.meta["axes"])])
 
 
 def _figures(result: Result) -> dict[str, Figure]:
@@ -315,11 +305,11 @@ def _parts(result: Result) -> Iterable[str | Table]:
     table.add_column("exchange shown (s)", justify="right")
     for key, row in wide.head(MOST_ROWS).iterrows():
         label = key[0] if isinstance(key, tuple) else key
-        cells = [_spread(row, measure) for measure in shown]
+        cells = [text.spread(*_reach(row, measure)) for measure in shown]
         table.add_row(str(label), f"{row['seeds', 'epoch_s']:.0f}", *cells)
     notes = [] if len(wide) <= MOST_ROWS else [f"{len(wide) - MOST_ROWS} more rows in summary.csv."]
     notes.append(
-        f"± is half the 95 % interval by Student's t over {seeds} seeds."
+        text.about_interval(seeds)
         if seeds > 1
         else "One seed: how far the times vary by chance is not known; --seeds tells."
     )
@@ -328,11 +318,9 @@ def _parts(result: Result) -> Iterable[str | Table]:
     return [table, *notes]
 
 
-def _spread(row: pd.Series[Any], measure: str) -> str:
-    mean, half = row["mean", measure], (row["high", measure] - row["low", measure]) / 2
-    digits = 0 if abs(mean) >= 1000 else 3
-    text = f"{mean:,.{digits}f}"
-    return text if pd.isna(half) else f"{text} ± {half:,.{digits}f}"
+def _reach(row: pd.Series[Any], measure: str) -> tuple[float, float]:
+    """The mean, and half its interval."""
+    return row["mean", measure], (row["high", measure] - row["low", measure]) / 2
 
 
 def _compared(result: Result) -> Tables:

@@ -9,10 +9,9 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, new_figure
 from simshuffle.studies.simulation.tables import Axis
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
@@ -20,6 +19,8 @@ COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#B
 MARKERS = "osD^vP*X"
 MOST_LINES = 12
 """Lines of one figure; more cannot be told apart."""
+LETTER = 0.025
+"""Share of an axis that a letter below it takes."""
 WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
@@ -38,8 +39,7 @@ def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
     across = _across(table, axes)
     by_name = {axis["name"]: axis for axis in axes}
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, 2.6), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(2.3)
         ax = figure.subplots()
         names = [axis["name"] for axis in axes if axis["name"] != across]
         groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
@@ -48,8 +48,7 @@ def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
             label = _common(rows, across) or ", ".join(map(_text, names, values))
             _line(ax, rows, across, by_name.get(across), places, number, label)
         _label(ax, by_name.get(across), places, table)
-        if names:
-            figure.legend(loc="outside upper center", ncols=2, frameon=False, handlelength=1.8)
+        legend_above(figure)
         if len(groups) > MOST_LINES:
             ax.set_title(f"{MOST_LINES} of {len(groups)} lines; sweep.parquet has all", fontsize=6)
         return figure
@@ -72,13 +71,16 @@ def _common(rows: pd.DataFrame, across: str) -> str:
     texts = set()
     for label, value in zip(rows["label"], rows[across] if across else rows["label"], strict=True):
         words = [word for word in label.split() if word not in {f"@{value}", f"{across}={value}"}]
+        if across.endswith("exchange_fraction"):
+            words = [word.removesuffix(f"-{value:g}") for word in words]
         texts.add(" ".join(words))
     return texts.pop() if len(texts) == 1 else ""
 
 
 def _text(name: str, value: Any) -> str:
     number = isinstance(value, int | float | np.number)
-    return f"{name.rsplit('.', 1)[-1].replace('_', ' ')} {value:g}" if number else str(value)
+    key = name.rsplit(".", 1)[-1].replace("_", " ")
+    return f"{key} {value:g}" if number else f"{key} {value}"
 
 
 def _line(
@@ -120,6 +122,7 @@ def _label(
     table: pd.DataFrame,
 ) -> None:
     ax.set_ylabel("time per epoch (s)")
+    ax.spines[["top", "right"]].set_visible(False)
     top, least = float(table["high"].fillna(table["mean"]).max()), float(table["mean"].min())
     if least > 0 and top / least >= WIDE_RANGE:
         ax.set_yscale("log")
@@ -137,5 +140,8 @@ def _label(
     if values[0] > 0 and values[-1] / values[0] >= WIDE_RANGE:
         ax.set_xscale("log")
         ax.minorticks_off()
-        if len(values) <= 8:
-            ax.set_xticks(values, [f"{value:g}" for value in values])
+    texts = [f"{value:g}" for value in values]
+    on_axis = np.log(values) if ax.get_xscale() == "log" else np.array(values)
+    room = max(map(len, texts)) * LETTER * np.ptp(on_axis)
+    if len(values) == 1 or np.diff(on_axis).min() >= room:
+        ax.set_xticks(values, texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from typing_extensions import TypedDict
 
@@ -56,7 +57,19 @@ STORED = {
 }
 
 
-# ------------------------------------------------------------------------------------------- sweeps
+# ------------------------------------------------------------------------------- seeds and sweeps
+
+_SEED = "of all that is drawn"
+
+
+def _seeded(schema: Schema) -> Schema:
+    """A table of several seeds: the seed follows the run."""
+    (run, of_run), *others = schema.columns.items()
+    key = (run, "seed", *schema.key[1:]) if schema.key else ()
+    return replace(schema, columns={run: of_run, "seed": count(_SEED), **dict(others)}, key=key)
+
+
+STORED_OVER_SEEDS = {name: _seeded(schema) for name, schema in STORED.items()}
 
 
 def label_column(label: str, waiting: bool = False) -> str:
@@ -94,7 +107,7 @@ _MEASURES = {
         for label in LABELS
     },
 }
-SWEEP = _schema({"seed": "of all that is drawn", **_MEASURES}, ".parquet")
+SWEEP = _schema({"seed": _SEED, **_MEASURES}, ".parquet")
 NOT_MEASURED = ("seed", "strategy", "world_size", "exchange_fraction", "epoch")
 SUMMARY = Schema(
     {
@@ -104,5 +117,12 @@ SUMMARY = Schema(
         "mean": real("over the seeds, in the unit of the measure"),
         "low": real("lower end of the 95 % interval by Student's t; empty of one", empty=True),
         "high": real("upper end of it; empty of one", empty=True),
+    }
+)
+SUMMARY_OVER_SEEDS = Schema(
+    {
+        "run": text("name of the run"),
+        **SUMMARY.columns,
+        "measure": text("a column of epochs.csv, or a label of the breakdown: wait_ for waiting"),
     }
 )

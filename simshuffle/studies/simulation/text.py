@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import pandas as pd
 from rich.table import Table
 
 from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.simulation.result import SimulationResult as Result
+from simshuffle.studies.simulation.intervals import Means
+from simshuffle.study.study import Result
 
 
-def tables(result: Result, labels: report.Booking = "cause") -> list[Table]:
-    """Seconds by label, and bytes by source; a row for every epoch. Both fit 100 columns."""
-    return [_seconds_table(result, labels), _bytes_table(result)]
+def tables(of: Means, labels: report.Booking = "cause") -> list[Table]:
+    """Seconds by label, and bytes by source; a row for every epoch. Of one seed, both fit 100
+    columns."""
+    return [_seconds_table(of, labels), _bytes_table(of)]
 
 
 def _epoch(number: int) -> str:
     return "1 cold" if number == 1 else str(number)
 
 
-def _seconds_table(result: Result, labels: report.Booking) -> Table:
+def _seconds_table(of: Means, labels: report.Booking) -> Table:
+    over = f"ranks and {of.seeds} seeds" if of.seeds > 1 else "ranks"
     if labels == "cause":
-        title = "Seconds per epoch, mean over ranks: own work, and waiting for ranks that do it"
+        title = f"Seconds per epoch, mean over {over}: own work, and waiting for ranks that do it"
     else:
-        title = "Seconds per epoch, mean over ranks, waiting booked as in the authors' timers"
-    parts = report.shown(result.breakdown, labels)
+        title = f"Seconds per epoch, mean over {over}, waiting booked as in the authors' timers"
+    parts = report.shown(of.breakdown, labels)
     kinds = parts[["waiting", "label"]].drop_duplicates()
     columns = [
         (waits, label)
@@ -38,14 +42,31 @@ def _seconds_table(result: Result, labels: report.Booking) -> Table:
         parts["run"].astype(str), parts["epoch"], parts["waiting"], parts["label"], strict=True
     )
     seconds = dict(zip(keys, parts["seconds"], strict=True))
-    for row in result.epochs.to_dict("records"):
+    for row in of.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
         hidden = row["exchange_total_s"] - row["exchange_exposed_s"]
         values = (seconds.get((run, epoch, *column), 0.0) for column in columns)
-        table.add_row(
-            run, _epoch(epoch), *(number(value) for value in (row["epoch_s"], *values, hidden))
-        )
+        half = _half(of, run, epoch, "epoch_s")
+        total = number(row["epoch_s"]) if half is None else spread(row["epoch_s"], half)
+        table.add_row(run, _epoch(epoch), total, *(number(value) for value in (*values, hidden)))
     return table
+
+
+def _half(of: Means, run: str, epoch: int, measure: str) -> float | None:
+    """Half the interval of a measure; None of one seed."""
+    return None if of.half is None else float(of.half[measure][run, epoch])
+
+
+def spread(mean: float, half: float) -> str:
+    """A mean and half its interval, with as many digits; the mean alone where there is none."""
+    digits = 0 if abs(mean) >= 1000 else 3
+    text = f"{mean:,.{digits}f}"
+    return text if pd.isna(half) else f"{text} ± {half:,.{digits}f}"
+
+
+def about_interval(seeds: int) -> str:
+    """What stands below a table of means over ``seeds``."""
+    return f"± is half the 95 % interval by Student's t over {seeds} seeds."
 
 
 def number(seconds: float) -> str:
@@ -53,20 +74,23 @@ def number(seconds: float) -> str:
     return "-" if seconds == 0 else f"{seconds:,.{max(0, min(3, 4 - len(f'{seconds:.0f}')))}f}"
 
 
-def _bytes_table(result: Result) -> Table:
+def _bytes_table(of: Means) -> Table:
+    over = f", mean over {of.seeds} seeds" if of.seeds > 1 else ""
     table = new_table(
-        "Throughput, accelerator utilisation (AU), and bytes read by source",
+        f"Throughput, accelerator utilisation (AU), and bytes read by source{over}",
         ["run"],
         ["epoch", "samples/s", "AU", "PFS", "SSD", "memory", "peers"],
     )
-    for row in result.epochs.to_dict("records"):
+    for row in of.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
+        speed, busy = row["samples_per_s"], row["accelerator_utilisation"]
+        half = _half(of, run, epoch, "samples_per_s")
         sources = (_bytes(row[f"nbytes_{source}"]) for source in ("pfs", "ssd", "memory", "peer"))
         table.add_row(
             run,
             _epoch(epoch),
-            f"{row['samples_per_s']:,.0f}",
-            f"{row['accelerator_utilisation']:.0%}",
+            f"{speed:,.0f}" if half is None else spread(speed, half),
+            f"{busy:.0%}",
             *sources,
         )
     return table

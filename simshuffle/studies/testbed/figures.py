@@ -8,10 +8,9 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, new_figure
 
 FITTED, PREDICTED, FLOWS = "#BBBBBB", "#4477AA", "#EE6677"
 
@@ -21,15 +20,11 @@ def testbed_figure(patterns: pd.DataFrame) -> Figure:
     for the table."""
     known = patterns[patterns["reason"] == ""].reset_index(drop=True)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, 1.05 + 0.17 * len(known)), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(0.6 + 0.17 * len(known))
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.5, 1.0))
         makespans(known, left)
         errors(known, right)
-        handles = [*left.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
-        figure.legend(
-            handles=handles, ncols=2, loc="outside upper center", frameon=False, handletextpad=0.5
-        )
+        legend_above(figure)
     return figure
 
 
@@ -78,7 +73,7 @@ def errors(known: pd.DataFrame, ax: Axes) -> Axes:
     low, high = (100 * known[f"flow_error_p{part}"] for part in (10, 90))
     label = "flows, 10th to 90th percentile"
     ax.hlines(y, low, high, color=FLOWS, linewidth=2.2, label=label)
-    ax.plot(100 * known["error"], y, "o", color="black", markersize=2.5)
+    ax.plot(100 * known["error"], y, "o", color="black", markersize=2.5, label="makespan")
     ax.set_xlabel("error (%)")
     ax.spines[["top", "right"]].set_visible(False)
     return ax

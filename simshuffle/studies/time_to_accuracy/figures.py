@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
 from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.time_to_accuracy.placement import Box, Wanted, placed
 from simshuffle.studies.time_to_accuracy.tables import Tables
 from simshuffle.studies.training.figures import COLOURS, DASHES, MARKERS, OTHERS, strategies
 from simshuffle.studies.training.intervals import estimate
@@ -37,15 +39,17 @@ def figures(tables: Tables, meta: Mapping[str, Any]) -> dict[str, Figure]:
 
     Args:
         tables: what was found.
-        meta: with the ``rule`` of the scaling, which every figure states.
+        meta: with what every figure states: ``model`` (what was trained), the ``rule`` of the
+            scaling and the ``schedules`` of the exchange; results of before lack the first and the
+            last.
     """
     simulated = tables.settings[tables.settings["message"] == ""]
     if not len(simulated):
         return {}
-    out = {"pareto": pareto_figure(simulated, meta["rule"])}
+    out = {"pareto": pareto_figure(simulated, meta)}
     curves = tables.curves[tables.curves["setting"].isin(simulated["setting"])]
     if len(curves):
-        out["accuracy_time"] = time_figure(simulated, curves, meta["rule"])
+        out["accuracy_time"] = time_figure(simulated, curves, meta)
     return out
 
 
@@ -60,30 +64,29 @@ def _unit(longest: float) -> tuple[float, str]:
     return (HOUR, "h") if longest >= 2 * HOUR else (60.0, "min") if longest >= 600 else (1.0, "s")
 
 
-def _new(height: float, rule: str) -> Figure:
-    """An empty figure with the rule below what will be drawn."""
-    lines = textwrap.wrap(f"Scale: {rule}.", 84)
-    whole = height + 0.1 * len(lines)
-    room = (0.1 * len(lines) + 0.02) / whole
-    figure = Figure(
-        figsize=(COLUMN_INCHES, whole), layout=ConstrainedLayoutEngine(rect=(0, room, 1, 1 - room))
+def _new(height: float, meta: Mapping[str, Any]) -> Figure:
+    """An empty figure with scale and schedule below what will be drawn."""
+    schedules = " and ".join(meta.get("schedules", []))
+    said = f"Scale: {meta['rule']}." + (
+        f" Schedule of the exchange: {schedules}." if schedules else ""
     )
-    FigureCanvasAgg(figure)
-    figure.text(0.01, 0.01, "\n".join(lines), fontsize=5.5, color="#555555", va="bottom")
+    lines = textwrap.wrap(said, 76, break_on_hyphens=False)
+    figure = new_figure(height + 0.11 * len(lines))
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=6, color="#555555")
     return figure
 
 
 # ---------------------------------------------------------------------------- accuracy against time
 
 
-def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, rule: str) -> Figure:
+def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, Any]) -> Figure:
     """Accuracy against simulated time with 95 % bands, a panel for each Q, with global and local
     shuffle in each.
 
     Args:
         settings: columns `SETTING_COLUMNS`, those that were simulated.
         curves: columns `CURVE_COLUMNS`, of these settings.
-        rule: of the scaling.
+        meta: as of `figures`.
     """
     everywhere = settings[settings["strategy"].isin(["global", "local"])]
     exchanged = settings.drop(everywhere.index)
@@ -98,7 +101,7 @@ def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, rule: str) -> Figu
     unit, name = _unit(float(settings["total_s"].max()))
     with matplotlib.rc_context(STYLE):
         down = -(-len(panels) // across)
-        figure = _new(down * PANEL_INCHES + (1.1 if across == 1 else 0.65), rule)
+        figure = _new(down * PANEL_INCHES + (0.9 if across == 1 else 0.35), meta)
         axes = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
         for ax, (title, rows) in zip(axes, panels, strict=False):
             _curves(ax, rows, curves, known, unit)
@@ -109,11 +112,12 @@ def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, rule: str) -> Figu
             ax.set_visible(False)
         for ax in axes[max(len(panels) - across, 0) : len(panels)]:  # the lowest of each column
             ax.tick_params(labelbottom=True)
-        for ax in axes[across * (down - 1) : len(panels)]:
             ax.set_xlabel(f"simulated time ({name})")
         _time_axis(axes[0], settings["total_s"], unit)
         figure.supylabel("test accuracy (%)", fontsize=7.5)
-        _legend(figure, _lines_of(settings, known))
+        lines = _lines_of(settings, known).items()
+        handles = [line_handle(label, line["look"]) for label, line in lines]
+        legend_above(figure, handles, meta.get("model", ""))
         return figure
 
 
@@ -162,38 +166,22 @@ def _time_axis(ax: Axes, totals: pd.Series[float], unit: float) -> None:
         ax.set_xlim(0, 1.03 * totals.max() / unit)
 
 
-def _legend(figure: Figure, lines: Mapping[str, dict[str, Any]]) -> None:
-    handles = [
-        Line2D([], [], label=label, markersize=3, linewidth=0.9, **line["look"])
-        for label, line in lines.items()
-    ]
-    figure.legend(
-        handles=handles,
-        ncols=4,
-        loc="outside upper center",
-        frameon=False,
-        handlelength=1.6,
-        columnspacing=0.9,
-        fontsize=6.5,
-    )
-
-
 # --------------------------------------------------------------------------------- the Pareto front
 
 
-def pareto_figure(settings: pd.DataFrame, rule: str) -> Figure:
-    """Final accuracy against the time of all epochs, with 95 % intervals and Q above it; filled if
+def pareto_figure(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Figure:
+    """Final accuracy against the time of all epochs, with 95 % intervals and Q beside it; filled if
     on the front, larger if more is stored.
 
     Args:
         settings: columns `SETTING_COLUMNS`, those that were simulated.
-        rule: of the scaling.
+        meta: as of `figures`.
     """
     known = strategies(settings)
     unit, name = _unit(float(settings["total_s"].max()))
     sizes = _sizes(settings["storage_nbytes"])
     with matplotlib.rc_context(STYLE):
-        figure = _new(2.75, rule)
+        figure = _new(2.45, meta)
         ax = figure.subplots()
         front = settings[settings["on_front"].astype(bool)].sort_values("total_s")
         x, y = front["total_s"] / unit, 100 * front["accuracy"]
@@ -209,7 +197,9 @@ def pareto_figure(settings: pd.DataFrame, rule: str) -> Figure:
         )
         ax.set_ylabel("final test accuracy (%)")
         ax.set_ylim(max(ax.get_ylim()[0], 0.0), min(ax.get_ylim()[1], 104.0))
-        _pareto_legend(figure, known, settings["storage_nbytes"])
+        handles = _pareto_handles(known, settings["storage_nbytes"])
+        legend_above(figure, handles, meta.get("model", ""))
+        _label(figure, ax, settings, sizes, known, unit)
         return figure
 
 
@@ -245,29 +235,88 @@ def _point(
         zorder=3,
         **look,
     )
-    label = (
-        str(row["setting"]).partition("(")[2].rstrip(")")
-        if row["strategy"] == "global"
-        else f"{row['exchange_fraction']:g}"
-    )
-    if row["strategy"] != "local":
-        top = max(mean, min(100.0, np.nan_to_num(100 * row["high"])))
-        place: dict[str, Any] = {
-            "textcoords": "offset points",
-            "ha": "center",
-            "va": "bottom",
-            "fontsize": 5.5,
-        }
-        halo = [withStroke(linewidth=1.2, foreground="white")]  # legible where a mark lies beneath
-        ax.annotate(
-            label,
-            (x, top),
-            (0, 1 + (size / 2 if top == mean else 0)),
-            **place,
-            color=look["color"],
-            path_effects=halo,
-            zorder=4,
-        )
+
+
+def _named(row: Mapping[Any, Any]) -> str:
+    """What stands beside a point: Q, or where global shuffle reads from; nothing for local
+    shuffle."""
+    if row["strategy"] == "global":
+        return str(row["setting"]).partition("(")[2].rstrip(")")
+    return "" if row["strategy"] == "local" else f"{row['exchange_fraction']:g}"
+
+
+def _label(
+    figure: Figure,
+    ax: Axes,
+    settings: pd.DataFrame,
+    sizes: np.ndarray[Any, np.dtype[np.float64]],
+    known: Sequence[str],
+    unit: float,
+) -> None:
+    """Names of the points, those on the front first, each where it lies on no other; one that finds
+    no place has none. Everything else is drawn before."""
+    figure.draw_without_rendering()  # so that pixels are where they will be
+    point = figure.dpi / 72
+    rows = settings.assign(size=sizes).sort_values("on_front", ascending=False, kind="stable")
+    texts: list[Annotation] = []
+    wanted: list[Wanted] = []
+    marks: list[Box] = []
+    lines = _front_boxes(ax, settings, unit, point)
+    for row in rows.to_dict("records"):
+        at = row["total_s"] / unit, 100 * row["accuracy"]
+        low, high = np.clip([100 * row["low"], 100 * row["high"]], 0, 100)
+        ends = [at, (at[0], at[1] if np.isnan(low) else low), (at[0], np.nanmax([at[1], high]))]
+        (x, y), (_, bottom), (_, top) = ax.transData.transform(ends)
+        half = (row["size"] / 2 + 0.4) * point
+        marks.append((x - half, y - half, x + half, y + half))
+        lines.append((x - 1.3 * point, bottom, x + 1.3 * point, top))
+        if text := _named(row):
+            colour = _look(str(row["strategy"]), known)["color"]
+            texts.append(_text(ax, text, at, _dark(colour)))
+            extent = texts[-1].get_window_extent()
+            wanted.append(Wanted(marks[-1], (bottom, top), extent.width, extent.height))
+    inside = ax.get_window_extent()
+    right = float(figure.bbox.x1)
+    room = (inside.x0 + point, inside.y0 + point, right - 2 * point, inside.y1 + 2 * point)
+    places = placed(wanted, marks, lines, room, point)
+    for words, of, place in zip(texts, wanted, places, strict=True):
+        if place is None:
+            words.remove()
+            continue
+        across, up = ((sum(place.box[i::2]) - sum(of.mark[i::2])) / 2 / point for i in (0, 1))
+        words.xyann = (across, up)
+        if place.led:
+            _lead(ax, words)
+
+
+def _front_boxes(ax: Axes, settings: pd.DataFrame, unit: float, point: float) -> list[Box]:
+    """Boxes in pixels along the line through the front."""
+    front = settings[settings["on_front"].astype(bool)].sort_values("total_s")
+    ends = ax.transData.transform(np.stack([front["total_s"] / unit, 100 * front["accuracy"]], 1))
+    dots = [a + (b - a) * share for a, b in pairwise(ends) for share in np.linspace(0, 1, 12)]
+    return [(x - point / 2, y - point / 2, x + point / 2, y + point / 2) for x, y in dots]
+
+
+def _dark(colour: str) -> tuple[float, ...]:
+    """The same colour, dark enough for small letters on white."""
+    return tuple(0.65 * part for part in to_rgb(colour))
+
+
+def _text(ax: Axes, text: str, at: tuple[float, float], colour: Any) -> Annotation:
+    look: dict[str, Any] = {"color": colour, "fontsize": 6, "ha": "center", "va": "center"}
+    # legible where a line lies beneath
+    look["path_effects"] = [withStroke(linewidth=1.2, foreground="white")]
+    out = ax.annotate(text, at, (0, 0), textcoords="offset points", zorder=4, **look)
+    out.set_in_layout(False)
+    return out
+
+
+def _lead(ax: Axes, text: Annotation) -> None:
+    """A line from a label to its point."""
+    line: dict[str, Any] = {"arrowstyle": "-", "linewidth": 0.5, "color": text.get_color()}
+    line |= {"shrinkA": 3.5, "shrinkB": 2.0}
+    led = ax.annotate("", text.xy, text.xyann, textcoords="offset points", arrowprops=line)
+    led.set_in_layout(False)
 
 
 def _sizes(nbytes: pd.Series[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -281,7 +330,7 @@ def _sizes(nbytes: pd.Series[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.where(nbytes > 0, 3.4 + 3.6 * share, 2.6)
 
 
-def _pareto_legend(figure: Figure, known: Sequence[str], nbytes: pd.Series[float]) -> None:
+def _pareto_handles(known: Sequence[str], nbytes: pd.Series[float]) -> list[Line2D]:
     handles = [
         Line2D([], [], linestyle="", markersize=3.5, label=name, **_look(name, known))
         for name in known
@@ -300,12 +349,4 @@ def _pareto_legend(figure: Figure, known: Sequence[str], nbytes: pd.Series[float
         Line2D([], [], markersize=3.5, markerfacecolor="white", label="not on the front", **grey)
     )
     handles.append(Line2D([], [], label="front", **FRONT))
-    figure.legend(
-        handles=handles,
-        ncols=4,
-        loc="outside upper center",
-        frameon=False,
-        handlelength=1.0,
-        columnspacing=0.9,
-        fontsize=6.5,
-    )
+    return handles

@@ -171,6 +171,8 @@ def _meta(study: Study, scenario: Scenario, scale: Scaled) -> dict[str, Any]:
         "study": study.name,
         "scenario": scenario.name,
         "rule": scale.rule,
+        "model": study.model,
+        "schedules": study.schedules,
         "condition": {"variant": variant, "batch_norm": norm, "world_size": world_size},
         "statistics": study.statistics,
         "trained": asdict(study.trained),

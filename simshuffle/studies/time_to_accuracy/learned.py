@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,14 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.time_to_accuracy.scale import Trained
 from simshuffle.studies.training.study import STUDY
-from simshuffle.studies.training.tables import CONDITION, NORMS, STRATEGIES, Tables, statistics_of
+from simshuffle.studies.training.tables import (
+    CONDITION,
+    NORMS,
+    STRATEGIES,
+    Tables,
+    statistics_of,
+    trained,
+)
 from simshuffle.studies.training.wording import setting as setting_name
 from simshuffle.study import engine
 
@@ -60,6 +67,8 @@ class Study:
         name: of the study.
         condition: variant, kind of batch norm and M.
         statistics: of the evaluation.
+        model: what was trained, in words.
+        schedules: of the exchange, by name, in the order of the settings.
         trained: scale of the training.
         epochs: of the training.
         settings: in the order of the study's tables.
@@ -71,6 +80,8 @@ class Study:
     name: str
     condition: tuple[str, str, int]
     statistics: str
+    model: str
+    schedules: list[str]
     trained: Trained
     epochs: int
     settings: list[Learned]
@@ -122,6 +133,8 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
         name=str(result.meta.get("study", folder.name)),
         condition=condition,
         statistics=wanted.statistics,
+        model=trained(ended),
+        schedules=_schedules(settings),
         trained=_trained(condition[2], settings, descriptions, str(folder)),
         epochs=int(of_condition["epochs_planned"].max()),
         settings=settings,
@@ -129,6 +142,11 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
         finals=_finals(tables, settings, wanted.statistics),
         missing=(len(of_condition) - len(ended), len(of_condition)),
     )
+
+
+def _schedules(settings: Sequence[Learned]) -> list[str]:
+    known = [of.exchange.exchange_schedule for of in settings]
+    return list(dict.fromkeys(schedule.name for schedule in known if schedule is not None))
 
 
 # ------------------------------------------------------------------------------------ the condition

@@ -8,7 +8,7 @@ are read and drawn without the simulator.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
@@ -40,7 +40,7 @@ class Condition(TypedDict):
     """Which runs of the training are joined."""
 
     variant: str
-    batch_norm: Literal["per_rank", "sync", "none"]
+    batch_norm: Literal["per_rank", "sync", "none", "absent"]
     world_size: int
 
 
@@ -50,6 +50,8 @@ class Says(TypedDict):
     study: str
     scenario: str
     rule: str
+    model: NotRequired[str]
+    schedules: NotRequired[list[str]]
     condition: Condition
     statistics: str
     epochs: int

@@ -28,7 +28,8 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
 
     Args:
         tables: what was found.
-        meta: study, scenario, rule, condition, statistics, epochs, missing_runs, all_runs, targets.
+        meta: study, scenario, rule, model, schedules, condition, statistics, epochs, missing_runs,
+            all_runs, targets.
     """
     sections = [
         _head(tables, meta),
@@ -79,11 +80,17 @@ def _wrapped(line: str) -> str:
 
 def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
     of = meta["condition"]
-    variant = f", {of['variant']}" if of["variant"] else ""
+    condition = ", ".join(filter(None, (NORMS[of["batch_norm"]], of["variant"])))
     seeds = sorted(set(tables.settings["seeds"]))
+    model = f"{meta['model']}, " if "model" in meta else ""
+    schedules = (
+        f" Schedule of the exchange: {' and '.join(meta['schedules'])}."
+        if meta.get("schedules")
+        else ""
+    )
     trained = (
-        f"Trained: M = {of['world_size']}, {NORMS[of['batch_norm']]}{variant}, {meta['epochs']}"
-        f" epochs, {_counted(seeds)} a setting."
+        f"Trained: {model}M = {of['world_size']}, {condition}{', ' if condition else ''}"
+        f"{meta['epochs']} epochs, {_counted(seeds)} a setting.{schedules}"
     )
     return _section(
         f"Time to accuracy: study {meta['study']}, scenario {meta['scenario']}",

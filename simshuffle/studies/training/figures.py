@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.summary import summary
 from simshuffle.studies.training.tables import (
@@ -54,8 +51,6 @@ DODGE = 0.12
 two, or twentieths."""
 ASIDE = 0.017
 """The same as a share of a logarithmic axis."""
-LINE = 62
-"""Letters in a line across a figure."""
 LAST = "test accuracy after\nthe last epoch (%)"
 AFTER_EACH = "test accuracy\nafter each epoch (%)"
 Look = Callable[[str, str], dict[str, Any]]
@@ -81,7 +76,7 @@ def figures(tables: Tables) -> dict[str, Figure]:
 
 def world_size_figure(settings: pd.DataFrame, what: str) -> Figure | None:
     """Accuracy after the last epoch against M, a line for each strategy with several M, a panel for
-    each kind of batch norm; None where M is not varied.
+    each kind of batch norm and variant; None where M is not varied.
 
     Args:
         settings: rows of summary.csv with the statistics to draw.
@@ -275,8 +270,9 @@ def _panels(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...
 
 def _title(key: tuple[Any, ...]) -> str:
     variant, norm, *world_size = key
-    size = f"M = {world_size[0]}, " if world_size else ""
-    return f"{size}{NORMS[str(norm)]}" + (f"\n{variant}" if variant else "")
+    size = f"M = {world_size[0]}" if world_size else ""
+    first = ", ".join(filter(None, (size, NORMS[str(norm)])))
+    return "\n".join(filter(None, (first, variant)))
 
 
 def _named(strategy: str, fraction: float) -> str:
@@ -333,8 +329,7 @@ def _drawn(
         return used[label]
 
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, down * PANEL_INCHES + 0.8), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(down * PANEL_INCHES + 0.45)
         axes = figure.subplots(down, across, sharey=share, squeeze=False).ravel()
         for ax, (key, rows) in zip(axes, panels, strict=False):
             draw(rows, ax, look)
@@ -346,28 +341,5 @@ def _drawn(
         figure.supxlabel(across_label, fontsize=7.5)
         figure.supylabel(up_label, fontsize=7.5)
         order = [label for name in known for label in lines.get(name, [])]
-        _legend(figure, {label: used[label] for label in order}, _folded(what))
+        legend_above(figure, [line_handle(label, used[label]) for label in order], what)
         return figure
-
-
-def _folded(what: str) -> str:
-    """What was trained, in two lines at most."""
-    return textwrap.fill(what, LINE, max_lines=2, placeholder=" ...", break_on_hyphens=False)
-
-
-def _legend(figure: Figure, used: Mapping[str, dict[str, Any]], title: str) -> None:
-    handles = [
-        Line2D([], [], label=label, markersize=3, linewidth=0.9, **style)
-        for label, style in used.items()
-    ]
-    figure.legend(
-        handles=handles,
-        title=title,
-        title_fontsize=6.5,
-        ncols=4,
-        loc="outside upper center",
-        frameon=False,
-        handlelength=1.6,
-        columnspacing=0.9,
-        fontsize=6.5,
-    )

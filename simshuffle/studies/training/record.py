@@ -12,6 +12,8 @@ import pandas as pd
 from simshuffle.exchange.recording import RecordedPlans, write_plans
 from simshuffle.study.cell import Outcome
 
+ABSENT = "absent"
+"""Kind of batch norm of a network that has none, whatever the training says."""
 STATISTICS = ("own", "rank0", "pooled", "recalibrated")
 
 EPOCH_COLUMNS = {

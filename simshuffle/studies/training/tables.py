@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.studies.training.record import (
+    ABSENT,
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
@@ -20,7 +21,7 @@ from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, real
 
 SETTING_COLUMNS = {
     "variant": "what else is varied in the study, as key=value; '' if nothing",
-    "batch_norm": "'per_rank', 'sync' or 'none'",
+    "batch_norm": "'per_rank', 'sync' or 'none'; 'absent' where the network has no such layers",
     "world_size": "M, ranks",
     "strategy": (
         "global, local, partial, IS (importance exchange), IS-Pair, ILag, ILag-Pair (lagging"
@@ -37,9 +38,10 @@ NORMS = {
     "per_rank": "batch norm per rank",
     "sync": "synchronised batch norm",
     "none": "no batch norm",
+    ABSENT: "",
 }
-"""Strategies and kinds of batch norm, in the order of tables and figures; other strategies come
-after these."""
+"""Strategies, and kinds of batch norm in words, in the order of tables and figures; other
+strategies come after these."""
 CONDITION = ("variant", "batch_norm", "world_size")
 SETTING = tuple(SETTING_COLUMNS)
 

@@ -10,6 +10,7 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.results.console import new_table
+from simshuffle.studies.training.record import ABSENT
 from simshuffle.studies.training.summary import summary
 from simshuffle.studies.training.tables import (
     CONDITION,
@@ -148,10 +149,11 @@ def _method(names: Sequence[str], tables: Tables) -> str:
         .nunique()
     )
     fewest = int(seeds.min())
+    how = f", with the statistics '{names[0]}' unless another is named"
     lines = [
         (
-            "Accuracy is the share of test samples classified rightly after the last epoch, with"
-            f" the statistics '{names[0]}' unless another is named. Differences are in points"
+            "Accuracy is the share of test samples classified rightly after the last epoch"
+            f"{how if _has_batch_norm(tables.runs) else ''}. Differences are in points"
             " (hundredths of accuracy), between runs of the same seed, which begin with the same"
             " weights. ± is half the 95 % interval by Student's t; that of an accuracy, which the"
             " figures show too, contains what seeds differ by, that of a difference does not."
@@ -234,7 +236,8 @@ def _local_gap(rows: Sequence[Row]) -> Iterator[str]:
                 f"M = {row['world_size']} ({difference(row, 'global')})" for row in those
             )
             parts.append(f"{words} {at}")
-    yield f"{where(rows[0])}: {'; '.join(parts)}."
+    said, at = "; ".join(parts), where(rows[0])
+    yield f"{at}: {said}." if at else f"{said[0].upper()}{said[1:]}."
 
 
 def _closing(rows: Sequence[Row]) -> Iterator[str]:
@@ -311,7 +314,7 @@ def _verdict(compared: Sequence[Row]) -> Iterator[str]:
 
 def _by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
     """How much of local shuffle's gap each kind of evaluation sees."""
-    if len(names) < 2:
+    if len(names) < 2 or not _has_batch_norm(settings):
         return ""
     gaps = settings[
         (settings["strategy"] == "local")
@@ -324,6 +327,10 @@ def _by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:
         lines.append(f"{condition(rows[0])}: local - global {parts}.")
     explained = [f"{EXPLAINED[name]}." for name in names]
     return paragraph("Where evaluation gets the batch-norm statistics from", explained + lines)
+
+
+def _has_batch_norm(rows: pd.DataFrame) -> bool:
+    return bool((rows["batch_norm"] != ABSENT).any())
 
 
 def _times(tables: Tables) -> str:

@@ -46,13 +46,13 @@ def groups(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
 
 def condition(row: Row) -> str:
     """Such as 'Batch norm per rank, M = 1024'."""
-    return f"{where(row)}, M = {row['world_size']}"
+    return ", ".join(filter(None, (where(row), f"M = {row['world_size']}")))
 
 
 def where(row: Row) -> str:
-    """Such as 'Batch norm per rank'."""
+    """Such as 'Batch norm per rank'; '' where there is none and nothing else is varied."""
     norm = NORMS[row["batch_norm"]]
-    return f"{norm[0].upper()}{norm[1:]}" + (f", {row['variant']}" if row["variant"] else "")
+    return ", ".join(filter(None, (norm[:1].upper() + norm[1:], row["variant"])))
 
 
 def setting(row: Row) -> str:

@@ -10,11 +10,10 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE
+from simshuffle.results.style import STYLE, legend_above, new_figure
 
 FITTED, PREDICTED = "#888888", "#4477AA"
 BAND = 0.1
@@ -26,8 +25,7 @@ def figure(results: pd.DataFrame) -> Figure:
     compared = results[results["error"].notna()]
     sets = list(dict.fromkeys(compared["set"]))
     with matplotlib.rc_context(STYLE):
-        out = Figure(figsize=(COLUMN_INCHES, 0.75 + 0.42 * max(len(sets), 1)), layout="constrained")
-        FigureCanvasAgg(out)
+        out = new_figure(0.6 + 0.42 * max(len(sets), 1))
         ratios(compared, sets, out.subplots())
         marks = [
             Line2D(
@@ -45,14 +43,7 @@ def figure(results: pd.DataFrame) -> Figure:
                 ("o", "none", FITTED, "fitted"),
             )
         ]
-        out.legend(
-            handles=marks,
-            loc="outside upper center",
-            ncols=2,
-            frameon=False,
-            handletextpad=0.1,
-            columnspacing=1.2,
-        )
+        legend_above(out, marks)
         return out
 
 

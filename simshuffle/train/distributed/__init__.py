@@ -8,6 +8,7 @@ from simshuffle.train.distributed.group import ExchangeError, leave
 from simshuffle.train.distributed.images import ImageFolder
 from simshuffle.train.distributed.network import data_parallel
 from simshuffle.train.distributed.scheduler import Scheduler
+from simshuffle.train.distributed.study import train_study
 from simshuffle.train.distributed.training import train_distributed
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "data_parallel",
     "leave",
     "train_distributed",
+    "train_study",
 ]

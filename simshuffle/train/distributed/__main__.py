@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,14 @@ import torch.distributed as dist
 from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.results.folders import check_place, meta_of
 from simshuffle.spec.library import read_value
-from simshuffle.studies.training.study import STUDY, Trainings
-from simshuffle.study import engine
-from simshuffle.study.cell import digest_of
+from simshuffle.studies.training.study import STUDY
 from simshuffle.study.store import CELLS, Disk
-from simshuffle.study.study import Request, fingerprint
-from simshuffle.train.distributed.cell import RankCell
-from simshuffle.train.distributed.group import Ranks, alike, collectively, leave
+from simshuffle.study.study import fingerprint
+from simshuffle.train.distributed.group import Ranks, collectively, leave
+from simshuffle.train.distributed.study import carried_out, on_ranks
 from simshuffle.train.distributed.transport import TRANSPORTS
 from simshuffle.train.shuffling import request
-from simshuffle.train.study import Study, load_study
+from simshuffle.train.study import load_study
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -111,43 +108,17 @@ def _run_study(chosen: argparse.Namespace, device: torch.device) -> None:
                 "command line",
             )
         values[key] = read_value(value, f"--set {key}")
-    asked = _request(load_study(chosen.study, values), chosen, ranks.world_size, device)
+    emulated = request(load_study(chosen.study, values), device.type)
+    asked = on_ranks(emulated, ranks.world_size, chosen.transport, chosen.storage, device)
     wanted = fingerprint(STUDY, asked)
-    alike(
-        ranks,
-        {"study": wanted},
-        {"study": "Give every rank the same study file and the same versions."},
-    )
     folder: Path = chosen.out or Path("results") / f"ranks-{asked.name.replace('/', '-')}-{wanted}"
-    store, first = Disk((folder.parent / CELLS).absolute()), ranks.rank == 0
-    again = meta_of(folder).get("fingerprint") == wanted
+    again, first = meta_of(folder).get("fingerprint") == wanted, ranks.rank == 0
     collectively(ranks, lambda: check_place(folder, replace=again) if first else None)
-    for cell in asked.values.cells.values():
-        digest = digest_of(cell)
-        there = "there" if first and store.has(digest, cell.parts) else ""
-        if not any(ranks.gather_texts(there)):
-            outcome = cell.run(lambda share: None)
-            if first:
-                store.put(digest, outcome)
-    if first:
-        result = engine.run(STUDY, asked, store=store)
+    result = carried_out(ranks, asked, Disk((folder.parent / CELLS).absolute()))
+    if result is not None:
         result.save(folder, replace=again)
         text = "\n".join(str(part) for part in result.parts())
         sys.stdout.write(f"{text}\nTables: {folder}\n")
-
-
-def _request(
-    study: Study, chosen: argparse.Namespace, world_size: int, device: torch.device
-) -> Request[Trainings]:
-    """What is asked of the study, with real ranks in the place of emulated ones."""
-    emulated = request(study, device.type)
-    real = {"transport": chosen.transport, "storage": chosen.storage, "torch_device": str(device)}
-    cells = {name: RankCell(**vars(cell), **real) for name, cell in emulated.values.cells.items()}
-    where = f"{device.type}, {world_size} processes"
-    asked = {**emulated.asked, "ranks": world_size, "transport": chosen.transport}
-    return replace(
-        emulated, values=replace(emulated.values, cells=cells, device=where), asked=asked
-    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from simshuffle.errors import InputError, Problem, ScenarioError
@@ -60,5 +61,12 @@ def read_arguments(
         {"strategy": raw, "training": training, "transport": transport}, Arguments
     )
     if problems or chosen is None:
-        raise InputError(problems, "scheduler")
+        named = _NAMES if strategy is not None else {**_NAMES, _FRACTION: "fraction"}
+        told = [replace(each, path=named.get(each.path, each.path)) for each in problems]
+        raise InputError(told, "scheduler")
     return chosen
+
+
+_NAMES = {"training.local_batch_size": "batch_size", "training.drop_last": "drop_last"}
+_FRACTION = "strategy.partial_local_shuffle.exchange_fraction"
+"""What a scheduler calls the values of its records."""

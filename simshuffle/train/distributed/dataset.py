@@ -259,6 +259,18 @@ def _partition(given: str | Partition) -> Partition:
     return chosen.partition
 
 
+def check_sharded(dataset: object) -> None:
+    """See that ``dataset`` is one whose shards can be stored and exchanged.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(dataset, ShardDataset):
+        remedy = "Wrap it: ShardDataset(dataset, storage)."
+        shown = type(dataset).__name__
+        raise InputError(Problem("dataset", "must be a ShardDataset", shown, remedy), "scheduler")
+
+
 def default_device(module: torch.nn.Module) -> torch.device:
     """Where the weights of ``module`` are."""
     weight = next(module.parameters(), None)

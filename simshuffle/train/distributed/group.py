@@ -162,9 +162,8 @@ def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> Non
         other = next((rank for rank, text in enumerate(found) if text != found[0]), None)
         if other is not None:
             shown = f"{found[0]} on rank 0, {found[other]} on rank {other}"
-            problems.append(
-                Problem(name, "must be the same on all ranks", shown, remedies.get(name, ""))
-            )
+            remedy = remedies.get(name, "Give every rank the same.")
+            problems.append(Problem(name, "must be the same on all ranks", shown, remedy))
     if problems:
         raise InputError(problems, "torch.distributed")
 

@@ -3,6 +3,9 @@ all ranks then share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -66,25 +69,42 @@ class TrainedLosses:
 
 
 def inference_losses(
-    dataset: ShardDataset, samples: Ints, model: nn.Module, batch_size: int, loss: Loss
+    dataset: ShardDataset,
+    samples: Ints,
+    model: nn.Module,
+    batch_size: int,
+    loss: Loss,
+    collate_fn: Callable[[list[Any]], Any] | None,
 ) -> Floats:
     """The loss of each of ``samples`` (n,), which are in local storage, in eval mode and with this
     rank's running statistics: (n,).
 
     Raises:
-        InputError: ``loss`` gives no loss for each sample.
+        InputError: ``loss`` gives no loss for each sample, or the samples have no targets.
     """
     network = model.module if isinstance(model, DistributedDataParallel) else model
     device, training = default_device(network), network.training
     found = [np.zeros(0)]
     network.eval()
     with torch.no_grad():
-        for inputs, targets in DataLoader(dataset, batch_size=batch_size, sampler=samples.tolist()):
+        for batch in DataLoader(
+            dataset, batch_size=batch_size, sampler=samples.tolist(), collate_fn=collate_fn
+        ):
+            inputs, targets = _pair(batch)
             losses = loss(network(inputs.to(device)), targets.to(device))
             check_losses(losses, len(targets), "scheduler")
             found.append(losses.double().cpu().numpy())
     network.train(training)
     return np.concatenate(found)
+
+
+def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        several = isinstance(batch, tuple | list)
+        shown = f"{len(batch)} values" if several else f"a {type(batch).__name__}"
+        rule, remedy = "must give pairs (input, target)", "Give each sample its label."
+        raise InputError(Problem("dataset", rule, shown, remedy), "scheduler")
+    return batch[0], batch[1]
 
 
 def shared_importance(measured: Floats | None, owner: Ints, ranks: Ranks, epoch: int) -> Floats:

@@ -4,7 +4,7 @@ ranks while it trains."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from simshuffle.train.distributed import calls, loop
 from simshuffle.train.distributed.arguments import read_arguments
 from simshuffle.train.distributed.carrying import EpochExchange
 from simshuffle.train.distributed.checking import check_shards
-from simshuffle.train.distributed.dataset import Manifest, ShardDataset
+from simshuffle.train.distributed.dataset import Manifest, ShardDataset, check_sharded
 from simshuffle.train.distributed.group import alike
 from simshuffle.train.distributed.losses import (
     TrainedLosses,
@@ -95,6 +95,7 @@ class Scheduler:
         places: Places | None = None,
     ) -> None:
         self._places, self.batch_size, self.drop_last = places, batch_size, drop_last
+        check_sharded(dataset)
         chosen = read_arguments(fraction, strategy, batch_size, drop_last, transport)
         self.dataset, self.ranks, self.strategy = dataset, dataset.ranks, chosen.strategy
         given = {
@@ -102,8 +103,6 @@ class Scheduler:
             "seed": dataset.seed,
             "partition": repr(dataset.partition),
             "transport": transport,
-        }
-        given |= {
             "batch_size": batch_size,
             "strategy": repr(chosen.strategy),
             "drop_last": drop_last,
@@ -265,7 +264,11 @@ class Scheduler:
         self.losses.record(losses.detach().double().cpu().numpy().ravel())
 
     def measure_importance(
-        self, model: nn.Module, batch_size: int = 256, loss: Loss = cross_entropy
+        self,
+        model: nn.Module,
+        batch_size: int = 256,
+        loss: Loss = cross_entropy,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         """Measure the loss of each of this rank's samples, for a strategy with importance of its
         own; before `scheduling`. Not collective.
@@ -278,12 +281,13 @@ class Scheduler:
                 weights.
             batch_size: samples at once.
             loss: the loss of each sample, (n,); by default cross-entropy.
+            collate_fn: that of the DataLoader, if it has one of its own.
 
         Raises:
             InputError: ``loss`` gives no loss for each sample.
         """
         mine = np.flatnonzero(self.owner == self.ranks.rank)
-        self._measured = inference_losses(self.dataset, mine, model, batch_size, loss)
+        self._measured = inference_losses(self.dataset, mine, model, batch_size, loss, collate_fn)
 
     def _shared_importance(self, epoch: int) -> Floats | None:
         if not self.strategy.needs_importance:

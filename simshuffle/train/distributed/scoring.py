@@ -8,31 +8,32 @@ import torch
 from torch import nn
 
 from simshuffle.train.batch_norm import batch_norm_layers
-from simshuffle.train.data import TrainingSet
 from simshuffle.train.distributed.group import Ranks
-from simshuffle.train.emulate import initial_model
+from simshuffle.train.emulate import Materials
 from simshuffle.train.evaluate import Evaluation, Score
 from simshuffle.train.iterations import local_batches
-from simshuffle.train.network import ranked_network, torch_dtype
+from simshuffle.train.network import ranked_network
 from simshuffle.train.run import Run
-from simshuffle.train.source import ArraySource
 from simshuffle.train.training import Statistics
 
 
 class Scorer:
     """Evaluates the network of ``run``, on the same samples as its emulation."""
 
-    def __init__(self, run: Run, data: TrainingSet, ranks: Ranks, device: torch.device) -> None:
+    def __init__(self, run: Run, materials: Materials, ranks: Ranks, device: torch.device) -> None:
         self.ranks = ranks
-        dtype, world_size = torch_dtype(run.training), run.world_size
-        train = ArraySource(data.train, data.mean, data.std, dtype=dtype, device=device)
-        test = ArraySource(data.test, data.mean, data.std, dtype=dtype, device=device)
-        sizes = local_batches(len(data.train), world_size, run.training)
+        train, world_size = materials.train, run.world_size
         self.network = ranked_network(
-            initial_model(run, data), train, world_size, run.training, device, sizes
+            materials.model,
+            train,
+            world_size,
+            run.training,
+            device,
+            local_batches(len(train), world_size, run.training),
+            materials.loss,
         )
         self.evaluation = Evaluation(
-            test,
+            materials.test,
             train,
             statistics=run.training.statistics,
             world_size=world_size,

@@ -3,6 +3,7 @@ the same tables as an emulated run."""
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,15 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.results.timeline import phase_table
 from simshuffle.studies.training.record import RunRecord
-from simshuffle.train.data import Samples, TrainingSet
+from simshuffle.train.data import TrainingSet
 from simshuffle.train.distributed.dataset import ShardDataset
 from simshuffle.train.distributed.marks import (
     Marks,
@@ -32,16 +31,17 @@ from simshuffle.train.distributed.network import data_parallel, with_batch_norm
 from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.scoring import Scorer
 from simshuffle.train.distributed.transport import Pair, TransportName
-from simshuffle.train.emulate import initial_model
+from simshuffle.train.emulate import Materials, materials_of
 from simshuffle.train.emulation import Diverged, EpochOutcome
 from simshuffle.train.iterations import learning_rate
 from simshuffle.train.network import torch_dtype
-from simshuffle.train.optimizer import sgd
+from simshuffle.train.optimizer import optimizer_of, set_rate
 from simshuffle.train.recording import Recorder, description
 from simshuffle.train.run import Run
-from simshuffle.train.source import ArraySource
 
 Floats = NDArray[np.float64]
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Inputs (n, *shape) and targets (n,) of a rank."""
 Watcher = Callable[["RankTraining", int], None]
 """Told after every epoch (from 1), on every rank."""
 
@@ -59,21 +59,8 @@ class MeasuredRun(RunRecord):
     timeline: pd.DataFrame
 
 
-class _Rows(Dataset[tuple[NDArray[Any], int]]):
-    """The training samples of a run as (input, label)."""
-
-    def __init__(self, samples: Samples) -> None:
-        self.samples, self.targets = samples, samples.targets
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, sample: int) -> tuple[NDArray[Any], int]:
-        return self.samples.inputs[sample], int(self.samples.targets[sample])
-
-
 class RankTraining:
-    """One rank's part in the training of ``run``, as `train_distributed` makes it.
+    """One rank's part in the training of ``run``, as `trained_on_ranks` makes it.
 
     Attributes:
         run: what is trained.
@@ -85,16 +72,23 @@ class RankTraining:
     def __init__(
         self,
         run: Run,
-        data: TrainingSet,
+        materials: Materials,
         *,
         transport: TransportName,
         storage: str | Path | None,
         device: torch.device,
     ) -> None:
-        self.run, self.data, self.device, self.dtype = run, data, device, torch_dtype(run.training)
-        dataset = ShardDataset(_Rows(data.train), storage, partition=run.partition, seed=run.seed)
+        self.run, self.device = run, device
+        self._loss, self._collate = materials.loss, materials.train.collate
+        dataset = ShardDataset(
+            materials.train.items,
+            storage,
+            partition=run.partition,
+            seed=run.seed,
+            targets=materials.train.targets,
+        )
         self.ranks = dataset.ranks
-        _check_world(run, self.ranks.world_size)
+        check_world(run.world_size, self.ranks.world_size)
         training = run.training
         self.scheduler = Scheduler(
             dataset,
@@ -104,11 +98,10 @@ class RankTraining:
             transport=transport,
             places=run.places(),
         )
-        self.model = with_batch_norm(
-            initial_model(run, data).to(device, self.dtype), training.batch_norm
-        )
+        model = copy.deepcopy(materials.model).to(device, torch_dtype(training))
+        self.model = with_batch_norm(model, training.batch_norm)
         self.network = data_parallel(self.model)
-        self.optimizer = sgd(self.network, training)
+        self.optimizer = optimizer_of(self.model, training, materials.optimizer)
         self._ready = 0.0
         for weight in self.model.parameters():
             weight.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
@@ -118,7 +111,7 @@ class RankTraining:
             batch_size=size,
             drop_last=drop,
             sampler=self.scheduler.sampler,
-            collate_fn=_arrays,
+            collate_fn=self._collate,
         )
 
     def epoch(self, epoch: int) -> tuple[Floats, Marks]:
@@ -129,14 +122,14 @@ class RankTraining:
         """
         begin, scheduler = self._now(), self.scheduler
         if scheduler.strategy.inference_pass:
-            scheduler.measure_importance(_Prepared(self.model, self._prepared))
+            scheduler.measure_importance(self.model, loss=self._loss, collate_fn=self._collate)
         measured = self._now()
         scheduler.scheduling(epoch)
         losses, bounds = [], []
         pending: Pair = ([], [])
         at = self._now()
-        for iteration, (inputs, targets) in enumerate(self._loader):
-            found, pending, passed = self._step(epoch, iteration, inputs, targets, pending)
+        for iteration, batch in enumerate(self._loader):
+            found, pending, passed = self._step(epoch, iteration, batch, pending)
             losses.append(found)
             bounds.append([at, *passed])
             at = passed[-1]
@@ -144,7 +137,7 @@ class RankTraining:
         return np.concatenate(losses), Marks(begin, measured, np.array(bounds), self._now())
 
     def _step(
-        self, epoch: int, iteration: int, inputs: NDArray[Any], targets: NDArray[Any], pending: Pair
+        self, epoch: int, iteration: int, batch: Batch, pending: Pair
     ) -> tuple[Floats, Pair, list[float]]:
         """An iteration, in the order of the authors' training loop: the samples of the last one are
         waited for after the backward pass.
@@ -152,9 +145,9 @@ class RankTraining:
         Returns the losses, what is under way, and when each of `PHASES` ended.
         """
         scheduler, schedule = self.scheduler, self.scheduler.strategy.exchange_schedule
-        batch, labels = self._prepared(inputs, targets)
+        inputs, targets = batch
         passed = [self._now()]
-        losses = F.cross_entropy(self.network(batch), labels, reduction="none")
+        losses = self._loss(self.network(inputs), targets)
         found = losses.detach().double().cpu().numpy()
         passed.append(self._now())
         self.optimizer.zero_grad()
@@ -163,8 +156,7 @@ class RankTraining:
         passed += [self._ready, end]
         scheduler.synchronize(*pending)
         passed.append(self._now())
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate(epoch, iteration)
+        set_rate(self.optimizer, self.learning_rate(epoch, iteration))
         self.optimizer.step()
         passed.append(self._now())
         pending = scheduler.communicate()
@@ -185,18 +177,6 @@ class RankTraining:
             len(self.scheduler.batch_sizes),
         )
 
-    def _prepared(
-        self, inputs: NDArray[Any], targets: NDArray[Any]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        source = ArraySource(
-            Samples(inputs, targets),
-            self.data.mean,
-            self.data.std,
-            dtype=self.dtype,
-            device=self.device,
-        )
-        return source.batch(np.arange(len(targets)))
-
     def _note(self, weight: torch.Tensor) -> None:
         """A gradient is there; what follows the last one in the backward pass is the wait for those
         of the other ranks."""
@@ -206,23 +186,6 @@ class RankTraining:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
-
-
-class _Prepared(nn.Module):
-    """A network that takes samples as they are stored."""
-
-    def __init__(
-        self,
-        network: nn.Module,
-        prepare: Callable[[NDArray[Any], NDArray[Any]], tuple[torch.Tensor, torch.Tensor]],
-    ) -> None:
-        super().__init__()
-        self.network, self._prepare = network, prepare
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        batch, _ = self._prepare(inputs.cpu().numpy(), np.zeros(len(inputs), np.int64))
-        logits: torch.Tensor = self.network(batch)
-        return logits
 
 
 def train_distributed(
@@ -259,13 +222,33 @@ def train_distributed(
         InputError: the run cannot be trained so.
         ExchangeError: samples could not be exchanged; none is lost.
     """
-    data = run.data.load() if data is None else data
-    rank = RankTraining(
-        run, data, transport=transport, storage=storage, device=torch.device(device)
+    where = torch.device(device)
+    return trained_on_ranks(
+        run,
+        materials_of(run, where, data),
+        transport=transport,
+        storage=storage,
+        device=where,
+        evaluate=evaluate,
+        watcher=watcher,
     )
+
+
+def trained_on_ranks(
+    run: Run,
+    materials: Materials,
+    *,
+    transport: TransportName,
+    storage: str | Path | None,
+    device: torch.device,
+    evaluate: bool = True,
+    watcher: Watcher | None = None,
+) -> MeasuredRun | None:
+    """Train ``materials`` as ``run`` says; everything else as for `train_distributed`."""
+    rank = RankTraining(run, materials, transport=transport, storage=storage, device=device)
     scheduler, training = rank.scheduler, run.training
-    recorder = Recorder(run.exchange, scheduler.owner, data.train.targets)
-    scorer = Scorer(run, data, scheduler.ranks, torch.device(device)) if evaluate else None
+    recorder = Recorder(run.exchange, scheduler.owner, materials.train.targets)
+    scorer = Scorer(run, materials, scheduler.ranks, device) if evaluate else None
     timeline: list[dict[str, NDArray[Any]]] = []
     message = ""
     scheduler.ranks.barrier()
@@ -294,24 +277,23 @@ def train_distributed(
     scheduler.dataset.unstage()
     if scheduler.ranks.rank != 0:
         return None
-    described = _described(run, data, rank)
+    described = _described(run, materials, rank)
     record = recorder.record(described, "done" if not message else "failed", message)
     return MeasuredRun(**record.__dict__, timeline=phase_table(described["label"], timeline))
 
 
-def _described(run: Run, data: TrainingSet, rank: RankTraining) -> dict[str, Any]:
+def _described(run: Run, materials: Materials, rank: RankTraining) -> dict[str, Any]:
     """What a record says about its run."""
     names: dict[str, Any] = {
-        "data": data.name,
-        "model": run.model.kind,
+        "data": materials.data_name,
+        "model": materials.model_name,
         "partition": run.partition.kind,
         "device": rank.device.type,
         "world_size": run.world_size,
         "seed": run.seed,
-        "num_samples": len(data.train),
-        "parameters": sum(weight.numel() for weight in rank.model.parameters()),
+        "num_samples": len(materials.train),
     }
-    return description(run.exchange, run.training, **names)
+    return description(run.exchange, run.training, rank.model, **names)
 
 
 def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> EpochOutcome:
@@ -363,21 +345,20 @@ def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
         )
 
 
-def _check_world(run: Run, world_size: int) -> None:
-    if run.world_size != world_size:
-        remedy = f"Use torchrun with {run.world_size} processes, or set world_size to {world_size}."
+def check_world(wanted: int, world_size: int) -> None:
+    """See that there are as many processes, ``world_size``, as ranks are ``wanted``.
+
+    Raises:
+        InputError: there are not.
+    """
+    if wanted != world_size:
+        remedy = f"Use torchrun with {wanted} processes, or set world_size to {world_size}."
         raise InputError(
             Problem(
                 "world_size",
                 f"must be the number of processes, {world_size}",
-                str(run.world_size),
+                str(wanted),
                 remedy,
             ),
             "run",
         )
-
-
-def _arrays(items: list[tuple[NDArray[Any], int]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    return np.stack([given for given, _ in items]), np.array(
-        [target for _, target in items], np.int64
-    )

@@ -24,6 +24,10 @@ class Network(Protocol):
     def label(self) -> str:
         """What it is in words, for figures: 'two-layer network'."""
 
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether it has layers of batch norm."""
+
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The network for samples of ``shape`` ((features,) or (channels, height, width)); weights
         drawn from torch's global generator.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import nn
 
@@ -15,6 +15,7 @@ class Mlp(Spec):
     """``layers`` times linear, batch norm and ReLU, each ``width`` units wide, and a linear head.
     Images are flattened."""
 
+    has_batch_norm: ClassVar[bool] = True
     kind: Literal["mlp"]
     width: Few = 128
     layers: Few = 2

@@ -18,6 +18,7 @@ class OwnModel(Spec):
         version: that the caller gives; changed where the code changes.
         loss: name of the loss.
         optimizer: name of the optimiser.
+        has_batch_norm: whether the network has layers of batch norm.
     """
 
     kind: Literal["own"]
@@ -25,6 +26,7 @@ class OwnModel(Spec):
     version: str = ""
     loss: str = "cross_entropy"
     optimizer: str = "SGD"
+    has_batch_norm: bool = True
 
     @property
     def label(self) -> str:

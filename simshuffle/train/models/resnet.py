@@ -3,7 +3,7 @@ CIFAR-10."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,7 @@ class ResNet(Spec):
     new channels (option A).
     """
 
+    has_batch_norm: ClassVar[bool] = True
     kind: Literal["resnet"]
     depth: Annotated[int, Field(ge=8, le=1202), AfterValidator(_six_n_plus_two)] = 8
 

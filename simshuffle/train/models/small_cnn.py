@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import nn
 
@@ -18,6 +18,7 @@ class SmallCnn(Spec):
     Pooling comes first because batch norm and ReLU then have a quarter to do.
     """
 
+    has_batch_norm: ClassVar[bool] = True
     kind: Literal["small_cnn"]
     width: Few = 16
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,7 @@ class WideResNet(Spec):
     """WRN-``depth``-``widen_factor`` without dropout: 6 n + 4 = ``depth`` layers in pre-activation
     blocks B(3, 3); table 1 there."""
 
+    has_batch_norm: ClassVar[bool] = True
     kind: Literal["wide_resnet"]
     depth: Annotated[int, Field(ge=10, le=1000), AfterValidator(_six_n_plus_four)] = 28
     widen_factor: Annotated[int, Field(ge=1, le=64)] = 10

@@ -1,0 +1,115 @@
+"""A study whose runs are trained on real ranks, one after the other: one of a file, or of a model,
+data, loss and optimiser of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from simshuffle.studies.training.study import STUDY, Trainings
+from simshuffle.study import engine
+from simshuffle.study.cell import digest_of
+from simshuffle.study.store import Disk
+from simshuffle.study.study import Request, Result, fingerprint
+from simshuffle.train.cell import RunCell
+from simshuffle.train.distributed.cell import RankCell
+from simshuffle.train.distributed.group import Ranks, alike
+from simshuffle.train.distributed.training import check_world
+from simshuffle.train.distributed.transport import TransportName
+from simshuffle.train.emulate import device_named
+from simshuffle.train.own import own_request, place_of, with_contents
+
+
+def on_ranks(
+    emulated: Request[Trainings],
+    world_size: int,
+    transport: TransportName,
+    storage: Path | None,
+    device: torch.device,
+) -> Request[Trainings]:
+    """What is asked of a study, with real ranks in the place of emulated ones."""
+    cells = {
+        name: RankCell(cast(RunCell, cell), transport, storage, str(device))
+        for name, cell in emulated.values.cells.items()
+    }
+    where = f"{device.type}, {world_size} processes"
+    asked = {**emulated.asked, "ranks": world_size, "transport": transport}
+    return replace(
+        emulated, values=replace(emulated.values, cells=cells, device=where), asked=asked
+    )
+
+
+def carried_out(ranks: Ranks, asked: Request[Trainings], store: Disk) -> Result | None:
+    """The result of a study on real ranks: on rank 0, None on the others. Runs that rank 0 finds in
+    ``store`` are not trained again. Collective.
+
+    Raises:
+        InputError: the ranks were asked for different studies, or a run cannot be trained.
+        ExchangeError: samples could not be exchanged.
+    """
+    alike(
+        ranks,
+        {"study": fingerprint(STUDY, asked)},
+        {"study": "Give every rank the same study, model and data, and the same versions."},
+    )
+    first = ranks.rank == 0
+    for cell in asked.values.cells.values():
+        digest = digest_of(cell)
+        there = "there" if first and store.has(digest, cell.parts) else ""
+        if not any(ranks.gather_texts(there)):
+            outcome = cell.run(lambda share: None)
+            if first:
+                store.put(digest, outcome)
+    return engine.run(STUDY, asked, store=store) if first else None
+
+
+def train_study(
+    model: Callable[[], nn.Module],
+    train: Dataset[Any],
+    test: Dataset[Any],
+    *,
+    world_size: int | None = None,
+    transport: TransportName = "isend",
+    storage: str | Path | None = None,
+    device: str = "cpu",
+    version: str = "",
+    kept_in: str | Path | None = None,
+    **study: Any,
+) -> Result | None:
+    """`simshuffle.train.train_study` on the ranks of the process group. Every rank calls it.
+
+    Random transforms of ``train`` are drawn once, when a rank stages its shard.
+
+    Args:
+        model, train, test: as for `simshuffle.train.train_study`, the same on all ranks.
+        world_size: the number of processes, if it is given.
+        transport: 'isend' or 'all_to_all'; see `Scheduler`.
+        storage: folder on the local storage for the shards; None for memory.
+        device: that trains, of this rank.
+        version, kept_in: as for `simshuffle.train.train_study`.
+        study: its other arguments, without processes and progress: strategies, seeds, loss,
+            optimizer, ..., and fields of `Training`.
+
+    Returns:
+        The result on rank 0, None on the others.
+
+    Raises:
+        InputError: an argument is not valid, or a run cannot be trained so.
+        ExchangeError: samples could not be exchanged; none is lost.
+    """
+    ranks, where = Ranks.current(), device_named(device)
+    if world_size is not None:
+        check_world(world_size, ranks.world_size)
+    study |= {"world_size": ranks.world_size, "version": version, "kept_in": kept_in}
+    emulated = own_request(model, train, test, device=device, **study)
+    folder = None if storage is None else Path(storage)
+    asked = on_ranks(emulated, ranks.world_size, transport, folder, where)
+    with place_of(kept_in) as place:
+        result = carried_out(ranks, asked, Disk(place))
+        return result and with_contents(result)

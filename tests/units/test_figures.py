@@ -1,0 +1,218 @@
+"""Legends above figures, and labels that do not lie on each other: by what is drawn."""
+
+from itertools import combinations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.lines import Line2D
+
+from simshuffle.results.style import COLUMN_INCHES, STYLE, legend_above, line_handle, new_figure
+from simshuffle.studies.calibrate.figures import residuals_figure
+from simshuffle.studies.hidden_fraction.figures import hiding_figure
+from simshuffle.studies.simulation.sweep_figures import sweep_figure
+from simshuffle.studies.time_to_accuracy.figures import figures
+from simshuffle.studies.time_to_accuracy.placement import Wanted, overlap, placed
+from simshuffle.studies.time_to_accuracy.tables import Tables
+from tests.drawn import faults, words
+
+
+def with_legend(labels, title=""):
+    with mpl.rc_context(STYLE):
+        figure = new_figure(1.5)
+        figure.subplots()
+        legend_above(figure, [line_handle(label, {"color": "black"}) for label in labels], title)
+    return figure
+
+
+@pytest.mark.parametrize(
+    ("label", "count", "rows"),
+    [("xor", 1, 1), ("xor", 5, 1), ("partial-0.3 streamlined", 5, 3), ("a long name " * 4, 3, 3)],
+)
+def test_a_legend_has_as_few_rows_as_there_is_width_for_and_takes_no_room_from_the_panels(
+    label, count, rows
+):
+    figure, one = with_legend([f"{label} {number}" for number in range(count)]), with_legend(["a"])
+    assert list(faults(figure)) == []
+    assert list(faults(one)) == []
+    assert figure.get_figwidth() == COLUMN_INCHES
+    texts = figure.legends[0].get_texts()
+    assert len({round(text.get_window_extent().y0) for text in texts}) == rows
+    heights = [of.axes[0].get_window_extent().height for of in (figure, one)]
+    assert heights[0] == pytest.approx(heights[1], abs=2)
+
+
+def test_a_title_over_a_legend_has_two_lines_at_most():
+    figure = with_legend(["local"], "two-layer network on synthetic images, " * 9)
+    assert list(faults(figure)) == []
+    assert figure.legends[0].get_title().get_text().count("\n") == 1
+
+
+def test_nothing_to_name_is_no_legend():
+    assert with_legend([]).legends == []
+
+
+# ------------------------------------------------------------------------------------------- labels
+
+
+def crowd(count, width=12.0, height=6.0):
+    """Labels of marks that all lie on one spot."""
+    return [Wanted((98.0, 98.0, 102.0, 102.0), (90.0, 110.0), width, height)] * count
+
+
+def test_labels_of_one_spot_do_not_overlap_and_those_that_are_far_are_led():
+    wanted = crowd(16)
+    places = placed(wanted, [wanted[0].mark], [], (0.0, 0.0, 200.0, 200.0))
+    assert None not in places
+    assert not any(overlap(a.box, b.box) for a, b in combinations(places, 2))
+    assert not any(overlap(place.box, wanted[0].mark) for place in places)
+    assert not places[0].led
+    assert places[-1].led
+
+
+def test_a_label_avoids_other_marks_and_one_without_room_has_no_place():
+    (wanted,) = crowd(1)
+    other = (103.0, 95.0, 120.0, 105.0)  # to the right, where it would stand
+    (place,) = placed([wanted], [wanted.mark, other], [], (0.0, 0.0, 200.0, 200.0))
+    assert place.box[2] <= wanted.mark[0]
+    few = placed(crowd(4), [], [], (85.0, 90.0, 117.0, 110.0))
+    assert None in few
+    assert few[0] is not None
+
+
+SETTINGS = {  # of the study `fractions`: seconds, accuracy, half its interval, whether on the front
+    "global": {None: (303.3, 0.642, 0.024, True)},
+    "partial": {
+        0.5: (143.4, 0.628, 0.006, True),
+        0.7: (179.0, 0.636, 0.014, True),
+        0.9: (214.3, 0.638, 0.018, True),
+        1.0: (232.4, 0.642, 0.013, True),
+    },
+    "IS": {
+        0.5: (154.5, 0.620, 0.014, False),
+        0.7: (190.1, 0.629, 0.023, False),
+        0.9: (225.2, 0.636, 0.015, False),
+        1.0: (243.5, 0.638, 0.017, False),
+    },
+    "IS-Pair": {
+        0.1: (73.8, 0.608, 0.007, True),
+        0.5: (88.7, 0.619, 0.010, True),
+        0.7: (95.0, 0.630, 0.012, True),
+        0.9: (101.2, 0.637, 0.017, True),
+        1.0: (104.2, 0.640, 0.019, True),
+    },
+    "ILag-Pair": {0.1: (61.8, 0.608, 0.014, True)},
+}
+
+
+def pareto(closer=1.0, **meta):
+    """The front of these settings; their times ``closer`` by so many times."""
+    rows = [
+        {
+            "setting": f"{strategy} {fraction}" if fraction else "global (PFS)",
+            "strategy": strategy,
+            "exchange_fraction": np.nan if fraction is None else fraction,
+            "total_s": 150 + (seconds - 150) / closer,
+            "accuracy": accuracy,
+            "low": accuracy - half,
+            "high": accuracy + half,
+            "on_front": front,
+            "storage_nbytes": 1.1e9 * (fraction or 0.0),
+            "epochs": 10,
+            "message": "",
+        }
+        for strategy, of in SETTINGS.items()
+        for fraction, (seconds, accuracy, half, front) in of.items()
+    ]
+    curves = pd.DataFrame(columns=["setting", "seed", "epoch", "time_s", "accuracy"])
+    tables = Tables(curves=curves, settings=pd.DataFrame(rows), targets=pd.DataFrame())
+    return figures(tables, {"rule": "as trained", **meta})["pareto"]
+
+
+@pytest.mark.parametrize("closer", [1.0, 4.0, 20.0])
+@pytest.mark.parametrize("dpi", [100, 300])
+def test_labels_of_a_crowded_front_lie_neither_on_each_other_nor_on_a_mark(closer, dpi):
+    figure = pareto(closer)
+    figure.set_dpi(dpi)
+    assert list(faults(figure)) == []
+    (ax,) = figure.axes
+    labels = [(text, box) for text, box in words(figure) if text in ax.texts]
+    assert len(labels) == sum(map(len, SETTINGS.values()))
+    assert not any(box.overlaps(other) for (_, box), (_, other) in combinations(labels, 2))
+    if closer == 1:
+        marks = [line.get_window_extent() for line in ax.lines if line.get_marker() in "so^DP"]
+        assert len(marks) == len(labels)
+        assert not any(box.overlaps(mark) for _, box in labels for mark in marks)
+
+
+def test_a_front_says_what_was_trained_and_how_samples_were_sent():
+    figure = pareto(model="two-layer network on synthetic images", schedules=["authors"])
+    assert figure.legends[0].get_title().get_text() == "two-layer network on synthetic images"
+    assert "Schedule of the exchange: authors." in figure.get_supxlabel().replace("\n", " ")
+
+
+# -------------------------------------------------------------------------------------- other kinds
+
+
+def test_ticks_of_a_calibration_over_less_than_a_decade_do_not_lie_on_each_other():
+    measured = np.array([0.24, 0.26, 0.31, 0.45])
+    residuals = pd.DataFrame({"law": "iteration", "unit": "s", "measured": measured, "used": True})
+    figure = residuals_figure(residuals.assign(fitted=measured, relative=0.001))
+    figure.canvas.draw()
+    for ax in figure.axes:
+        ticks = [t for t in ax.get_xticks() if ax.get_xlim()[0] <= t <= ax.get_xlim()[1]]
+        assert 2 <= len(ticks) <= 4
+
+
+@pytest.mark.parametrize("least", [0.001, 0.004, 0.02, 0.09, 0.5])
+def test_no_number_stands_beside_the_strip_of_those_that_hide_nothing(least):
+    sizes = {"world_size": [128, 256, 2048], "iterations": [16, 8, 1]}
+    rows = [{"way": way, "exchange_fraction": q} for way, q in (("authors", 0.0), ("pair", least))]
+    limits = pd.concat([pd.DataFrame(sizes).assign(**row) for row in rows], ignore_index=True)
+    figure = hiding_figure({"limits": limits})
+    assert list(faults(figure)) == []
+    shown = [text.get_text() for text, _ in words(figure)]
+    assert "none" in shown
+    assert "100 %" in shown
+    ax = figure.axes[0]
+    (none,) = [text for text in ax.texts if text.get_text() == "none"]
+    assert min(ax.get_yticks()) > 1.25 * none.xy[1]
+
+
+def swept(labels, axes, **columns):
+    summary = pd.DataFrame({"label": labels, "epoch": 2, "measure": "epoch_s", **columns})
+    summary = summary.assign(mean=4.0, low=3.9, high=4.1)
+    return sweep_figure(summary, axes)
+
+
+def axis(name, key, *, numbers):
+    return {"name": name, "key": key, "numbers": numbers, "values": []}
+
+
+def test_a_sweep_of_one_key_names_its_run_and_has_ticks_where_it_was_swept():
+    ranks = axis("world_size", "world_size", numbers=True)
+    labels = ["partial-0.1 streamlined @8", "partial-0.1 streamlined @16"]
+    figure = swept(labels, [ranks], world_size=[8, 16])
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["partial-0.1 streamlined"]
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["8", "16"]
+    assert list(faults(figure)) == []
+
+
+def test_a_sweep_over_q_names_strategy_and_schedule_of_each_line():
+    fraction = axis("exchange_fraction", "workload.exchange.exchange_fraction", numbers=True)
+    scope = axis("partner_scope", "workload.exchange.schedule.partner_scope", numbers=False)
+    pairs = [(q, where) for q in (0.1, 0.11, 0.9) for where in ("all", "host")]
+    labels = [f"partial-{q:g} streamlined @64 partner_scope={where}" for q, where in pairs]
+    columns = {"exchange_fraction": [q for q, _ in pairs], "partner_scope": [w for _, w in pairs]}
+    figure = swept(labels, [fraction, scope], **columns)
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == [
+        f"partial streamlined @64 partner_scope={where}" for where in ("all", "host")
+    ]
+    assert list(faults(figure)) == []  # ticks at 0.1 and 0.11 would touch
+
+
+def test_lines_of_a_legend_look_as_they_are_drawn():
+    handle = line_handle("IS", {"color": "red", "marker": "^"})
+    assert isinstance(handle, Line2D)
+    assert (handle.get_color(), handle.get_marker(), handle.get_label()) == ("red", "^", "IS")
