@@ -15,9 +15,9 @@ import pytest
 from simshuffle.allreduce import Nccl, Tree
 from simshuffle.allreduce.nccl import TREE_BANDWIDTH
 from simshuffle.allreduce.tree import double_tree
+from simshuffle.collective import bench_of
 from simshuffle.plan.packets import expected_packets
 from simshuffle.sim.simulate import simulate
-from simshuffle.studies.validation.collectives import allreduce_seconds
 from tests.small import seconds, small
 
 INTRA, INTER = 28e-6, 50e-6  # s a hop, NVLink and network, Simple protocol
@@ -143,7 +143,7 @@ def test_trees_without_contention_take_twice_the_bytes_over_the_bandwidth():
 def test_two_hosts_send_half_of_what_a_ring_sends():
     """Each is the root of one tree and the leaf of the other: n/2 down and n/2 up."""
     scenario = small(world_size=2, **tree_of())
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(2 * INTER + 1e9 / 10e9, rel=1e-9)
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(2 * INTER + 1e9 / 10e9, rel=1e-9)
 
 
 def test_channels_use_an_hca_each():
@@ -155,7 +155,7 @@ def test_channels_use_an_hca_each():
     }
     scenario = small(world_size=16, **two, **tree_of(2))
     # 8 hosts with 2 GPUs: one hop inside, three levels; each HCA carries half of 2 n
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(
         2 * (INTRA + 3 * INTER) + 2 * 1e9 / 2 / 10e9, rel=1e-9
     )
 
@@ -164,7 +164,7 @@ def test_the_bus_bandwidth_caps_the_trees():
     """Bus bandwidth is 2 (M-1)/M n/t for every algorithm, as nccl-tests prints it, so that a
     measured one means the same here."""
     scenario = small(world_size=8, **tree_of(inter_host_bus_bandwidth="2 GB/s"))
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(
         6 * INTER + 2 * 7 / 8 * 1e9 / 2e9, rel=1e-9
     )
 
@@ -177,7 +177,7 @@ def test_nvlink_carries_twice_the_bytes_inside_a_host():
         "cluster__host__nvlink_bandwidth": "50 GB/s",
     }
     scenario = small(world_size=4, **gpus, **tree_of())
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(6 * INTRA + 2 * 1e9 / 50e9, rel=1e-9)
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(6 * INTRA + 2 * 1e9 / 50e9, rel=1e-9)
 
 
 def test_packets_of_trees_are_counted():
@@ -234,4 +234,4 @@ def test_nccl_runs_what_it_chose():
             "ring_inter_host_latency": "1 ms",
         },
     )
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(8 * INTER + 2 * 1e9 / 10e9, rel=1e-9)
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(8 * INTER + 2 * 1e9 / 10e9, rel=1e-9)
