@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from simshuffle.allreduce.base import Paced
+from simshuffle.allreduce.flows import AllreduceFlows
 
 Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+StepOfSends = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike, bool]
+"""Ranks that send, ranks that receive, first part and end of the parts, whether they are added."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,160 @@ class Steps:
         return len(self.step)
 
     @property
-    def share(self) -> NDArray[np.float64]:
+    def count(self) -> int:
+        """Number of steps."""
+        return int(self.step[-1]) + 1 if len(self) else 0
+
+    @property
+    def share(self) -> Floats:
         """(sends,) share of the buffer that travels."""
         return np.asarray((self.end - self.first) / self.parts)
+
+
+def in_turn(parts: int, steps: Iterable[StepOfSends]) -> Steps:
+    """Steps one after the other, of a buffer of ``parts`` parts; numbers stand for all sends of
+    theirs."""
+    rows = [np.stack(np.broadcast_arrays(number, *sends)) for number, sends in enumerate(steps)]
+    columns = np.concatenate([np.zeros((6, 0), np.int32), *rows], axis=1).astype(np.int32)
+    step, src, dst, first, end, adds = columns
+    return Steps(parts, step, src, dst, first, end, adds.astype(bool))
+
+
+def among_power_of_two(count: int) -> tuple[Ints, Ints, Ints]:
+    """The ranks that take part where 2^k do, those that fold into one of them before and get the
+    result from it afterwards, and into which.
+
+    Of count = 2^k + r ranks the even ones of the first 2r fold into the next one (Thakur,
+    Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, as in MPICH).
+    """
+    spare = count - (1 << count.bit_length() - 1)
+    folding = np.arange(0, 2 * spare, 2, dtype=np.int32)
+    taking_part = np.concatenate([folding + 1, np.arange(2 * spare, count)]).astype(np.int32)
+    return taking_part, folding, folding + 1
+
+
+def with_folding(count: int, parts: int, steps: list[StepOfSends]) -> Steps:
+    """``steps`` of those that take part (see `among_power_of_two`), with folding before and
+    unfolding after them."""
+    _, folding, into = among_power_of_two(count)
+    if len(folding):
+        fold, unfold = (folding, into, 0, parts, True), (into, folding, 0, parts, False)
+        steps = [fold, *steps, unfold]
+    return in_turn(parts, steps)
+
+
+def place_in_host(host_of: Ints) -> Ints:
+    """(M,) place of every rank among those of its host, from 0."""
+    order = np.argsort(host_of, kind="stable")
+    sorted_hosts = host_of[order]
+    place = np.empty(len(host_of), np.int32)
+    place[order] = np.arange(len(host_of)) - np.searchsorted(sorted_hosts, sorted_hosts)
+    return place
+
+
+def rail_of(host_of: Ints, rails: int) -> Ints:
+    """(M,) rail of every rank: its place in its host times ``rails`` over the ranks of the host."""
+    _, inverse, count = np.unique(host_of, return_inverse=True, return_counts=True)
+    return (place_in_host(host_of) * rails // count[inverse]).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Sends:
+    """Sends as the flows of `dependent_flows` carry them: a step, or a pipeline of many as one.
+
+    Attributes:
+        step: (sends,) step or pipeline, in their order.
+        src, dst: (sends,) ranks.
+        share: (sends,) of the buffer.
+        rail: (sends,) HCA, of those between hosts.
+        hops: (sends,) latencies before it, 1 for a step.
+        origin: (sends,) rank whose transfers before ``step`` have to end first: the one that sends,
+            or the one at the head of the pipeline.
+    """
+
+    step: Ints
+    src: Ints
+    dst: Ints
+    share: Floats
+    rail: Ints
+    hops: Ints
+    origin: Ints
+
+    @classmethod
+    def of(cls, steps: Steps, rail: Ints) -> Sends:
+        """Each step by itself, on the rail of the rank that sends; ``rail`` is (M,)."""
+        hops = np.ones(len(steps), np.int32)
+        return cls(steps.step, steps.src, steps.dst, steps.share, rail[steps.src], hops, steps.src)
+
+
+def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, pace: Paced) -> AllreduceFlows:
+    """The flows of ``sends`` of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,).
+
+    A rank begins its next step when all that it sends and receives in its last one has ended, and
+    a latency later the bytes flow. It sends at most at the bus bandwidth, over all sends of a step
+    together.
+
+    Sends of a step between the same two hosts on the same rail are one flow, with the sum of their
+    bytes and caps, which begins when the last of them could: they share all links, and would end
+    together. Those inside a host stay apart by rank, so that each crosses its GPU's NVLink, is
+    bounded by it, and is counted there.
+    """
+    size, far = len(host_of), host_of[sends.src] != host_of[sends.dst]
+    _, host = np.unique(host_of, return_inverse=True)
+    ends = [np.where(far, host[end], end) for end in (sends.src, sends.dst)]
+    rail = np.where(far, sends.rail, 0)
+    key = _joined([sends.step, far, *ends, rail], [2, size, size, int(rail.max()) + 1])
+    _, first, flow = np.unique(key, return_index=True, return_inverse=True)
+
+    _, sender = np.unique(_joined([sends.step, far, sends.src], [2, size]), return_inverse=True)
+    of_its_rank = sends.share / np.bincount(sender, sends.share)[sender]
+    bus = np.where(
+        far, pace.inter_host_bus_bandwidth(nbytes), pace.intra_host_bus_bandwidth(nbytes)
+    )
+    latency = np.where(far, pace.inter_host_latency, pace.intra_host_latency)
+    edge_from, edge_to = _edges(sends, flow)
+    return AllreduceFlows(
+        src=sends.src[first],
+        dst=sends.dst[first],
+        nbytes=np.bincount(flow, sends.share) * nbytes,
+        rail=rail[first].astype(np.int32),
+        cap=np.bincount(flow, bus * of_its_rank),
+        latency=0.0,
+        delay=(sends.hops * latency)[first],
+        step=sends.step[first],
+        edge_from=edge_from,
+        edge_to=edge_to,
+    )
+
+
+def _joined(columns: list[NDArray[np.generic]], ranges: list[int]) -> NDArray[np.int64]:
+    """One number for each row of ``columns``, in their order; all but the first are below their
+    ``ranges``."""
+    key = columns[0].astype(np.int64)
+    for column, below in zip(columns[1:], ranges, strict=True):
+        key = key * below + column
+    return key
+
+
+def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints, Ints]:
+    """From and to which flow somebody waits: ``flow``, (sends,), is what carries each send."""
+    steps = int(sends.step.max()) + 1
+    # a moment is a rank in a step; at each it waits for its flows at the moment before
+    moment = np.concatenate([sends.src, sends.dst]).astype(np.int64) * steps + np.tile(
+        sends.step, 2
+    )
+    order = np.argsort(moment, kind="stable")
+    moments, start, count = np.unique(moment[order], return_index=True, return_counts=True)
+    begun = sends.origin.astype(np.int64) * steps + sends.step
+    last = np.searchsorted(moments, begun) - 1
+    waiting = np.flatnonzero((last >= 0) & (moments[last] // steps == sends.origin))
+    last = last[waiting]
+    # all of the flows of `last`, one after the other
+    which = np.arange(count[last].sum()) - np.repeat(
+        np.cumsum(count[last]) - count[last], count[last]
+    )
+    before = np.tile(flow, 2)[order][np.repeat(start[last], count[last]) + which]
+    after = np.repeat(flow[waiting], count[last])
+    flows = int(flow.max()) + 1
+    edges = np.unique(before.astype(np.int64) * flows + after)
+    return (edges // flows).astype(np.int32), (edges % flows).astype(np.int32)

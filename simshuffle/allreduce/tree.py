@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.steps import Steps
 from simshuffle.spec.record import Count
 
 
@@ -29,6 +30,25 @@ class Tree(Paced):
     one_for_each_hca: ClassVar[str] = "channels"
     kind: Literal["tree"]
     channels: Count
+
+    def steps(self, host_of: NDArray[np.int32]) -> Steps:
+        """What ranks on hosts ``host_of``, (M,), send, of all channels together: a level of the
+        trees, or a hop of the chains, a step."""
+        rank, parent, depth, half = self._ancestry(host_of)
+        deepest = int(depth.max(initial=0))
+        step = np.concatenate([deepest - depth, deepest + depth - 1])
+        order = np.argsort(step, kind="stable")
+        src, dst = np.concatenate([rank, parent]), np.concatenate([parent, rank])
+        first = np.tile(half, 2)[order].astype(np.int32)
+        return Steps(
+            parts=2,
+            step=step[order].astype(np.int32),
+            src=src[order],
+            dst=dst[order],
+            first=first,
+            end=first + 1,
+            adds=order < len(rank),
+        )
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
@@ -59,6 +79,30 @@ class Tree(Paced):
                 + levels * self.inter_host_latency
             ),
         )
+
+    def _ancestry(
+        self, host_of: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """Of every edge of the two trees, with the chains: child, parent, depth of the child, and
+        which tree."""
+        order = np.argsort(host_of, kind="stable").astype(np.int32)
+        heads = np.diff(host_of[order], prepend=-1) != 0
+        chain = np.arange(len(order)) - np.flatnonzero(heads)[np.cumsum(heads) - 1]
+        host = np.cumsum(heads) - 1
+        found = []
+        for half, up in enumerate(double_tree(int(heads.sum()))):
+            depth, above = np.zeros(len(up), np.int64), up
+            while (above >= 0).any():
+                depth += above >= 0
+                above = np.where(above >= 0, up[above], -1)
+            parent = np.where(heads, order[heads][up[host]], np.roll(order, 1))
+            below = (chain > 0) | (up[host] >= 0)
+            child_depth = depth[host] + chain
+            found.append(
+                (order[below], parent[below], child_depth[below], np.full(below.sum(), half))
+            )
+        rank, parent, depth, half = (np.concatenate(each) for each in zip(*found, strict=True))
+        return rank, parent, depth, half
 
     def _edges(
         self, host_of: NDArray[np.int32]
