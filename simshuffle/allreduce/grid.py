@@ -3,10 +3,8 @@ hosts, broadcast inside hosts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.allreduce.steps import Ints, Sends, Steps, place_in_host
 
@@ -38,7 +36,7 @@ class Grid:
         self.leader: Ints = np.take_along_axis(self._rank, self._place, axis=1)
         """(hosts, columns) the rank in each column."""
 
-    def _chains(self, first: int) -> tuple[NDArray[np.intp], ...]:
+    def _chains(self, first: int) -> tuple[NDArray[np.integer], ...]:
         """Host, column, hop, and ranks that send and receive on the chains inside hosts, whose
         first sends are ``first`` places after their column's."""
         hops = np.arange(self._rank.shape[1] - 1)
@@ -54,20 +52,16 @@ class Grid:
     def steps(self, among: Steps) -> Steps:
         """All steps, where ``among`` are those of the hosts of a column."""
         parts, hops = among.parts, self._rank.shape[1] - 1
-        stages = []
+        stages: list[tuple[ArrayLike, ...]] = []
         for first, begin, adds in ((1, 0, True), (0, hops + among.count, False)):
             _, column, hop, src, dst = self._chains(first)
-            start = column * parts
-            stages.append((begin + hop, src, dst, start, start + parts, np.full(len(hop), adds)))
-        for column in range(self.columns):
-            leader = self.leader[:, column]
-            ends = (leader[among.src], leader[among.dst])
-            cut = (among.first + column * parts, among.end + column * parts)
+            stages.append((begin + hop, src, dst, column * parts, column * parts + parts, adds))
+        for number, leader in enumerate(self.leader.T):
+            before = number * parts
+            ends = leader[among.src], leader[among.dst]
+            cut = among.first + before, among.end + before
             stages.append((hops + among.step, *ends, *cut, among.adds))
-        columns = [np.concatenate(column) for column in zip(*stages, strict=True)]
-        order = np.argsort(columns[0], kind="stable")
-        step, src, dst, start, end = (column[order].astype(np.int32) for column in columns[:5])
-        return Steps(self.columns * parts, step, src, dst, start, end, columns[5][order])
+        return Steps.joined(self.columns * parts, stages)
 
     def sends(self, among: Sends, rail: Ints) -> Sends:
         """All sends: the chains inside hosts as pipelines, and between them ``among``, those of the
@@ -76,38 +70,13 @@ class Grid:
         Args:
             rail: (hosts, columns) what a host sends on, in each column.
         """
-        after = int(among.step.max(initial=-1)) + 2
-        stages = []
-        for first, step in ((1, 0), (0, after)):
+        stages: list[tuple[ArrayLike, ...]] = []
+        for first, step in ((1, 0), (0, int(among.step.max(initial=-1)) + 2)):
             host, column, _, src, dst = self._chains(first)
-            stages.append(
-                Sends(
-                    np.full(len(src), step),
-                    src,
-                    dst,
-                    np.full(len(src), 1 / self.columns),
-                    np.zeros(len(src), np.int32),
-                    self.size[host] - 1,
-                    self.leader[host, column],
-                )
-            )
-        for column in range(self.columns):
-            leader = self.leader[:, column]
-            stages.append(
-                replace(
-                    among,
-                    step=among.step + 1,
-                    src=leader[among.src],
-                    dst=leader[among.dst],
-                    share=among.share / self.columns,
-                    rail=rail[among.src, column],
-                    origin=leader[among.origin],
-                )
-            )
-        joined = {
-            name: np.concatenate([getattr(stage, name) for stage in stages])
-            for name in Sends.__dataclass_fields__
-        }
-        share = joined.pop("share")
-        ints = {name: values.astype(np.int32) for name, values in joined.items()}
-        return Sends(share=share, **ints)
+            hops, head = self.size[host] - 1, self.leader[host, column]
+            stages.append((step, src, dst, 1 / self.columns, 0, hops, head))
+        share = among.share / self.columns
+        for leader, on in zip(self.leader.T, rail.T, strict=True):
+            src, dst, head = (leader[each] for each in (among.src, among.dst, among.origin))
+            stages.append((among.step + 1, src, dst, share, on[among.src], among.hops, head))
+        return Sends.joined(stages)

@@ -11,8 +11,8 @@ from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.steps import (
     Sends,
-    Steps,
     StepOfSends,
+    Steps,
     among_power_of_two,
     dependent_flows,
     rail_of,
@@ -65,3 +65,8 @@ def halving_doubling_steps(count: int) -> Steps:
         halving.append((ranks, other, given, given + length, True))
         doubling.append((ranks, other, first, first + length, False))
     return with_folding(count, len(ranks), [*halving, *reversed(doubling)])
+
+
+def halving_doubling_sends(count: int) -> Sends:
+    """The same, each step by itself, on rail 0."""
+    return Sends.of(halving_doubling_steps(count), np.zeros(count, np.int32))

@@ -10,18 +10,13 @@ from numpy.typing import NDArray
 from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.grid import Grid
-from simshuffle.allreduce.halving_doubling import halving_doubling_steps
+from simshuffle.allreduce.halving_doubling import halving_doubling_sends, halving_doubling_steps
 from simshuffle.allreduce.ring import ring_sends, ring_steps
-from simshuffle.allreduce.steps import Sends, Steps, dependent_flows
+from simshuffle.allreduce.steps import Steps, dependent_flows
 from simshuffle.spec.record import Count
 
 STEPS = {"ring": ring_steps, "halving_doubling": halving_doubling_steps}
-SENDS = {
-    "ring": ring_sends,
-    "halving_doubling": lambda hosts: Sends.of(
-        halving_doubling_steps(hosts), np.zeros(hosts, np.int32)
-    ),
-}
+SENDS = {"ring": ring_sends, "halving_doubling": halving_doubling_sends}
 
 
 class Hierarchical(Paced):

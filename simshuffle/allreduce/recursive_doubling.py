@@ -11,8 +11,8 @@ from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.steps import (
     Sends,
-    Steps,
     StepOfSends,
+    Steps,
     among_power_of_two,
     dependent_flows,
     rail_of,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.allreduce.steps import Sends, Steps, in_turn
+from simshuffle.allreduce.steps import Sends, Steps
 from simshuffle.spec.record import Count
 
 
@@ -62,12 +62,12 @@ def ring_steps(count: int) -> Steps:
     """The steps around a ring of ``count`` ranks: a part goes around it and is added to until it is
     whole at the rank before the one where it began, and around once more."""
     rank = np.arange(count)
-    parts = [(rank - step) % count for step in range(2 * count - 2)]
-    return in_turn(
+    steps = range(2 * count - 2)
+    return Steps.joined(
         count,
         (
-            (rank, (rank + 1) % count, part, part + 1, step < count - 1)
-            for step, part in enumerate(parts)
+            (step, rank, (rank + 1) % count, part, part + 1, step < count - 1)
+            for step, part in ((step, (rank - step) % count) for step in steps)
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +41,15 @@ class Steps:
     def __len__(self) -> int:
         return len(self.step)
 
+    @classmethod
+    def joined(cls, parts: int, stages: Iterable[tuple[ArrayLike, ...]]) -> Steps:
+        """The sends of all ``stages`` by their step. Each is given by its columns in the order of
+        the attributes; numbers stand for all sends of the stage."""
+        rows = [np.stack(np.broadcast_arrays(*stage)).astype(np.int32) for stage in stages]
+        columns = np.concatenate([np.zeros((6, 0), np.int32), *rows], axis=1)
+        step, src, dst, first, end, adds = columns[:, np.argsort(columns[0], kind="stable")]
+        return cls(parts, step, src, dst, first, end, adds.astype(bool))
+
     @property
     def count(self) -> int:
         """Number of steps."""
@@ -48,16 +58,13 @@ class Steps:
     @property
     def share(self) -> Floats:
         """(sends,) share of the buffer that travels."""
-        return np.asarray((self.end - self.first) / self.parts)
+        return np.asarray((self.end - self.first) / self.parts, np.float64)
 
 
 def in_turn(parts: int, steps: Iterable[StepOfSends]) -> Steps:
     """Steps one after the other, of a buffer of ``parts`` parts; numbers stand for all sends of
     theirs."""
-    rows = [np.stack(np.broadcast_arrays(number, *sends)) for number, sends in enumerate(steps)]
-    columns = np.concatenate([np.zeros((6, 0), np.int32), *rows], axis=1).astype(np.int32)
-    step, src, dst, first, end, adds = columns
-    return Steps(parts, step, src, dst, first, end, adds.astype(bool))
+    return Steps.joined(parts, ((number, *sends) for number, sends in enumerate(steps)))
 
 
 def among_power_of_two(count: int) -> tuple[Ints, Ints, Ints]:
@@ -121,6 +128,22 @@ class Sends:
     origin: Ints
 
     @classmethod
+    def joined(cls, stages: Iterable[tuple[ArrayLike, ...]]) -> Sends:
+        """The sends of all ``stages``, each given by its columns in the order of the attributes;
+        numbers stand for all sends of the stage."""
+        rows: list[list[NDArray[Any]]] = [list(np.broadcast_arrays(*stage)) for stage in stages]
+        step, src, dst, share, rail, hops, origin = map(np.concatenate, zip(*rows, strict=True))
+        return cls(
+            step=step.astype(np.int32),
+            src=src.astype(np.int32),
+            dst=dst.astype(np.int32),
+            share=share.astype(np.float64),
+            rail=rail.astype(np.int32),
+            hops=hops.astype(np.int32),
+            origin=origin.astype(np.int32),
+        )
+
+    @classmethod
     def of(cls, steps: Steps, rail: Ints) -> Sends:
         """Each step by itself, on the rail of the rank that sends; ``rail`` is (M,)."""
         hops = np.ones(len(steps), np.int32)
@@ -132,7 +155,8 @@ def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, pace: Paced) -> 
 
     A rank begins its next step when all that it sends and receives in its last one has ended, and
     a latency later the bytes flow. It sends at most at the bus bandwidth, over all sends of a step
-    together.
+    together; inside a host those of a step end together, when its busiest rank has sent its own, as
+    pipelines that have ranks in common do.
 
     Sends of a step between the same two hosts on the same rail are one flow, with the sum of their
     bytes and caps, which begins when the last of them could: they share all links, and would end
@@ -147,27 +171,36 @@ def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, pace: Paced) -> 
     _, first, flow = np.unique(key, return_index=True, return_inverse=True)
 
     _, sender = np.unique(_joined([sends.step, far, sends.src], [2, size]), return_inverse=True)
-    of_its_rank = sends.share / np.bincount(sender, sends.share)[sender]
-    bus = np.where(
-        far, pace.inter_host_bus_bandwidth(nbytes), pace.intra_host_bus_bandwidth(nbytes)
-    )
-    latency = np.where(far, pace.inter_host_latency, pace.intra_host_latency)
+    busiest = _sums(sender, sends.share)[sender]
+    _, inside = np.unique(_joined([sends.step, host[sends.src]], [size]), return_inverse=True)
+    of_host = np.zeros(len(busiest))
+    np.maximum.at(of_host, inside[~far], busiest[~far])
+    busiest[~far] = of_host[inside[~far]]
+    buses = pace.intra_host_bus_bandwidth(nbytes), pace.inter_host_bus_bandwidth(nbytes)
+    cap = sends.share / busiest * np.array(buses)[far.astype(int)]
+    latencies = np.array([pace.intra_host_latency, pace.inter_host_latency])
+    delay: Floats = sends.hops * latencies[far.astype(int)]
     edge_from, edge_to = _edges(sends, flow)
     return AllreduceFlows(
         src=sends.src[first],
         dst=sends.dst[first],
-        nbytes=np.bincount(flow, sends.share) * nbytes,
+        nbytes=_sums(flow, sends.share) * nbytes,
         rail=rail[first].astype(np.int32),
-        cap=np.bincount(flow, bus * of_its_rank),
+        cap=_sums(flow, cap),
         latency=0.0,
-        delay=(sends.hops * latency)[first],
+        delay=delay[first],
         step=sends.step[first],
         edge_from=edge_from,
         edge_to=edge_to,
     )
 
 
-def _joined(columns: list[NDArray[np.generic]], ranges: list[int]) -> NDArray[np.int64]:
+def _sums(group: NDArray[np.intp], values: Floats) -> Floats:
+    """The sum of the values of every group."""
+    return np.bincount(group, values).astype(np.float64)
+
+
+def _joined(columns: list[NDArray[Any]], ranges: list[int]) -> NDArray[np.int64]:
     """One number for each row of ``columns``, in their order; all but the first are below their
     ``ranges``."""
     key = columns[0].astype(np.int64)
