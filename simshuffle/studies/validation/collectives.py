@@ -8,7 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.network import Flows, Fluid, Links
+from simshuffle.lowering.gradients import Allreduces
+from simshuffle.network import Fluid, Links
+from simshuffle.network.shared import shared_network
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.validation.rows import size
@@ -53,20 +55,18 @@ def predict(scenario: str, values: Mapping[str, str], quantity: str) -> float:
 
 
 def allreduce_seconds(scenario: Scenario, nbytes: float) -> float:
-    """Time (s) of the allreduce of ``nbytes`` bytes over all ranks: the latency of its steps, then
-    its flows, at most at their caps."""
+    """Time (s) of the allreduce of ``nbytes`` bytes over all ranks, on cables that it shares max-min
+    fairly with nobody else."""
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
-    flows = scenario.workload.allreduce.flows(resources.host_of, nbytes)
-    if flows is None:
+    allreduces = Allreduces(scenario.workload.allreduce, resources, scenario.rng("host_order"))
+    batch = allreduces.batch(nbytes)
+    if batch is None:
         return 0.0
-    devices = resources.links.capacity
-    # a flow's cap is a link that nobody else uses
-    own = np.arange(len(devices), len(devices) + len(flows.cap), dtype=np.int32)
-    routes = np.column_stack([own, resources.gradient(flows.src, flows.dst, flows.rail)])
-    links = Links(np.concatenate([devices, flows.cap]), np.zeros(len(devices) + len(flows.cap)))
-    return (
-        flows.latency
-        + Fluid()
-        .finish_times(links, Flows(routes, flows.nbytes, np.zeros(len(flows.nbytes))))
-        .makespan
-    )
+    table = resources.links
+    links = Links(table.capacity, table.latency)
+    network = shared_network(Fluid(), links, table.cable, width=resources.width)
+    batch.tasks["group"] = group = network.open_group(len(batch))
+    network.post(0.0, batch)
+    network.watch(group)
+    network.advance(np.inf)
+    return network.now
