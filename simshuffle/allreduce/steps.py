@@ -218,16 +218,19 @@ def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints, Ints]:
     )
     order = np.argsort(moment, kind="stable")
     moments, start, count = np.unique(moment[order], return_index=True, return_counts=True)
-    begun = sends.origin.astype(np.int64) * steps + sends.step
-    last = np.searchsorted(moments, begun) - 1
-    waiting = np.flatnonzero((last >= 0) & (moments[last] // steps == sends.origin))
-    last = last[waiting]
+    # a step begins when both its ends are there
+    steps_of_two = np.flatnonzero(sends.origin == sends.src)
+    waits = np.concatenate([np.arange(len(flow)), steps_of_two])
+    rank = np.concatenate([sends.origin, sends.dst[steps_of_two]])
+    last = np.searchsorted(moments, rank.astype(np.int64) * steps + sends.step[waits]) - 1
+    known = (last >= 0) & (moments[last] // steps == rank)
+    last, waits = last[known], waits[known]
     # all of the flows of `last`, one after the other
     which = np.arange(count[last].sum()) - np.repeat(
         np.cumsum(count[last]) - count[last], count[last]
     )
     before = np.tile(flow, 2)[order][np.repeat(start[last], count[last]) + which]
-    after = np.repeat(flow[waiting], count[last])
+    after = np.repeat(flow[waits], count[last])
     flows = int(flow.max()) + 1
     edges = np.unique(before.astype(np.int64) * flows + after)
     return (edges // flows).astype(np.int32), (edges % flows).astype(np.int32)
