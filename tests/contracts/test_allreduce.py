@@ -123,7 +123,7 @@ def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(
     name: str, world_size: int, gpus: int, nbytes: float
 ) -> None:
     """All ranks together send 2 (M-1) n bytes, so some rank at least 2 (M-1)/M n, and along the
-    flows everybody reaches everybody."""
+    flows everybody reaches everybody. Recursive doubling sends more."""
     flows = ALGORITHMS[name].flows(hosts(world_size, gpus), nbytes)
     if world_size == 1:
         assert flows is None
@@ -136,7 +136,11 @@ def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(
         == flows.cap.shape
     )
     assert (flows.src != flows.dst).all()
-    assert flows.nbytes.sum() == pytest.approx(2 * (world_size - 1) * nbytes, rel=1e-9)
+    fewest = 2 * (world_size - 1) * nbytes
+    if ALGORITHMS[name].kind == "recursive_doubling":
+        assert flows.nbytes.sum() >= fewest * (1 - 1e-9)
+    else:
+        assert flows.nbytes.sum() == pytest.approx(fewest, rel=1e-9)
     for ends in (flows.src, flows.dst):
         assert np.bincount(ends, flows.nbytes, world_size).max() >= 2 * (
             world_size - 1
