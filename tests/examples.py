@@ -19,6 +19,8 @@ from simshuffle.allreduce import (
     Nccl,
     RecursiveDoubling,
     Ring,
+    Sharp,
+    Sparse,
     Torus,
     Tree,
 )
@@ -256,6 +258,15 @@ def hierarchical(leaders: int = 1, among_hosts: str = "ring", **changes: Any) ->
     return Hierarchical.model_validate({**values, **PACE, **changes})
 
 
+def sharp(rails: int = 1, **changes: Any) -> Sharp:
+    return Sharp.model_validate({"kind": "sharp", "rails": rails, **PACE, **changes})
+
+
+def sparse(rails: int = 1, **changes: Any) -> Sparse:
+    values = {"kind": "sparse", "rails": rails, "selection_bandwidth": "20 GB/s", **PACE}
+    return Sparse.model_validate({**values, **changes})
+
+
 def tree(channels: int = 1, **changes: Any) -> Tree:
     values: dict[str, Any] = {
         "kind": "tree",
@@ -305,6 +316,10 @@ ALGORITHMS: dict[str, Any] = {
     "four leaders": hierarchical(4),
     "one leader, halving": hierarchical(1, "halving_doubling"),
     "three leaders, halving": hierarchical(3, "halving_doubling"),
+    "sharp": sharp(),
+    "sharp on two HCAs": sharp(2),
+    "sparse": sparse(),
+    "sparse, dense soon": sparse(2, density=0.2),
 }
 
 

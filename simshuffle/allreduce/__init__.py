@@ -14,11 +14,21 @@ from simshuffle.allreduce.nccl import Nccl
 from simshuffle.allreduce.overlap import Ddp, Horovod, NoOverlap, Overlap
 from simshuffle.allreduce.recursive_doubling import RecursiveDoubling
 from simshuffle.allreduce.ring import Ring
+from simshuffle.allreduce.sharp import Sharp
+from simshuffle.allreduce.sparse import Sparse
 from simshuffle.allreduce.torus import Torus
 from simshuffle.allreduce.tree import Tree
 
 Allreduce = Annotated[
-    Ring | Tree | Nccl | HalvingDoubling | RecursiveDoubling | Torus | Hierarchical,
+    Ring
+    | Tree
+    | Nccl
+    | HalvingDoubling
+    | RecursiveDoubling
+    | Torus
+    | Hierarchical
+    | Sharp
+    | Sparse,
     Field(discriminator="kind"),
 ]
 
@@ -35,6 +45,8 @@ __all__ = [
     "Overlap",
     "RecursiveDoubling",
     "Ring",
+    "Sharp",
+    "Sparse",
     "Torus",
     "Tree",
 ]

@@ -36,13 +36,7 @@ class RecursiveDoubling(Paced):
     def steps(self, host_of: NDArray[np.int32]) -> Steps:
         """What ranks on hosts ``host_of``, (M,), send: floor(log2 M) steps, and two more if M is no
         power of two."""
-        ranks, _, _ = among_power_of_two(len(host_of))
-        here = np.arange(len(ranks))
-        steps: list[StepOfSends] = [
-            (ranks, ranks[here ^ (1 << bit)], 0, 1, True)
-            for bit in range(len(ranks).bit_length() - 1)
-        ]
-        return with_folding(len(host_of), 1, steps)
+        return recursive_doubling_steps(len(host_of))
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
@@ -51,3 +45,13 @@ class RecursiveDoubling(Paced):
             return None
         sends = Sends.of(self.steps(host_of), rail_of(host_of, self.rails))
         return dependent_flows(sends, host_of, nbytes, self)
+
+
+def recursive_doubling_steps(count: int) -> Steps:
+    """The steps among ``count`` ranks."""
+    ranks, _, _ = among_power_of_two(count)
+    here = np.arange(len(ranks))
+    steps: list[StepOfSends] = [
+        (ranks, ranks[here ^ (1 << bit)], 0, 1, True) for bit in range(len(ranks).bit_length() - 1)
+    ]
+    return with_folding(count, 1, steps)
