@@ -55,8 +55,8 @@ def predict(scenario: str, values: Mapping[str, str], quantity: str) -> float:
 
 
 def allreduce_seconds(scenario: Scenario, nbytes: float) -> float:
-    """Time (s) of the allreduce of ``nbytes`` bytes over all ranks, on cables that it shares max-min
-    fairly with nobody else."""
+    """Time (s) of the allreduce of ``nbytes`` bytes over all ranks, on cables that its flows share
+    max-min fairly."""
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     allreduces = Allreduces(scenario.workload.allreduce, resources, scenario.rng("host_order"))
     batch = allreduces.batch(nbytes)
