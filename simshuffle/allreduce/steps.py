@@ -150,7 +150,7 @@ class Sends:
         return cls(steps.step, steps.src, steps.dst, steps.share, rail[steps.src], hops, steps.src)
 
 
-def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, pace: Paced) -> AllreduceFlows:
+def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, algorithm: Paced) -> AllreduceFlows:
     """The flows of ``sends`` of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,).
 
     A step of two ranks begins when all that both of them send and receive in their last ones has
@@ -176,9 +176,9 @@ def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, pace: Paced) -> 
     of_host = np.zeros(len(busiest))
     np.maximum.at(of_host, inside[~far], busiest[~far])
     busiest[~far] = of_host[inside[~far]]
-    buses = pace.intra_host_bus_bandwidth(nbytes), pace.inter_host_bus_bandwidth(nbytes)
+    buses = algorithm.intra_host_bus_bandwidth(nbytes), algorithm.inter_host_bus_bandwidth(nbytes)
     cap = sends.share / busiest * np.array(buses)[far.astype(int)]
-    latencies = np.array([pace.intra_host_latency, pace.inter_host_latency])
+    latencies = np.array([algorithm.intra_host_latency, algorithm.inter_host_latency])
     delay: Floats = sends.hops * latencies[far.astype(int)]
     edge_from, edge_to = _edges(sends, flow)
     return AllreduceFlows(
