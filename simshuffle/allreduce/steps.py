@@ -115,8 +115,8 @@ class Sends:
         share: (sends,) of the buffer.
         rail: (sends,) HCA, of those between hosts.
         hops: (sends,) latencies before it, 1 for a step.
-        origin: (sends,) rank whose transfers before ``step`` have to end first: the one that sends,
-            or the one at the head of the pipeline.
+        origin: (sends,) the rank that sends, or the one at the head of its pipeline: whose
+            transfers before ``step`` have to end first.
     """
 
     step: Ints
@@ -150,13 +150,13 @@ class Sends:
         return cls(steps.step, steps.src, steps.dst, steps.share, rail[steps.src], hops, steps.src)
 
 
-def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, pace: Paced) -> AllreduceFlows:
+def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, algorithm: Paced) -> AllreduceFlows:
     """The flows of ``sends`` of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,).
 
-    A rank begins its next step when all that it sends and receives in its last one has ended, and
-    a latency later the bytes flow. It sends at most at the bus bandwidth, over all sends of a step
-    together; inside a host those of a step end together, when its busiest rank has sent its own, as
-    pipelines that have ranks in common do.
+    A step of two ranks begins when all that both of them send and receive in their last ones has
+    ended, and a latency later the bytes flow. A rank sends at most at the bus bandwidth, over all
+    sends of a step together. Those of a step inside a host end together, when its busiest rank is
+    done: they are steps of equal size, or pipelines that have ranks in common.
 
     Sends of a step between the same two hosts on the same rail are one flow, with the sum of their
     bytes and caps, which begins when the last of them could: they share all links, and would end
@@ -176,9 +176,9 @@ def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, pace: Paced) -> 
     of_host = np.zeros(len(busiest))
     np.maximum.at(of_host, inside[~far], busiest[~far])
     busiest[~far] = of_host[inside[~far]]
-    buses = pace.intra_host_bus_bandwidth(nbytes), pace.inter_host_bus_bandwidth(nbytes)
+    buses = algorithm.intra_host_bus_bandwidth(nbytes), algorithm.inter_host_bus_bandwidth(nbytes)
     cap = sends.share / busiest * np.array(buses)[far.astype(int)]
-    latencies = np.array([pace.intra_host_latency, pace.inter_host_latency])
+    latencies = np.array([algorithm.intra_host_latency, algorithm.inter_host_latency])
     delay: Floats = sends.hops * latencies[far.astype(int)]
     edge_from, edge_to = _edges(sends, flow)
     return AllreduceFlows(
