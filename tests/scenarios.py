@@ -196,6 +196,8 @@ ONE_FOR_EACH_HCA = {
     "recursive_doubling": "rails",
     "torus": "rails",
     "hierarchical": "leaders",
+    "sharp": "rails",
+    "sparse": "rails",
 }
 """The key of each allreduce algorithm that says over how many HCAs its bytes are spread."""
 
@@ -214,6 +216,9 @@ def _model(draw: _Draw, hcas: int) -> dict[str, Any]:
     number: dict[str, Any] = {ONE_FOR_EACH_HCA[kind]: channels}
     if kind == "hierarchical":
         number["among_hosts"] = draw.one_of(["ring", "halving_doubling"])
+    if kind == "sparse":
+        number["density"] = draw.one_of([0.001, 0.1, 1])
+        number["selection_bandwidth"] = draw.quantity(1e9, 1e11, "B/s")
     return {
         "workload.allreduce": {
             "source": "drawn",
