@@ -13,7 +13,17 @@ from typing import Any
 
 import networkx as nx
 
-from simshuffle.allreduce import Nccl, Ring, Tree
+from simshuffle.allreduce import (
+    HalvingDoubling,
+    Hierarchical,
+    Nccl,
+    RecursiveDoubling,
+    Ring,
+    Sharp,
+    Sparse,
+    Torus,
+    Tree,
+)
 from simshuffle.exchange import (
     ExchangeSchedule,
     GlobalShuffle,
@@ -217,16 +227,44 @@ STRATEGIES: dict[str, Any] = {
 ALPHA_INTRA, ALPHA_INTER = 3.4e-6, 9.6e-6
 
 
+PACE = {
+    "intra_host_latency": "3.4 us",
+    "inter_host_latency": "9.6 us",
+    "intra_host_bus_bandwidth": "21 GB/s",
+    "inter_host_bus_bandwidth": "6 GB/s",
+}
+
+
 def ring(rings: int = 1, **changes: Any) -> Ring:
-    values: dict[str, Any] = {
-        "kind": "ring",
-        "rings": rings,
-        "intra_host_latency": "3.4 us",
-        "inter_host_latency": "9.6 us",
-        "intra_host_bus_bandwidth": "21 GB/s",
-        "inter_host_bus_bandwidth": "6 GB/s",
-    }
-    return Ring.model_validate({**values, **changes})
+    return Ring.model_validate({"kind": "ring", "rings": rings, **PACE, **changes})
+
+
+def halving_doubling(rails: int = 1, **changes: Any) -> HalvingDoubling:
+    values = {"kind": "halving_doubling", "rails": rails, **PACE, **changes}
+    return HalvingDoubling.model_validate(values)
+
+
+def recursive_doubling(rails: int = 1, **changes: Any) -> RecursiveDoubling:
+    values = {"kind": "recursive_doubling", "rails": rails, **PACE, **changes}
+    return RecursiveDoubling.model_validate(values)
+
+
+def torus(rails: int = 1, **changes: Any) -> Torus:
+    return Torus.model_validate({"kind": "torus", "rails": rails, **PACE, **changes})
+
+
+def hierarchical(leaders: int = 1, among_hosts: str = "ring", **changes: Any) -> Hierarchical:
+    values = {"kind": "hierarchical", "leaders": leaders, "among_hosts": among_hosts}
+    return Hierarchical.model_validate({**values, **PACE, **changes})
+
+
+def sharp(rails: int = 1, **changes: Any) -> Sharp:
+    return Sharp.model_validate({"kind": "sharp", "rails": rails, **PACE, **changes})
+
+
+def sparse(rails: int = 1, **changes: Any) -> Sparse:
+    values = {"kind": "sparse", "rails": rails, "selection_bandwidth": "20 GB/s", **PACE}
+    return Sparse.model_validate({**values, **changes})
 
 
 def tree(channels: int = 1, **changes: Any) -> Tree:
@@ -266,6 +304,22 @@ ALGORITHMS: dict[str, Any] = {
     "nccl that takes trees": nccl(
         2, tree_intra_host_latency="1 us", tree_inter_host_latency="1 us"
     ),
+    "halving and doubling": halving_doubling(),
+    "halving and doubling on two HCAs": halving_doubling(2),
+    "recursive doubling": recursive_doubling(),
+    "recursive doubling on two HCAs": recursive_doubling(2),
+    "torus": torus(),
+    "torus on two HCAs": torus(2),
+    "torus on four HCAs": torus(4),
+    "one leader": hierarchical(),
+    "two leaders": hierarchical(2),
+    "four leaders": hierarchical(4),
+    "one leader, halving": hierarchical(1, "halving_doubling"),
+    "three leaders, halving": hierarchical(3, "halving_doubling"),
+    "sharp": sharp(),
+    "sharp on two HCAs": sharp(2),
+    "sparse": sparse(),
+    "sparse, dense soon": sparse(2, density=0.2),
 }
 
 

@@ -188,8 +188,22 @@ def _dataset(draw: _Draw, samples: int) -> dict[str, Any]:
     }
 
 
+ONE_FOR_EACH_HCA = {
+    "ring": "rings",
+    "tree": "channels",
+    "nccl": "channels",
+    "halving_doubling": "rails",
+    "recursive_doubling": "rails",
+    "torus": "rails",
+    "hierarchical": "leaders",
+    "sharp": "rails",
+    "sparse": "rails",
+}
+"""The key of each allreduce algorithm that says over how many HCAs its bytes are spread."""
+
+
 def _model(draw: _Draw, hcas: int) -> dict[str, Any]:
-    kind, channels = draw.one_of(["ring", "tree", "nccl"]), draw.whole(1, hcas)
+    kind, channels = draw.one_of(list(ONE_FOR_EACH_HCA)), draw.whole(1, hcas)
     bandwidths = {
         "intra_host_bus_bandwidth": draw.quantity(1e10, 2e11, "B/s"),
         "inter_host_bus_bandwidth": draw.quantity(2e9, 2e10, "B/s"),
@@ -199,7 +213,12 @@ def _model(draw: _Draw, hcas: int) -> dict[str, Any]:
         for of in (("ring_", "tree_") if kind == "nccl" else ("",))
         for where in ("intra", "inter")
     }
-    number = {"rings" if kind == "ring" else "channels": channels}
+    number: dict[str, Any] = {ONE_FOR_EACH_HCA[kind]: channels}
+    if kind == "hierarchical":
+        number["among_hosts"] = draw.one_of(["ring", "halving_doubling"])
+    if kind == "sparse":
+        number["density"] = draw.one_of([0.001, 0.1, 1])
+        number["selection_bandwidth"] = draw.quantity(1e9, 1e11, "B/s")
     return {
         "workload.allreduce": {
             "source": "drawn",

@@ -8,22 +8,45 @@ from pydantic import Field
 
 from simshuffle.allreduce.base import HostOrder
 from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.halving_doubling import HalvingDoubling
+from simshuffle.allreduce.hierarchical import Hierarchical
 from simshuffle.allreduce.nccl import Nccl
 from simshuffle.allreduce.overlap import Ddp, Horovod, NoOverlap, Overlap
+from simshuffle.allreduce.recursive_doubling import RecursiveDoubling
 from simshuffle.allreduce.ring import Ring
+from simshuffle.allreduce.sharp import Sharp
+from simshuffle.allreduce.sparse import Sparse
+from simshuffle.allreduce.torus import Torus
 from simshuffle.allreduce.tree import Tree
 
-Allreduce = Annotated[Ring | Tree | Nccl, Field(discriminator="kind")]
+Allreduce = Annotated[
+    Ring
+    | Tree
+    | Nccl
+    | HalvingDoubling
+    | RecursiveDoubling
+    | Torus
+    | Hierarchical
+    | Sharp
+    | Sparse,
+    Field(discriminator="kind"),
+]
 
 __all__ = [
     "Allreduce",
     "AllreduceFlows",
     "Ddp",
+    "HalvingDoubling",
+    "Hierarchical",
     "Horovod",
     "HostOrder",
     "Nccl",
     "NoOverlap",
     "Overlap",
+    "RecursiveDoubling",
     "Ring",
+    "Sharp",
+    "Sparse",
+    "Torus",
     "Tree",
 ]

@@ -1,73 +1,153 @@
-"""Allreduce as NCCL chooses it: ring or double binary trees."""
+"""Allreduce as NCCL chooses it: ring or double binary trees, over one protocol or several."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce.base import AllreduceAlgorithm
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.ring import Ring
 from simshuffle.allreduce.tree import Tree
 from simshuffle.spec.interpolation import BandwidthBySize
-from simshuffle.spec.record import Count, Seconds
+from simshuffle.spec.record import Count, Fraction, Seconds, Spec, whole_as_float
 
 TREE_BANDWIDTH = 0.9
 """Bus bandwidth of trees over that of rings (NCCL v2.7.8, src/graph/tuning.cc; 0.92 in v2.11)."""
+PLATEAU = 1.9
+"""Latency of a ring over several hosts, Simple protocol, from `PLATEAU_NBYTES` for each rank on,
+over that of a smaller buffer (the same file in v2.7.5, 01afd20, "Plateau effect of ring"; later
+versions have 1.4 from compute capability 8.0 on, and other bytes to begin from)."""
+PLATEAU_NBYTES = 65536 / 16
 
 
-class Nccl(AllreduceAlgorithm):
-    """The faster of ring and trees for the bytes and the hosts at hand, by NCCL's tuning model
-    (v2.7.8, src/graph/tuning.cc):
+class Latencies(Spec):
+    """Latencies of rings and of trees: once for each allreduce, of a step or hop inside a host, and
+    of a step or level between hosts."""
 
-    the latency of each plus the bytes over its bandwidth, without contention. The bus bandwidths
-    are those of the ring; trees reach `TREE_BANDWIDTH` of them. One protocol is modelled, whose
-    latencies are given. NCCL's corrections of this model are left out: twice the latency for large
-    buffers on rings, slower trees below 128 MB, and trees of at most 80 GB/s (v2.7 only).
+    ring_base_latency: Seconds = 0.0
+    ring_intra_host_latency: Seconds
+    ring_inter_host_latency: Seconds
+    tree_base_latency: Seconds = 0.0
+    tree_intra_host_latency: Seconds
+    tree_inter_host_latency: Seconds
+
+
+class Protocol(Latencies):
+    """Another way to send than Simple: shorter latencies, and a share of the bandwidth that rings
+    and trees have otherwise. ``intra_host_factor`` is what latencies inside hosts are multiplied by
+    if there are several hosts."""
+
+    ring_bandwidth: Annotated[Fraction, Field(gt=0)]
+    tree_bandwidth: Annotated[Fraction, Field(gt=0)]
+    intra_host_factor: Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)] = 1.0
+
+
+NCCL_2_7 = {
+    "ll": {
+        "ring_base_latency": "3.6 us",
+        "ring_intra_host_latency": "0.47 us",
+        "ring_inter_host_latency": "2.7 us",
+        "tree_base_latency": "4.4 us",
+        "tree_intra_host_latency": "0.52 us",
+        "tree_inter_host_latency": "5 us",
+        "ring_bandwidth": 1 / 4,
+        "tree_bandwidth": 1 / 3.8,
+        "intra_host_factor": 1.8,
+    },
+    "ll128": {
+        "ring_base_latency": "10 us",
+        "ring_intra_host_latency": "1.9 us",
+        "ring_inter_host_latency": "4 us",
+        "tree_base_latency": "4.4 us",
+        "tree_intra_host_latency": "1.2 us",
+        "tree_inter_host_latency": "8.5 us",
+        "ring_bandwidth": 0.92,
+        "tree_bandwidth": 0.915,
+    },
+}
+"""LL and LL128 over NVLink and network (NCCL v2.7.5, 01afd20, src/graph/tuning.cc). Left out: of
+LL128 its bound of 16.7 GB/s a channel, 7/9 of the bandwidth for trees inside a host, and 0.7 for
+rings on hosts with one GPU."""
+SETS = {"nccl_2.7": NCCL_2_7}
+"""Protocols by the name of the set."""
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, str):
+        if value not in SETS:
+            text = f"must be one of {', '.join(SETS)}, or a mapping of protocols"
+            raise PydanticCustomError("protocols", "{text}", {"text": text})
+        return SETS[value]
+    return value
+
+
+class Nccl(AllreduceAlgorithm, Latencies):
+    """The fastest of ring and trees, over each protocol, for the bytes and the hosts at hand, by
+    NCCL's tuning model (v2.7.8, src/graph/tuning.cc):
+
+    the latency of each plus the bytes over its bandwidth, without contention. Its own latencies are
+    those of the Simple protocol; ``protocols`` are used beside it. The bus bandwidths are those of
+    the ring with Simple; trees reach `TREE_BANDWIDTH` of them, and other protocols a share. Large
+    buffers on rings over several hosts have `PLATEAU` times the latency. NCCL's other corrections
+    are left out: slower trees below 128 MB, and trees of at most 80 GB/s (v2.7 only).
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
     kind: Literal["nccl"]
     channels: Count
-    ring_intra_host_latency: Seconds
-    ring_inter_host_latency: Seconds
-    tree_intra_host_latency: Seconds
-    tree_inter_host_latency: Seconds
     intra_host_bus_bandwidth: BandwidthBySize
     inter_host_bus_bandwidth: BandwidthBySize
+    protocols: (
+        Annotated[dict[str, Protocol], BeforeValidator(_named), Field(min_length=1)] | None
+    ) = None
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
         for a single rank."""
-        ring, tree = self.ring.flows(host_of, nbytes), self.tree.flows(host_of, nbytes)
-        if ring is None or tree is None:
-            return None
-        tree = replace(tree, cap=TREE_BANDWIDTH * tree.cap)
-        return tree if tree.seconds_uncontended < ring.seconds_uncontended else ring
+        ways = self._ways(host_of, nbytes)
+        return min(ways, key=lambda flows: flows.seconds_uncontended, default=None)
 
-    @property
-    def ring(self) -> Ring:
-        """The ring that it may choose."""
-        return Ring.model_construct(
-            kind="ring",
-            rings=self.channels,
-            intra_host_latency=self.ring_intra_host_latency,
-            inter_host_latency=self.ring_inter_host_latency,
-            intra_host_bus_bandwidth=self.intra_host_bus_bandwidth,
-            inter_host_bus_bandwidth=self.inter_host_bus_bandwidth,
-        )
-
-    @property
-    def tree(self) -> Tree:
-        """The trees that it may choose, at the ring's bus bandwidth."""
-        return Tree.model_construct(
-            kind="tree",
-            channels=self.channels,
-            intra_host_latency=self.tree_intra_host_latency,
-            inter_host_latency=self.tree_inter_host_latency,
-            intra_host_bus_bandwidth=self.intra_host_bus_bandwidth,
-            inter_host_bus_bandwidth=self.inter_host_bus_bandwidth,
-        )
+    def _ways(self, host_of: NDArray[np.int32], nbytes: float) -> Iterator[AllreduceFlows]:
+        """All that it may choose; nothing for a single rank."""
+        several = bool((host_of != host_of[0]).any())
+        plateau = PLATEAU if several and nbytes >= len(host_of) * PLATEAU_NBYTES else 1.0
+        latencies = {key: getattr(self, key) for key in Latencies.model_fields}
+        simple = Protocol.model_construct(**latencies, ring_bandwidth=1.0, tree_bandwidth=1.0)
+        bandwidths: dict[str, Any] = {
+            "intra_host_bus_bandwidth": self.intra_host_bus_bandwidth,
+            "inter_host_bus_bandwidth": self.inter_host_bus_bandwidth,
+        }
+        for protocol in (simple, *(self.protocols or {}).values()):
+            inside = protocol.intra_host_factor if several else 1.0
+            ring = Ring.model_construct(
+                rings=self.channels,
+                intra_host_latency=protocol.ring_intra_host_latency * inside,
+                inter_host_latency=protocol.ring_inter_host_latency,
+                **bandwidths,
+            ).flows(host_of, nbytes)
+            tree = Tree.model_construct(
+                channels=self.channels,
+                intra_host_latency=protocol.tree_intra_host_latency * inside,
+                inter_host_latency=protocol.tree_inter_host_latency,
+                **bandwidths,
+            ).flows(host_of, nbytes)
+            if ring is None or tree is None:
+                return
+            longer = plateau if protocol is simple else 1.0
+            yield replace(
+                ring,
+                cap=protocol.ring_bandwidth * ring.cap,
+                latency=longer * (protocol.ring_base_latency + ring.latency),
+            )
+            yield replace(
+                tree,
+                cap=TREE_BANDWIDTH * protocol.tree_bandwidth * tree.cap,
+                latency=protocol.tree_base_latency + tree.latency,
+            )

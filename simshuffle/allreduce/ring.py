@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.steps import Sends, Steps
 from simshuffle.spec.record import Count
 
 
@@ -23,6 +24,10 @@ class Ring(Paced):
     one_for_each_hca: ClassVar[str] = "rings"
     kind: Literal["ring"]
     rings: Count
+
+    def steps(self, host_of: NDArray[np.int32]) -> Steps:
+        """What ranks on hosts ``host_of``, (M,), send: 2 (M-1) steps, of all rings together."""
+        return ring_steps(len(host_of))
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
@@ -51,3 +56,32 @@ class Ring(Paced):
             cap=np.full(len(src), bus(nbytes) / rings),
             latency=inter * self.inter_host_latency + intra * self.intra_host_latency,
         )
+
+
+def ring_steps(count: int) -> Steps:
+    """The steps around a ring of ``count`` ranks: a part goes around it and is added to until it is
+    whole at the rank before the one where it began, and around once more."""
+    rank = np.arange(count)
+    steps = range(2 * count - 2)
+    return Steps.joined(
+        count,
+        (
+            (step, rank, (rank + 1) % count, part, part + 1, step < count - 1)
+            for step, part in ((step, (rank - step) % count) for step in steps)
+        ),
+    )
+
+
+def ring_sends(count: int) -> Sends:
+    """The same as one pipeline, on rail 0; nothing for one rank."""
+    rank = np.arange(count if count > 1 else 0, dtype=np.int32)
+    zeros = np.zeros_like(rank)
+    return Sends(
+        step=zeros,
+        src=rank,
+        dst=np.roll(rank, -1),
+        share=np.full(len(rank), 2 * (count - 1) / count),
+        rail=zeros,
+        hops=np.full(len(rank), 2 * (count - 1), np.int32),
+        origin=rank,
+    )

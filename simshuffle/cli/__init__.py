@@ -11,6 +11,7 @@ import typer
 
 from simshuffle.cli import (
     calibrate,
+    collective,
     mechanisms,
     networks,
     new,
@@ -49,6 +50,7 @@ for _verbs in (
     runs,
     mechanisms,
     networks,
+    collective,
     policies,
     train,
     tta,

@@ -117,8 +117,10 @@ class _Several(InputError):
         return "\n".join(str(error) for error in self.errors)
 
 
-def values(assignments: Sequence[str]) -> dict[str, Any]:
-    """``KEY.PATH=VALUE`` texts as a mapping; values are read as YAML."""
+def values(
+    assignments: Sequence[str], option: str = "--set", example: str = "world_size=512"
+) -> dict[str, Any]:
+    """``KEY.PATH=VALUE`` texts of an option as a mapping; values are read as YAML."""
     from simshuffle.spec.library import read_value
 
     values: dict[str, Any] = {}
@@ -128,15 +130,15 @@ def values(assignments: Sequence[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             problems.append(
                 Problem(
-                    "--set",
+                    option,
                     "is written KEY.PATH=VALUE",
                     repr(text),
-                    "For example --set world_size=512.",
+                    f"For example {option} {example}.",
                 )
             )
             continue
         try:
-            values[key.strip()] = read_value(value, f"--set {key}")
+            values[key.strip()] = read_value(value, f"{option} {key}")
         except InputError as error:
             problems += error.problems
     if problems:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from simshuffle.allreduce import Allreduce, AllreduceFlows, HostOrder
+from simshuffle.network import Network
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.plan.resources import Ints, Resources
 
@@ -48,6 +49,18 @@ class Allreduces:
         if nbytes not in self._batches:
             self._batches[nbytes] = self._lay_out(nbytes)
         return self._batches[nbytes]
+
+    def seconds(self, nbytes: float, model: Network) -> float:
+        """Time (s) of an allreduce of ``nbytes`` bytes while nothing else uses the machine, its
+        cables shared as ``model`` says; 0 for one rank."""
+        batch = self.batch(nbytes)
+        if batch is None:
+            return 0.0
+        network = self._resources.network(model)
+        group = batch.tasks["group"] = network.open_group(len(batch))
+        network.post(0.0, batch)
+        network.advance(math.inf)
+        return network.close_group(group)[1]
 
     def _lay_out(self, nbytes: float) -> TransferBatch | None:
         flows = self.flows(nbytes)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
+from simshuffle.allreduce import Allreduce
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.network import Packet
@@ -30,14 +32,8 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
     epochs = range(1, scenario.epochs + 1)
     out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
     host_of = scenario.cluster.host_of(world_size)
-    flows = workload.allreduce.flows(host_of, workload.model.gradient_size)
-    if flows is not None:
-        far = host_of[flows.src] != host_of[flows.dst]
-        out["gradients"] = (
-            float(np.ceil(flows.nbytes[far] / mtu).sum())
-            * workload.iterations(world_size)
-            * scenario.epochs
-        )
+    of_one = allreduce_packets(workload.allreduce, host_of, workload.model.gradient_size, mtu)
+    out["gradients"] = of_one * workload.iterations(world_size) * scenario.epochs
     schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
     if schedule is not None and fraction is not None:
         size = payload_nbytes(schedule, dataset)
@@ -50,6 +46,17 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
             sum(1 - cached_share(scenario, epoch) for epoch in epochs) * dataset.nbytes / mtu
         )
     return out
+
+
+def allreduce_packets(
+    allreduce: Allreduce, host_of: NDArray[np.int32], nbytes: float, mtu: float
+) -> float:
+    """Packets of ``mtu`` bytes in an allreduce of ``nbytes`` bytes; ``host_of`` as of its flows."""
+    flows = allreduce.flows(host_of, nbytes)
+    if flows is None:
+        return 0.0
+    far = host_of[flows.src] != host_of[flows.dst]
+    return float(np.ceil(flows.nbytes[far] / mtu).sum())
 
 
 def check_size(scenario: Scenario) -> None:

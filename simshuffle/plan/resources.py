@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
+from simshuffle.network import Links, Network
+from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.late import networkx as nx
@@ -144,6 +146,13 @@ class Resources:
             _numbered(leaf),
             _numbered([self._rack_of_switch[switch] for switch in leaf]),
         )
+
+    def network(self, model: Network, accounts: int = 0) -> SharedNetwork:
+        """A network of all links, with nothing on it yet; cables are shared as ``model`` says.
+        ``accounts`` as in `shared_network`."""
+        table = self.links
+        links = Links(table.capacity, table.latency, table.names)
+        return shared_network(model, links, table.cable, width=self.width, accounts=accounts)
 
     def _number_links(self) -> LinkTable:
         cluster, host = self.cluster, self.cluster.host

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from simshuffle.allreduce import Allreduce
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import Recorded
 from simshuffle.scenario.cluster import Cluster
@@ -85,6 +86,17 @@ def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
     return problems
 
 
+def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
+    """More rings or channels than HCAs."""
+    key, hcas = allreduce.one_for_each_hca, cluster.host.hcas
+    count = getattr(allreduce, key)
+    if count <= hcas:
+        return []
+    rule = f"each of the {key} has an HCA of its own; the hosts have {hcas}"
+    path = f"workload.allreduce.{key}"
+    return [Problem(path, rule, str(count), f"Use at most {hcas} {key}.")]
+
+
 def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) -> list[Problem]:
     """What the workload asks for and the hosts do not have, or what does not go together in it."""
     problems: list[Problem] = []
@@ -103,18 +115,7 @@ def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) ->
                 f" backward, update. {nearest('', known)}",
             )
         )
-    key = workload.allreduce.one_for_each_hca
-    count = getattr(workload.allreduce, key)
-    if count > cluster.host.hcas:
-        rule = f"each of the {key} has an HCA of its own; the hosts have {cluster.host.hcas}"
-        problems.append(
-            Problem(
-                f"workload.allreduce.{key}",
-                rule,
-                str(count),
-                f"Use at most {cluster.host.hcas} {key}.",
-            )
-        )
+    problems += allreduce_problems(cluster, workload.allreduce)
     if workload.loader.across_epochs and workload.exchange.exchange_schedule is not None:
         rule = (
             "cannot be used where samples move: what the next epoch reads is known only when this"

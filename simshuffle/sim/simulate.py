@@ -13,8 +13,7 @@ import simpy
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.lowering.gradients import Allreduces
-from simshuffle.network import Links
-from simshuffle.network.shared import SharedNetwork, shared_network
+from simshuffle.network.shared import SharedNetwork
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.resources import Resources
@@ -57,7 +56,8 @@ def simulate(
     _refuse_epochs_that_go_together(scenario, first_epoch)
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     check_size(scenario)
-    env, network = simpy.Environment(), _network(scenario, resources)
+    env = simpy.Environment()
+    network = resources.network(scenario.network, accounts=scenario.world_size)
     clock = NetworkClock(env, network)
     nbytes = sample_nbytes(scenario)
     allreduces = Allreduces(scenario.workload.allreduce, resources, scenario.rng("host_order"))
@@ -92,18 +92,6 @@ def simulate(
     for column in ("run", "strategy"):
         table[column] = pd.Categorical(table[column])
     return Timeline(phase_table(name, rows), links.table(), table)
-
-
-def _network(scenario: Scenario, resources: Resources) -> SharedNetwork:
-    """The network of a run, with an account for each rank."""
-    table = resources.links
-    return shared_network(
-        scenario.network,
-        Links(table.capacity, table.latency, table.names),
-        table.cable,
-        width=resources.width,
-        accounts=scenario.world_size,
-    )
 
 
 def _refuse_epochs_that_go_together(scenario: Scenario, first_epoch: int) -> None:

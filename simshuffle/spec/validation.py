@@ -172,6 +172,8 @@ def _visible(location: Iterable[int | str]) -> list[int | str]:
         "packet",
     }
     tags |= {"importance_exchange", "importance_pair", "recorded", "ring", "tree", "nccl"}
+    tags |= {"halving_doubling", "recursive_doubling", "torus", "hierarchical"}
+    tags |= {"sharp", "sparse"}
     tags |= {
         "digits",
         "procedural",

@@ -123,7 +123,8 @@ def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(
     name: str, world_size: int, gpus: int, nbytes: float
 ) -> None:
     """All ranks together send 2 (M-1) n bytes, so some rank at least 2 (M-1)/M n, and along the
-    flows everybody reaches everybody."""
+    flows everybody reaches everybody. Recursive doubling sends more, and what switches sum or what
+    is left out is less."""
     flows = ALGORITHMS[name].flows(hosts(world_size, gpus), nbytes)
     if world_size == 1:
         assert flows is None
@@ -136,8 +137,14 @@ def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(
         == flows.cap.shape
     )
     assert (flows.src != flows.dst).all()
-    assert flows.nbytes.sum() == pytest.approx(2 * (world_size - 1) * nbytes, rel=1e-9)
-    for ends in (flows.src, flows.dst):
+    fewest, kind = 2 * (world_size - 1) * nbytes, ALGORITHMS[name].kind
+    if kind == "recursive_doubling":
+        assert flows.nbytes.sum() >= fewest * (1 - 1e-9)
+    elif kind == "sharp":
+        assert flows.nbytes.sum() <= fewest * (1 + 1e-9)
+    elif kind != "sparse":
+        assert flows.nbytes.sum() == pytest.approx(fewest, rel=1e-9)
+    for ends in (flows.src, flows.dst) if kind not in {"sharp", "sparse"} else ():
         assert np.bincount(ends, flows.nbytes, world_size).max() >= 2 * (
             world_size - 1
         ) / world_size * nbytes * (1 - 1e-9)
@@ -182,7 +189,8 @@ def test_one_rank_does_nothing(algorithm: Any) -> None:
 def test_bytes_are_linear_and_latency_does_not_depend_on_them(algorithm: Any) -> None:
     small, large = (algorithm.flows(hosts(16, 4), nbytes) for nbytes in (1e6, 3e6))
     assert large.nbytes == pytest.approx(3 * small.nbytes)
-    assert large.latency == small.latency
+    if algorithm.kind != "sparse":  # whose selection of gradients comes first
+        assert large.latency == small.latency
 
 
 @pytest.mark.parametrize(("rings", "world_size"), [(1, 2), (1, 7), (2, 8), (4, 5)])

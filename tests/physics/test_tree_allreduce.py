@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from simshuffle.allreduce import Nccl, Tree
 from simshuffle.allreduce.nccl import TREE_BANDWIDTH
 from simshuffle.allreduce.tree import double_tree
+from simshuffle.collective import bench_of
 from simshuffle.plan.packets import expected_packets
 from simshuffle.sim.simulate import simulate
-from simshuffle.studies.validation.collectives import allreduce_seconds
 from tests.small import seconds, small
 
 INTRA, INTER = 28e-6, 50e-6  # s a hop, NVLink and network, Simple protocol
@@ -143,7 +144,7 @@ def test_trees_without_contention_take_twice_the_bytes_over_the_bandwidth():
 def test_two_hosts_send_half_of_what_a_ring_sends():
     """Each is the root of one tree and the leaf of the other: n/2 down and n/2 up."""
     scenario = small(world_size=2, **tree_of())
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(2 * INTER + 1e9 / 10e9, rel=1e-9)
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(2 * INTER + 1e9 / 10e9, rel=1e-9)
 
 
 def test_channels_use_an_hca_each():
@@ -155,7 +156,7 @@ def test_channels_use_an_hca_each():
     }
     scenario = small(world_size=16, **two, **tree_of(2))
     # 8 hosts with 2 GPUs: one hop inside, three levels; each HCA carries half of 2 n
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(
         2 * (INTRA + 3 * INTER) + 2 * 1e9 / 2 / 10e9, rel=1e-9
     )
 
@@ -164,7 +165,7 @@ def test_the_bus_bandwidth_caps_the_trees():
     """Bus bandwidth is 2 (M-1)/M n/t for every algorithm, as nccl-tests prints it, so that a
     measured one means the same here."""
     scenario = small(world_size=8, **tree_of(inter_host_bus_bandwidth="2 GB/s"))
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(
         6 * INTER + 2 * 7 / 8 * 1e9 / 2e9, rel=1e-9
     )
 
@@ -177,7 +178,7 @@ def test_nvlink_carries_twice_the_bytes_inside_a_host():
         "cluster__host__nvlink_bandwidth": "50 GB/s",
     }
     scenario = small(world_size=4, **gpus, **tree_of())
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(6 * INTRA + 2 * 1e9 / 50e9, rel=1e-9)
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(6 * INTRA + 2 * 1e9 / 50e9, rel=1e-9)
 
 
 def test_packets_of_trees_are_counted():
@@ -214,14 +215,14 @@ def test_nccl_takes_rings_inside_a_host_and_trees_at_scale():
 
 
 def test_nccl_takes_rings_for_bytes_enough():
-    """128 hosts: trees save 2438.4 - 700 us of latency and lose (1/0.9 - 1) of 2 (M-1)/M n/B, so
-    rings win above 78.8 MB."""
-    even = (2438.4e-6 - 700e-6) * 10e9 / (1 / TREE_BANDWIDTH - 1) / (2 * 127 / 128)
-    assert even == pytest.approx(78.8e6, rel=1e-3)
+    """128 hosts: trees save 1.9 x 2438.4 - 700 us of latency and lose (1/0.9 - 1) of 2 (M-1)/M n/B,
+    so rings win above 178 MB."""
+    even = (1.9 * 2438.4e-6 - 700e-6) * 10e9 / (1 / TREE_BANDWIDTH - 1) / (2 * 127 / 128)
+    assert even == pytest.approx(178.4e6, rel=1e-3)
     small_one, large_one = (nccl().flows(hosts(128, 1), factor * even) for factor in (0.99, 1.01))
     assert small_one is not None and large_one is not None
     assert small_one.latency == pytest.approx(700e-6)
-    assert large_one.latency == pytest.approx(2438.4e-6)
+    assert large_one.latency == pytest.approx(1.9 * 2438.4e-6)
     assert small_one.seconds_uncontended == pytest.approx(large_one.seconds_uncontended, rel=0.02)
 
 
@@ -234,4 +235,78 @@ def test_nccl_runs_what_it_chose():
             "ring_inter_host_latency": "1 ms",
         },
     )
-    assert allreduce_seconds(scenario, 1e9) == pytest.approx(8 * INTER + 2 * 1e9 / 10e9, rel=1e-9)
+    assert bench_of(scenario).seconds(1e9) == pytest.approx(8 * INTER + 2 * 1e9 / 10e9, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "gpus", "nbytes", "expected"),
+    [
+        (16, 8, 65532, 114.4e-6),
+        (16, 8, 65536, 1.9 * 114.4e-6),
+        (16, 8, 1e9, 1.9 * 114.4e-6),
+        (8, 8, 1e9, 14 * 3.4e-6),
+    ],
+)
+def test_rings_over_several_hosts_have_a_plateau(world_size, gpus, nbytes, expected):
+    """16 ranks on two hosts: 2 x 9.6 + 28 x 3.4 = 114.4 us, and 1.9 times that from 16/16 x 65536 B
+    on; never inside a host."""
+    flows = nccl().flows(hosts(world_size, gpus), nbytes)
+    assert flows is not None
+    assert flows.latency == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "expected"),
+    [
+        # LL, trees: 4.4 + 2 (7 x 0.52 x 1.8 + 5.0) us; bus bandwidth x 0.9 / 3.8
+        (8.0, 27.504e-6 + 15 / 8 * 8 / (100e9 * 0.9 / 3.8)),
+        # LL128, trees: 4.4 + 2 (7 x 1.2 + 8.5) us; x 0.9 x 0.915
+        (1e6, 38.2e-6 + 15 / 8 * 1e6 / (100e9 * 0.9 * 0.915)),
+        # Simple, rings: 1.9 (2 x 9.6 + 28 x 3.4) us, as without protocols
+        (1e9, 1.9 * 114.4e-6 + 15 / 8 * 1e9 / 100e9),
+    ],
+)
+def test_nccl_takes_the_protocol_that_is_fastest(nbytes, expected):
+    """16 ranks on two hosts at 100 GB/s. At 8 B rings with LL need 3.6 + 28 x 0.47 x 1.8 + 2 x 2.7
+    = 32.7 us; at 1 MB rings with LL128 10 + 28 x 1.9 + 2 x 4 us + 20 us, trees with LL 107 us."""
+    wide = {"inter_host_bus_bandwidth": "100 GB/s"}
+    flows = nccl(protocols="nccl_2.7", **wide).flows(hosts(16, 8), nbytes)
+    assert flows is not None
+    assert flows.seconds_uncontended == pytest.approx(expected, rel=1e-9)
+
+
+def test_inside_a_host_ll_has_its_own_latency():
+    """4 GPUs of one host: rings with LL 3.6 + 6 x 0.47 us; trees 4.4 + 6 x 0.52 us."""
+    flows = nccl(protocols="nccl_2.7").flows(hosts(4, 4), 8.0)
+    assert flows is not None
+    assert flows.latency == pytest.approx(3.6e-6 + 6 * 0.47e-6, rel=1e-12)
+
+
+def test_protocols_of_ones_own():
+    """A protocol without latencies and half of the bandwidth; and the base latency of the first."""
+    none = dict.fromkeys(
+        (f"{kind}_{side}_host_latency" for kind in ("ring", "tree") for side in ("intra", "inter")),
+        "0 s",
+    )
+    own = {"mine": {**none, "ring_bandwidth": 0.5, "tree_bandwidth": 0.5}}
+    flows = nccl(protocols=own).flows(hosts(2, 1), 1e3)
+    assert flows is not None
+    assert flows.seconds_uncontended == pytest.approx(1e3 / 5e9, rel=1e-12)
+    flows = nccl(ring_base_latency="8.4 us").flows(hosts(2, 1), 8.0)
+    assert flows is not None
+    assert flows.latency == pytest.approx(8.4e-6 + 2 * 9.6e-6, rel=1e-12)
+
+
+def test_protocols_are_read_back_as_they_were():
+    named = nccl(protocols="nccl_2.7")
+    assert set(named.protocols or ()) == {"ll", "ll128"}
+    assert Nccl.model_validate(named.model_dump(mode="json")) == named
+
+
+@pytest.mark.parametrize(
+    "protocols",
+    ["nccl_2", {}, {"mine": {"ring_bandwidth": 0.5}}, {"mine": {"ring_bandwidth": 0.0}}],
+)
+def test_impossible_protocols_are_refused(protocols):
+    with pytest.raises(ValidationError):
+        nccl(protocols=protocols)

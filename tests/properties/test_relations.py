@@ -83,7 +83,7 @@ def test_the_scenarios_are_of_many_kinds():
     drawn = [scenario(number, extreme) for number, extreme in SCENARIOS]
     assert len({s.workload.exchange.kind for s in drawn}) == 5
     assert len({s.network.kind for s in drawn}) == 3
-    assert len({s.workload.allreduce.kind for s in drawn}) == 3
+    assert len({s.workload.allreduce.kind for s in drawn}) == 9
     assert {s.workload.source for s in drawn} == {"pfs", "ssd", "memory"}
     assert {s.workload.last_batch for s in drawn} == {"nearest", "keep", "drop", "carry"}
     assert {3, 16} <= {s.world_size for s in drawn}

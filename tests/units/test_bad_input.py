@@ -22,6 +22,11 @@ REMEDY = re.compile(
     r" example|Lower|Mark|Connect|Quote"
 )
 
+PACE = (
+    "intra_host_latency: 3 us, inter_host_latency: 9 us, intra_host_bus_bandwidth: 21 GB/s,"
+    " inter_host_bus_bandwidth: 6 GB/s"
+)
+
 
 def base():
     """A small valid scenario, as plain values."""
@@ -274,6 +279,30 @@ BY_SET = {
         "workload.allreduce.channels",
         "got 3",
         "at most 2 channels",
+    ),
+    "more rails than HCAs": (
+        f"workload.allreduce={{kind: torus, rails: 3, {PACE}}}",
+        "workload.allreduce.rails",
+        "got 3",
+        "at most 2 rails",
+    ),
+    "more leaders than HCAs": (
+        f"workload.allreduce={{kind: hierarchical, leaders: 4, among_hosts: ring, {PACE}}}",
+        "workload.allreduce.leaders",
+        "got 4",
+        "at most 2 leaders",
+    ),
+    "leaders in no known way": (
+        f"workload.allreduce={{kind: hierarchical, leaders: 1, among_hosts: tree, {PACE}}}",
+        "workload.allreduce.among_hosts",
+        "got 'tree'",
+        "'halving_doubling'",
+    ),
+    "hosts in no known order": (
+        "workload.allreduce.order=leaf",
+        "workload.allreduce.order",
+        "got 'leaf'",
+        "'as_given'",
     ),
     "an allreduce that is not there": (
         "workload.allreduce.kind=hypercube",

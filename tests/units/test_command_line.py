@@ -21,7 +21,16 @@ from simshuffle.study.standing import Standing
 
 GROUPS = {
     "Describe": ["new", "check", "list", "probe", "calibrate"],
-    "Simulate": ["run", "sweep", "ablate", "hiding", "replay", "congestion", "policies"],
+    "Simulate": [
+        "run",
+        "sweep",
+        "ablate",
+        "hiding",
+        "replay",
+        "congestion",
+        "collective",
+        "policies",
+    ],
     "Train": ["train", "tta"],
     "Believe": ["validate", "testbed"],
     "Results": ["plot", "show", "compare", "verify"],

@@ -5,12 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
+from simshuffle.collective import bench_of
 from simshuffle.errors import InputError, Problem
-from simshuffle.network import Flows, Fluid, Links
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.validation.rows import size
 from simshuffle.studies.validation.runs import load
 
@@ -43,30 +39,10 @@ def predict(scenario: str, values: Mapping[str, str], quantity: str) -> float:
         chosen.pop("nbytes", ""), "of an allreduce must say how many bytes", "nbytes=16 MiB"
     )
     resolved = load(scenario, chosen)
-    seconds = allreduce_seconds(resolved, nbytes)
+    seconds = bench_of(resolved).seconds(nbytes)
     if quantity == "time":
         return seconds
     share = (
         2 * (resolved.world_size - 1) / resolved.world_size if quantity == "bus bandwidth" else 1.0
     )
     return share * nbytes / seconds
-
-
-def allreduce_seconds(scenario: Scenario, nbytes: float) -> float:
-    """Time (s) of the allreduce of ``nbytes`` bytes over all ranks: the latency of its steps, then
-    its flows, at most at their caps."""
-    resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
-    flows = scenario.workload.allreduce.flows(resources.host_of, nbytes)
-    if flows is None:
-        return 0.0
-    devices = resources.links.capacity
-    # a flow's cap is a link that nobody else uses
-    own = np.arange(len(devices), len(devices) + len(flows.cap), dtype=np.int32)
-    routes = np.column_stack([own, resources.gradient(flows.src, flows.dst, flows.rail)])
-    links = Links(np.concatenate([devices, flows.cap]), np.zeros(len(devices) + len(flows.cap)))
-    return (
-        flows.latency
-        + Fluid()
-        .finish_times(links, Flows(routes, flows.nbytes, np.zeros(len(flows.nbytes))))
-        .makespan
-    )

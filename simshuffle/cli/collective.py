@@ -1,0 +1,91 @@
+"""The verb collective: an allreduce by the size of its buffer, as nccl-tests measures it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from simshuffle.cli.common import SetOption, say, scenario_names, share_progress, values
+from simshuffle.cli.help import command
+from simshuffle.cli.verb import To, check_format, print_json, print_parts
+
+app = typer.Typer()
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A scenario or a machine: a file, or a name below scenarios/ or topologies/.",
+        autocompletion=scenario_names,
+    ),
+]
+Hosts = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Hosts. Default: the scenario's, or all of the machine."),
+]
+GpusPerHost = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="GPUs of each host. Default: all.")
+]
+Sizes = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE,...", help="Of the buffer. Default: 8 B to 1 GiB in powers of two."),
+]
+Algorithm = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND[:KEY=VALUE,...]",
+        help="The allreduce, in place of the scenario's. Default for a machine: nccl. What is left"
+        " out is of NCCL's table, and what the links carry.",
+    ),
+]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE", help="Set a key of the allreduce; may be given several times."
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the rows as JSON, in SI units, and nothing else.")
+]
+
+
+@command(
+    app,
+    "Simulate",
+    "simshuffle collective abci --hosts 4 --sizes '8 B,1 MiB,256 MiB'",
+    "simshuffle collective quickstart --algorithm tree --to markdown",
+)
+def collective(
+    name: Name,
+    hosts: Hosts = None,
+    gpus_per_host: GpusPerHost = None,
+    sizes: Sizes = None,
+    algorithm: Algorithm = "",
+    allreduce: Keys = None,
+    set_: SetOption = None,
+    json: AsJson = False,
+    to: To = None,
+) -> None:
+    """Simulate the allreduce of NAME alone, by size, and print it as all_reduce_perf of nccl-tests
+    does. `simshuffle calibrate` reads it."""
+    from simshuffle.collective import SIZES, Chosen, bench, measure
+    from simshuffle.collective import sizes as read_sizes
+
+    check_format(json, to)
+    wanted = SIZES if sizes is None else read_sizes(sizes)
+    keys = values(allreduce or [], "--allreduce", "order=shuffled")
+    chosen = Chosen(values(set_ or []), algorithm, keys, hosts, gpus_per_host)
+    asked = bench(name, chosen)
+    with share_progress("allreduce") as progress:
+        measured = measure(asked, wanted, progress)
+    for note in measured.notes:
+        say(note)
+    if json:
+        print_json(measured.as_json())
+    elif to is not None:
+        print_parts([measured.table(), *measured.notes], to)
+    else:
+        for line in measured.lines():
+            typer.echo(line)
