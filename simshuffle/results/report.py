@@ -3,15 +3,15 @@ waited for."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
 from simshuffle.results.timeline import HIDDEN, Timeline
 from simshuffle.results.waiting import waiting
 
-SLOWDOWN = "slowdown"
-"""The phase of what gradients in flight add to the backward pass."""
+SLOWDOWN, SLOWING = "slowdown", "GE+WU"
+"""The phase of what gradients in flight add to the backward pass, and the label that causes it."""
 
 LABELS = {
     "I/O": ("io", "decode"),
@@ -132,7 +132,7 @@ def all_labels(timeline: Timeline) -> pd.DataFrame:
         values = seconds[worked].sum(axis=1)
         own.append(seconds[keys].assign(label=label, cause="", seconds=values))
     slowed = seconds.loc[seconds[SLOWDOWN] > 0, [*keys, SLOWDOWN]]
-    slowed = slowed.rename(columns={SLOWDOWN: "seconds"}).assign(label="FW+BW", cause="GE+WU")
+    slowed = slowed.rename(columns={SLOWDOWN: "seconds"}).assign(label="FW+BW", cause=SLOWING)
     parts = [*own, slowed, waiting(timeline.phases, LABELS, keys)]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     runs = {str(run): place for place, run in enumerate(timeline.sources["run"].unique())}
@@ -147,6 +147,14 @@ def all_labels(timeline: Timeline) -> pd.DataFrame:
     ).sort_values([*keys, "label", "cause"])
     columns = [*keys, "label", "cause", "seconds"]
     return table.loc[order.index, columns].reset_index(drop=True)
+
+
+def hidden(epochs: Any, name: str) -> Any:
+    """Seconds of 'exchange' or 'allreduce' behind other work, of a row or of all rows of
+    `epochs`."""
+    if name == "exchange":
+        return epochs["exchange_total_s"] - epochs["exchange_exposed_s"]
+    return epochs[f"{name}_hidden_s"]
 
 
 Booking = Literal["cause", "paper"]

@@ -20,7 +20,7 @@ from simshuffle.results import report
 from simshuffle.results.style import APART, COLOURS, STYLE, legend_above, new_figure
 
 BAR, THIN = 0.66, 0.16
-"""Widths of a bar, and of that of the hidden exchange beside it, of one row."""
+"""Widths of a bar, and of those of hidden work on both sides of it, of one row."""
 ROW_INCHES = 0.24
 NAME = 22
 """Characters of a line of a run's name."""
@@ -29,12 +29,12 @@ LONG = 3.0
 VISIBLE = 0.004
 """Share of the longest bar below which nothing can be seen."""
 HATCH: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "alpha": 0.75, "linewidth": 0}
-HIDDEN: dict[str, Any] = {
-    "hatch": "......",
-    "facecolor": "none",
-    "edgecolor": COLOURS["EXCHANGE"],
-    "linewidth": 0.6,
+HIDDEN: dict[str, Any] = {"hatch": "......", "facecolor": "none", "linewidth": 0.6}
+BEHIND = {
+    "exchange": ("EXCHANGE", 0.5, "exchange hidden\nbehind other work"),
+    "allreduce": ("GE+WU", -0.5, "allreduce hidden\nbehind the backward pass"),
 }
+"""What may be hidden: the label in whose colour it is drawn, on which side of the bar, its name."""
 
 WHISKER: dict[str, Any] = {"color": "black", "capsize": 2, "elinewidth": 0.8, "capthick": 0.8}
 
@@ -124,7 +124,8 @@ def _draw(
     epochs: pd.DataFrame,
     labels: report.Booking,
 ) -> set[str]:
-    """The bars of a panel; returns what is in them: labels, 'waiting', 'hidden', 'interval'."""
+    """The bars of a panel; returns what is in them: labels, 'waiting', 'slowed', 'interval',
+    and what is hidden."""
     sums = {run: table.loc[table["run"] == run, "seconds"].sum() for run, _ in rows if run}
     longest = max(seconds + epochs["half"][run] for run, seconds in sums.items())
     shown: set[str] = set()
@@ -136,11 +137,13 @@ def _draw(
             look = HATCH if waits else APART if seconds > VISIBLE * longest else {"linewidth": 0}
             ax.barh(y, seconds, BAR, left, facecolor=COLOURS[label], **look)
             left += seconds
-            shown |= {label, "waiting"} if waits else {label}
-        hidden = float(epochs["exchange_total_s"][run] - epochs["exchange_exposed_s"][run])
-        if hidden > VISIBLE * longest:
-            ax.barh(y + (BAR + THIN) / 2, hidden, THIN, **HIDDEN)
-            shown.add("hidden")
+            kind = "slowed" if label == report.SLOWING else "waiting"
+            shown |= {label, kind} if waits else {label}
+        for name, (label, side, _) in BEHIND.items():
+            if (hidden := report.hidden(epochs.loc[run], name)) > VISIBLE * longest:
+                look = {**HIDDEN, "edgecolor": COLOURS[label]}
+                ax.barh(y + side * (BAR + THIN), hidden, THIN, **look)
+                shown.add(name)
         if half := float(epochs["half"][run]):
             ax.errorbar(left, y, xerr=half, **WHISKER)
             shown.add("interval")
@@ -171,8 +174,12 @@ def _legend(figure: Figure, shown: set[str], seeds: int) -> None:
     if "waiting" in shown:
         text = "waiting for other ranks\n(colour: what they do)"
         handles.append(Patch(facecolor="#999999", label=text, **HATCH))
-    if "hidden" in shown:
-        handles.append(Patch(label="exchange hidden\nbehind other work", **HIDDEN))
+    if "slowed" in shown:
+        text = "backward pass slowed\nby allreduce"
+        handles.append(Patch(facecolor=COLOURS[report.SLOWING], label=text, **HATCH))
+    for name, (label, _, text) in BEHIND.items():
+        if name in shown:
+            handles.append(Patch(label=text, **HIDDEN, edgecolor=COLOURS[label]))
     if "interval" in shown:
         text = f"95 % interval of the mean\nover {seeds} seeds"
         handles.append(Line2D([], [], color=WHISKER["color"], linewidth=0.8, label=text))

@@ -36,20 +36,31 @@ def _seconds_table(of: Means, labels: report.Booking) -> Table:
         for label in report.LABELS
         if ((kinds["waiting"] == waits) & (kinds["label"] == label)).any()
     ]
-    heads = [f"wait for\n{label}" if waits else label for waits, label in columns]
-    table = new_table(title, ["run"], ["epoch", "total", *heads, "exchange\nhidden"])
+    heads = [_head(label) if waits else label for waits, label in columns]
+    behind = [name for name in ("exchange", "allreduce") if _is_shown(of.epochs, name)]
+    hidden = [f"{name}\nhidden" for name in behind]
+    table = new_table(title, ["run"], ["epoch", "total", *heads, *hidden])
     keys = zip(
         parts["run"].astype(str), parts["epoch"], parts["waiting"], parts["label"], strict=True
     )
     seconds = dict(zip(keys, parts["seconds"], strict=True))
     for row in of.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
-        hidden = row["exchange_total_s"] - row["exchange_exposed_s"]
-        values = (seconds.get((run, epoch, *column), 0.0) for column in columns)
+        values = [seconds.get((run, epoch, *column), 0.0) for column in columns]
+        values += [report.hidden(row, name) for name in behind]
         half = _half(of, run, epoch, "epoch_s")
         total = number(row["epoch_s"]) if half is None else spread(row["epoch_s"], half)
-        table.add_row(run, _epoch(epoch), total, *(number(value) for value in (*values, hidden)))
+        table.add_row(run, _epoch(epoch), total, *map(number, values))
     return table
+
+
+def _head(cause: str) -> str:
+    return f"slowed by\n{cause}" if cause == report.SLOWING else f"wait for\n{cause}"
+
+
+def _is_shown(epochs: pd.DataFrame, name: str) -> bool:
+    """The exchange always; what few runs have, where it occurs."""
+    return name == "exchange" or bool(report.hidden(epochs, name).any())
 
 
 def _half(of: Means, run: str, epoch: int, measure: str) -> float | None:
