@@ -40,6 +40,7 @@ format: $(VENV)/.installed-test
 
 benchmark: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/epoch.py
+	$(BIN)/python benchmarks/allreduce.py
 	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/packet.py
 

@@ -21,7 +21,8 @@ SENDS = {"ring": ring_sends, "halving_doubling": halving_doubling_sends}
 
 class Hierarchical(Paced):
     """Reduce to the leaders of each host, allreduce among the leaders of all hosts, broadcast in
-    the host (Ueno & Yokota, CCGrid 2019; Nguyen, Wahib & Takano, IPDPS workshops 2018).
+    the host (Ueno & Yokota, CCGrid 2019; leaders of hosts as in Nguyen, Wahib & Takano,
+    "Topology-aware sparse allreduce for large-scale deep learning").
 
     ``leaders`` ranks of a host each lead an equal share of the bytes, on an HCA of their own; in a
     host of fewer ranks one leads several: see `Grid`. Leaders go around a ring, or by recursive

@@ -234,6 +234,14 @@ def test_rails_are_shared_by_the_ranks_of_a_host() -> None:
     }
 
 
+def test_each_leader_has_an_hca_of_its_own() -> None:
+    """Two hosts of four: ranks 0 and 2 lead in the first, on HCAs 0 and 1."""
+    flows = flows_of(hierarchical(2), hosts(8, 4))
+    between = flows.step == 1
+    used = zip(flows.src[between], flows.dst[between], flows.rail[between], strict=True)
+    assert set(used) == {(0, 4, 0), (2, 6, 1), (4, 0, 0), (6, 2, 1)}
+
+
 # --------------------------------------------------------------------------- alpha and beta by hand
 
 A, X = ALPHA_INTRA, ALPHA_INTER
