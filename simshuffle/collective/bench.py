@@ -125,10 +125,10 @@ def bench(name: str, chosen: Chosen) -> Bench:
         cluster, network, seed = scenario.cluster, scenario.network, scenario.seed
         world_size, label = scenario.world_size, scenario.name
         plain = scenario.workload.allreduce.model_dump(mode="json", exclude_none=True)
-    if chosen.gpus_per_host is not None:
-        cluster = _with_gpus(cluster, chosen.gpus_per_host)
     if chosen.hosts is not None or chosen.gpus_per_host is not None:
         hosts = cluster.hosts_for(world_size) if chosen.hosts is None else chosen.hosts
+        if chosen.gpus_per_host is not None:
+            cluster = _with_gpus(cluster, chosen.gpus_per_host)
         world_size = hosts * cluster.host.gpus
     if chosen.algorithm:
         plain = _named(chosen.algorithm)

@@ -136,7 +136,10 @@ def test_a_scenario_brings_its_ranks_and_its_allreduce(capsys):
     found = json.loads(printed(capsys, "quickstart", "--sizes", "8 B", "--json", *fewer))
     assert (found["ranks"], found["hosts"]) == (6, 3)
     # 4 steps between hosts, 6 inside
+    # 4 steps between hosts, 6 inside
     assert found["rows"][0]["seconds"] == pytest.approx(4e-3 + 6 * 3.4e-6, rel=1e-5)
+    on_all = printed(capsys, "quickstart", "--sizes", "8 B", "--json", "--gpus-per-host", "2")
+    assert [json.loads(on_all)[key] for key in ("ranks", "hosts")] == [32, 16]
 
 
 def test_what_an_algorithm_leaves_out_is_of_the_table_and_the_links():
