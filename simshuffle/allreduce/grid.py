@@ -63,18 +63,21 @@ class Grid:
             stages.append((hops + among.step, *ends, *cut, among.adds))
         return Steps.joined(self.columns * parts, stages)
 
-    def sends(self, among: Sends, rail: Ints) -> Sends:
+    def sends(self, among: Sends, rail: Ints, rails: int = 1) -> Sends:
         """All sends: the chains inside hosts as pipelines, and between them ``among``, those of the
         hosts of a column.
 
         Args:
             rail: (hosts, columns) what a host sends on, in each column.
+            rails: over how many the columns are spread where a chain leaves a host, if what is
+                called a host here is a row of them.
         """
         stages: list[tuple[ArrayLike, ...]] = []
         for first, step in ((1, 0), (0, int(among.step.max(initial=-1)) + 2)):
             host, column, _, src, dst = self._chains(first)
             hops, head = self.size[host] - 1, self.leader[host, column]
-            stages.append((step, src, dst, 1 / self.columns, 0, hops, head))
+            on = column * rails // self.columns
+            stages.append((step, src, dst, 1 / self.columns, on, hops, head))
         share = among.share / self.columns
         for leader, on in zip(self.leader.T, rail.T, strict=True):
             src, dst, head = (leader[each] for each in (among.src, among.dst, among.origin))

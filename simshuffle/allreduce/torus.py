@@ -16,22 +16,29 @@ from simshuffle.spec.record import Count
 
 
 class Torus(Paced):
-    """Reduce-scatter around the ring of a host's GPUs, rings of the GPUs at the same place of all
-    hosts, each with its share, and all-gather in the host (the 2D-Torus of Mikami et al.,
-    arXiv:1811.05233, whose rows may be longer than a host).
+    """Reduce-scatter around the ring of a row, rings of the GPUs at the same place of all rows,
+    each with its share, and all-gather in the row (the 2D-Torus of Mikami et al.,
+    arXiv:1811.05233). A row is ``hosts_per_row`` hosts; theirs had 8 hosts of 4 GPUs.
 
-    In a host of fewer ranks than the fullest, ranks stand in the rings of several places: see
-    `Grid`. The GPUs of a host share ``rails`` HCAs. Rings are pipelines, one after the other.
+    In a row of fewer ranks than the fullest, ranks stand in the rings of several places: see
+    `Grid`. The GPUs of a host share ``rails`` HCAs; of a row's ring that leaves a host, each
+    carries an equal number of the places' shares. Rings are pipelines, one after the other.
     """
 
     one_for_each_hca: ClassVar[str] = "rails"
     kind: Literal["torus"]
     rails: Count
+    hosts_per_row: Count = 1
+
+    def _grid(self, host_of: NDArray[np.int32]) -> Grid:
+        _, first, host = np.unique(host_of, return_index=True, return_inverse=True)
+        met = np.argsort(np.argsort(first))  # hosts in the order of their first ranks
+        return Grid((met[host] // self.hosts_per_row).astype(np.int32))
 
     def steps(self, host_of: NDArray[np.int32]) -> Steps:
-        """What ranks on hosts ``host_of``, (M,), send: 2 (G-1) + 2 (H-1) steps on H hosts of up to
+        """What ranks on hosts ``host_of``, (M,), send: 2 (G-1) + 2 (R-1) steps in R rows of up to
         G ranks."""
-        grid = Grid(host_of)
+        grid = self._grid(host_of)
         return grid.steps(ring_steps(grid.hosts))
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
@@ -39,6 +46,7 @@ class Torus(Paced):
         for a single rank. See `dependent_flows`."""
         if len(host_of) == 1:
             return None
-        grid = Grid(host_of)
+        grid = self._grid(host_of)
         rail = rail_of(host_of, self.rails)[grid.leader]
-        return dependent_flows(grid.sends(ring_sends(grid.hosts), rail), host_of, nbytes, self)
+        sends = grid.sends(ring_sends(grid.hosts), rail, self.rails)
+        return dependent_flows(sends, host_of, nbytes, self)
