@@ -4,8 +4,9 @@ validation/abci_2020.csv
 Of every model and number of GPUs with steady epochs (from the second on), the measured value is the
 median of the epochs that are at most 3 % longer than the shortest of them; low and high are the
 ends of that group. Other jobs, of the same user and of others, only ever make an epoch longer, so
-that this is the time of the run when it was disturbed least. Of first epochs the shortest is taken,
-for the same reason. The concurrent rows take all epochs.
+that this is the time of the run when it was disturbed least. Epochs differ by one iteration: each is
+scaled to the iterations of the second, which is the one that is predicted. Of first epochs the
+shortest is taken, for the same reason. The concurrent rows take all epochs.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ BOUND_BY_FILES = {
     ("alexnet", 16),
     ("alexnet", 32),
     ("alexnet", 64),
+    ("resnet50", 256),
+    ("alexnet", 128),
+    ("alexnet", 256),
+    ("alexnet", 512),
 }
 LOAD = "cluster.parallel_file_system.background_load=0.2..0.6"
 # evenings in which several jobs ran; in the first of them the jobs started within minutes
@@ -108,10 +113,16 @@ def of_run(model: str, gpus: int, batch: str) -> str:
 
 def steady_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
     runs = defaultdict(list)
+    second = {
+        (record["model"], record["gpus"]): int(record["iterations"])
+        for record in records
+        if record["epoch"] == "2"
+    }
     for record in records:
         if int(record["epoch"]) > 1:
+            factor = second[record["model"], record["gpus"]] / int(record["iterations"])
             runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(
-                float(record["epoch_s"])
+                float(record["epoch_s"]) * factor
             )
     out = []
     for (model, gpus, batch), epochs in sorted(
