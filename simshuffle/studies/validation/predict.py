@@ -132,9 +132,8 @@ def _value(row: Row, more: str, outcomes: list[Any]) -> float:
     try:
         if row.kind == "concurrent":
             seconds = tuple(outcome.quantity("first epoch") for outcome in outcomes)
-            return _together(row.scenario, tuple(_shared(row.values, more).items()), seconds)[
-                assignments(row.values)["job"]
-            ]
+            lasted = _together(row.scenario, tuple(_shared(row.values, more).items()), seconds)
+            return concurrent.quantity(row.quantity, lasted[assignments(row.values)["job"]])
         if row.kind == "ratio":
             first, second = (
                 outcome.quantity(row.quantity.removesuffix(" ratio")) for outcome in outcomes
@@ -158,8 +157,8 @@ def _value(row: Row, more: str, outcomes: list[Any]) -> float:
 @cache
 def _together(
     scenario: str, values: tuple[tuple[str, str], ...], seconds: tuple[float, ...]
-) -> dict[str, float]:
-    return concurrent.mean_epochs(scenario, dict(values), seconds)
+) -> dict[str, tuple[float, ...]]:
+    return concurrent.epochs(scenario, dict(values), seconds)
 
 
 def _of_row(row: Row, *problems: Problem) -> InputError:
