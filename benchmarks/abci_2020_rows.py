@@ -15,10 +15,11 @@ from __future__ import annotations
 import csv
 import sys
 from collections import defaultdict
+from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import mean, median
 
-from simshuffle.studies.validation.concurrent import FILES, steady
+from simshuffle.studies.validation.concurrent import FILES, STAMP, steady
 
 LOG = "abci_dataparallel_2020.csv"
 FOLDER = Path(__file__).parent.parent / "validation"
@@ -91,6 +92,21 @@ EVENINGS = {
 CACHED_BESIDE = {"21 January": "cached=alexnet 512;"}
 # a job that ran alone, as far as the log says: what it did not get is the load of others
 ALONE = {"24 January": ("2020-01-24-20-00-00", "2020-01-24-21-00-00")}
+# The minutes of 21 January before VGG-16 began on 512 GPUs, and what is compared of them; first
+# epochs only of ResNet-50, which reads for twice as long as it computes.
+MINUTES = datetime(2020, 1, 21, 20, 20), datetime(2020, 1, 21, 20, 40)
+IN_THESE_MINUTES = {
+    **dict.fromkeys([("resnet50", 8), ("resnet50", 16), ("alexnet", 16), ("vgg16", 64)], "fit"),
+    **dict.fromkeys([("vgg16", 128), ("vgg16", 256)], "predict"),
+}
+# fitted by benchmarks/abci_2020_latency.py, which sets the first two
+LATENCY = {
+    "cluster.parallel_file_system.latency": "71 ms",
+    "cluster.parallel_file_system.latency_spread": "0.56",
+    "cluster.parallel_file_system.background_load": "0",
+    "cluster.memory.page_cache": "0 B",
+    "workload.jitter.read": "0",
+}
 # models and GPUs of 21 January of which every epoch is a row: both were slowed down for a while
 EPOCH_BY_EPOCH = (("vgg16", 64), ("vgg16", 128))
 
@@ -255,11 +271,52 @@ def concurrent_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
     return out
 
 
+def minutes_rows(records: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Epochs of `MINUTES`, mean of each run; of one with a later epoch there the first is left
+    out."""
+    runs, ended = defaultdict(list), dict[tuple[str, str], datetime]()
+    iterations = {}  # of the second epoch, which is predicted
+    for record in records:
+        job = record["job_start"], record["model"]
+        if record["epoch"] == "2":
+            iterations[record["model"], int(record["gpus"])] = int(record["iterations"])
+        begun = ended.setdefault(job, datetime.strptime(record["job_start"], STAMP))
+        ended[job] = begun + timedelta(seconds=float(record["epoch_s"]))
+        if MINUTES[0] <= begun and ended[job] <= MINUTES[1]:
+            runs[record["model"], int(record["gpus"]), record["local_batch_size"]].append(record)
+    out = []
+    for (model, gpus, batch), run in runs.items():
+        use = IN_THESE_MINUTES.get((model, gpus))
+        if use is None:
+            continue
+        kept = run[1:] or run
+        epochs = [iteration_s(record) * iterations[model, gpus] for record in kept]
+        fixes = "latency of a file and its spread; " if use == "fit" else ""
+        last = f"epochs {kept[0]['epoch']} to {kept[-1]['epoch']}"
+        which = "epoch 1, with start-up" if kept[0]["epoch"] == "1" else last
+        set_ = ";".join(f"{key}={value}" for key, value in LATENCY.items())
+        out.append(
+            row(
+                set="abci_2020_latency",
+                case=f"{label(model, gpus)}, 21 January before 20:40",
+                quantity="steady epoch",
+                measured=f"{mean(epochs):.6g}",
+                low=f"{min(epochs):.6g}",
+                high=f"{max(epochs):.6g}",
+                use=use,
+                values=f"{run_of(model, gpus, batch)};{set_}",
+                reason=f"{fixes}{which}",
+            )
+        )
+    return out
+
+
 def main() -> None:
     records = log()
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(steady_rows(records) + first_rows(records) + concurrent_rows(records))
+    writer.writerows(minutes_rows(records))
 
 
 if __name__ == "__main__":
