@@ -70,6 +70,12 @@ def test_many_reads_take_their_mean_over_the_threads() -> None:
     assert batches(2000, 4, count=200).mean() == pytest.approx(2000 / 4 * MEAN, rel=0.01)
 
 
+@pytest.mark.parametrize(("requests", "threads"), [(1, 1), (3, 20), (20, 20), (32, 20), (64, 3)])
+def test_the_bound_without_spread_holds_in_the_mean(requests: int, threads: int) -> None:
+    least = MEAN * max(requests / threads, 1.0)
+    assert batches(requests, threads, count=20000).mean() > 0.99 * least
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     requests=st.lists(st.integers(0, 12), min_size=1, max_size=8),
