@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.lowering.latency import slowest_thread
 from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
@@ -104,7 +105,11 @@ class ReadChains:
 
 
 def read_chains(
-    reads: Reads, workload: Workload, resources: Resources, jitter: Floats
+    reads: Reads,
+    workload: Workload,
+    resources: Resources,
+    jitter: Floats,
+    rng: np.random.Generator,
 ) -> ReadChains:
     """The chains that load ``reads``.
 
@@ -117,6 +122,7 @@ def read_chains(
         workload: data set, loader and model.
         resources: what is read from, over what.
         jitter: (iterations, M) factors of the reads from storage.
+        rng: the latencies of requests to the PFS; untouched where all are alike.
     """
     hit, missed = reads.hit_nbytes, reads.nbytes - reads.hit_nbytes
     any_hit = bool(reads.hit_samples.any())
@@ -129,7 +135,8 @@ def read_chains(
             workload.loader.threads, np.maximum(samples / dataset.samples_per_request, 1.0)
         )
         if source == "pfs":
-            open_cap = _add_pfs(stages, samples, missed, in_flight, workload, resources, jitter)
+            _add_pfs(stages, samples, missed, workload, resources, jitter)
+            open_cap = _open_cap(samples, in_flight, workload, resources, rng)
         else:
             _add_ssd(stages, samples, missed, in_flight, workload, resources, jitter)
     if any_hit:
@@ -163,13 +170,11 @@ def _add_pfs(
     stages: _Stages,
     samples: Floats,
     nbytes: Floats,
-    in_flight: Floats,
     workload: Workload,
     resources: Resources,
     jitter: Floats,
-) -> Floats | None:
-    """Opens, then bytes, from the PFS. All arrays are (iterations, M); ``in_flight`` requests of a
-    batch at once. Returns `ReadChains.open_cap`."""
+) -> None:
+    """Opens, then bytes, from the PFS. All arrays are (iterations, M)."""
     dataset, pfs = workload.dataset, resources.cluster.parallel_file_system
     per_file, per_request = dataset.samples_per_file, dataset.samples_per_request
     routes, link_latency = resources.pfs_read()
@@ -181,7 +186,31 @@ def _add_pfs(
         nbytes=nbytes,
         delay=np.where(samples > 0, link_latency, 0.0),
     )
-    if workload.loader.threads == 1:
+
+
+def _open_cap(
+    samples: Floats,
+    in_flight: Floats,
+    workload: Workload,
+    resources: Resources,
+    rng: np.random.Generator,
+) -> Floats | None:
+    """`ReadChains.open_cap`; ``in_flight`` requests of a batch at once, (iterations, M).
+
+    Where latencies differ, a batch opens its files in the time of its slowest thread, which also
+    decodes between two of them if it is one of several; one alone decodes in the end.
+    """
+    dataset, pfs = workload.dataset, resources.cluster.parallel_file_system
+    per_file, per_request = dataset.samples_per_file, dataset.samples_per_request
+    threads = workload.loader.threads
+    if pfs.latency_spread > 0 and pfs.latency > 0:
+        requests = np.ceil(samples / per_request).astype(np.int64)
+        decode = per_request * dataset.decode_seconds if threads > 1 else 0.0
+        seconds = slowest_thread(requests, threads, pfs.latency, pfs.latency_spread, decode, rng)
+        drawn = np.full_like(samples, np.inf)
+        np.divide(samples / per_file, seconds, out=drawn, where=seconds > 0)
+        return np.ascontiguousarray(drawn.T)
+    if threads == 1:
         return None
     different, number = np.unique(in_flight, return_inverse=True)
     caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
@@ -197,8 +226,8 @@ def _add_ssd(
     resources: Resources,
     jitter: Floats,
 ) -> None:
-    """Reads from the host's SSD, arguments as in `_add_pfs`; the latencies of the requests that are
-    in flight at once pass together."""
+    """Reads from the host's SSD, arguments as in `_add_pfs`; the latencies of the ``in_flight``
+    requests that a batch has at once pass together."""
     ssd = resources.cluster.ssd
     requests = samples / workload.dataset.samples_per_request
     seconds = ssd.read_seconds(

@@ -67,7 +67,7 @@ class Epoch:
         times = workload.model.accelerators[scenario.cluster.host.accelerator]
         if plan.inference is not None:
             self.inference = loaders_of(
-                scenario, resources, clock, plan.inference, "inference_read_jitter", plan.epoch
+                scenario, resources, clock, plan.inference, "inference_read", plan.epoch
             )
             jitter = self._compute_jitter("inference_compute_jitter", plan.inference)
             self._inference = by_rank(times.inference_of(plan.inference.samples) * jitter)
@@ -286,10 +286,13 @@ def loaders_of(
     stream: str,
     epoch: int,
 ) -> Loaders:
-    """The loaders of a pass; ``stream`` is the random one of the jitter of its reads."""
+    """The loaders of a pass; ``stream`` begins the names of the random ones of its reads."""
     workload = scenario.workload
-    jitter = lognormal_factor(scenario.rng(stream, epoch), workload.jitter.read, reads.nbytes.shape)
-    chains = read_chains(reads, workload, resources, jitter)
+    jitter = lognormal_factor(
+        scenario.rng(f"{stream}_jitter", epoch), workload.jitter.read, reads.nbytes.shape
+    )
+    latencies = scenario.rng(f"{stream}_latency", epoch)
+    chains = read_chains(reads, workload, resources, jitter, latencies)
     return Loaders(workload.loader, clock, chains, scenario.world_size)
 
 

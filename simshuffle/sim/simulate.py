@@ -110,7 +110,7 @@ def _with_loaders(
     ahead."""
 
     def of(plan: EpochPlan) -> Loaders:
-        return loaders_of(scenario, resources, clock, plan.training, "read_jitter", plan.epoch)
+        return loaders_of(scenario, resources, clock, plan.training, "read", plan.epoch)
 
     if not scenario.workload.loader.across_epochs:
         yield from ((plan, of(plan)) for plan in plans)

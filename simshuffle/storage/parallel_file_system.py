@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from simshuffle.spec.interpolation import BandwidthByCount
-from simshuffle.spec.record import Bandwidth, Few, Frequency, Seconds, Share, Sourced
+from simshuffle.spec.record import Bandwidth, Few, Frequency, NonNegative, Seconds, Share, Sourced
 
 
 class ParallelFileSystem(Sourced):
@@ -13,7 +13,8 @@ class ParallelFileSystem(Sourced):
 
     A file is opened first, which takes ``latency`` and one of ``open_rate`` operations a second of
     the servers, then its bytes come at a share of ``read_bandwidth`` through the network.
-    ``links_per_switch`` links of ``link_bandwidth`` tie it to every topmost switch.
+    ``links_per_switch`` links of ``link_bandwidth`` tie it to every topmost switch. Latencies are
+    log-normal with mean ``latency``; ``latency_spread`` is their standard deviation over it.
 
     ``client_bandwidth`` is what one host gets at most, over the number of hosts of the run; None
     for no such limit. ``background_load`` is the share of bandwidth and operations that other users
@@ -30,6 +31,7 @@ class ParallelFileSystem(Sourced):
     read_bandwidth: Bandwidth
     open_rate: Frequency
     latency: Seconds = 1e-3
+    latency_spread: NonNegative = 0.0
     link_bandwidth: Bandwidth = 10e12
     link_latency: Seconds = 26e-9
     links_per_switch: Few = 1
@@ -50,7 +52,7 @@ class ParallelFileSystem(Sourced):
         self, samples_per_file: int, samples_per_request: int, in_flight: float = 1.0
     ) -> float:
         """Most files (1/s) that a reader opens whose requests take ``latency`` each, ``in_flight``
-        at once; inf without latency.
+        at once; inf without latency, of which the mean counts.
 
         A file takes samples_per_file / samples_per_request requests.
         """

@@ -253,7 +253,10 @@ def chains(exchange: str, **loader: int) -> Any:
         workload__exchange=exchange,
         workload__loader={"workers": 2, "prefetch": 4, **loader},
     )
-    return read_chains(READS, scenario.workload, resources_of(scenario), JITTER)
+    rng = scenario.rng("read_latency", 1)
+    found = read_chains(READS, scenario.workload, resources_of(scenario), JITTER, rng)
+    assert rng.random() == scenario.rng("read_latency", 1).random()  # no latency was drawn
+    return found
 
 
 def test_a_batch_from_the_pfs() -> None:

@@ -24,7 +24,7 @@ def test_defaults_change_nothing() -> None:
         scenario.workload.loader,
         scenario.workload.dataset,
     )
-    assert (pfs.client_bandwidth, pfs.background_load) == (None, 0.0)
+    assert (pfs.client_bandwidth, pfs.background_load, pfs.latency_spread) == (None, 0.0, 0.0)
     assert (pfs.free_bandwidth, pfs.free_open_rate) == (pfs.read_bandwidth, pfs.open_rate)
     assert (loader.threads, dataset.samples_per_file, dataset.samples_per_request) == (1, 1, 1)
     assert scenario.workload.staging.model_dump() == {
@@ -58,6 +58,7 @@ def test_every_key_survives_being_written_and_read() -> None:
             "interpolation": "linear",
         },
         f"{PFS}.background_load": 0.25,
+        f"{PFS}.latency_spread": 0.5,
         "cluster.ssd.iops": {"points": {1: "12 k/s", 32: "300 k/s"}},
         "workload.loader.threads": 20,
         "workload.dataset.samples_per_file": 1024,
@@ -77,6 +78,7 @@ def test_every_key_survives_being_written_and_read() -> None:
     [
         (f"{PFS}.background_load", 1, f"{PFS}.background_load", "less than 1"),
         (f"{PFS}.background_load", -0.1, f"{PFS}.background_load", "greater than or equal to 0"),
+        (f"{PFS}.latency_spread", -0.5, f"{PFS}.latency_spread", "greater than or equal to 0"),
         (f"{PFS}.background_load", "20 %", f"{PFS}.background_load", "number"),
         (f"{PFS}.client_bandwidth", 5, f"{PFS}.client_bandwidth", "has no unit"),
         (

@@ -18,12 +18,25 @@ from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation import validate
 from simshuffle.studies.validation.figures import figure
-from simshuffle.studies.validation.predict import variants
+from simshuffle.studies.validation.predict import (
+    TRAFFIC,
+    predictions,
+    tasks_of,
+    traffic,
+    variants,
+)
 from simshuffle.studies.validation.rows import COLUMNS, Row, assignments, ends, read_rows
 from simshuffle.studies.validation.runs import Times
 from simshuffle.studies.validation.study import STUDY
-from simshuffle.studies.validation.table import summary, table
-from simshuffle.studies.validation.text import markdown, parts, span, value
+from simshuffle.studies.validation.table import Coverage, coverage, summary, table
+from simshuffle.studies.validation.text import (
+    coverage_text,
+    markdown,
+    markdown_summary,
+    parts,
+    span,
+    value,
+)
 from simshuffle.study import engine
 from simshuffle.study.study import Result
 
@@ -225,7 +238,7 @@ def results() -> pd.DataFrame:
             reason="a figure without numbers",
         ),
     ]
-    return table(rows, [(2.2, 2.05, 2.3), (2.0, 2.0, 2.0), (2.1, 2.1, 2.1), None])
+    return table(rows, [(2.2, 2.05, 2.3, 0.47), (2.0, 2.0, 2.0, 0), (2.1, 2.1, 2.1, 0), None])
 
 
 def result() -> Result:
@@ -258,6 +271,57 @@ def test_fitted_rows_are_judged_apart() -> None:
     assert out.loc[("other", "none"), "worst_case"] == ""
 
 
+def test_the_coverage_counts_predicted_rows_within_their_interval() -> None:
+    # a has an interval and is in it, b is one number and is not it; c is fitted, d not predicted
+    assert coverage(results()) == Coverage(rows=2, inside=1, intervals=1, inside_intervals=1)
+    text = coverage_text(results())
+    assert "Of 2 predicted rows 1 lie within their interval" in text
+    assert "1 have an interval and not one number, of which 1 lie within it" in text
+    assert "up to 47 %" in text and "ParaDL's report" in text
+    assert result().as_json()["coverage"] == {
+        "rows": 2,
+        "inside": 1,
+        "intervals": 1,
+        "inside_intervals": 1,
+    }
+    without = results().assign(traffic=0.0)
+    assert "traffic" not in coverage_text(without)
+    assert coverage_text(without[without["use"] == "fit"]) == ""
+
+
+ABCI = "validation/abci-chainer-2020"
+EVENING = "log=abci_dataparallel_2020.csv;from=2020-01-21-20-00-00;to=2020-01-21-23-00-00"
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        # racks of 34 hosts with 4 GPUs each
+        ({"scenario": ABCI, "values": "world_size=136"}, 0.0),
+        ({"scenario": ABCI, "values": "world_size=140"}, TRAFFIC),
+        ({"scenario": ABCI, "values": "world_size=140", "use": "fit"}, 0.0),
+        ({"scenario": ABCI, "values": "world_size=140", "quantity": "staging"}, 0.0),
+        ({"scenario": ABCI, "values": f"{EVENING};job=vgg16 128", "kind": "concurrent"}, 0.0),
+        ({"scenario": ABCI, "values": f"{EVENING};job=vgg16 256", "kind": "concurrent"}, TRAFFIC),
+        ({"values": "world_size=2"}, 0.0),
+    ],
+)
+def test_traffic_counts_above_one_rack_of_abci(change: dict[str, str], more: float) -> None:
+    assert traffic(row(**change)) == more
+
+
+def test_traffic_only_ever_lengthens_an_epoch() -> None:
+    times = Times((10.0, 8.0), staging=0.0, samples=400)
+    for quantity, expected in (
+        ("steady epoch", (8.0, 8.0, 8.0 * (1 + TRAFFIC))),
+        ("throughput", (50.0, 50.0 / (1 + TRAFFIC), 50.0)),
+    ):
+        one = row(scenario=ABCI, values="world_size=140", quantity=quantity)
+        (found,) = predictions([one], dict.fromkeys(tasks_of([one]), times))
+        assert found is not None
+        assert (found.value, found.low, found.high) == pytest.approx(expected)
+
+
 def test_numbers_for_a_reader() -> None:
     assert [
         value(12.345, "s"),
@@ -287,7 +351,11 @@ def test_texts_hold_every_row() -> None:
         text.index("Fitted:") < text.index("| c |") < text.index("Predicted:") < text.index("| b |")
     )
     assert "| other | d, steady epoch | a figure without numbers |" in text
-    assert len(list(parts(results()))) == 5
+    *tables, covered = parts(results())
+    assert len(tables) == 5
+    assert isinstance(covered, str)
+    assert covered in markdown_summary(results())
+    assert "| mine | 2 | 1 | 30.0 % |" in markdown_summary(results())
     parsed = result().as_json()
     assert [len(parsed["rows"]), len(parsed["summary"]), parsed["rows"][3]["predicted"]] == [
         4,
@@ -366,7 +434,8 @@ def test_the_rows_of_abci_follow_from_the_log(capsys: pytest.CaptureFixture[str]
     )
 
 
-def test_nothing_was_fitted_on_more_than_32_gpus() -> None:
+def test_nothing_was_fitted_on_more_than_32_gpus_and_latency_on_64() -> None:
     for one in read_rows(shipped("validation")):
         if one.set.startswith("abci_2020") and one.use == "fit":
-            assert int(assignments(one.values)["world_size"]) <= 32
+            most = 64 if one.set == "abci_2020_latency" else 32
+            assert int(assignments(one.values)["world_size"]) <= most

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from statistics import mean, median
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from simshuffle.spec.library import shipped
 from simshuffle.studies.validation.runs import load
 
 FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
+PLATEAU = 1.03
 STAMP = "%Y-%m-%d-%H-%M-%S"
 UNSHARED = {
     "cluster.parallel_file_system.open_rate": "1 G/s",
@@ -33,6 +35,8 @@ class Job:
         batch: local batch size.
         start: s, after that of the first job.
         epochs: (epochs,) s measured.
+        cached: whether clients' caches hold its files, so that only the first epoch reads the
+            servers.
     """
 
     model: str
@@ -40,6 +44,7 @@ class Job:
     batch: int
     start: float
     epochs: tuple[float, ...]
+    cached: bool = False
 
     @property
     def name(self) -> str:
@@ -94,10 +99,11 @@ def alone(values: Mapping[str, str]) -> list[dict[str, str]]:
     """For each job the values of a run in which it has the file system for itself, for one epoch.
 
     Args:
-        values: ``log``, ``from``, ``to`` choose the jobs; all others are set in the scenario.
+        values: ``log``, ``from``, ``to`` choose the jobs, and ``cached`` names those of them that
+            are (see `Job`), separated by commas; all others are set in the scenario.
 
     Raises:
-        InputError: no job was found.
+        InputError: no job was found, or not the cached ones.
     """
     chosen, running = _chosen(values)
     return [
@@ -113,15 +119,15 @@ def alone(values: Mapping[str, str]) -> list[dict[str, str]]:
     ]
 
 
-def mean_epochs(
+def epochs(
     scenario: str, values: Mapping[str, str], seconds: Sequence[float]
-) -> dict[str, float]:
-    """Mean seconds of an epoch of each job beside the others, by its name.
+) -> dict[str, tuple[float, ...]]:
+    """Seconds of every epoch of each job beside the others, by its name.
 
     Every rank of a job is a flow of files, limited to the rate at which the job reads when it has
     the file system for itself; all flows share the operations of the servers max-min fairly, and an
-    epoch begins when the one before has ended. The reads of all epochs are taken to come from the
-    file system.
+    epoch begins when the one before has ended. All epochs read the servers, but for the later ones
+    of a cached job.
 
     Args:
         scenario: one of a single job, by its name below ``scenarios/``.
@@ -131,7 +137,37 @@ def mean_epochs(
     chosen, running = _chosen(values)
     servers = load(scenario, chosen).cluster.parallel_file_system
     lasted = epochs_together(running, list(seconds), servers.free_open_rate)
-    return {job.name: mean for job, mean in zip(running, lasted, strict=True)}
+    return {job.name: one for job, one in zip(running, lasted, strict=True)}
+
+
+def quantity(name: str, lasted: Sequence[float]) -> float:
+    """Seconds of the 'mean epoch', the 'steady epoch' (`steady`), the 'first epoch' or an epoch by
+    its number, as in 'epoch 4', of the seconds of every epoch.
+
+    Raises:
+        InputError: there is no such quantity, or not so many epochs.
+    """
+    number = "1" if name == "first epoch" else name.removeprefix("epoch ")
+    if name == "mean epoch":
+        return mean(lasted)
+    if name == "steady epoch" and len(lasted) > 1:
+        return median(steady(lasted[1:]))
+    if number.isdecimal() and 1 <= int(number) <= len(lasted):
+        return lasted[int(number) - 1]
+    raise InputError(
+        Problem(
+            "quantity",
+            f"must be mean epoch, steady epoch, first epoch or epoch 1 to {len(lasted)}",
+            repr(name),
+            "Choose one of them; a steady epoch needs a second one.",
+        )
+    )
+
+
+def steady(lasted: Sequence[float]) -> list[float]:
+    """Of the seconds of some epochs those of the least disturbed: at most 3 % more than the least,
+    in rising order. Others only ever make an epoch longer."""
+    return sorted(one for one in lasted if one <= PLATEAU * min(lasted))
 
 
 def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
@@ -146,11 +182,25 @@ def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
             )
         )
     rest = dict(values)
-    return rest, jobs(rest.pop("log"), rest.pop("from"), rest.pop("to"))
+    cached = {name.strip() for name in rest.pop("cached", "").split(",") if name.strip()}
+    found = jobs(rest.pop("log"), rest.pop("from"), rest.pop("to"))
+    unknown = sorted(cached - {job.name for job in found})
+    if unknown:
+        raise InputError(
+            Problem(
+                "values",
+                "must name jobs of the log that are cached",
+                f"cached={', '.join(unknown)}",
+                f"Choose from {', '.join(job.name for job in found)}.",
+            )
+        )
+    return rest, [replace(job, cached=job.name in cached) for job in found]
 
 
-def epochs_together(running: list[Job], alone: list[float], files_per_second: float) -> list[float]:
-    """Mean seconds of an epoch of each job when all share the file system.
+def epochs_together(
+    running: list[Job], alone: list[float], files_per_second: float
+) -> list[tuple[float, ...]]:
+    """Seconds of every epoch of each job when all share the file system.
 
     Args:
         running: the jobs.
@@ -158,21 +208,23 @@ def epochs_together(running: list[Job], alone: list[float], files_per_second: fl
         files_per_second: of the servers, for all together.
     """
     links, nbytes, start = [files_per_second], list[float](), list[float]()
-    routes, after, last = list[list[int]](), list[list[int]](), list[int]()
+    routes, after = list[list[int]](), list[list[int]]()
+    last_rank = list[slice]()
     for job, seconds in zip(running, alone, strict=True):
         share = FILES / job.gpus
         for _ in range(job.gpus):
             links.append(share / seconds)  # a rank's own link: no faster than alone
             for epoch in range(len(job.epochs)):
                 after.append([len(routes) - 1] if epoch else [])
-                routes.append([0, len(links) - 1])
+                own = len(links) - 1
+                routes.append([own] if job.cached and epoch else [0, own])
                 nbytes.append(share)
                 start.append(job.start)
-        last.append(len(routes) - 1)
+        last_rank.append(slice(len(routes) - len(job.epochs), len(routes)))
     outcome = Fluid().finish_times(
         Links(np.array(links), np.zeros(len(links))), Flows.of(routes, nbytes, start, after)
     )
     return [
-        (float(outcome.finish[i]) - job.start) / len(job.epochs)
-        for i, job in zip(last, running, strict=True)
+        tuple(np.diff(outcome.finish[of], prepend=job.start).tolist())
+        for of, job in zip(last_rank, running, strict=True)
     ]

@@ -17,7 +17,7 @@ from simshuffle.studies.validation.cell import TaskCell, answer_of
 from simshuffle.studies.validation.figures import figure
 from simshuffle.studies.validation.predict import predictions, tasks_of
 from simshuffle.studies.validation.rows import Row, read_rows
-from simshuffle.studies.validation.table import SCHEMA, SUMMARY, summary, table
+from simshuffle.studies.validation.table import SCHEMA, SUMMARY, coverage, summary, table
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
 
@@ -62,7 +62,7 @@ def _cells(rows: Rows, outcomes: Outcomes) -> dict[str, Cell]:
 def _collect(rows: Rows, outcomes: Outcomes) -> Tables:
     answers = {task: answer_of(outcomes[f"{task}"].values) for task in tasks_of(rows)}
     found = predictions(rows, answers)
-    values = [(one.value, one.low, one.high) if one else None for one in found]
+    values = [(one.value, one.low, one.high, one.traffic) if one else None for one in found]
     return {"validation": table(rows, values)}
 
 
@@ -76,7 +76,11 @@ def _parts(result: Result) -> Iterable[str | Table]:
 
 def _as_json(result: Result) -> Any:
     results = result.tables["validation"]
-    return {"rows": rows_of(results), "summary": rows_of(summary(results))}
+    return {
+        "rows": rows_of(results),
+        "summary": rows_of(summary(results)),
+        "coverage": asdict(coverage(results)),
+    }
 
 
 def _compared(result: Result) -> Tables:

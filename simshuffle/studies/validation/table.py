@@ -19,8 +19,9 @@ COLUMNS = {
         for name in ("set", "case", "quantity", "unit", "use", "measured", "low", "high")
     },
     "predicted": "what the simulator says; empty where it cannot",
-    "predicted_low": "the least it says over the inputs that nobody knows (spread)",
+    "predicted_low": "the least it says over what nobody knows: spread and traffic",
     "predicted_high": "the most it says over them",
+    "traffic": "by which share the traffic of others may lengthen the time",
     "error": "predicted / measured - 1",
     "inside": "whether the measured range and the predicted one overlap",
     **{
@@ -28,6 +29,7 @@ COLUMNS = {
         for name in ("kind", "scenario", "values", "spread", "reason", "source")
     },
 }
+PREDICTED = ("predicted", "predicted_low", "predicted_high", "traffic")
 SUMMARY_COLUMNS = {
     "set": "group of rows",
     "use": (
@@ -44,20 +46,22 @@ SUMMARY_COLUMNS = {
 
 
 def table(
-    rows: Sequence[Row], predicted: Sequence[tuple[float, float, float] | None]
+    rows: Sequence[Row], predicted: Sequence[tuple[float, float, float, float] | None]
 ) -> pd.DataFrame:
     """One row for each measured number: columns `COLUMNS`.
 
     Args:
         rows: from `read_rows`.
-        predicted: for each row value, low and high in its unit; None where there is no prediction.
+        predicted: for each row value, low and high in its unit, and traffic; None where there is no
+            prediction.
     """
-    nothing = (np.nan, np.nan, np.nan)
+    nothing = (np.nan, np.nan, np.nan, 0.0)
     out = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=list(ROW_COLUMNS))
     for name in ("measured", "low", "high"):
         out[name] = out[name].astype(float)
-    values = np.array([one or nothing for one in predicted], float).reshape(-1, 3)
-    out["predicted"], out["predicted_low"], out["predicted_high"] = values.T
+    values = np.array([one or nothing for one in predicted], float).reshape(-1, 4)
+    for name, column in zip(PREDICTED, values.T, strict=True):
+        out[name] = column
     out["error"] = out["predicted"] / out["measured"] - 1
     lowest = out[["low", "measured"]].min(axis=1)
     highest = out[["high", "measured"]].max(axis=1)
@@ -88,6 +92,33 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(out, columns=list(SUMMARY_COLUMNS))
 
 
+@dataclasses.dataclass(frozen=True)
+class Coverage:
+    """How many predicted rows lie within their interval.
+
+    Attributes:
+        rows: predicted ones.
+        inside: of them those whose measured and predicted ranges overlap.
+        intervals: of them those for which an interval is predicted, not one number.
+        inside_intervals: those of both.
+    """
+
+    rows: int
+    inside: int
+    intervals: int
+    inside_intervals: int
+
+
+def coverage(results: pd.DataFrame) -> Coverage:
+    """The coverage of the predicted rows of `table`."""
+    part = results[results["use"] == "predict"]
+    interval = part["predicted_high"] > part["predicted_low"]
+    inside = part["inside"].astype(bool)
+    return Coverage(
+        len(part), int(inside.sum()), int(interval.sum()), int((inside & interval).sum())
+    )
+
+
 def _named(row: pd.Series[Any]) -> str:
     return f"{row['case']}, {row['quantity']}"
 
@@ -98,6 +129,7 @@ _KINDS: dict[str, Callable[[str], Column]] = {
         for name in ("measured", "low", "high", "predicted", "predicted_low", "predicted_high")
     },
     "error": lambda meaning: real(meaning, empty=True),
+    "traffic": amount,
     "inside": flag,
 }
 SCHEMA = Schema({name: _KINDS.get(name, text)(meaning) for name, meaning in COLUMNS.items()})

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.validation.table import summary
+from simshuffle.studies.validation.table import coverage, summary
 
 DIMENSIONS = {
     "s": Dimension.SECONDS,
@@ -65,23 +65,45 @@ def cells(row: Mapping[Any, Any]) -> list[str]:
 
 
 CELLS = ["case", "quantity", "measured", "range", "predicted", "range", "error"]
-SUMMARY = ["set", "rows", "mean error", "median", "worst", "where"]
+SUMMARY = ["set", "rows", "within", "mean error", "median", "worst", "where"]
 
 
 def summary_cells(results: pd.DataFrame, use: str) -> list[list[str]]:
-    """The rows of the summary for one use: set, number, mean, median and worst error, and where the
-    worst is."""
+    """The rows of the summary for one use: set, number, how many are within their interval, mean,
+    median and worst error, and where the worst is."""
     part = summary(results)
     part = part[part["use"] == use]
     return [
         [
             row["set"],
             str(row["rows"]),
+            f"{round(row['inside'] * row['rows'])}",
             *(f"{100 * row[name]:.1f} %" for name in ("mean_error", "median_error", "worst_error")),
             row["worst_case"],
         ]
         for row in part.to_dict("records")
     ]
+
+
+def coverage_text(results: pd.DataFrame) -> str:
+    """How many predicted rows lie within their interval, and what the intervals are, in words;
+    nothing where no row is predicted."""
+    found = coverage(results)
+    if not found.rows:
+        return ""
+    text = (
+        f"Of {found.rows} predicted rows {found.inside} lie within their interval (the measured and"
+        f" the predicted range overlap). {found.intervals} have an interval and not one number, of"
+        f" which {found.inside_intervals} lie within it."
+    )
+    more = results["traffic"].max()
+    if more > 0:
+        text += (
+            f" For runs of more than one rack of ABCI, the traffic of others may add up to"
+            f" {100 * more:.0f} % to the time: so much longer the same configurations took when"
+            " they were measured again (ParaDL's report against its logs)."
+        )
+    return text
 
 
 def reasons(results: pd.DataFrame) -> list[list[str]]:
@@ -104,8 +126,8 @@ def _rich(
     return table
 
 
-def parts(results: pd.DataFrame) -> Iterator[Table]:
-    """All tables: for each use and set its rows, then the summaries."""
+def parts(results: pd.DataFrame) -> Iterator[str | Table]:
+    """All tables: for each use and set its rows, then the summaries and the coverage."""
     for use in ("fit", "predict"):
         for name, part in results[results["use"] == use].groupby("set", sort=False):
             yield _rich(
@@ -120,7 +142,10 @@ def parts(results: pd.DataFrame) -> Iterator[Table]:
     for use in ("fit", "predict"):
         rows = summary_cells(results, use)
         if rows:
-            yield _rich(HEADINGS[use], SUMMARY, rows, range(1, 5))
+            yield _rich(HEADINGS[use], SUMMARY, rows, range(1, 6))
+    covered = coverage_text(results)
+    if covered:
+        yield covered
 
 
 def _markdown_table(
@@ -132,13 +157,14 @@ def _markdown_table(
 
 
 def markdown_summary(results: pd.DataFrame) -> str:
-    """The summaries as Markdown tables: predicted rows, then fitted ones."""
+    """The summaries as Markdown tables, predicted rows, then fitted ones, and the coverage."""
     shown = [(HEADINGS[use], summary_cells(results, use)) for use in ("predict", "fit")]
-    return "\n\n".join(
-        f"{heading}:\n\n{_markdown_table(SUMMARY, rows, range(1, 5))}"
+    tables = [
+        f"{heading}:\n\n{_markdown_table(SUMMARY, rows, range(1, 6))}"
         for heading, rows in shown
         if rows
-    )
+    ]
+    return "\n\n".join(filter(None, [*tables, coverage_text(results)]))
 
 
 def markdown(results: pd.DataFrame) -> str:
