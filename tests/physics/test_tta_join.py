@@ -93,6 +93,8 @@ def by_hand(
         "made",
         ("", "per_rank", 8),
         "own",
+        "made up",
+        ["streamlined"],
         TRAINED,
         epochs,
         made,
