@@ -16,7 +16,6 @@ from simshuffle.errors import InputError, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rich.console import Console
     from rich.table import Table
 
     from simshuffle.study.executors import Executor
@@ -228,19 +227,11 @@ def print_parts(parts: Iterable[str | Table], to: str | None = None, width: int 
         return
     from rich.console import Console
 
+    from simshuffle.results.console import print_whole
+
     console = Console(width=None if sys.stdout.isatty() else width)
     for part in parts:
-        show_part(console, part)
-
-
-def show_part(console: Console, part: str | Table) -> None:
-    """Print a text or a table; a table that is wider than the terminal is not cut."""
-    if isinstance(part, str):
-        console.print(part, highlight=False, markup=False, soft_wrap=True)
-        return
-    least = console.measure(part, options=console.options.update(max_width=1000)).minimum
-    part.width = least if least > console.width else None
-    console.print(part, highlight=False, markup=False, crop=False, no_wrap=True, overflow="ignore")
+        print_whole(console, part)
 
 
 def _figures(paths: Sequence[Path]) -> str:

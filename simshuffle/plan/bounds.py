@@ -102,6 +102,8 @@ def bounds(scenario: Scenario) -> Bounds:
     samples, last = _samples(scenario, iterations)
     times = workload.model.accelerators[scenario.cluster.host.accelerator]
     slowest = expected_largest(world_size, workload.jitter.compute)
+    overlap = workload.allreduce.overlap
+    hooks = 0.0 if isinstance(overlap, NoOverlap) else overlap.hooks
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
     inference = float(times.inference_of(np.asarray(shard)))
@@ -119,7 +121,7 @@ def bounds(scenario: Scenario) -> Bounds:
         iterations=iterations,
         compute=samples * sample_seconds(scenario)
         + waiting
-        + iterations * (times.fixed_seconds + times.update),
+        + iterations * (times.fixed_seconds + hooks + times.update),
         allreduce=iterations * reduced,
         exchange=exchange,
         importance=inference if workload.exchange.inference_pass else 0.0,

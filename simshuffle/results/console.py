@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich import box
+from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 
 LEAST_NAME = 11
@@ -29,3 +31,17 @@ def new_table(
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def print_whole(console: Console, part: str | Table) -> None:
+    """Print a text or a table; a table that is wider than the terminal is not cut."""
+    if isinstance(part, str):
+        console.print(part, highlight=False, markup=False, soft_wrap=True)
+        return
+    for column in part.columns:
+        if column.no_wrap:  # or else rich asks for the longest word of a cell only
+            texts = "\n".join(map(str, [column.header, *column.cells]))
+            column.min_width = max(map(cell_len, texts.splitlines()))
+    least = console.measure(part, options=console.options.update(max_width=1000)).minimum
+    part.width = least if least > console.width else None
+    console.print(part, highlight=False, markup=False, crop=False, no_wrap=True, overflow="ignore")

@@ -146,6 +146,9 @@ workload:
     # Bus bandwidths. Measure: all_reduce_perf of nccl-tests, whose column busbw they are.
     intra_host_bus_bandwidth: {intra}  # {intra_why}
     inter_host_bus_bandwidth: {inter}  # 0.85 of the HCAs: nccl-tests issue 119, A100 and HDR
+    protocols: nccl_2.7  # LL and LL128 where they are faster, by the same table
+{overlap?}
+    overlap: {overlap}
 """
 STAGING = "\n  staging: {target: memory}  # the hosts have no SSD"
 

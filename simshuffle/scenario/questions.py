@@ -11,7 +11,7 @@ from typing import Literal
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 
-Kind = Dimension | Literal["count", "number", "name", "format", "ways", "ranks", "ssd"]
+Kind = Dimension | Literal["count", "number", "name", "format", "overlap", "ways", "ranks", "ssd"]
 
 WAYS = {
     "global-pfs": "global_shuffle",
@@ -96,6 +96,7 @@ _RULES = {
     "number": "must be a number, at least 1",
     "name": "must be letters, digits, '.', '_' and '-'",
     "format": "must be jpeg or raw",
+    "overlap": "must be ddp, horovod or none",
     "ways": f"must be names between commas, of {', '.join(WAYS)} and partial-Q with Q from 0 to 1",
     "ranks": f"must be whole numbers, at least 1, between commas; or {ALL_RANKS}",
 }
@@ -110,6 +111,8 @@ def _matches(kind: str, answer: str) -> bool:
         return re.fullmatch(r"[1-9][0-9]{0,3}(\.[0-9]{1,9})?", answer) is not None
     if kind == "format":
         return answer in {"jpeg", "raw"}
+    if kind == "overlap":
+        return answer in {"ddp", "horovod", "none"}
     if kind == "ways":
         return all(way in WAYS or _PARTIAL.fullmatch(way) for way in listed(answer))
     return is_name(answer)
@@ -186,6 +189,9 @@ QUESTIONS = (
              "Gradients: 4 B a parameter in FP32, 2 B in FP16", _DATA, "102 MB",
              "the catalog's ResNet-50 in FP32", "sum(p.numel() for p in model.parameters())",
              needed=True),
+    Question("overlap", "Model", "workload.allreduce.overlap",
+             "What sums gradients while the backward pass runs: ddp, horovod, or none", "overlap",
+             "ddp", "PyTorch's DistributedDataParallel, with the buckets that it has by itself"),
     Question("ranks", "Comparison", "world_size", "Ranks of the runs, between commas", "ranks",
              ALL_RANKS, "a rank for each GPU of the machine"),
     Question("epochs", "Comparison", "epochs", "Epochs", "count", "2",

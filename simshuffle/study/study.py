@@ -19,6 +19,7 @@ import pandas as pd
 from rich.console import Console
 
 from simshuffle.errors import Problem
+from simshuffle.results.console import print_whole
 from simshuffle.results.export import html
 from simshuffle.results.folders import write_folder
 from simshuffle.results.table_io import rows
@@ -219,7 +220,7 @@ class Result:
         file = io.StringIO()
         console = Console(file=file, width=WIDTH, color_system=None, force_terminal=False)
         for part in self.parts():
-            console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+            print_whole(console, part)
         return file.getvalue()
 
     def _repr_html_(self) -> str:

@@ -634,12 +634,12 @@ def test_numbers_are_never_cut(capsys, monkeypatch):
     """A table that is too wide for the terminal is printed whole."""
     from rich.console import Console
 
-    from simshuffle.cli.verb import show_part
+    from simshuffle.results.console import print_whole
     from simshuffle.results.console import new_table
 
     table = new_table(None, ["run"], ["seconds", "bytes"])
     table.add_row("a long name of a run", "1234.5678", "987654321")
-    show_part(Console(width=20), table)
+    print_whole(Console(width=20), table)
     printed = capsys.readouterr().out
     assert "1234.5678" in printed
     assert "987654321" in printed

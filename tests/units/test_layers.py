@@ -112,7 +112,10 @@ def test_gradients_in_half_precision_have_the_same_layers() -> None:
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({"workload.model.gradient_size": "60 MB"}, "do not add up"),
+        (
+            {"workload.model.num_parameters": 15_000_000, "workload.model.gradient_size": "60 MB"},
+            "add up",
+        ),
         ({"workload.model.layers": {"parameters": [25557032], "backward": [0]}}, "must not be 0"),
         ({"workload.model.layers": {"parameters": [1, 2], "backward": [1]}}, "as many values"),
     ],
