@@ -36,6 +36,7 @@ FILES = {
 EPOCH_COLUMNS = (
     "run,strategy,world_size,exchange_fraction,epoch,epoch_s,staging_s,samples_per_s,"
     "accelerator_utilisation,exchange_total_s,exchange_exposed_s,"
+    "allreduce_exposed_s,allreduce_hidden_s,slowdown_s,"
     "samples_moved,nbytes_peer,nbytes_pfs,nbytes_ssd,nbytes_memory"
 )
 SMALL = ["--set", "world_size=8", "--set", "epochs=1"]
@@ -634,8 +635,7 @@ def test_numbers_are_never_cut(capsys, monkeypatch):
     """A table that is too wide for the terminal is printed whole."""
     from rich.console import Console
 
-    from simshuffle.results.console import print_whole
-    from simshuffle.results.console import new_table
+    from simshuffle.results.console import new_table, print_whole
 
     table = new_table(None, ["run"], ["seconds", "bytes"])
     table.add_row("a long name of a run", "1234.5678", "987654321")
