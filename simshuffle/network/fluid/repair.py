@@ -146,8 +146,10 @@ def _is_quiet(s: State, ident: int) -> bool:
     link = s.links[ident]
     return bool(
         link.fixed
-        or link.n == 0
-        and s.load[OTHER, ident] <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE)
+        or (
+            link.n == 0
+            and s.load[OTHER, ident] <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE)
+        )
     )
 
 
