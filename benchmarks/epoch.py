@@ -1,5 +1,5 @@
 """Time and memory of an epoch at 2048 ranks: ResNet-50 / ImageNet-1K with a tenth exchanged, and
-the strategies beside it.
+the strategies beside it; and what gradients summed beside the backward pass cost.
 
     python benchmarks/epoch.py [REPEATS]
 
@@ -23,7 +23,7 @@ from simshuffle.sim import simulate as module
 from simshuffle.network import Flows, Fluid, Links
 Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))
 ready = time.process_time()
-scenario = load_scenario("abci-imagenet1k", {"epochs": 1, "workload.exchange": sys.argv[1]})
+scenario = load_scenario("abci-imagenet1k", {"epochs": 1, **json.loads(sys.argv[1])})
 module.simulate(scenario)
 done = time.process_time()
 import simpy
@@ -43,24 +43,53 @@ print(json.dumps({**times, "simpy_us": timeout_us, "peak_MB": peak}))
 """
 
 
-def measure(exchange: str) -> dict[str, float]:
+PARTIAL = "partial_local_shuffle:exchange_fraction=0.1"
+OVERLAPS = ("none", "ddp", "horovod")
+
+
+def measure(exchange: str, **values: object) -> dict[str, float]:
     """One fresh process: CPU s to import and load the kernel, CPU s of the epoch, us of a bare
-    SimPy timeout, MB resident at most."""
+    SimPy timeout, MB resident at most. In the keys of ``values`` a double underscore stands for a
+    dot."""
+    given = {key.replace("__", "."): value for key, value in values.items()}
     out = subprocess.run(
-        [sys.executable, "-c", CHILD, exchange], check=True, capture_output=True, text=True
+        [sys.executable, "-c", CHILD, json.dumps({"workload.exchange": exchange, **given})],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     return dict(json.loads(out))
 
 
 def main(repeats: int) -> None:
-    """Print the median of every figure for every strategy."""
+    """Print the median of every figure for every strategy, and the ratios of the overlaps."""
     measure("local_shuffle")  # compile and warm the caches
+    strategies(repeats)
+    overlaps(repeats)
+
+
+def overlaps(repeats: int) -> None:
+    """Print the least CPU of an epoch with each overlap, runs in turn, over that without; at most
+    1.5 times is wanted for DDP and its five buckets."""
+    runs: dict[str, list[float]] = {overlap: [] for overlap in OVERLAPS}
+    for _ in range(repeats):
+        for overlap, spent in runs.items():
+            found = measure(PARTIAL, workload__allreduce__overlap=overlap)
+            spent.append(found["epoch_s"])
+    print(f"\n{'allreduce.overlap':44s} {'least CPU s':>12s} {'most CPU s':>12s} {'ratio':>6s}")
+    for overlap, spent in runs.items():
+        ratio = min(spent) / min(runs["none"])
+        print(f"{overlap:44s} {min(spent):12.2f} {max(spent):12.2f} {ratio:6.2f}")
+
+
+def strategies(repeats: int) -> None:
+    """Print the median of every figure for every strategy."""
     print(
         f"{'strategy':44s} {'start CPU s':>12s} {'epoch CPU s':>12s} {'in SimPy timeouts':>18s}"
         f" {'peak MB':>8s}"
     )
     for exchange in (
-        "partial_local_shuffle:exchange_fraction=0.1",
+        PARTIAL,
         "partial_local_shuffle:exchange_fraction=0.7",
         "local_shuffle",
         "global_shuffle:source=pfs",

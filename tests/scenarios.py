@@ -61,7 +61,7 @@ def random_values(number: int, extreme: bool) -> dict[str, Any]:
         batch,
     )
     machine, exchange = _cluster(draw, gpus, -(-world_size // gpus)), _exchange(draw)
-    return {
+    values = {
         **machine,
         "world_size": world_size,
         "epochs": draw.whole(2, 3),
@@ -89,6 +89,11 @@ def random_values(number: int, extreme: bool) -> dict[str, Any]:
         },
         "network": _network(draw),
     }
+    values["workload.allreduce"]["overlap"] = _overlap(draw)
+    values["workload.model.layers"] = _layers(draw, values["workload.model.gradient_size"])
+    spread = draw.one_of([0.0, 0.0, draw.number(0.1, 1.0, 0.3)])
+    values["cluster.parallel_file_system"]["latency_spread"] = spread
+    return values
 
 
 def random_scenario(number: int, extreme: bool, **changes: Any) -> Scenario:
@@ -234,6 +239,41 @@ def _model(draw: _Draw, hcas: int) -> dict[str, Any]:
             "backward": draw.quantity(4e-4, 1e-2, "s"),
             "update": draw.latency(1e-4, 1e-3),
         },
+    }
+
+
+def _overlap(draw: _Draw) -> dict[str, Any]:
+    kind = draw.one_of(["none", "none", "ddp", "horovod"])
+    if kind == "none":
+        return {"kind": kind}
+    costs = {"slowdown": draw.one_of([0.0, 0.25, 0.5]), "hooks": draw.latency(1e-4, 3e-3)}
+    if kind == "ddp":
+        sizes = {
+            "bucket": draw.quantity(1e6, 5e7, "B"),
+            "first_bucket": draw.quantity(1e5, 5e6, "B"),
+        }
+        return {"source": "drawn", "kind": kind, **costs, **sizes}
+    return {
+        "source": "drawn",
+        "kind": kind,
+        **costs,
+        "fusion": draw.quantity(1e6, 1e8, "B"),
+        "cycle": draw.quantity(1e-3, 1e-2, "s", 0.5),
+        "negotiation": draw.latency(1e-5, 1e-4),
+        "negotiation_per_rank": draw.latency(1e-6, 1e-5),
+    }
+
+
+def _layers(draw: _Draw, gradient: str) -> dict[str, Any] | None:
+    """Of four bytes a parameter; None in half of the draws."""
+    if draw.chance(0.5):
+        return None
+    total, count = round(float(gradient.removesuffix(" B")) / 4), draw.whole(1, 12)
+    shares = [draw.number(1.0, 100.0, 0.0) for _ in range(count)]
+    ends = (np.cumsum(shares) / sum(shares) * total).round().astype(int)
+    return {
+        "parameters": np.diff(ends, prepend=0).clip(min=1).tolist(),
+        "backward": [draw.one_of([0, 1, draw.number(0.1, 10.0, 0.0)]) for _ in ends[1:]] + [1],
     }
 
 

@@ -159,6 +159,13 @@ def congestion(
             min=1, metavar="N", help="Packets in one run of packet; what is more is left out."
         ),
     ] = 2_000_000,
+    jitter: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Where packet is run and sizes are alike, they differ by up to this share.",
+        ),
+    ] = 0.1,
     world_size: Annotated[
         list[int] | None,
         typer.Option(
@@ -179,7 +186,7 @@ def congestion(
     from simshuffle.studies.congestion.compare import Settings, chosen, request, scenarios
     from simshuffle.studies.congestion.study import STUDY
 
-    counts = Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets)
+    counts = Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets, jitter=jitter)
     settings = chosen(counts, pattern or [], network or [])
     sized = scenarios(scenario, values(set_ or []), world_size or [])
     carry_out(

@@ -46,6 +46,8 @@ class Bounds:
         iterations: of the epoch.
         compute: s of all forward and backward passes and updates.
         allreduce: s of all allreduces.
+        beside_exchange: whether they may run while a rank exchanges samples, as those that overlap
+            with the backward pass do.
         exchange: of samples.
         importance: s of the pass that measures importance; 0 without.
         first_batch: s until every rank has its first batch.
@@ -56,6 +58,7 @@ class Bounds:
     iterations: int
     compute: float
     allreduce: float
+    beside_exchange: bool
     exchange: ExchangeBound
     importance: float
     first_batch: float
@@ -65,8 +68,9 @@ class Bounds:
     @property
     def loop(self) -> float:
         """s of the training loop of a rank that never waits for data after its first batch."""
-        parts = (self.compute, self.allreduce, self.exchange.seconds, self.importance)
-        return self.first_batch + sum(parts)
+        after_compute = (self.allreduce, self.exchange.seconds)
+        shown = max(after_compute) if self.beside_exchange else sum(after_compute)
+        return self.first_batch + self.compute + shown + self.importance
 
     @property
     def epoch(self) -> float:
@@ -123,6 +127,7 @@ def bounds(scenario: Scenario) -> Bounds:
         + waiting
         + iterations * (times.fixed_seconds + hooks + times.update),
         allreduce=iterations * reduced,
+        beside_exchange=not isinstance(workload.allreduce.overlap, NoOverlap),
         exchange=exchange,
         importance=inference if workload.exchange.inference_pass else 0.0,
         first_batch=first,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from simshuffle.allreduce import Ddp, Horovod, NoOverlap
 from simshuffle.network import Packet
+from simshuffle.plan.bounds import MOST_RANKS
 from simshuffle.plan.packets import expected_packets
 from simshuffle.scenario.scenario import Scenario
 
@@ -12,8 +16,8 @@ from simshuffle.scenario.scenario import Scenario
 START = 1.2
 """s to import what simulates and to load the compiled network; compiling it, once, takes 11 s."""
 PER_ITERATION = 2.4e-5
-"""s for an iteration of a rank: its reads, its compute, its share of the allreduce; or for a batch
-of a pass that measures importance."""
+"""s for an iteration of a rank: its reads and its compute; or for a batch of a pass that measures
+importance."""
 PER_SENDING = 4.3e-5
 """s more if samples are sent after it."""
 PER_SAMPLE = 6e-6
@@ -24,6 +28,16 @@ PER_RANK = 1.2e-4
 """s for a rank: its links and routes."""
 PER_PACKET = 0.7e-6
 """s for a packet, over four to six cables."""
+PER_ALLREDUCE = 1.5e-4
+"""s to post an allreduce and to hear of its end."""
+PER_FLOW, PER_EDGE = 0.25e-6, 0.2e-6
+"""s for a flow of an allreduce, and for what a flow waits for."""
+LAYING_OUT = 2.0
+"""How many times that an allreduce takes when it is laid out, as each size of one is once."""
+PER_OVERLAP = 6e-6
+"""s for an iteration of a rank whose backward pass is slowed down by allreduces."""
+MOST_SIZES = 64
+"""Sizes of allreduces where layers are fused as they come: about so many come up in a run."""
 BASE_NBYTES = 290e6
 """Bytes of a process that has loaded all that."""
 ITERATION_NBYTES = 1.4e3
@@ -32,6 +46,46 @@ SAMPLE_NBYTES = 200.0
 """Bytes for a sample that is sent, in one epoch; plans are made epoch by epoch."""
 STORED_NBYTES = 30.0
 """Bytes for a sample of the data set."""
+FLOW_NBYTES, EDGE_NBYTES = 800.0, 32.0
+"""Bytes for a flow of an allreduce under way, and for what it waits for."""
+LAID_OUT_FLOW_NBYTES, LAID_OUT_EDGE_NBYTES = 140.0, 8.0
+"""Bytes for the same of every size of an allreduce, which are kept."""
+
+
+@dataclass(frozen=True)
+class AllreduceEffort:
+    """The allreduces of a run.
+
+    Attributes:
+        count: how many, each of the whole gradient or of a part of it.
+        sizes: how many different ones.
+        flows: of each.
+        edges: of each, what flows wait for.
+        slowed: iterations of a rank in which they run beside the backward pass.
+    """
+
+    count: float = 0.0
+    sizes: float = 0.0
+    flows: int = 0
+    edges: int = 0
+    slowed: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """s of one core."""
+        each = PER_FLOW * self.flows + PER_EDGE * self.edges
+        return (
+            (PER_ALLREDUCE + each) * self.count
+            + LAYING_OUT * each * self.sizes
+            + PER_OVERLAP * self.slowed
+        )
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of memory."""
+        under_way = FLOW_NBYTES * self.flows + EDGE_NBYTES * self.edges
+        kept = LAID_OUT_FLOW_NBYTES * self.flows + LAID_OUT_EDGE_NBYTES * self.edges
+        return under_way + kept * self.sizes
 
 
 @dataclass(frozen=True)
@@ -45,6 +99,7 @@ class Effort:
         epochs: of the run.
         ranks: M.
         packets: that cross cables, where the network is simulated packet by packet.
+        allreduces: of the gradients.
     """
 
     iterations: float
@@ -53,6 +108,7 @@ class Effort:
     epochs: int
     ranks: int
     packets: float = 0.0
+    allreduces: AllreduceEffort = AllreduceEffort()
 
     @property
     def seconds(self) -> float:
@@ -65,6 +121,7 @@ class Effort:
             + PER_STORED * self.stored * self.epochs
             + PER_RANK * self.ranks
             + PER_PACKET * self.packets
+            + self.allreduces.seconds
         )
 
     @property
@@ -75,6 +132,7 @@ class Effort:
             + ITERATION_NBYTES * self.iterations
             + SAMPLE_NBYTES * self.samples / self.epochs
             + STORED_NBYTES * self.stored
+            + self.allreduces.nbytes
         )
 
 
@@ -92,4 +150,44 @@ def effort(scenario: Scenario) -> Effort:
         epochs=epochs,
         ranks=scenario.world_size,
         packets=packets,
+        allreduces=_allreduces(scenario),
     )
+
+
+def _allreduces(scenario: Scenario) -> AllreduceEffort:
+    """Those of the gradients; none for one rank, or for more than are looked at (`MOST_RANKS`)."""
+    workload, ranks = scenario.workload, scenario.world_size
+    if ranks > MOST_RANKS:
+        return AllreduceEffort()
+    algorithm = workload.allreduce
+    flows = algorithm.flows(scenario.cluster.host_of(ranks), workload.model.gradient_size)
+    if flows is None:
+        return AllreduceEffort()
+    iterations = workload.iterations(ranks) * scenario.epochs
+    if isinstance(algorithm.overlap, NoOverlap):
+        count, sizes = 1, 1
+    elif isinstance(algorithm.overlap, Ddp):
+        count = sizes = len(algorithm.overlap.parts(workload.model.gradient_arrival))
+    else:
+        count = _messages(scenario, algorithm.overlap)
+        sizes = min(count * iterations, MOST_SIZES)
+    overlaps = not isinstance(algorithm.overlap, NoOverlap)
+    return AllreduceEffort(
+        count=count * iterations,
+        sizes=sizes,
+        flows=len(flows),
+        edges=len(flows.edge_to),
+        slowed=ranks * iterations if overlaps else 0.0,
+    )
+
+
+def _messages(scenario: Scenario, rule: Horovod) -> int:
+    """Messages of an iteration, where the backward pass begins with a cycle of the coordinator."""
+    workload = scenario.workload
+    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    batch = np.asarray(float(workload.local_batch_size))
+    backward = (float(times.backward_of(batch)) + rule.hooks) / (1.0 - rule.slowdown)
+    period = max(rule.cycle, rule.negotiation_seconds(scenario.world_size))
+    nbytes, share = workload.model.gradient_arrival.T
+    cycle = np.ceil(share * backward / period)
+    return sum(len(rule.fused(nbytes[cycle == each].tolist())) for each in np.unique(cycle))

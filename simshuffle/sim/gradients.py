@@ -285,7 +285,9 @@ class SumDuringBackward:
         while first < len(ready):
             if ready[first] > self._work.work:
                 yield self._work.reach(ready[first])
-            yield self._env.timeout(-self._env.now % period)
+            left = -self._env.now % period
+            # a negotiation that fills its cycle ends with it, whatever rounding says
+            yield self._env.timeout(left if left < period * (1.0 - 1e-9) else 0.0)
             reached = self._work.work + 1e-12
             end = first
             while end < len(ready) and ready[end] <= reached:

@@ -172,11 +172,17 @@ def test_jitter_makes_all_wait_for_the_slowest_of_each_iteration():
 SCENARIOS = [(number, extreme) for extreme in (False, True) for number in range(20)]
 
 
+def test_the_scenarios_have_all_overlaps():
+    drawn = [random_values(*one)["workload.allreduce"]["overlap"]["kind"] for one in SCENARIOS]
+    assert min(drawn.count(kind) for kind in ("none", "ddp", "horovod")) >= 5
+
+
 @pytest.mark.parametrize(("number", "extreme"), [*SCENARIOS, (66, True)])
 def test_no_bound_is_above_the_simulation(number, extreme):
-    """Of random scenarios without luck: all samples alike, partners for all, all in memory or
-    nothing."""
+    """Of random scenarios without luck: all samples and latencies alike, partners for all, all in
+    memory or nothing."""
     values = random_values(number, extreme)
+    values["cluster.parallel_file_system"]["latency_spread"] = 0
     values["workload.jitter"] = {"compute": 0, "read": 0}
     values["workload.dataset"]["sample_size"]["std"] = "0 B"
     if values["cluster.memory"]["page_cache"] != "1e15 B":

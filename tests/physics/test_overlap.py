@@ -85,14 +85,24 @@ def test_buckets_go_one_after_the_other() -> None:
     assert found["allreduce_hidden"] == pytest.approx(hidden, rel=1e-9)
 
 
-def test_backward_is_slower_while_gradients_travel() -> None:
+def test_buckets_that_wait_keep_their_order() -> None:
+    """One for each layer, at 1 GB/s: the third and the fourth are both ready when the second ends,
+    at 32.04 ms. The third goes first, so all are summed when the fourth has ended."""
+    overlap = {"kind": "ddp", "bucket": "1 B", "first_bucket": "1 B"}
+    found = times(overlapped({**overlap, "slowdown": 0, "hooks": "0 s"}, "1 GB/s"))
+    end = READY[0] + sum(reduced(nbytes, 1e9) for nbytes in (10e6, 20e6, 30e6, 40e6))
+    assert found["allreduce"] == pytest.approx(end - BACKWARD, rel=1e-9)
+
+
+@pytest.mark.parametrize("slowdown", [0.2, 0.5])
+def test_backward_is_slower_while_gradients_travel(slowdown: float) -> None:
     """With half of the speed: the first bucket travels from 2 ms on, for 1.0192 ms, in which half
     of that is computed; the second is ready later by 0.5096 ms and adds 2.5096 ms."""
     overlap = {"kind": "ddp", "bucket": "25 MB", "first_bucket": "5 MB"}
-    found = times(overlapped({**overlap, "slowdown": 0.5, "hooks": "0 s"}))
+    found = times(overlapped({**overlap, "slowdown": slowdown, "hooks": "0 s"}))
     both = reduced(10e6) + reduced(50e6)
     assert found["backward"] == pytest.approx(BACKWARD, rel=1e-9)
-    assert found["slowdown"] == pytest.approx(0.5 * both, rel=1e-9)
+    assert found["slowdown"] == pytest.approx(slowdown * both, rel=1e-9)
     assert found["allreduce_hidden"] == pytest.approx(both, rel=1e-9)
     assert found["allreduce"] == pytest.approx(reduced(40e6), rel=1e-9)
 
@@ -106,25 +116,51 @@ def test_hooks_lengthen_the_backward_pass() -> None:
     assert found["allreduce"] == pytest.approx(end - BACKWARD - 4e-3, rel=1e-9)
 
 
-def test_horovod_takes_what_is_ready_at_its_cycle() -> None:
-    """Every 12 ms from the start of the run. What is read and the forward pass take `begin`. Each
-    layer waits for the next cycle after it is ready, and 1 ms until all ranks know."""
-    rule = {"kind": "horovod", "cycle": "12 ms", "negotiation": "0.4 ms", "fusion": "64 MB"}
+@pytest.mark.parametrize(
+    ("cycle", "negotiation", "period", "agreeing"),
+    [("12 ms", "0.4 ms", 12e-3, 1e-3), ("5 ms", "11.4 ms", 12e-3, 12e-3)],
+)
+def test_horovod_takes_what_is_ready_at_its_cycle(
+    cycle: str, negotiation: str, period: float, agreeing: float
+) -> None:
+    """Every 12 ms from the start of the run: the cycle, or the negotiation if that takes longer.
+    What is read and the forward pass take `begin`. Each layer waits for the next cycle after it is
+    ready, and until all ranks know."""
+    rule = {"kind": "horovod", "cycle": cycle, "negotiation": negotiation, "fusion": "64 MB"}
     scenario = overlapped({**rule, "negotiation_per_rank": "0.3 ms", "slowdown": 0}, "2 GB/s")
     timeline = simulate(scenario)
     rows = timeline.phases
     begin = rows.loc[rows["phase"] == "backward", "start_s"].max()
     cycles: dict[float, float] = {}
     for nbytes, ready in zip([10e6, 20e6, 30e6, 40e6], begin + READY, strict=True):
-        cycle = np.ceil(ready / 12e-3) * 12e-3
-        cycles[cycle] = cycles.get(cycle, 0.0) + nbytes
+        at = np.ceil(ready / period) * period
+        cycles[at] = cycles.get(at, 0.0) + nbytes
     assert 1 < len(cycles) < 4  # some layers are fused
     assert max(cycles.values()) < 64e6
     end = 0.0
-    for cycle, nbytes in cycles.items():
-        end = max(end, cycle + 1e-3) + reduced(nbytes, 2e9)
+    for at, nbytes in cycles.items():
+        end = max(end, at + agreeing) + reduced(nbytes, 2e9)
     found = rows.loc[rows["phase"] == "allreduce", "end_s"].max()
     assert found == pytest.approx(end, rel=1e-9)
+
+
+def test_all_messages_of_a_cycle_are_waited_for() -> None:
+    """At 1 s all layers are ready; 10, 20 and 30 MB fit into a message, and 40 MB are another."""
+    rule = {"kind": "horovod", "cycle": "1 s", "negotiation": "0 s", "fusion": "64 MB"}
+    scenario = overlapped({**rule, "negotiation_per_rank": "0 s", "slowdown": 0}, "2 GB/s")
+    rows = simulate(scenario).phases
+    found = rows.loc[rows["phase"] == "allreduce", "end_s"].max()
+    assert found == pytest.approx(1.0 + reduced(60e6, 2e9) + reduced(40e6, 2e9), rel=1e-9)
+
+
+def test_weights_are_updated_when_all_is_summed() -> None:
+    """For 7 ms, after the last bucket."""
+    key = "workload.model.accelerators.v100-sxm2-16gb.update"
+    scenario = overlapped("ddp:slowdown=0,hooks=0 s").with_values({key: "7 ms"})
+    found = simulate(scenario).phases
+    updates = found[found["phase"] == "update"]
+    assert (updates["end_s"] - updates["start_s"]).tolist() == pytest.approx([7e-3] * 2, rel=1e-9)
+    assert updates["start_s"].min() == found.loc[found["phase"] == "allreduce", "end_s"].max()
 
 
 def test_what_does_not_fit_goes_in_the_next_message() -> None:
@@ -141,7 +177,7 @@ def test_negotiation_grows_with_ranks() -> None:
 def test_buckets_of_ddp() -> None:
     """A bucket is full with the layer that fills it (torch's reducer.cpp,
     compute_bucket_assignment_by_size)."""
-    rule = Ddp.model_validate({"kind": "ddp", "first_bucket": "1 B", "bucket": "10 B"})
+    rule = Ddp.model_validate({"kind": "ddp", "first_bucket": "2 B", "bucket": "10 B"})
     layers = np.array([[2.0, 0.1], [6.0, 0.2], [6.0, 0.3], [3.0, 0.9], [1.0, 1.0]])
     assert rule.parts(layers).tolist() == [[2.0, 0.1], [12.0, 0.3], [4.0, 1.0]]
 

@@ -84,6 +84,9 @@ def test_the_scenarios_are_of_many_kinds():
     assert len({s.workload.exchange.kind for s in drawn}) == 5
     assert len({s.network.kind for s in drawn}) == 3
     assert len({s.workload.allreduce.kind for s in drawn}) == 9
+    assert {s.workload.allreduce.overlap.kind for s in drawn} == {"none", "ddp", "horovod"}
+    assert {s.workload.model.layers is None for s in drawn} == {True, False}
+    assert any(s.cluster.parallel_file_system.latency_spread for s in drawn)
     assert {s.workload.source for s in drawn} == {"pfs", "ssd", "memory"}
     assert {s.workload.last_batch for s in drawn} == {"nearest", "keep", "drop", "carry"}
     assert {3, 16} <= {s.world_size for s in drawn}
@@ -163,6 +166,8 @@ def test_a_run_can_be_repeated(number, extreme):
 @every
 def test_an_epoch_alone_is_that_of_the_run(number, extreme):
     this, whole = scenario(number, extreme), timeline(number, extreme)
+    if this.workload.allreduce.overlap.kind == "horovod":  # its cycles begin with the run
+        pytest.skip("an epoch meets the cycles of Horovod where it happens to")
     if this.workload.loader.across_epochs:
         this = this.with_values({"workload.loader.across_epochs": False})
         whole = simulate(this)

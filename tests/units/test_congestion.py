@@ -108,6 +108,83 @@ def test_samples_are_cut_where_few_are_too_many():
     assert short.nbytes(1) == pytest.approx(full.nbytes(1)[:6] * short.share, rel=1e-12)
 
 
+def alike(world_size):
+    """Samples all of one size, eight from each rank."""
+    return load_scenario(
+        "quickstart",
+        {
+            "cluster": "small-fat-tree",
+            "sweep": {},
+            "workload.allreduce.rings": 1,
+            "world_size": world_size,
+            "workload.dataset": {
+                "name": "plain",
+                "num_samples": 80 * world_size,
+                "sample_size": {"mean": "100 kB", "std": "0 B"},
+                "decoded_size": {"mean": "500 kB"},
+                "decode": "1 ms",
+                "encode": "0.5 ms",
+            },
+            "workload.exchange": "partial_local_shuffle:exchange_fraction=0.1",
+        },
+    )
+
+
+def of_shifts(**settings):
+    """The result of shifts alone on 16 ranks whose samples are alike."""
+    few = Settings(patterns=("linear_shift",), seeds=2, packet_seeds=2, packets=10**9, **settings)
+    return engine.run(STUDY, request([alike(16)], few))
+
+
+def test_equal_sizes_hide_what_packets_cost_in_staged_shifts():
+    """Packets of equal messages go in step: they are as fast as the fluid model. Sizes that differ
+    by up to 10 % show what they cost."""
+    ratios = {}
+    for jitter in (0.0, 0.1):
+        times = of_shifts(jitter=jitter).tables["times"]
+        of_variant = times[(times["batching"] == "iteration") & ~times["barrier"]]
+        median = of_variant.groupby("model")["time_s"].median()
+        ratios[jitter] = median["packet"] / median["fluid"]
+    assert ratios[0.0] == pytest.approx(1.0, abs=0.01)
+    assert ratios[0.1] > 1.05
+
+
+def test_alike_samples_are_jittered_for_the_packet_model_alone():
+    sent = samples(alike(16))
+    jittered = sent.jittered(0.1).nbytes(1)
+    assert sent.alike
+    assert not sent.jittered(0.1).alike
+    assert jittered.min() >= 0.9 * sent.mean
+    assert jittered.max() <= 1.1 * sent.mean
+    assert jittered.std() / sent.mean == pytest.approx(0.1 / math.sqrt(3), rel=0.15)
+    assert np.array_equal(jittered, sent.jittered(0.1).nbytes(1))
+    assert not np.any(jittered == sent.jittered(0.1).nbytes(2))
+    for models, jitter in ((("fluid", "packet"), 0.1), (("packet",), 0.1), (("fluid",), 0.0)):
+        asked = request([alike(16)], Settings(models=models))
+        assert {job.samples.jitter for job in asked.values} == {jitter}
+    drawn = samples(scenario())  # their sizes differ by 23 % already
+    assert drawn.jittered(0.1) is drawn
+
+
+def test_the_verdict_says_what_was_done_to_the_sizes():
+    def said(**settings):
+        printed = [part for part in STUDY.parts(of_shifts(**settings)) if isinstance(part, str)]
+        return [line for line in printed if line.startswith("Verdicts are on")]
+
+    (jittered,) = said()
+    assert "up to 10 % larger or smaller, drawn by the seed" in jittered
+    (equal,) = said(jitter=0.0)
+    assert "equal sizes" in equal
+    assert "--jitter 0.1" in equal
+    assert said(models=("fluid",)) == []
+
+
+@pytest.mark.parametrize("jitter", ["-0.1", "1", "nan"])
+def test_a_jitter_that_is_no_share_is_refused(jitter, capsys):
+    assert main(["congestion", *ARGUMENTS, "--jitter", jitter]) == 2
+    assert "--jitter: must be 0 or more and below 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

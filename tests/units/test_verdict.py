@@ -249,6 +249,45 @@ MEASURED = {
 }
 
 
+HALVING = {
+    "source": "assumed",
+    "kind": "halving_doubling",
+    "rails": 2,
+    "intra_host_latency": "3.4 us",
+    "inter_host_latency": "9.6 us",
+    "intra_host_bus_bandwidth": "21 GB/s",
+    "inter_host_bus_bandwidth": "6.3 GB/s",
+}
+OVERLAPS = {"none": (2.53, 417), "ddp": (7.23, 452), "horovod": (11.33, 722)}
+"""The same for an epoch of local shuffling at 2048 ranks of ABCI with this allreduce."""
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_the_estimate_knows_flows_edges_and_parts_of_an_allreduce(overlap):
+    seconds, megabytes = OVERLAPS[overlap]
+    values = {
+        "epochs": 1,
+        "workload.exchange": "local_shuffle",
+        "workload.allreduce": {**HALVING, "overlap": overlap},
+    }
+    found = effort(load_scenario("abci-imagenet1k", values))
+    assert 0.5 < (START + found.seconds) / (START + seconds) < 2
+    assert 0.5 < found.nbytes / (megabytes * 1e6) < 2
+    assert (found.allreduces.flows, found.allreduces.edges) == (26624, 100352)
+    iterations = 20
+    assert found.allreduces.slowed == (0 if overlap == "none" else 2048 * iterations)
+    if overlap == "ddp":  # five buckets of ResNet-50
+        assert (found.allreduces.count, found.allreduces.sizes) == (5 * iterations, 5)
+    if overlap == "none":
+        assert (found.allreduces.count, found.allreduces.sizes) == (iterations, 1)
+
+
+def test_one_rank_and_more_than_are_looked_at_cost_no_allreduce():
+    for values in ({"world_size": 1}, {"world_size": 2}):
+        found = effort(small(**values)).allreduces
+        assert (found.count > 0) == (values["world_size"] > 1)
+
+
 @pytest.mark.parametrize("case", MEASURED)
 def test_the_estimate_is_right_within_a_factor_of_2(case):
     name, exchange, values, seconds, megabytes = MEASURED[case]

@@ -21,11 +21,13 @@ def smallest(values: Floats, first: int, last: int) -> float:
 @compiled
 def set_end(ends: Floats, link: int, when: float) -> None:
     """Note the next end of a link, and keep the minima above it."""
+    before = ends[link]
+    if when == before:
+        return
     groups = ends.shape[0] // PER_GROUP
     block = link // FAN
     blocks = groups * FAN * FAN
     supers = blocks + groups * FAN
-    before = ends[link]
     ends[link] = when
     if when < ends[blocks + block]:
         ends[blocks + block] = when

@@ -140,11 +140,36 @@ def _give_limited(s: State, ident: int, level: float) -> float:
 
 
 @compiled
-def _queue_dirty(s: State, n: int) -> int:
-    """Put the links listed in ``dirty`` into the heap of links to visit; returns its new size."""
+def _is_quiet(s: State, ident: int) -> bool:
+    """Whether a link has no level to find: a rate limit, or the bottleneck of no flow, with room
+    for all that it carries."""
+    link = s.links[ident]
+    return bool(
+        link.fixed
+        or (
+            link.n == 0
+            and s.load[OTHER, ident] <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE)
+        )
+    )
+
+
+@compiled
+def _queue_dirty(s: State, n: int, n_seen: int) -> tuple[int, int]:
+    """Put the links listed in ``dirty`` into the heap of ``n`` links to visit; returns its new
+    size, and how many links are listed in ``order`` as seen.
+
+    Most are quiet, and are done with at once; but where a repair may give up every visit counts.
+    """
+    limited = s.clock[0].n_fixed > 0
     for i in range(s.clock[0].n_dirty):
         ident = int64(s.dirty[i])
         link = s.links[ident]
+        if limited and _is_quiet(s, ident):
+            set_end(s.ends, ident, upcoming_end(s, ident))
+            link.queued = 0
+            s.order[n_seen % s.order.shape[0]] = ident
+            n_seen += 1
+            continue
         key = 0.0
         if link.fixed:
             key = link.level
@@ -153,7 +178,7 @@ def _queue_dirty(s: State, n: int) -> int:
         push_visit(s.visits, n, key, ident)
         n += 1
     s.clock[0].n_dirty = 0
-    return n
+    return int(n), int(n_seen)
 
 
 @compiled
@@ -162,12 +187,7 @@ def _visit_link(s: State, ident: int) -> None:
     changes as dirty."""
     link = s.links[ident]
     now = s.clock[0].now
-    if link.n == 0 and (
-        link.fixed or s.load[OTHER, ident] <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE)
-    ):
-        set_end(s.ends, ident, np.inf)
-        return
-    if not link.fixed:
+    if not _is_quiet(s, ident):
         level = _steal_flows(s, ident)
         # No flow of a link that does not rise meets a lower level: the links that have fallen have
         # stolen theirs.
@@ -205,8 +225,7 @@ def repair(s: State) -> bool:
     clock = s.clock[0]
     most = sweep_cost(s)
     visited = 0
-    n_seen = 0
-    n = _queue_dirty(s, FIRST)
+    n, n_seen = _queue_dirty(s, FIRST, FIRST)
     while n > 0:
         ident = int64(s.visits[0].link)
         key = s.visits[0].key
@@ -229,9 +248,8 @@ def repair(s: State) -> bool:
         visited += 1
         _visit_link(s, ident)
         link.queued = 0
-        n = _queue_dirty(s, n)
         s.order[n_seen % s.order.shape[0]] = ident
-        n_seen += 1
+        n, n_seen = _queue_dirty(s, n, n_seen + 1)
     for i in range(min(n_seen, s.order.shape[0])):
         ident = int64(s.order[i])
         s.load[PEAK, ident] = max(

@@ -41,6 +41,7 @@ class Settings:
         packet_seeds: how many for the packet model, which is slow.
         packets: most packets in one run of the packet model; what is more is left out (see
             `Samples.shortened`).
+        jitter: of the sizes of samples where the packet model is asked (see `Samples.jittered`).
     """
 
     patterns: tuple[str, ...] = tuple(PATTERNS)
@@ -48,6 +49,7 @@ class Settings:
     seeds: int = 5
     packet_seeds: int = 3
     packets: int = 2_000_000
+    jitter: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,25 @@ def request(scenarios: Sequence[Scenario], settings: Settings) -> Request[list[J
             its kind, else the default ones.
 
     Raises:
+        InputError: the jitter is no share below 1.
         ScenarioError: a scenario exchanges nothing, or none of the patterns can be made for its
             world size.
     """
-    jobs = [job for scenario in scenarios for job in _jobs(scenario, settings, samples(scenario))]
+    if not 0.0 <= settings.jitter < 1.0:
+        problem = Problem(
+            "--jitter", "must be 0 or more and below 1", str(settings.jitter), "Try 0.1."
+        )
+        raise InputError(problem, "command line")
+    jitter = settings.jitter if "packet" in settings.models else 0.0
+    jobs = [
+        job
+        for scenario in scenarios
+        for job in _jobs(scenario, settings, samples(scenario).jittered(jitter))
+    ]
     asked = {
         "settings": asdict(settings),
+        "jitter": jobs[0].samples.jitter,
+        "sizes_equal": jobs[0].samples.alike,
         "message_latency_s": scenarios[0].cluster.message_passing.latency,
     }
     text, files = stored(scenarios)

@@ -26,6 +26,7 @@ class Samples:
         count: samples of each rank.
         iteration: (count,) iteration after which each is sent; not decreasing.
         share: of the bytes of each sample.
+        jitter: by which share of its size each is larger or smaller at most; see `jittered`.
         bytes_set: 'full' for an epoch's exchange, 'short' for a part of it.
     """
 
@@ -33,12 +34,13 @@ class Samples:
     count: int
     iteration: NDArray[np.integer]
     share: float = 1.0
+    jitter: float = 0.0
     bytes_set: str = "full"
 
     @property
-    def key(self) -> tuple[int, float]:
+    def key(self) -> tuple[int, float, float]:
         """What distinguishes them from others of the same scenario."""
-        return self.count, self.share
+        return self.count, self.share, self.jitter
 
     @property
     def mean(self) -> float:
@@ -53,7 +55,7 @@ class Samples:
     @property
     def alike(self) -> bool:
         """Whether all samples have one size."""
-        return self.scenario.workload.dataset.stored.spread == 0
+        return self.scenario.workload.dataset.stored.spread == 0 and self.jitter == 0
 
     def nbytes(self, seed: int) -> NDArray[np.float64]:
         """(count, M) bytes of the samples of each rank, drawn from the data set's law.
@@ -62,7 +64,23 @@ class Samples:
         """
         ranks, stored = self.scenario.world_size, self.scenario.workload.dataset.stored
         drawn = stored.draw(self.scenario.rng("congestion.sizes", seed), self.count * ranks)
-        return drawn.reshape(self.count, ranks) * (self.mean / stored.mean)
+        nbytes = drawn.reshape(self.count, ranks) * (self.mean / stored.mean)
+        if self.jitter:
+            rng = self.scenario.rng("congestion.jitter", seed)
+            nbytes *= rng.uniform(1.0 - self.jitter, 1.0 + self.jitter, nbytes.shape)
+        return nbytes
+
+    def jittered(self, jitter: float) -> Samples:
+        """These samples, each larger or smaller by up to a share ``jitter`` of its size, drawn by
+        the seed, where the data set's law has them differ less than that (standard deviation over
+        mean).
+
+        The packets of equal messages that begin together go in step and never meet in a queue, as
+        on no real machine.
+        """
+        if self.scenario.workload.dataset.stored.spread >= jitter:
+            return self
+        return replace(self, jitter=jitter)
 
     def shortened(self, packets: int, mtu: float) -> Samples:
         """These samples, or so many of the first ones that about ``packets`` packets of ``mtu``

@@ -4,7 +4,7 @@ verdict."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
 import pandas as pd
 from pydantic import Field
@@ -31,6 +31,8 @@ class _Says(TypedDict):
     """What ``meta.json`` holds of a comparison."""
 
     message_latency_s: Annotated[float, Field(ge=0, le=LARGEST)]
+    jitter: NotRequired[Annotated[float, Field(ge=0, lt=1)]]
+    sizes_equal: NotRequired[bool]
 
 
 def _figures(result: Result) -> dict[str, Figure]:
@@ -86,7 +88,12 @@ STUDY: Study[list[Job]] = Study(
         "hottest": Derived(HOTTEST, lambda result: hottest(result.tables)),
     },
     figures=_figures,
-    parts=lambda result: text.parts(result.all_tables, result.meta["message_latency_s"]),
+    parts=lambda result: text.parts(
+        result.all_tables,
+        result.meta["message_latency_s"],
+        jitter=result.meta.get("jitter", 0.0),
+        sizes_equal=result.meta.get("sizes_equal", False),
+    ),
     as_json=_as_json,
     says=_Says,
     faults=_faults,

@@ -20,14 +20,24 @@ from simshuffle.study.study import Tables
 Row = Mapping[Any, Any]
 
 
-def parts(tables: Tables, message_latency: float) -> Iterator[str | Table]:
-    """All of it, in order; ``message_latency`` (s) is that of the cluster's message passing."""
+def parts(
+    tables: Tables, message_latency: float, *, jitter: float = 0.0, sizes_equal: bool = False
+) -> Iterator[str | Table]:
+    """All of it, in order.
+
+    Args:
+        tables: of the study.
+        message_latency: s, of the cluster's message passing.
+        jitter: of the sizes of samples.
+        sizes_equal: whether all samples have one size.
+    """
     yield from moved(tables)
     yield times_table(tables)
     decides = ablation_table(tables)
     if decides is not None:
         yield decides
     yield from verdict_lines(tables)
+    yield from sizes(tables, jitter, sizes_equal)
     yield from notes(tables, message_latency)
 
 
@@ -170,6 +180,23 @@ def _evidence(case: Row, winner: str) -> str:
         else f"equal in {same}"
     )
     return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}), {held}"
+
+
+def sizes(tables: Tables, jitter: float, sizes_equal: bool) -> Iterator[str]:
+    """What was done against packets that go in step, or that nothing was."""
+    if "packet" not in set(tables["times"]["model"]):
+        return
+    if jitter:
+        yield (
+            f"Verdicts are on jittered sizes: each sample is up to {_percent(jitter)} larger or"
+            " smaller, drawn by the seed. Packets of equal messages go in step and never meet in a"
+            " queue."
+        )
+    elif sizes_equal:
+        yield (
+            "Verdicts are on equal sizes, whose packets go in step and never meet in a queue: do"
+            " not hold packet against fluid here. Use --jitter 0.1."
+        )
 
 
 def notes(tables: Tables, message_latency: float) -> Iterator[str]:
