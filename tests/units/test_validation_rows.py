@@ -1,6 +1,7 @@
 """The measured values of machines, collectives, storage and slides in validation/: complete, and
 about scenarios that load."""
 
+import csv
 import math
 import re
 
@@ -8,12 +9,26 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation import collectives, reads
+from simshuffle.studies.validation import collectives, emulated, reads
 from simshuffle.studies.validation.rows import assignments, ends, read_rows
 from simshuffle.studies.validation.runs import load
 
-SETS = ("collectives", "cosmoflow", "deepcam", "resnet50", "slides", "storage")
-PSEUDO = {"allreduce": {"nbytes"}, "read": {"clients", "tasks", "file_size"}}
+SETS = (
+    "collectives",
+    "cosmoflow",
+    "deepcam",
+    "frameworks",
+    "mlperf_storage",
+    "resnet50",
+    "slides",
+    "storage",
+)
+PSEUDO = {
+    "allreduce": {"nbytes"},
+    "read": {"clients", "tasks", "file_size"},
+    "emulated": {"hosts", "accelerators", "share"},
+}
+PREDICT = {"allreduce": collectives.predict, "read": reads.predict, "emulated": emulated.predict}
 FITTED = re.compile(r"\b(?:cluster|workload)\.[a-z0-9_.-]*[a-z0-9]")
 UNITS = {
     "throughput": "1/s",
@@ -22,6 +37,8 @@ UNITS = {
     "bus bandwidth": "B/s",
     "read bandwidth": "B/s",
     "file rate": "1/s",
+    "utilisation": "1",
+    "largest count": "1",
 }
 
 
@@ -87,13 +104,46 @@ def test_every_set_has_predicted_rows_and_every_fit_predicts_something():
     assert fits <= predictions
 
 
-@pytest.mark.parametrize("row", [row for row in SIMULATED if row.kind in PSEUDO], ids=ident)
+QUICK = [
+    row
+    for row in SIMULATED
+    if row.kind in PSEUDO and (row.kind != "emulated" or (row.use == "fit" and "U-Net" in row.case))
+]
+
+
+@pytest.mark.parametrize("row", QUICK, ids=ident)
 def test_collectives_and_reads_are_predicted_as_they_were_fitted(row):
-    predict = collectives.predict if row.kind == "allreduce" else reads.predict
-    value = predict(row.scenario, assignments(row.values), row.quantity)
+    value = PREDICT[row.kind](row.scenario, assignments(row.values), row.quantity)
     assert math.isfinite(value) and value > 0
     if row.use == "fit":
-        assert value == pytest.approx(row.measured, rel=1e-3)
+        assert value == pytest.approx(row.measured, rel=2e-3 if row.kind == "emulated" else 1e-3)
+
+
+def test_rows_of_mlperf_storage_are_those_of_the_submissions():
+    path = shipped("validation") / "data" / "mlperf_storage_v1.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        runs = list(csv.DictReader(file))
+    assert len(runs) == 430
+    for row in (row for row in SIMULATED if row.set == "mlperf_storage"):
+        values = assignments(row.values)
+        system = re.search(r"results/([^/;]+);", row.source)[1]
+        accelerator = row.case.rpartition(" ")[2].lower()
+        same = [
+            run
+            for run in runs
+            if (run["system"], run["accelerator"]) == (system, accelerator)
+            and run["workload"] == row.scenario.rpartition("-")[2]
+            and run["hosts"] == values["hosts"]
+        ]
+        counts = {int(run["accelerators"]) for run in same}
+        assert ("forward" in row.values) == (accelerator == "a100"), ident(row)
+        if row.quantity == "largest count":
+            assert {row.measured} == counts, ident(row)
+            continue
+        assert {int(values["accelerators"])} == counts, ident(row)
+        shares = [float(run["au"]) / 100 for run in same]
+        assert row.measured == pytest.approx(sum(shares) / len(shares), abs=1e-4), ident(row)
+        assert (row.low, row.high) == pytest.approx((min(shares), max(shares)), abs=1e-4)
 
 
 # -------------------------------------------------------------------------------------- collectives
@@ -192,3 +242,48 @@ def test_reads_say_what_they_need(values, quantity, hint):
 def test_a_collective_says_which_quantities_there_are():
     with pytest.raises(InputError, match="bus bandwidth"):
         collectives.predict("validation/allreduce-links", {"nbytes": "1 MB"}, "speed")
+
+
+# ---------------------------------------------------------------------------- emulated accelerators
+
+UNET = "validation/mlperf-storage-unet3d"
+DEMAND = 7 / 0.323 * 146600628  # bytes/s of an accelerator that never waits
+
+
+def reading(fed):
+    """Values with which one host reads as much as ``fed`` accelerators ask for."""
+    return {
+        "cluster.parallel_file_system.client_bandwidth": f"{fed * DEMAND} B/s",
+        "workload.dataset.sample_size.std": "0 B",
+        "hosts": "1",
+    }
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 0.5), (0.8, 0.8), (4.0, 1.0)])
+def test_accelerators_pause_as_long_as_what_a_host_reads_lasts(share, expected):
+    values = {**reading(share * 2), "accelerators": "2"}
+    value = emulated.predict(UNET, values, "utilisation")
+    assert value == pytest.approx(expected, rel=0.01)
+
+
+def test_the_largest_count_is_what_a_host_feeds_on_each_of_them():
+    values = {**reading(5), "share": "0.9"}
+    assert emulated.predict(UNET, values, "largest count") == 5  # 5 / 6 of them would be 0.83
+    assert emulated.predict(UNET, {**values, "hosts": "2"}, "largest count") == 10
+    assert emulated.predict(UNET, {**values, "share": "0.8"}, "largest count") == 6
+
+
+@pytest.mark.parametrize(
+    ("values", "quantity", "hint"),
+    [
+        ({"hosts": "1", "accelerators": "1"}, "speed", "utilisation, largest count"),
+        ({"accelerators": "1"}, "utilisation", "hosts=2"),
+        ({"hosts": "1"}, "utilisation", "accelerators=2"),
+        ({"hosts": "2", "accelerators": "3"}, "utilisation", "as many on each of 2 hosts"),
+        ({"hosts": "1", "share": "1.5"}, "largest count", "share=0.9"),
+        ({"hosts": "1"}, "largest count", "share=0.9"),
+    ],
+)
+def test_emulated_accelerators_say_what_they_need(values, quantity, hint):
+    with pytest.raises(InputError, match=hint):
+        emulated.predict(UNET, values, quantity)

@@ -8,7 +8,7 @@ from typing import Any
 
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.validation.predict import Task, answer
+from simshuffle.studies.validation.predict import SINGLE, Task, answer
 from simshuffle.studies.validation.runs import Times
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 
@@ -38,7 +38,7 @@ class TaskCell(PlainCell):
 
 def _named(task: Task) -> Any:
     """The scenario that a task names, as it is resolved; other kinds bring their data along."""
-    if task.kind not in {"run", "allreduce", "read"}:
+    if task.kind not in {"run", *SINGLE}:
         return None
     return by_content(load_scenario(task.scenario).to_dict())
 

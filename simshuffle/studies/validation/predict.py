@@ -9,7 +9,7 @@ from typing import Any
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies import policies, testbed
-from simshuffle.studies.validation import collectives, concurrent, reads, runs
+from simshuffle.studies.validation import collectives, concurrent, emulated, reads, runs
 from simshuffle.studies.validation.rows import Row, assignments, ends
 from simshuffle.topology import Abci
 
@@ -18,6 +18,8 @@ from simshuffle.topology import Abci
 # (github.com/ankahira/paraDL). Others can only lengthen an epoch, so that the lower end is not
 # used.
 TRAFFIC = 0.47
+SINGLE = {"allreduce": collectives, "read": reads, "emulated": emulated}
+"""What predicts one number, by the kind of its row."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def variants(row: Row) -> list[tuple[Task, ...]]:
                 ),
             )
         kind = "run" if row.kind == "ratio" else row.kind
-        quantity = row.quantity if kind in {"allreduce", "read"} else ""
+        quantity = row.quantity if kind in SINGLE else ""
         out.append(
             tuple(
                 Task(kind, row.scenario, ";".join(filter(None, (side, more))), quantity)
@@ -126,9 +128,7 @@ def answer(task: Task) -> Any:
         return runs.times(task.scenario, values)
     if task.kind in {"policies", "testbed"}:
         return {"policies": policies, "testbed": testbed}[task.kind].predicted(values)
-    return {"allreduce": collectives, "read": reads}[task.kind].predict(
-        task.scenario, values, task.quantity
-    )
+    return SINGLE[task.kind].predict(task.scenario, values, task.quantity)
 
 
 def _prediction(

@@ -24,7 +24,10 @@ COLUMNS = {
         "fit: a parameter was fitted on it; predict: none was; none: it cannot be predicted, see"
         " reason"
     ),
-    "kind": "how it is predicted: run, ratio, concurrent, allreduce, read, policies or testbed",
+    "kind": (
+        "how it is predicted: run, ratio, concurrent, allreduce, read, emulated, policies or"
+        " testbed"
+    ),
     "scenario": "the scenario that is simulated, by its name below scenarios/",
     "values": "what is set in it: KEY=VALUE, separated by ;",
     "spread": "inputs that nobody knows: KEY=FROM..TO, separated by ;",
@@ -32,7 +35,7 @@ COLUMNS = {
     "source": "where the measured value is published",
 }
 USES = ("fit", "predict", "none")
-KINDS = ("run", "ratio", "concurrent", "allreduce", "read", "policies", "testbed")
+KINDS = ("run", "ratio", "concurrent", "allreduce", "read", "emulated", "policies", "testbed")
 OPTIONAL = ("spread",)
 
 
