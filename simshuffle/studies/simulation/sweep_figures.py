@@ -1,4 +1,4 @@
-"""The figure of a sweep: the time of an epoch over one axis, a line for each combination of the
+"""The figure of a sweep: a measure over one axis, a line for each combination of the
 others."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from simshuffle.results.style import STYLE, legend_above, new_figure
+from simshuffle.studies.simulation.measure import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import Axis
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
@@ -25,15 +26,18 @@ WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
-def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
-    """The time of the last epoch, mean and 95 % interval over seeds, as a figure of one paper
+def sweep_figure(
+    summary: pd.DataFrame, axes: Sequence[Axis], measure: str = WHOLE_EPOCH
+) -> Figure:
+    """A measure of the last epoch, mean and 95 % interval over seeds, as a figure of one paper
     column.
 
     Args:
         summary: of a sweep: label, its axes, epoch, measure, seeds, mean, low, high.
         axes: of the sweep, in their order.
+        measure: one of the summary.
     """
-    table = summary[summary["measure"] == "epoch_s"]
+    table = summary[summary["measure"] == measure]
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
     across = _across(table, axes)
@@ -47,6 +51,7 @@ def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
         for number, (values, rows) in enumerate(groups[:MOST_LINES]):
             label = _common(rows, across) or ", ".join(map(_text, names, values))
             _line(ax, rows, across, by_name.get(across), places, number, label)
+        ax.set_ylabel(measure_name(measure))
         _label(ax, by_name.get(across), places, table)
         legend_above(figure)
         if len(groups) > MOST_LINES:
@@ -121,7 +126,6 @@ def _label(
     places: pd.Series[Any],
     table: pd.DataFrame,
 ) -> None:
-    ax.set_ylabel("time per epoch (s)")
     ax.spines[["top", "right"]].set_visible(False)
     top, least = float(table["high"].fillna(table["mean"]).max()), float(table["mean"].min())
     if least > 0 and top / least >= WIDE_RANGE:
