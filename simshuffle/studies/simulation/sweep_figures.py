@@ -22,6 +22,9 @@ MOST_LINES = 12
 """Lines of one figure; more cannot be told apart."""
 LETTER = 0.025
 """Share of an axis that a letter below it takes."""
+NARROW = 0.9
+"""Share of the largest value that the smallest is at least where an axis leaves out 0, so that
+lines can be told apart."""
 WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
@@ -131,7 +134,7 @@ def _label(
     if least > 0 and top / least >= WIDE_RANGE:
         ax.set_yscale("log")
         ax.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
-    else:
+    elif least < NARROW * top or top <= 0:
         ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
     if axis is None:
         ax.set_xticks([])
@@ -147,5 +150,9 @@ def _label(
     texts = [f"{value:g}" for value in values]
     on_axis = np.log(values) if ax.get_xscale() == "log" else np.array(values)
     room = max(map(len, texts)) * LETTER * np.ptp(on_axis)
-    if len(values) == 1 or np.diff(on_axis).min() >= room:
-        ax.set_xticks(values, texts)
+    shown = [len(values) - 1]
+    for number in range(len(values) - 2, -1, -1):
+        if on_axis[shown[-1]] - on_axis[number] >= room:
+            shown.append(number)
+    shown.reverse()
+    ax.set_xticks([values[number] for number in shown], [texts[number] for number in shown])
