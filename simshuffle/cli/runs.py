@@ -114,6 +114,14 @@ def sweep(
             metavar="TEXT", help="Names the runs, with axes in braces: 'Q={exchange_fraction}'."
         ),
     ] = "",
+    measure: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[/NAME]",
+            help="What the figure shows: a column of sweep.parquet, or that over iterations or"
+            " world_size, such as allreduce_exposed_s/iterations.",
+        ),
+    ] = "epoch_s",
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
@@ -131,7 +139,7 @@ def sweep(
 
     axes, count = dict(read_axis(text) for text in over or ()), read_seeds(seeds)
     base = load_scenario(scenario, values(set_ or []))
-    asked = request(base, axes, zip_, count, label)
+    asked = request(base, axes, zip_, count, label, measure)
     carry_out(STUDY, asked, Options(out, json, force, processes, scheduler, to=to))
 
 

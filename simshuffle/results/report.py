@@ -35,6 +35,7 @@ EPOCH_COLUMNS = {
     "world_size": "ranks",
     "exchange_fraction": "Q; empty under global shuffle",
     "epoch": "from 1; the first is cold",
+    "iterations": "iterations of a rank",
     "epoch_s": "s from its start to its end, which all ranks share",
     "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
     "samples_per_s": "samples trained on over its duration",

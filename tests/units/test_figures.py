@@ -212,6 +212,19 @@ def test_a_sweep_over_q_names_strategy_and_schedule_of_each_line():
     assert list(faults(figure)) == []  # ticks at 0.1 and 0.11 would touch
 
 
+def test_a_sweep_shows_another_measure_and_leaves_out_0_where_values_lie_close():
+    ranks = axis("world_size", "world_size", numbers=True)
+    of = pd.DataFrame({"label": ["a", "b"], "world_size": [8, 16], "epoch": 2, "seeds": 1})
+    of = of.assign(measure="epoch_s/iterations", mean=[0.19, 0.2], low=np.nan, high=np.nan)
+    figure = sweep_figure(of, [ranks], "epoch_s/iterations")
+    assert figure.axes[0].get_ylabel() == "time per iteration (s)"
+    assert figure.axes[0].get_ylim()[0] > 0.15
+    assert sweep_figure(of.assign(mean=[0.1, 0.2]), [ranks], "epoch_s/iterations").axes[
+        0
+    ].get_ylim()[0] == pytest.approx(0)
+    assert list(faults(figure)) == []
+
+
 def test_lines_of_a_legend_look_as_they_are_drawn():
     handle = line_handle("IS", {"color": "red", "marker": "^"})
     assert isinstance(handle, Line2D)

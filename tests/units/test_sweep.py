@@ -4,6 +4,8 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.studies.simulation import sweep
+from simshuffle.studies.simulation.measure import measure_name
+from simshuffle.study import engine
 from tests.small import small
 
 PARTIAL = {"kind": "partial_local_shuffle", "exchange_fraction": 0.1}
@@ -32,3 +34,22 @@ def test_any_two_schedules_stand_side_by_side_under_their_names():
 def test_a_value_that_is_given_twice_is_no_other_value():
     asked = sweep.request(small(), {"world_size": [2, 2, 4]})
     assert len(sweep.STUDY.stages[0](asked.values, {})) == 2
+
+
+def test_the_measure_of_the_figure_is_a_column_or_one_over_a_number_of_something():
+    asked = sweep.request(small(), {"world_size": [2, 4]}, measure="epoch_s/iterations")
+    result = engine.run(sweep.STUDY, asked)
+    figure = result.study.figures(result)["sweep"]
+    last = result.tables["sweep"].groupby("world_size").last()
+    drawn = figure.axes[0].containers[0].lines[0].get_ydata()
+    assert drawn == pytest.approx((last["epoch_s"] / last["iterations"]).to_numpy())
+    assert measure_name("allreduce_exposed_s/iterations") == "allreduce exposed per iteration (s)"
+    assert measure_name("samples_per_s/world_size") == "samples per GPU (1/s)"
+
+
+def test_a_measure_that_is_none_is_named():
+    for measure, told in (("epoch/iterations", "'epoch'"), ("epoch_s/epoch", "'epoch'")):
+        with pytest.raises(InputError) as raised:
+            sweep.request(small(), {"world_size": [2]}, measure=measure)
+        assert told in str(raised.value)
+        assert "--measure" in str(raised.value)

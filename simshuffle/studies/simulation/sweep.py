@@ -27,6 +27,7 @@ from simshuffle.spec.overrides import (
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.intervals import label_seconds, summary
+from simshuffle.studies.simulation.measure import WHOLE_EPOCH, check_measure, measure_name
 from simshuffle.studies.simulation.seed_count import check_seeds, seeds_from
 from simshuffle.studies.simulation.sweep_figures import sweep_figure
 from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, Axis, axis_columns, label_column
@@ -67,6 +68,7 @@ def request(
     zipped: bool = False,
     seeds: int = 1,
     label: str = "",
+    measure: str = WHOLE_EPOCH,
 ) -> Request[Sweep]:
     """What is asked.
 
@@ -77,11 +79,14 @@ def request(
             every value with every one.
         seeds: how many, from that of the scenario on.
         label: names a combination, such as 'Q={exchange_fraction}', with columns in braces.
+        measure: what the figure shows: a column, or one over one of `PER`, such as
+            'allreduce_exposed_s/iterations'.
 
     Raises:
-        InputError: the axes make no grid, a value or a combination is not valid, or ``seeds`` is no
-            number of seeds.
+        InputError: the axes make no grid, a value or a combination is not valid, ``seeds`` is no
+            number of seeds, or there is no such measure.
     """
+    check_measure(measure)
     axes = {**{key: values for key, values in scenario.sweep.items() if key not in over}, **over}
     if EXCHANGE in axes:
         axes[EXCHANGE] = [exchange_located(value, None) for value in axes[EXCHANGE]]
@@ -98,7 +103,7 @@ def request(
     sweep = Sweep(base, combinations, names, numbers, label)
     document, files = stored([scenario.model_copy(update={"sweep": dict(axes)})])
     about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
-    asked = {"axes": about, "zip": zipped, "seeds": seeds, "label": label}
+    asked = {"axes": about, "zip": zipped, "seeds": seeds, "label": label, "measure": measure}
     return Request(scenario.name, sweep, {"scenario.yaml": document}, asked, files)
 
 
@@ -285,7 +290,20 @@ def _summary(result: Result) -> pd.DataFrame:
 
 
 def _figures(result: Result) -> dict[str, Figure]:
-    return {"sweep": sweep_figure(result.derived["summary"], result.meta["axes"])}
+    axes, measure = result.meta["axes"], result.meta["measure"]
+    return {"sweep": sweep_figure(_measured(result), axes, measure)}
+
+
+def _measured(result: Result) -> pd.DataFrame:
+    """The summary, with the measure of the figure if that is one over another."""
+    of, measure = result.derived["summary"], result.meta["measure"]
+    name, _, per = measure.partition("/")
+    if not per:
+        return of
+    table, keys = result.tables["sweep"], ["label", *(axis["name"] for axis in result.meta["axes"])]
+    alone = table[list(dict.fromkeys([*keys, "epoch", "seed"]))]
+    share = summary(alone.assign(**{measure: table[name] / table[per]}), keys)
+    return pd.concat([of, share], ignore_index=True)
 
 
 # ------------------------------------------------------------------------------------ on a terminal
@@ -293,7 +311,7 @@ def _figures(result: Result) -> dict[str, Figure]:
 
 def _parts(result: Result) -> Iterable[str | Table]:
     """The last epoch of every combination, mean over seeds."""
-    of = result.derived["summary"]
+    of, measure = _measured(result), result.meta["measure"]
     keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
     last = of[of["epoch"] == of.groupby(keys)["epoch"].transform("max")]
     wide = last.pivot(index=keys, columns="measure", values=["mean", "low", "high", "seeds"])
@@ -303,6 +321,9 @@ def _parts(result: Result) -> Iterable[str | Table]:
     shown = ["epoch_s", "samples_per_s", "exchange_exposed_s"]
     table = new_table("Last epoch, mean over seeds", ["run"], ["seeds", "epoch (s)", "samples/s"])
     table.add_column("exchange shown (s)", justify="right")
+    if measure not in shown:
+        shown.append(measure)
+        table.add_column(measure_name(measure), justify="right")
     for key, row in wide.head(MOST_ROWS).iterrows():
         label = key[0] if isinstance(key, tuple) else key
         cells = [text.spread(*_reach(row, measure)) for measure in shown]
@@ -347,13 +368,14 @@ class _Says(TypedDict):
     zip: bool
     seeds: int
     label: str
+    measure: str
     lost: dict[str, str]
 
 
 def _again(folder: Path, meta: Meta) -> Request[Sweep]:
     scenario = load_scenario(folder / "scenario.yaml")
-    zipped, seeds, label = (meta[key] for key in ("zip", "seeds", "label"))
-    return request(scenario, {}, zipped, seeds, label)
+    asked = (meta[key] for key in ("zip", "seeds", "label", "measure"))
+    return request(scenario, {}, *asked)
 
 
 STUDY: Study[Sweep] = Study(

@@ -1,4 +1,4 @@
-"""The figure of a sweep: the time of an epoch over one axis, a line for each combination of the
+"""The figure of a sweep: a measure over one axis, a line for each combination of the
 others."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from simshuffle.results.style import STYLE, legend_above, new_figure
+from simshuffle.studies.simulation.measure import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import Axis
 
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
@@ -21,19 +22,25 @@ MOST_LINES = 12
 """Lines of one figure; more cannot be told apart."""
 LETTER = 0.025
 """Share of an axis that a letter below it takes."""
+NARROW = 0.9
+"""Share of the largest value that the smallest is at least where an axis leaves out 0, so that
+lines can be told apart."""
 WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
-def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
-    """The time of the last epoch, mean and 95 % interval over seeds, as a figure of one paper
+def sweep_figure(
+    summary: pd.DataFrame, axes: Sequence[Axis], measure: str = WHOLE_EPOCH
+) -> Figure:
+    """A measure of the last epoch, mean and 95 % interval over seeds, as a figure of one paper
     column.
 
     Args:
         summary: of a sweep: label, its axes, epoch, measure, seeds, mean, low, high.
         axes: of the sweep, in their order.
+        measure: one of the summary.
     """
-    table = summary[summary["measure"] == "epoch_s"]
+    table = summary[summary["measure"] == measure]
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
     across = _across(table, axes)
@@ -47,6 +54,7 @@ def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis]) -> Figure:
         for number, (values, rows) in enumerate(groups[:MOST_LINES]):
             label = _common(rows, across) or ", ".join(map(_text, names, values))
             _line(ax, rows, across, by_name.get(across), places, number, label)
+        ax.set_ylabel(measure_name(measure))
         _label(ax, by_name.get(across), places, table)
         legend_above(figure)
         if len(groups) > MOST_LINES:
@@ -121,13 +129,12 @@ def _label(
     places: pd.Series[Any],
     table: pd.DataFrame,
 ) -> None:
-    ax.set_ylabel("time per epoch (s)")
     ax.spines[["top", "right"]].set_visible(False)
     top, least = float(table["high"].fillna(table["mean"]).max()), float(table["mean"].min())
     if least > 0 and top / least >= WIDE_RANGE:
         ax.set_yscale("log")
         ax.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
-    else:
+    elif least < NARROW * top or top <= 0:
         ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
     if axis is None:
         ax.set_xticks([])
@@ -143,5 +150,9 @@ def _label(
     texts = [f"{value:g}" for value in values]
     on_axis = np.log(values) if ax.get_xscale() == "log" else np.array(values)
     room = max(map(len, texts)) * LETTER * np.ptp(on_axis)
-    if len(values) == 1 or np.diff(on_axis).min() >= room:
-        ax.set_xticks(values, texts)
+    shown = [len(values) - 1]
+    for number in range(len(values) - 2, -1, -1):
+        if on_axis[shown[-1]] - on_axis[number] >= room:
+            shown.append(number)
+    shown.reverse()
+    ax.set_xticks([values[number] for number in shown], [texts[number] for number in shown])

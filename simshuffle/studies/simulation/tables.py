@@ -108,7 +108,7 @@ _MEASURES = {
     },
 }
 SWEEP = _schema({"seed": _SEED, **_MEASURES}, ".parquet")
-NOT_MEASURED = ("seed", "strategy", "world_size", "exchange_fraction", "epoch")
+NOT_MEASURED = ("seed", "strategy", "world_size", "exchange_fraction", "epoch", "iterations")
 SUMMARY = Schema(
     {
         "epoch": count("from 1; the first is cold", low=1),
