@@ -23,7 +23,7 @@ LARGEST = 1e100
 """No number is larger, so that what is summed, squared or drawn of them stays finite."""
 MOST = 2**53
 """No whole number is larger, for floats hold all up to it."""
-UNITS = {"_s": "s", "_bytes_per_s": "bytes/s", "_per_s": "1/s", "nbytes": "bytes"}
+UNITS = {"_bytes_per_s": "bytes/s", "_per_s": "1/s", "_s": "s", "nbytes": "bytes"}
 """What the name of a column says of its unit, by its end or, for bytes, its beginning."""
 
 

@@ -29,9 +29,7 @@ WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
-def sweep_figure(
-    summary: pd.DataFrame, axes: Sequence[Axis], measure: str = WHOLE_EPOCH
-) -> Figure:
+def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis], measure: str = WHOLE_EPOCH) -> Figure:
     """A measure of the last epoch, mean and 95 % interval over seeds, as a figure of one paper
     column.
 
