@@ -110,6 +110,7 @@ def read_chains(
     resources: Resources,
     jitter: Floats,
     rng: np.random.Generator,
+    decoding: Floats | float = 1.0,
 ) -> ReadChains:
     """The chains that load ``reads``.
 
@@ -123,6 +124,7 @@ def read_chains(
         resources: what is read from, over what.
         jitter: (iterations, M) factors of the reads from storage.
         rng: the latencies of requests to the PFS; untouched where all are alike.
+        decoding: (M,) factors of the work of decoding.
     """
     hit, missed = reads.hit_nbytes, reads.nbytes - reads.hit_nbytes
     any_hit = bool(reads.hit_samples.any())
@@ -143,7 +145,7 @@ def read_chains(
         stages.add(hit, _one_link(resources.memory[hosts]), nbytes=hit)
     last_read = len(stages) - 1
     stages.add(
-        reads.nbytes / dataset.sample_size.mean * dataset.decode_seconds,
+        reads.nbytes / dataset.sample_size.mean * dataset.decode_seconds * decoding,
         _one_link(resources.cores[hosts]),
         cap=float(min(workload.loader.threads, workload.local_batch_size)),
     )

@@ -194,10 +194,12 @@ class Staging(Spec):
 
 class Jitter(Spec):
     """Random variation, as standard deviation over mean of a log-normal factor: of each iteration's
-    compute, of each batch's read."""
+    compute, of each batch's read; and of what decoding takes on each host, the same in all
+    epochs."""
 
     compute: NonNegative = 0.02
     read: NonNegative = 0.1
+    host_decode: NonNegative = 0.0
 
 
 class Workload(Spec):

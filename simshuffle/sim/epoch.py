@@ -292,7 +292,9 @@ def loaders_of(
         scenario.rng(f"{stream}_jitter", epoch), workload.jitter.read, reads.nbytes.shape
     )
     latencies = scenario.rng(f"{stream}_latency", epoch)
-    chains = read_chains(reads, workload, resources, jitter, latencies)
+    spread, hosts = workload.jitter.host_decode, (resources.num_hosts,)
+    decoding = lognormal_factor(scenario.rng("host_decode"), spread, hosts)[resources.host_of]
+    chains = read_chains(reads, workload, resources, jitter, latencies, decoding)
     return Loaders(workload.loader, clock, chains, scenario.world_size)
 
 

@@ -286,6 +286,17 @@ def test_a_batch_from_the_pfs() -> None:
     assert other.tasks["work"][:4] == pytest.approx([10, 2e6, 0, 20e-3])
 
 
+def test_a_slow_host_decodes_longer() -> None:
+    """Half as fast, it needs twice the core-seconds, and nothing else changes."""
+    scenario = small(world_size=2, workload__exchange="global_shuffle")
+    rng, slow = scenario.rng("read_latency", 1), np.array([1.0, 2.0])
+    found = read_chains(READS, scenario.workload, RESOURCES, JITTER, rng, slow)
+    alike = read_chains(READS, scenario.workload, RESOURCES, JITTER, rng)
+    expected = alike.work.copy()
+    expected[1, :, -2] *= 2
+    assert found.work == pytest.approx(expected, rel=1e-12)
+
+
 def test_several_threads_decode_while_they_read() -> None:
     """The worker's next batch waits for both; three threads open three times as fast."""
     found = chains("global_shuffle", threads=3)

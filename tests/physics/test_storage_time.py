@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simshuffle.lowering.compute import lognormal_factor
 from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.resources import Resources
 from simshuffle.results import report
@@ -576,3 +577,21 @@ def test_several_threads_read_and_decode_at_the_same_time() -> None:
     }
     assert first_batch(1, **slow) == pytest.approx(20e-3, rel=1e-3)
     assert first_batch(2, **slow) == pytest.approx(10e-3, rel=1e-3)
+
+
+def test_the_slowest_host_decides_where_decoding_binds() -> None:
+    """Of two hosts whose decoding binds the slower one makes the epoch longer by its factor, in
+    every epoch alike."""
+    bound: dict[str, Any] = {
+        "world_size": 2,
+        "epochs": 2,
+        "cluster__memory__page_cache": "100 GB",
+        "workload__dataset__decode": "100 ms",
+        "workload__loader": {"workers": 1, "prefetch": 1},
+    }
+    spread = {"compute": 0, "read": 0, "host_decode": 0.5}
+    plain, scenario = small(**bound), small(**bound, workload__jitter=spread)
+    factors = lognormal_factor(scenario.rng("host_decode"), 0.5, (2,))
+    assert abs(factors - factors.mean()).max() > 0.05
+    once, varied = (report.epochs(simulate(each))["epoch_s"] for each in (plain, scenario))
+    assert (varied / once).tolist() == pytest.approx([factors.max()] * 2, rel=0.02)
