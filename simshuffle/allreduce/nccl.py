@@ -95,7 +95,8 @@ class Nccl(AllreduceAlgorithm, Latencies):
     the latency of each plus the bytes over its bandwidth, without contention. Its own latencies are
     those of the Simple protocol; ``protocols`` are used beside it. The bus bandwidths are those of
     the ring with Simple; trees reach `TREE_BANDWIDTH` of them, and other protocols a share. Large
-    buffers on rings over several hosts have `PLATEAU` times the latency. NCCL's other corrections
+    buffers on rings over several hosts have ``plateau`` times the latency; 1 suits latencies and
+    bandwidths that were measured with such buffers. NCCL's other corrections
     are left out: slower trees below 128 MB, and trees of at most 80 GB/s (v2.7 only).
     """
 
@@ -104,6 +105,7 @@ class Nccl(AllreduceAlgorithm, Latencies):
     channels: Count
     intra_host_bus_bandwidth: BandwidthBySize
     inter_host_bus_bandwidth: BandwidthBySize
+    plateau: Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)] = PLATEAU
     protocols: (
         Annotated[dict[str, Protocol], BeforeValidator(_named), Field(min_length=1)] | None
     ) = None
@@ -117,7 +119,8 @@ class Nccl(AllreduceAlgorithm, Latencies):
     def _ways(self, host_of: NDArray[np.int32], nbytes: float) -> Iterator[AllreduceFlows]:
         """All that it may choose; nothing for a single rank."""
         several = bool((host_of != host_of[0]).any())
-        plateau = PLATEAU if several and nbytes >= len(host_of) * PLATEAU_NBYTES else 1.0
+        large = nbytes >= len(host_of) * PLATEAU_NBYTES
+        plateau = self.plateau if several and large else 1.0
         latencies = {key: getattr(self, key) for key in Latencies.model_fields}
         simple = Protocol.model_construct(**latencies, ring_bandwidth=1.0, tree_bandwidth=1.0)
         bandwidths: dict[str, Any] = {

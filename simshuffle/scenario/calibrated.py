@@ -31,6 +31,7 @@ _OF_RINGS = {
     for side in ("intra_host", "inter_host")
 }
 """What ``kind: nccl`` calls the latencies of a ring, which a fragment has under shorter names."""
+_PLATEAU = "workload.allreduce.plateau"
 _RING_ONLY = (
     "was measured as the latency of a ring, and workload.allreduce has none",
     "kind: tree",
@@ -244,6 +245,10 @@ def include(
             continue
         swept = [str(key) for key in raw["sweep"]] if isinstance(raw.get("sweep"), dict) else []
         kind, measured = _allreduce_kind(raw), {record.key for record in fragment.calibrated}
+        if kind == "nccl" and measured & _OF_RINGS.keys():
+            # large buffers were measured too, so nothing is left to correct
+            put(_PLATEAU, 1, problems)
+            origin[_PLATEAU] = str(path)
         for written, value in fragment.values.items():
             if written in _OF_RINGS and written in measured and kind == "tree":
                 where = _within(str(path), f"values.{written}")

@@ -18,7 +18,8 @@ def tables(*runs, sizes=None, waiting=0.0, hidden=0.0, seconds=1.0):
     idle = work.assign(label="GE+WU", cause="I/O", seconds=waiting)
     table = pd.concat([work, idle[idle["seconds"] > 0]], ignore_index=True)
     epochs = pd.DataFrame({"run": runs, "epoch": 2, "world_size": sizes or 8})
-    return table, epochs.assign(exchange_total_s=hidden, exchange_exposed_s=0.0)
+    nothing = dict.fromkeys(("exchange_exposed_s", "allreduce_hidden_s"), 0.0)
+    return table, epochs.assign(exchange_total_s=hidden, **nothing)
 
 
 def names_of(*runs, **values):

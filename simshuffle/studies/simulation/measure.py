@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem
 from simshuffle.spec.library import nearest
 from simshuffle.studies.simulation.tables import NOT_MEASURED, SWEEP
 from simshuffle.study.schema import unit_of
@@ -12,23 +12,18 @@ PER = {"iterations": "iteration", "world_size": "GPU"}
 """Columns that a measure may be divided by, and what each counts."""
 
 
-def check_measure(measure: str) -> None:
-    """See that there is such a measure.
-
-    Raises:
-        InputError: there is none.
-    """
+def measure_problems(measure: str, where: str = "--measure") -> list[Problem]:
+    """What is wrong with a measure that stands ``where``; nothing if there is such a one."""
     name, slash, per = measure.partition("/")
     known = [column for column in SWEEP.columns if column not in {*NOT_MEASURED, *PER}]
     problems = []
     if name not in known:
         rule, remedy = "must begin with a measure of sweep.parquet", nearest(name, known)
-        problems.append(Problem("--measure", rule, repr(name), remedy))
+        problems.append(Problem(where, rule, repr(name), remedy))
     if slash and per not in PER:
         rule = "may be divided only by a number of something"
-        problems.append(Problem("--measure", rule, repr(per), f"Use {', '.join(PER)}."))
-    if problems:
-        raise InputError(problems, "command line")
+        problems.append(Problem(where, rule, repr(per), f"Use {', '.join(PER)}."))
+    return problems
 
 
 def measure_name(measure: str) -> str:

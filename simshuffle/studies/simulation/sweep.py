@@ -17,17 +17,11 @@ from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
 from simshuffle.scenario.reading import exchange_located
 from simshuffle.scenario.scenario import MOST_TRIED, Scenario, load_scenario, stored
-from simshuffle.spec.overrides import (
-    combination_name,
-    grid,
-    outermost_first,
-    short,
-    which_value,
-)
+from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.intervals import label_seconds, summary
-from simshuffle.studies.simulation.measure import WHOLE_EPOCH, check_measure, measure_name
+from simshuffle.studies.simulation.measure import WHOLE_EPOCH, measure_name, measure_problems
 from simshuffle.studies.simulation.seed_count import check_seeds, seeds_from
 from simshuffle.studies.simulation.sweep_figures import sweep_figure
 from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, Axis, axis_columns, label_column
@@ -86,7 +80,8 @@ def request(
         InputError: the axes make no grid, a value or a combination is not valid, ``seeds`` is no
             number of seeds, or there is no such measure.
     """
-    check_measure(measure)
+    if problems := measure_problems(measure):
+        raise InputError(problems, "command line")
     axes = {**{key: values for key, values in scenario.sweep.items() if key not in over}, **over}
     if EXCHANGE in axes:
         axes[EXCHANGE] = [exchange_located(value, None) for value in axes[EXCHANGE]]
@@ -372,6 +367,10 @@ class _Says(TypedDict):
     lost: dict[str, str]
 
 
+def _faults(result: Result) -> list[Problem]:
+    return measure_problems(result.meta["measure"], "meta.json: measure")
+
+
 def _again(folder: Path, meta: Meta) -> Request[Sweep]:
     scenario = load_scenario(folder / "scenario.yaml")
     asked = (meta[key] for key in ("zip", "seeds", "label", "measure"))
@@ -392,6 +391,7 @@ STUDY: Study[Sweep] = Study(
     parts=_parts,
     compared=_compared,
     says=_Says,
+    faults=_faults,
     again=_again,
     partial=True,
 )
