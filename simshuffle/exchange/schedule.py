@@ -104,7 +104,7 @@ class MessageSchedule(Sourced):
                 "must be {names}, or a mapping of its keys. {hint}",
                 {"names": " or ".join(named), "hint": nearest(str(name), list(named))},
             )
-        if others.keys() >= cls.of_authors.keys():
+        if others.keys() >= _WRITTEN:
             raise PydanticCustomError(
                 "schedule",
                 "has all keys already, so that a kind changes nothing: set schedule itself",
@@ -134,6 +134,10 @@ class MessageSchedule(Sourced):
 
 
 _MESSAGE_KEYS = tuple(key for key in MessageSchedule.model_fields if key != "source")
+_WRITTEN = frozenset(
+    key for key in _MESSAGE_KEYS if MessageSchedule.model_fields[key].default is not None
+)
+"""Keys of every schedule that is written out."""
 
 
 class Pairing(Sourced):

@@ -14,9 +14,11 @@ from simshuffle.studies.hidden_fraction.ways import (
     BARRIERS,
     HOST_WORK,
     READS,
+    WAYS,
     WIRE,
     WRITES,
     coarse,
+    exchanging,
     work,
 )
 from simshuffle.study import engine
@@ -206,3 +208,13 @@ def test_what_the_ssd_has_no_room_for_is_not_tried():
     assert limit["samples_of_rank"] == 50
     assert points["samples"].max() == 50
     assert limit["exchange_fraction"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_way_costs_can_be_removed_one_by_one(way):
+    """Each removal is a valid scenario, whatever named schedule the way begins with."""
+    scenario = exchanging(small(world_size=2), way, 10, {})
+    removals = coarse(scenario) | work(scenario)
+    assert removals
+    for changes in removals.values():
+        assert scenario.with_values(changes) != scenario

@@ -254,6 +254,7 @@ def test_only_pure_numbers_are_written_without_a_unit():
     plain = {
         "background_load",
         "exchange_fraction",
+        "host_decode",
         "latency_spread",
         "least_difference",
         "compute",
