@@ -217,4 +217,4 @@ def test_what_a_way_costs_can_be_removed_one_by_one(way):
     removals = coarse(scenario) | work(scenario)
     assert removals
     for changes in removals.values():
-        assert scenario.with_values(changes) != scenario
+        assert exchanging(small(world_size=2), way, 10, changes) != scenario
