@@ -311,6 +311,8 @@ ALGORITHMS: dict[str, Any] = {
     "torus": torus(),
     "torus on two HCAs": torus(2),
     "torus on four HCAs": torus(4),
+    "torus of rows of two hosts": torus(2, hosts_per_row=2),
+    "torus of rows of eight hosts": torus(2, hosts_per_row=8),
     "one leader": hierarchical(),
     "two leaders": hierarchical(2),
     "four leaders": hierarchical(4),

@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.allreduce.base import Paced
-from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.allreduce.steps import (
-    Sends,
-    StepOfSends,
-    Steps,
-    among_power_of_two,
-    dependent_flows,
-    rail_of,
-    with_folding,
-)
-from simshuffle.spec.record import Count
+from simshuffle.allreduce.steps import Sends, StepOfSends, Steps, among_power_of_two, with_folding
+from simshuffle.allreduce.stepwise import Stepwise
 
 
-class HalvingDoubling(Paced):
+class HalvingDoubling(Stepwise):
     """Reduce-scatter by recursive halving, all-gather by recursive doubling (Rabenseifner, ICCS
     2004; Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005).
 
     Ranks exchange half of the buffer with their neighbour, then a quarter with the one at distance
     2, and so on, and the same back; so the most bytes stay inside hosts. Of 2^k + r ranks the first
-    2r fold in pairs before and unfold after. The GPUs of a host share ``rails`` HCAs.
+    2r fold in pairs before and unfold after.
     """
 
-    one_for_each_hca: ClassVar[str] = "rails"
     kind: Literal["halving_doubling"]
-    rails: Count
 
     def steps(self, host_of: NDArray[np.int32]) -> Steps:
         """What ranks on hosts ``host_of``, (M,), send: 2 floor(log2 M) steps, and two more if M is
         no power of two."""
         return halving_doubling_steps(len(host_of))
-
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank. See `dependent_flows`."""
-        if len(host_of) == 1:
-            return None
-        sends = Sends.of(self.steps(host_of), rail_of(host_of, self.rails))
-        return dependent_flows(sends, host_of, nbytes, self)
 
 
 def halving_doubling_steps(count: int) -> Steps:

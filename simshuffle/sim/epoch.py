@@ -272,10 +272,8 @@ def _gradient_sum(
     update = model.accelerators[scenario.cluster.host.accelerator].update
     posting = Posting(clock, allreduces)
     if isinstance(overlap, NoOverlap):
-        return SumAfterBackward(clock, posting, forward, backward, model.gradient_size, update)
-    return SumDuringBackward(
-        clock, posting, forward, backward, model.gradient_arrival, overlap, update
-    )
+        return SumAfterBackward(posting, forward, backward, update, model.gradient_size)
+    return SumDuringBackward(posting, forward, backward, update, model.gradient_arrival, overlap)
 
 
 def loaders_of(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import simpy
@@ -23,28 +24,11 @@ Steps = Generator[simpy.Event, Any, None]
 Floats = NDArray[np.float64]
 
 
-class GradientSum(Protocol):
-    """What the loop of a rank asks for.
-
-    Attributes:
-        hidden: of every allreduce or part of one that ran beside the backward pass: iteration, from
-            0, its begin, and when it or the backward pass of the last rank ended (s).
-    """
-
-    hidden: list[tuple[int, float, float]]
-
-    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
-        """The forward and backward pass of a rank."""
-
-    def reduce(self, iteration: int, times: Times) -> Steps:
-        """All until the weights are updated."""
-
-
 class Posting:
     """Allreduces on the network, one at a time."""
 
     def __init__(self, clock: NetworkClock, allreduces: Allreduces) -> None:
-        self._clock, self._allreduces = clock, allreduces
+        self.env, self._clock, self._allreduces = clock.env, clock, allreduces
 
     def start(self, nbytes: float, done: Callable[[simpy.Event | None], None]) -> None:
         """Post one of ``nbytes`` bytes; ``done`` is called when its last flow has ended, and now if
@@ -68,32 +52,60 @@ class Posting:
         complete.callbacks.append(finish)
 
 
-class SumAfterBackward:
-    """One allreduce of the whole gradient, once all ranks have computed theirs and stored what they
-    received. All go on when it has ended and the weights are updated.
+class GradientSum(ABC):
+    """What the loop of a rank asks for.
 
     Args:
-        clock, posting: where it runs.
+        posting: where allreduces run.
         forward, backward: s of each batch, by rank.
-        nbytes: of the gradient.
         update: s.
+
+    Attributes:
+        hidden: of every allreduce or part of one that ran beside the backward pass: iteration, from
+            0, its begin, and when it or the backward pass of the last rank ended (s).
     """
 
     def __init__(
         self,
-        clock: NetworkClock,
         posting: Posting,
         forward: list[list[float]],
         backward: list[list[float]],
-        nbytes: float,
         update: float,
     ) -> None:
-        self._env, self._posting = clock.env, posting
-        self._forward, self._backward = forward, backward
-        self._nbytes, self._update = nbytes, update
-        self._barrier = Barrier(clock.env, len(forward), self._post)
-        self._reduced_at = 0.0
+        self._env, self._posting = posting.env, posting
+        self._forward, self._backward, self._update = forward, backward, update
         self.hidden: list[tuple[int, float, float]] = []
+
+    @abstractmethod
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """The forward and backward pass of a rank."""
+
+    @abstractmethod
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """All until the weights are updated."""
+
+
+class SumAfterBackward(GradientSum):
+    """One allreduce of the whole gradient, once all ranks have computed theirs and stored what they
+    received. All go on when it has ended and the weights are updated.
+
+    Args:
+        posting, forward, backward, update: as of `GradientSum`.
+        nbytes: of the gradient.
+    """
+
+    def __init__(
+        self,
+        posting: Posting,
+        forward: list[list[float]],
+        backward: list[list[float]],
+        update: float,
+        nbytes: float,
+    ) -> None:
+        super().__init__(posting, forward, backward, update)
+        self._nbytes = nbytes
+        self._barrier = Barrier(self._env, len(forward), self._post)
+        self._reduced_at = 0.0
 
     def compute(self, rank: int, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
@@ -186,7 +198,7 @@ class Round:
     spans: list[tuple[float, float]] = field(default_factory=list)
 
 
-class SumDuringBackward:
+class SumDuringBackward(GradientSum):
     """Allreduces of parts of the gradient, one after the other, each as soon as all ranks have
     computed it and the overlap's rule posts it. A rank goes on when all have ended.
 
@@ -194,33 +206,28 @@ class SumDuringBackward:
     it or have passed it, so one `WorkClock` serves all.
 
     Args:
-        clock, posting: where they run.
-        forward, backward: s of each batch, by rank.
+        posting, forward, backward, update: as of `GradientSum`.
         layers: (layers, 2) bytes of gradient, and the share of the backward pass after which they
             are computed, in this order.
         overlap: the rule.
-        update: s.
     """
 
     def __init__(
         self,
-        clock: NetworkClock,
         posting: Posting,
         forward: list[list[float]],
         backward: list[list[float]],
+        update: float,
         layers: Floats,
         overlap: Ddp | Horovod,
-        update: float,
     ) -> None:
-        self._env, self._posting = clock.env, posting
-        self._forward, self._backward = forward, backward
-        self._overlap, self._update = overlap, update
+        super().__init__(posting, forward, backward, update)
+        self._overlap = overlap
         self._parts = overlap.parts(layers)
-        self._work = WorkClock(clock.env, overlap.slowdown)
+        self._work = WorkClock(self._env, overlap.slowdown)
         self._rounds: dict[int, Round] = {}
         self._waiting: deque[tuple[float, Round, bool]] = deque()
         self._running = False
-        self.hidden: list[tuple[int, float, float]] = []
 
     def _round(self, iteration: int) -> Round:
         if iteration not in self._rounds:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.allreduce.tree import double_tree
+from tests.allreduces import hosts
 from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, ring, tree
 from tests.strategies import world_sizes
 
@@ -19,10 +20,6 @@ from tests.strategies import world_sizes
 @pytest.fixture(params=list(ALGORITHMS))
 def algorithm(request: pytest.FixtureRequest) -> Any:
     return ALGORITHMS[request.param]
-
-
-def hosts(world_size: int, gpus: int) -> Any:
-    return (np.arange(world_size) // gpus).astype(np.int32)
 
 
 def ring_allreduce(vectors: list[np.ndarray]) -> tuple[list[np.ndarray], list[int], int]:

@@ -16,6 +16,7 @@ from simshuffle.collective import bench_of
 from simshuffle.errors import ScenarioError
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.plan.resources import Resources
+from tests.allreduces import carried_out, hosts
 from tests.examples import (
     ALPHA_INTER,
     ALPHA_INTRA,
@@ -34,29 +35,10 @@ N = 84e6
 SIZES = [2, 3, 5, 8, 12, 64]
 
 
-def hosts(world_size: int, gpus: int) -> Any:
-    return (np.arange(world_size) // gpus).astype(np.int32)
-
-
 def flows_of(algorithm: Any, on: Any, nbytes: float = N) -> AllreduceFlows:
     flows = algorithm.flows(on, nbytes)
     assert flows is not None
     return flows
-
-
-def carried_out(steps: Steps, contributors: int) -> np.ndarray:
-    """(ranks, parts, contributors) how often each has the contribution of a rank in each part;
-    ranks from ``contributors`` on have none of their own."""
-    ranks = max(int(max(steps.src.max(), steps.dst.max())) + 1, contributors)
-    has = np.zeros((ranks, steps.parts, contributors), np.int64)
-    has[np.arange(contributors), :, np.arange(contributors)] = 1
-    for step in range(steps.count):
-        before = has.copy()
-        for k in np.flatnonzero(steps.step == step):
-            part = slice(steps.first[k], steps.end[k])
-            sent = before[steps.src[k], part]
-            has[steps.dst[k], part] = sent + (has[steps.dst[k], part] if steps.adds[k] else 0)
-    return has
 
 
 # ------------------------------------------------------------------------------------------- sharp

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.allreduce.steps import Steps
+from tests.allreduces import carried_out, hosts
 from tests.examples import (
     ALGORITHMS,
     ALPHA_INTER,
@@ -33,26 +33,6 @@ B_INTRA, B_INTER = 21e9, 6e9
 @pytest.fixture(params=list(WITH_STEPS))
 def algorithm(request: pytest.FixtureRequest) -> Any:
     return WITH_STEPS[request.param]
-
-
-def hosts(world_size: int, gpus: int) -> Any:
-    return (np.arange(world_size) // gpus).astype(np.int32)
-
-
-def carried_out(steps: Steps, world_size: int) -> np.ndarray:
-    """(M, parts, M) how often a rank has the contribution of another in each part."""
-    has = np.zeros((world_size, steps.parts, world_size), np.int64)
-    has[np.arange(world_size), :, np.arange(world_size)] = 1
-    for step in range(steps.count):
-        before = has.copy()
-        for k in np.flatnonzero(steps.step == step):
-            part = slice(steps.first[k], steps.end[k])
-            sent = before[steps.src[k], part]
-            if steps.adds[k]:
-                has[steps.dst[k], part] += sent
-            else:
-                has[steps.dst[k], part] = sent
-    return has
 
 
 def by_hosts(src: Any, dst: Any, nbytes: Any, on: Any) -> np.ndarray:
@@ -114,10 +94,11 @@ def test_flows_wait_for_flows_of_earlier_steps_that_touch_their_ranks(
     step = np.broadcast_to(flows.step, len(flows))
     assert (np.diff(step) >= 0).all()
     assert (step[flows.edge_from] < step[flows.edge_to]).all()
+    row = on // getattr(algorithm, "hosts_per_row", 1)
     for before, after in zip(flows.edge_from, flows.edge_to, strict=True):
-        # merged flows and pipelines wait for ranks of their host
-        here = {on[flows.src[after]], on[flows.dst[after]]}
-        assert here & {on[flows.src[before]], on[flows.dst[before]]}
+        # merged flows and pipelines wait for ranks of their host, or of their row of hosts
+        here = {row[flows.src[after]], row[flows.dst[after]]}
+        assert here & {row[flows.src[before]], row[flows.dst[before]]}
 
 
 @pytest.mark.parametrize(
@@ -153,6 +134,8 @@ def test_recursive_doubling_sends_the_whole_buffer_in_every_step() -> None:
         (torus(), 64, 4, 6, 30),
         (torus(), 8, 1, 0, 14),
         (torus(), 4, 4, 6, 0),
+        # 8 rows of 8: 7 hops, each as if it left a host, before and after 2 (8 - 1) steps
+        (torus(hosts_per_row=2), 64, 4, 0, 28),
         (hierarchical(), 64, 4, 6, 30),
         (hierarchical(2), 64, 4, 6, 30),
         (hierarchical(1, "halving_doubling"), 64, 4, 6, 8),

@@ -19,6 +19,7 @@ from simshuffle.allreduce.tree import double_tree
 from simshuffle.collective import bench_of
 from simshuffle.plan.packets import expected_packets
 from simshuffle.sim.simulate import simulate
+from tests.allreduces import hosts
 from tests.small import seconds, small
 
 INTRA, INTER = 28e-6, 50e-6  # s a hop, NVLink and network, Simple protocol
@@ -43,10 +44,6 @@ def tree_of(channels: int = 1, **changes: Any) -> dict[str, Any]:
             **changes,
         }
     }
-
-
-def hosts(world_size: int, gpus: int) -> Any:
-    return (np.arange(world_size) // gpus).astype(np.int32)
 
 
 def between_hosts(world_size: int, gpus: int, channels: int = 1) -> tuple[np.ndarray, np.ndarray]:
