@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from simshuffle.network.shared import SharedNetwork
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.resources import Resources
-from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, phase_table
+from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, concatenate, phase_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch, loaders_of
@@ -33,7 +32,21 @@ def simulate(
     progress: Progress | None = None,
     first_epoch: int = 1,
 ) -> Timeline:
-    """Simulate the epochs of a scenario.
+    """Simulate the epochs of a scenario; arguments and errors as of `simulate_epochs`.
+
+    Returns:
+        The timeline of all epochs.
+    """
+    return concatenate(list(simulate_epochs(scenario, run, progress, first_epoch)))
+
+
+def simulate_epochs(
+    scenario: Scenario,
+    run: str | None = None,
+    progress: Progress | None = None,
+    first_epoch: int = 1,
+) -> Iterator[Timeline]:
+    """Simulate the epochs of a scenario, one after the other.
 
     Args:
         scenario: without sweep (see `Scenario.runs`).
@@ -43,8 +56,9 @@ def simulate(
             caches is there, their time is not. Nothing else of an epoch reaches into the next one,
             so those from it on are as if all had been simulated.
 
-    Returns:
-        The timeline; simulated time starts at 0 s with ``first_epoch``.
+    Yields:
+        The timeline of each epoch when it is over, of which nothing is kept here; simulated time
+        starts at 0 s with ``first_epoch``.
 
     Raises:
         ScenarioError: the network is to be simulated packet by packet, and these are too many; or
@@ -61,9 +75,7 @@ def simulate(
     clock = NetworkClock(env, network)
     nbytes = sample_nbytes(scenario)
     allreduces = Allreduces(scenario.workload.allreduce, resources, scenario.rng("host_order"))
-    rows: list[dict[str, Any]] = []
     links = LinkStatistics(name, resources, network)
-    sources = []
     staged = NOTHING
     total = sum(
         scenario.workload.iterations(scenario.world_size, epoch)
@@ -83,15 +95,10 @@ def simulate(
         done += plan.iterations
         with without_cycle_collection():
             env.run(until=env.process(epoch.run()))
-        rows += epoch.rows()
-        links.close_epoch(plan.epoch, env.now)
-        sources.append(
-            _source_row(name, scenario, plan, epoch, staged if plan.epoch == 1 else NOTHING)
+        sources = _source_row(name, scenario, plan, epoch, staged if plan.epoch == 1 else NOTHING)
+        yield Timeline(
+            phase_table(name, epoch.rows()), links.close_epoch(plan.epoch, env.now), sources
         )
-    table = pd.DataFrame(sources, columns=list(SOURCE_COLUMNS))
-    for column in ("run", "strategy"):
-        table[column] = pd.Categorical(table[column])
-    return Timeline(phase_table(name, rows), links.table(), table)
 
 
 def _refuse_epochs_that_go_together(scenario: Scenario, first_epoch: int) -> None:
@@ -146,11 +153,11 @@ def _reporter(progress: Progress | None, before: int, total: int) -> Callable[[i
 
 def _source_row(
     run: str, scenario: Scenario, plan: EpochPlan, epoch: Epoch, staged: Staged
-) -> tuple[Any, ...]:
+) -> pd.DataFrame:
     passes = [each.chains for each in (epoch.loaders, epoch.inference) if each is not None]
     costs = None if epoch.exchange is None else epoch.exchange.costs
     fraction = scenario.workload.exchange.fraction
-    return (
+    row = (
         run,
         scenario.workload.exchange.kind,
         scenario.world_size,
@@ -167,6 +174,10 @@ def _source_row(
         staged.seconds,
         staged.nbytes,
     )
+    table = pd.DataFrame([row], columns=list(SOURCE_COLUMNS))
+    for column in ("run", "strategy"):
+        table[column] = pd.Categorical(table[column])
+    return table
 
 
 class LinkStatistics:
@@ -174,42 +185,35 @@ class LinkStatistics:
 
     def __init__(self, run: str, resources: Resources, network: SharedNetwork) -> None:
         self._run, self._resources, self._network = run, resources, network
-        self._frames: list[pd.DataFrame] = []
         self._before = network.links.copy()
         self._since = 0.0
 
-    def close_epoch(self, epoch: int, now: float) -> None:
-        """Note what every link carried since the last call; ``now`` in s."""
+    def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
+        """What every link carried since the last call, as the links table of the epoch; ``now`` in
+        s."""
         network, table = self._network, self._resources.links
         network.settle()
         after = network.links
         work = after["work"] - self._before["work"]
         used = np.flatnonzero(work > 0)
         elapsed = max(now - self._since, np.finfo(float).tiny)
-        self._frames.append(
-            pd.DataFrame(
-                {
-                    "run": pd.Categorical.from_codes(
-                        np.zeros(len(used), np.int8), pd.Index([self._run])
-                    ),
-                    "epoch": np.full(len(used), epoch, np.int16),
-                    "link": np.array(table.names, object)[used],
-                    "tier": pd.Categorical(np.array(table.tiers, object)[used]),
-                    "capacity": table.capacity[used],
-                    "unit": pd.Categorical(np.array(table.units, object)[used]),
-                    "nbytes": (after["nbytes"] - self._before["nbytes"])[used],
-                    "mean_utilisation": work[used] / table.capacity[used] / elapsed,
-                    "peak_utilisation": after["peak"][used],
-                    "busy_s": (after["busy"] - self._before["busy"])[used],
-                }
-            )
+        carried = pd.DataFrame(
+            {
+                "run": pd.Categorical.from_codes(
+                    np.zeros(len(used), np.int8), pd.Index([self._run])
+                ),
+                "epoch": np.full(len(used), epoch, np.int16),
+                "link": np.array(table.names, object)[used],
+                "tier": pd.Categorical(np.array(table.tiers, object)[used]),
+                "capacity": table.capacity[used],
+                "unit": pd.Categorical(np.array(table.units, object)[used]),
+                "nbytes": (after["nbytes"] - self._before["nbytes"])[used],
+                "mean_utilisation": work[used] / table.capacity[used] / elapsed,
+                "peak_utilisation": after["peak"][used],
+                "busy_s": (after["busy"] - self._before["busy"])[used],
+            }
         )
         network.restart_peaks()
         self._before = after.copy()
         self._since = now
-
-    def table(self) -> pd.DataFrame:
-        """The links table of the run."""
-        table = pd.concat(self._frames, ignore_index=True)
-        # epochs may use different tiers, and then the column is no category any more
-        return table.assign(tier=pd.Categorical(table["tier"]))
+        return carried
