@@ -99,6 +99,12 @@ class Strategy(Spec):
         """Whether `plan` needs to know where the ranks are."""
         return False
 
+    @property
+    def whole_because(self) -> str:
+        """Why the exchange of an epoch cannot be planned for fewer iterations, in the same
+        proportion; '' if it can."""
+        return ""
+
     def gathered(self, shard_size: float) -> float:
         """Importances that each rank, with ``shard_size`` samples, makes known to all others before
         an epoch."""

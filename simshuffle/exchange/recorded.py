@@ -49,6 +49,11 @@ class Recorded(Paired):
     ranks_each: Count = 1
 
     @property
+    def whole_because(self) -> str:
+        """As for `Strategy`: it is recorded sample by sample."""
+        return "the exchange is recorded sample by sample"
+
+    @property
     def inference_pass(self) -> bool:
         """``measures_importance``; what is sent has been decided."""
         return self.measures_importance

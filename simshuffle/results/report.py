@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from simshuffle.results.timeline import HIDDEN, Timeline
+from simshuffle.results.timeline import EXCLUSIVE, HIDDEN, Timeline
 from simshuffle.results.waiting import waiting
 
 SLOWDOWN, SLOWING = "slowdown", "GE+WU"
@@ -36,7 +38,10 @@ EPOCH_COLUMNS = {
     "exchange_fraction": "Q; empty under global shuffle",
     "epoch": "from 1; the first is cold",
     "iterations": "iterations of a rank",
+    "iterations_simulated": "of them those that were simulated; all but with a time tolerance",
     "epoch_s": "s from its start to its end, which all ranks share",
+    "epoch_low_s": "s, lower end of its 95 % interval, if iterations were left out",
+    "epoch_high_s": "s, upper end of it; both are epoch_s if none were",
     "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
     "samples_per_s": "samples trained on over its duration",
     "accelerator_utilisation": (
@@ -66,11 +71,33 @@ def keys_of(table: pd.DataFrame) -> list[str]:
     return [name for name in ("run", "seed", "epoch") if name in table]
 
 
+def weights(timeline: Timeline) -> NDArray[np.float64] | None:
+    """(rows of the phases,) how many times each counts in sums over an epoch: more than once in the
+    iterations that stand for others. None if none do."""
+    sources, phases = timeline.sources, timeline.phases
+    if not sources["steady_last"].any():
+        return None
+    keys = keys_of(phases)
+    columns = ["iterations", "iterations_simulated", "steady_first", "steady_last"]
+    windows = sources.set_index(keys)[columns]
+    epochs = pd.MultiIndex.from_frame(phases[keys])
+    of_row = windows.iloc[windows.index.get_indexer(epochs)]
+    whole, simulated, first, last = of_row.to_numpy().T
+    iteration = phases["iteration"].to_numpy()
+    stands = (iteration >= first) & (iteration <= last) & (last > 0)
+    steady = np.maximum(last - first + 1, 1)
+    return np.where(stands, 1.0 + (whole - simulated) / steady, 1.0)
+
+
 def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     """Mean over ranks of the seconds in each phase: columns `keys_of`, and one for every phase."""
     phases = timeline.phases
     keys = keys_of(phases)
-    lasting = phases[[*keys, "phase"]].assign(seconds=phases["end_s"] - phases["start_s"])
+    seconds = phases["end_s"] - phases["start_s"]
+    weight = weights(timeline)
+    if weight is not None:
+        seconds *= weight
+    lasting = phases[[*keys, "phase"]].assign(seconds=seconds)
     totals = lasting.groupby([*keys, "phase"], observed=False)["seconds"].sum().unstack("phase")
     ranks = phases.groupby(keys, observed=True)["rank"].max() + 1
     table = totals.loc[ranks.index].div(ranks, axis=0)
@@ -87,7 +114,12 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
     exclusive = phases[~timeline.phases["phase"].isin(HIDDEN)]
     spans = exclusive.groupby(keys, observed=True)
     table = timeline.sources.set_index(keys)
-    table["epoch_s"] = spans["end_s"].max() - spans["start_s"].min()
+    exact = spans["end_s"].max() - spans["start_s"].min()
+    table["epoch_s"] = np.where(
+        table["steady_last"] > 0, seconds[list(EXCLUSIVE)].sum(axis=1), exact.loc[table.index]
+    )
+    table["epoch_low_s"] = table["epoch_s"] - table["half_width_s"]
+    table["epoch_high_s"] = table["epoch_s"] + table["half_width_s"]
     table["samples_per_s"] = table["samples"] / table["epoch_s"]
     table["accelerator_utilisation"] = seconds[list(COMPUTING)].sum(axis=1) / table["epoch_s"]
     table["exchange_exposed_s"] = seconds["exchange"] + seconds["wait_exchange"]
@@ -134,7 +166,7 @@ def all_labels(timeline: Timeline) -> pd.DataFrame:
         own.append(seconds[keys].assign(label=label, cause="", seconds=values))
     slowed = seconds.loc[seconds[SLOWDOWN] > 0, [*keys, SLOWDOWN]]
     slowed = slowed.rename(columns={SLOWDOWN: "seconds"}).assign(label="FW+BW", cause=SLOWING)
-    parts = [*own, slowed, waiting(timeline.phases, LABELS, keys)]
+    parts = [*own, slowed, waiting(timeline.phases, LABELS, keys, weights(timeline))]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     runs = {str(run): place for place, run in enumerate(timeline.sources["run"].unique())}
     places = {label: place for place, label in enumerate(["", *LABELS])}

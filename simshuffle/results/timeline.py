@@ -4,7 +4,7 @@ from."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,7 @@ EXCLUSIVE = PHASES[: -len(HIDDEN)]
 PHASE_COLUMNS = {
     "run": "name of the run",
     "epoch": "from 1",
-    "iteration": "from 1; 0 for what follows the last one",
+    "iteration": "of those simulated, from 1; 0 for what goes before or follows all of them",
     "rank": "from 0",
     "phase": "one of PHASES",
     "start_s": "s of simulated time since the first epoch began",
@@ -59,6 +59,11 @@ SOURCE_COLUMNS = {
     "exchange_fraction": "Q; empty under global shuffle",
     "epoch": "from 1",
     "iterations": "iterations of the epoch",
+    "iterations_simulated": "of them those that were simulated; all but with a time tolerance",
+    "steady_first": "first of those whose mean stands for what was left out, from 1; 0 if none",
+    "steady_last": "last of them",
+    "half_width_s": "half width of the 95 % interval of the epoch's duration (s); 0 if all were",
+    "whole_because": "why all iterations were simulated in spite of a time tolerance; '' if not",
     "samples": "samples trained on, over all ranks",
     "samples_moved": "samples that changed their rank",
     "nbytes_peer": "bytes received from other ranks by sample exchange",
@@ -69,6 +74,16 @@ SOURCE_COLUMNS = {
     "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
     "nbytes_staged": "bytes read from the parallel file system for it",
 }
+
+
+class WindowRow(NamedTuple):
+    """What was simulated of an epoch: columns of `SOURCE_COLUMNS`."""
+
+    iterations_simulated: int
+    steady_first: int = 0
+    steady_last: int = 0
+    half_width_s: float = 0.0
+    whole_because: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,6 +154,24 @@ def phase_rows(
         "end_s": end[iteration, rank, phase],
         "nbytes": nbytes[iteration, rank, phase],
     }
+
+
+def seconds_by_iteration(
+    parts: list[dict[str, NDArray[Any]]], world_size: int
+) -> NDArray[np.float64]:
+    """Mean over ranks of the seconds in each exclusive phase: (iterations, phases), without what
+    goes before and follows all iterations.
+
+    Args:
+        parts: from `phase_rows`, of one epoch.
+        world_size: M.
+    """
+    iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
+    out = np.zeros((iterations + 1) * len(PHASES))
+    for part in parts:
+        place = part["iteration"].astype(np.int64) * len(PHASES) + part["phase"]
+        out += np.bincount(place, part["end_s"] - part["start_s"], len(out))
+    return out.reshape(-1, len(PHASES))[1:, : len(EXCLUSIVE)] / world_size
 
 
 def hidden_rows(

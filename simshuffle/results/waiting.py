@@ -23,6 +23,7 @@ def waiting(
     phases: pd.DataFrame,
     labels: Mapping[str, tuple[str, ...]],
     keys: Sequence[str] = ("run", "epoch"),
+    weights: Floats | None = None,
 ) -> pd.DataFrame:
     """Seconds that ranks wait for one another in an epoch, by where and for what.
 
@@ -35,12 +36,16 @@ def waiting(
         phases: columns `simshuffle.results.timeline.PHASE_COLUMNS`, of one or more runs.
         labels: the phases of each label; those of waiting stand where it is booked.
         keys: columns that tell epochs apart, the run first.
+        weights: (rows of ``phases``,) how many times each counts, the same for all rows of an
+            iteration; None for once.
 
     Returns:
         Columns ``keys``, label, cause, seconds: where it is booked, the label waited for, and the
         mean over ranks (s); rows of more than 0 s only.
     """
     rows = []
+    if weights is not None:
+        phases = phases.assign(weight=weights)
     for (run, *epoch), table in phases.groupby(list(keys), observed=True, sort=False):
         for booked, seconds in _of_epoch(table, labels).items():
             rows += [
@@ -74,6 +79,9 @@ def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dic
         return seconds.reshape(steps, ranks, len(names))
 
     own = total(~later & ~idle & (label[phase] >= 0))
+    weight = np.ones(steps)
+    if "weight" in table:
+        weight[step] = table["weight"]
     # a rank that is late when a step begins is so by the exchange after the allreduce before it
     ended = np.full(steps * ranks, -np.inf)
     exclusive = label[phase] >= 0
@@ -82,13 +90,16 @@ def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dic
     own[2:, :, exchange] += ended - ended.min(axis=1, keepdims=True)
     waited = total(~later & idle)
     last = waited.sum(axis=2).argmin(axis=1)
+    waited *= weight[:, None, None]
     excess = (own[np.arange(steps), last][:, None] - own).clip(min=0.0)
     whole = excess.sum(axis=2, keepdims=True)
     share = np.divide(excess, whole, out=np.zeros_like(excess), where=whole > 0)
     causes = np.einsum("srb,srl->bl", waited, share) / ranks
-    causes[exchange, exchange] += total(later & idle).sum() / ranks
+    after = total(later & idle) * weight[:, None, None]
+    causes[exchange, exchange] += after.sum() / ranks
     # what no work explains, by rounding or by the clocks of real ranks, is caused by the same
-    booked, explained = total(idle).sum(axis=(0, 1)) / ranks, causes.sum(axis=1)
+    booked = (total(idle) * weight[:, None, None]).sum(axis=(0, 1)) / ranks
+    explained = causes.sum(axis=1)
     scale = np.divide(booked, explained, out=np.zeros_like(booked), where=explained > 0)
     causes *= scale[:, None]
     causes[np.diag_indices(len(names))] += np.where(explained > 0, 0.0, booked)

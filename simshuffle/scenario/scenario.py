@@ -22,7 +22,7 @@ from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.library import find, read_yaml
 from simshuffle.spec.overrides import combination_name, grid, which_value
-from simshuffle.spec.record import Count, Spec
+from simshuffle.spec.record import Count, Share, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.spec.validation import unreported, validated
 
@@ -36,6 +36,10 @@ class Scenario(Spec):
 
     ``models`` holds profiles by name, which ``workload.model`` may name like those of the catalog,
     and before them. ``calibrated`` says which of the values were measured, and how far they hold.
+
+    ``time_tolerance`` 0 simulates every iteration. With 1 %, an epoch is simulated until the mean
+    of an iteration and of each of its phases is known to 1 % of the iteration, at 95 %; that mean
+    stands for the iterations that are left out. Where they do not become alike, all are simulated.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Scenario(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
     workload: Workload
     network: Network = Fluid()
+    time_tolerance: Share = 0.0
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     models: dict[str, ModelProfile] = Field(default_factory=dict)
     calibrated: list[Calibrated] = Field(default_factory=list)

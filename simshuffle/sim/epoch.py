@@ -15,7 +15,9 @@ from simshuffle.lowering.gradients import Allreduces, gather_seconds
 from simshuffle.lowering.reads import read_chains
 from simshuffle.plan.epochs import EpochPlan, Floats, Reads
 from simshuffle.plan.resources import Resources
+from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import hidden_rows, phase_rows
+from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
@@ -28,6 +30,7 @@ from simshuffle.sim.gradients import (
 )
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.phases import FINAL, ITERATION, MEASURING, PhaseLog, Times
+from simshuffle.sim.rest import RestOfPass
 
 Steps = Generator[simpy.Event, Any, None]
 
@@ -42,6 +45,7 @@ class Epoch:
         allreduces: those of the run.
         nbytes: (N,) bytes of every sample in storage.
         progress: called after each iteration with the number of iterations done.
+        thinning: whose scenario the plan is of; ``scenario`` is the whole one.
 
     Attributes:
         inference: loaders of the pass that measures importance; None if there is none.
@@ -58,6 +62,7 @@ class Epoch:
         allreduces: Allreduces,
         nbytes: Floats,
         progress: Callable[[int], None],
+        thinning: Thinning,
     ) -> None:
         self._scenario, self._resources, self._clock, self._plan = scenario, resources, clock, plan
         env, workload, world_size = clock.env, scenario.workload, scenario.world_size
@@ -66,11 +71,7 @@ class Epoch:
         self.inference: Loaders | None = None
         times = workload.model.accelerators[scenario.cluster.host.accelerator]
         if plan.inference is not None:
-            self.inference = loaders_of(
-                scenario, resources, clock, plan.inference, "inference_read", plan.epoch
-            )
-            jitter = self._compute_jitter("inference_compute_jitter", plan.inference)
-            self._inference = by_rank(times.inference_of(plan.inference.samples) * jitter)
+            self._prepare_inference(plan.inference, times, thinning)
         self._gather_seconds = gather_seconds(
             workload.exchange.gathered(workload.dataset.num_samples / world_size), resources
         )
@@ -87,6 +88,7 @@ class Epoch:
                 plan.iterations,
             )
             self.exchange = Exchange(scenario, resources, clock, schedule, costs)
+            self._remove = costs.remove * thinning.factor
         jitter = self._compute_jitter("compute_jitter", plan.training)
         self._gradients = _gradient_sum(
             scenario,
@@ -105,6 +107,18 @@ class Epoch:
         self._free_at, self._awaited_from, self._delivered_at = np.zeros(
             (3, plan.iterations, world_size)
         )
+
+    def _prepare_inference(self, reads: Reads, times: StepTimes, thinning: Thinning) -> None:
+        """Make ready for the pass that measures importance."""
+        scenario, resources = self._scenario, self._resources
+        self.inference = loaders_of(
+            scenario, resources, self._clock, reads, "inference_read", self._plan.epoch
+        )
+        jitter = self._compute_jitter("inference_compute_jitter", reads)
+        self._inference = by_rank(times.inference_of(reads.samples) * jitter)
+        alike = scenario.workload.jitter.host_decode == 0
+        groups = np.zeros(self._world_size, np.int64) if alike else resources.host_of
+        self._rest = RestOfPass(self._env, thinning.left_out, len(jitter), groups)
 
     def _compute_jitter(self, stream: str, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute."""
@@ -178,12 +192,16 @@ class Epoch:
         times = Times(begin=env.now)
         if loaders is not None:
             loaders.begin(rank)
-            for seconds in self._inference[rank]:
+            for batch, seconds in enumerate(self._inference[rank]):
                 awaited = loaders.awaited(rank)
                 if awaited is not None:
                     yield awaited
                 loaders.take(rank)
                 yield env.timeout(seconds)
+                self._rest.note(rank, batch)
+            rest = self._rest.passes(rank)
+            if rest is not None:
+                yield rest
         if self._gather_seconds is not None:
             yield self._gathering.arrive()
         times.measured = env.now
@@ -253,7 +271,7 @@ class Epoch:
         if self.exchange is not None:
             if pending >= 0:
                 yield from self._synchronise(self.exchange, rank, pending, times)
-            yield self._env.timeout(float(self.exchange.costs.remove[rank]))
+            yield self._env.timeout(float(self._remove[rank]))
         times.removed = self._env.now
         yield self._finish.arrive()
         times.finished = self._env.now

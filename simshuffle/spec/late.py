@@ -24,3 +24,4 @@ class Late:
 
 
 networkx = Late("networkx")
+special = Late("scipy.special")

@@ -3,6 +3,7 @@ quantities with units."""
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -74,6 +75,16 @@ def whole_as_float(value: object) -> object:
         raise PydanticCustomError("large", "is too large a number") from None
 
 
+def share_as_float(value: object) -> object:
+    """A share as a float, which may be written in percent: '1 %' is 0.01."""
+    if isinstance(value, str) and value.rstrip().endswith("%"):
+        try:
+            return float(Decimal(value.rstrip().removesuffix("%").strip()) / 100)
+        except (InvalidOperation, OverflowError):
+            raise PydanticCustomError("percent", "must be a number, or one of percent") from None
+    return whole_as_float(value)
+
+
 _nbytes, _seconds, _bandwidth, _frequency = (_quantity(d) for d in Dimension)
 
 NBytes = Annotated[float, *_nbytes, Field(ge=0)]
@@ -88,9 +99,9 @@ Bandwidth = Annotated[float, *_bandwidth, Field(gt=0)]
 """Bytes per second, greater than 0; written with a unit ('12.5 GB/s', '100 Gbit/s')."""
 Frequency = Annotated[float, *_frequency, Field(gt=0)]
 """Operations per second, greater than 0; written with a unit ('45 k/s')."""
-Fraction = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, le=1)]
-"""A number from 0 to 1."""
-Share = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0, lt=1)]
+Fraction = Annotated[float, BeforeValidator(share_as_float), Field(ge=0, le=1)]
+"""A number from 0 to 1, or in percent ('10 %')."""
+Share = Annotated[float, BeforeValidator(share_as_float), Field(ge=0, lt=1)]
 """A share of something of which some is left: at least 0, less than 1."""
 NonNegative = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0)]
 """A number without unit, not negative."""

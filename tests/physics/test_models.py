@@ -16,6 +16,7 @@ from simshuffle.network.shared import shared_network
 from simshuffle.plan.packets import expected_packets
 from simshuffle.plan.resources import Resources
 from simshuffle.sim import simulate as runs
+from simshuffle.sim.machine import LinkStatistics
 from simshuffle.sim.simpy_network import SimpyNetwork
 from simshuffle.sim.simulate import simulate
 from tests.small import small
@@ -131,7 +132,7 @@ def test_peaks_are_those_of_each_epoch(model, first):
     network = shared_network(
         model, Links(table.capacity, table.latency, table.names), table.cable, width=resources.width
     )
-    statistics = runs.LinkStatistics("a run", resources, network)
+    statistics = LinkStatistics(resources, network)
     for epoch, cap in ((1, np.inf), (2, 2e9)):
         network.post(
             network.now,

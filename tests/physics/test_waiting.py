@@ -116,7 +116,7 @@ def test_own_work_and_waiting_add_up_to_the_epoch():
         [[("io", 10.0), ("backward", 8.0), *REDUCED], []],
         [[("io", 4.0), ("backward", 5.0), ("wait_allreduce", 9.0), *REDUCED], []],
     )
-    sources = pd.DataFrame({"run": ["r"], "epoch": [1]})
+    sources = pd.DataFrame({"run": ["r"], "epoch": [1], "steady_last": [0]})
     table = breakdown(Timeline(phases, phases[:0], sources))
     assert list(table.columns) == ["run", "epoch", "label", "cause", "seconds"]
     rows = list(zip(table["label"], table["cause"], table["seconds"], strict=True))

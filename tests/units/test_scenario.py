@@ -260,6 +260,7 @@ def test_only_pure_numbers_are_written_without_a_unit():
         "compute",
         "read",
         "taper",
+        "time_tolerance",
         "tolerance",
     }
     for scenario in (load_scenario("abci-imagenet1k"), load_scenario("abci-imagenet1k", SMALL)):

@@ -199,7 +199,7 @@ def test_waiting_that_a_seed_does_not_have_counts_as_nothing() -> None:
 def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch() -> None:
     of = hand_made({1: 1.0, 2: 2.0, 3: 3.0}, {})
     with mpl.rc_context():
-        figure = breakdown_figure(of.breakdown, of.epochs, "cause", of.half["epoch_s"], of.seeds)
+        figure = breakdown_figure(of.breakdown, of.epochs, "cause", of.epoch_half, of.about)
     (ax,) = figure.axes
     (line,) = [each for each in ax.collections if isinstance(each, LineCollection)]
     (low, _), (high, _) = line.get_segments()[0]

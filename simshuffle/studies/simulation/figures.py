@@ -44,7 +44,7 @@ def breakdown_figure(
     epochs: pd.DataFrame,
     labels: report.Booking = "cause",
     half: pd.Series[float] | None = None,
-    seeds: int = 1,
+    about: str = "",
 ) -> Figure:
     """The breakdown of each run's last epoch, as a figure of one paper column.
 
@@ -54,7 +54,7 @@ def breakdown_figure(
         labels: 'cause' for waiting in the colour of what is waited for, hatched; 'paper' for the
             authors' booking, where waiting counts where it happens.
         half: half the 95 % interval of an epoch (s), by run and epoch; drawn at the end of the bar.
-        seeds: that both are means over.
+        about: what that is the interval of.
     """
     last = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
     last = last.drop_duplicates("run", keep="last").set_index("run")
@@ -74,7 +74,7 @@ def breakdown_figure(
         for ax, part in zip(axes, rows, strict=True):
             shown |= _draw(ax, part, table, last, labels)
         axes[-1].set_xlabel(f"time per epoch (s){_size(last)}")
-        _legend(figure, shown, seeds)
+        _legend(figure, shown, about)
         return figure
 
 
@@ -167,7 +167,7 @@ def _pieces(table: pd.DataFrame, labels: report.Booking) -> Iterator[tuple[str, 
                 yield label, waits, seconds
 
 
-def _legend(figure: Figure, shown: set[str], seeds: int) -> None:
+def _legend(figure: Figure, shown: set[str], about: str) -> None:
     handles: list[Artist] = [
         Patch(facecolor=COLOURS[label], label=label) for label in COLOURS if label in shown
     ]
@@ -181,7 +181,7 @@ def _legend(figure: Figure, shown: set[str], seeds: int) -> None:
         if name in shown:
             handles.append(Patch(label=text, **HIDDEN, edgecolor=COLOURS[label]))
     if "interval" in shown:
-        text = f"95 % interval of the mean\nover {seeds} seeds"
+        text = textwrap.fill(f"95 % interval of {about}", NAME + 4)
         handles.append(Line2D([], [], color=WHISKER["color"], linewidth=0.8, label=text))
     legend_above(figure, handles)
 

@@ -75,6 +75,11 @@ def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
     return epochs.assign(**label_seconds(breakdown, keys))
 
 
+def over_seeds(seeds: int) -> str:
+    """What an interval is of, in words."""
+    return f"the mean over {seeds} seeds"
+
+
 @dataclass(frozen=True)
 class Means:
     """What tables and figures show of runs: means over seeds. Of one seed, what that gives.
@@ -90,6 +95,25 @@ class Means:
     breakdown: pd.DataFrame
     half: pd.DataFrame | None = None
     seeds: int = 1
+
+    @property
+    def epoch_half(self) -> pd.Series[float] | None:
+        """Half the 95 % interval of an epoch (s), by run and epoch: over the seeds, or of one seed
+        what was left out of the epoch; None if all was simulated."""
+        if self.half is not None:
+            return self.half["epoch_s"]
+        half = self.epochs["epoch_high_s"] - self.epochs["epoch_s"]
+        if not half.any():
+            return None
+        runs = self.epochs["run"].astype(str)
+        return pd.Series(half.to_numpy(), pd.MultiIndex.from_arrays([runs, self.epochs["epoch"]]))
+
+    @property
+    def about(self) -> str:
+        """What that is the interval of."""
+        if self.seeds > 1:
+            return over_seeds(self.seeds)
+        return "an epoch of which iterations were left out"
 
 
 def means(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:

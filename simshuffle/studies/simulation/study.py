@@ -109,13 +109,14 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
 
 def _figures(result: Result) -> dict[str, Figure]:
     of, labels = means_of(result), labels_of(result.meta)
-    half = None if of.half is None else of.half["epoch_s"]
-    return {"breakdown": breakdown_figure(of.breakdown, of.epochs, labels, half, of.seeds)}
+    figure = breakdown_figure(of.breakdown, of.epochs, labels, of.epoch_half, of.about)
+    return {"breakdown": figure}
 
 
 def _parts(result: Result) -> Iterable[str | Table]:
     of = means_of(result)
-    about = [] if of.half is None else [f"{text.about_interval(of.seeds)} {EVERY_INTERVAL}"]
+    about = [] if of.epoch_half is None else [text.about_interval(of.about)]
+    about += [] if of.half is None else [EVERY_INTERVAL]
     return [*text.tables(of, labels_of(result.meta)), *about, *text.notes(result)]
 
 

@@ -20,7 +20,7 @@ from simshuffle.scenario.scenario import MOST_TRIED, Scenario, load_scenario, st
 from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import RunCell
-from simshuffle.studies.simulation.intervals import label_seconds, summary
+from simshuffle.studies.simulation.intervals import label_seconds, over_seeds, summary
 from simshuffle.studies.simulation.measure import WHOLE_EPOCH, measure_name, measure_problems
 from simshuffle.studies.simulation.seed_count import check_seeds, seeds_from
 from simshuffle.studies.simulation.sweep_figures import sweep_figure
@@ -325,7 +325,7 @@ def _parts(result: Result) -> Iterable[str | Table]:
         table.add_row(str(label), f"{row['seeds', 'epoch_s']:.0f}", *cells)
     notes = [] if len(wide) <= MOST_ROWS else [f"{len(wide) - MOST_ROWS} more rows in summary.csv."]
     notes.append(
-        text.about_interval(seeds)
+        text.about_interval(over_seeds(seeds))
         if seeds > 1
         else "One seed: how far the times vary by chance is not known; --seeds tells."
     )

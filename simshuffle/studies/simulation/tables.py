@@ -25,6 +25,10 @@ _KINDS: dict[str, Callable[[str], Column]] = {
     "seed": count,
     "iteration": count,
     "iterations": count,
+    "iterations_simulated": count,
+    "steady_first": count,
+    "steady_last": count,
+    "whole_because": text,
     "rank": count,
     "world_size": count,
     "samples": count,
@@ -108,7 +112,8 @@ _MEASURES = {
     },
 }
 SWEEP = _schema({"seed": _SEED, **_MEASURES}, ".parquet")
-NOT_MEASURED = ("seed", "strategy", "world_size", "exchange_fraction", "epoch", "iterations")
+AS_PLANNED = ("world_size", "exchange_fraction", "epoch", "iterations", "iterations_simulated")
+NOT_MEASURED = ("seed", "strategy", *AS_PLANNED)
 SUMMARY = Schema(
     {
         "epoch": count("from 1; the first is cold", low=1),

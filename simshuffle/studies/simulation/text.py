@@ -44,12 +44,14 @@ def _seconds_table(of: Means, labels: report.Booking) -> Table:
         parts["run"].astype(str), parts["epoch"], parts["waiting"], parts["label"], strict=True
     )
     seconds = dict(zip(keys, parts["seconds"], strict=True))
+    half = of.epoch_half
     for row in of.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
         values = [seconds.get((run, epoch, *column), 0.0) for column in columns]
         values += [report.hidden(row, name) for name in behind]
-        half = _half(of, run, epoch, "epoch_s")
-        total = number(row["epoch_s"]) if half is None else spread(row["epoch_s"], half)
+        reach = 0.0 if half is None else float(half[run, epoch])
+        exact = half is None or (reach == 0 and of.seeds == 1)
+        total = number(row["epoch_s"]) if exact else spread(row["epoch_s"], reach)
         table.add_row(run, _epoch(epoch), total, *map(number, values))
     return table
 
@@ -75,9 +77,9 @@ def spread(mean: float, half: float) -> str:
     return text if pd.isna(half) else f"{text} ± {half:,.{digits}f}"
 
 
-def about_interval(seeds: int) -> str:
-    """What stands below a table of means over ``seeds``."""
-    return f"± is half the 95 % interval by Student's t over {seeds} seeds."
+def about_interval(about: str) -> str:
+    """What stands below a table with intervals; ``about`` is what they are of."""
+    return f"± is half the 95 % interval, by Student's t, of {about}."
 
 
 def number(seconds: float) -> str:
@@ -122,6 +124,24 @@ def notes(result: Result) -> list[str]:
             f"{run}: {storage} {where} of a host, {staging}.",
             *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
         ]
+    return lines + windows(result.tables["sources"])
+
+
+def windows(sources: pd.DataFrame) -> list[str]:
+    """How many iterations were simulated where a time tolerance was given: a line a run."""
+    lines = []
+    given = (sources["steady_last"] > 0) | (sources["whole_because"] != "")
+    for run, table in sources[given].groupby("run", observed=True, sort=False):
+        left_out = table[table["steady_last"] > 0]
+        if len(left_out):
+            counts = left_out["iterations_simulated"]
+            low, high, whole = counts.min(), counts.max(), left_out["iterations"].max()
+            some = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+            lines.append(f"{run}: {some} of {whole:,} iterations of an epoch simulated.")
+        for why, epochs in table.groupby("whole_because", observed=True, sort=False):
+            if why:
+                numbers = ", ".join(str(epoch) for epoch in sorted(set(epochs["epoch"])))
+                lines.append(f"{run}: all iterations of epoch {numbers}, because {why}.")
     return lines
 
 

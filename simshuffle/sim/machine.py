@@ -1,0 +1,225 @@
+"""The cluster on which the epochs of one run are simulated, one after the other."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import simpy
+from numpy.typing import NDArray
+
+from simshuffle.lowering.gradients import Allreduces
+from simshuffle.network.shared import SharedNetwork
+from simshuffle.plan.epochs import EpochPlan, Floats
+from simshuffle.plan.resources import Resources
+from simshuffle.plan.thinning import Thinning
+from simshuffle.results.timeline import (
+    SOURCE_COLUMNS,
+    Timeline,
+    WindowRow,
+    phase_table,
+    seconds_by_iteration,
+)
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.epoch import Epoch, loaders_of
+from simshuffle.sim.loader import Loaders
+from simshuffle.sim.staging import NOTHING, Staged, stage
+
+
+class Machine:
+    """A cluster with its network and its clock.
+
+    Args:
+        scenario: the whole one, without sweep.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        rng, workload = scenario.rng, scenario.workload
+        self._resources = Resources(scenario.cluster, scenario.world_size, rng("placement"))
+        self._env = simpy.Environment()
+        network = self._resources.network(scenario.network, accounts=scenario.world_size)
+        self._clock = NetworkClock(self._env, network)
+        self._allreduces = Allreduces(workload.allreduce, self._resources, rng("host_order"))
+        self._links = LinkStatistics(self._resources, network)
+
+    def loaders(self, plan: EpochPlan) -> Loaders:
+        """Those of the training of an epoch."""
+        return loaders_of(
+            self.scenario, self._resources, self._clock, plan.training, "read", plan.epoch
+        )
+
+    def epoch(
+        self,
+        plan: EpochPlan,
+        loaders: Loaders,
+        thinning: Thinning,
+        nbytes: Floats,
+        progress: Callable[[int], None],
+    ) -> SimulatedEpoch:
+        """Simulate an epoch.
+
+        Args:
+            plan: what the ranks read and exchange.
+            loaders: those of the plan.
+            thinning: whose scenario the plan is of.
+            nbytes: (N,) bytes of every sample of that.
+            progress: called after each iteration with the number of iterations done.
+        """
+        scenario, env = self.scenario, self._env
+        epoch = Epoch(
+            scenario,
+            self._resources,
+            self._clock,
+            plan,
+            loaders,
+            self._allreduces,
+            nbytes,
+            progress,
+            thinning,
+        )
+        begin = env.now
+        with without_cycle_collection():
+            env.run(until=env.process(epoch.run()))
+        staged = self._staged(plan, thinning, nbytes)
+        return SimulatedEpoch(
+            rows=epoch.rows(),
+            links=self._links.close_epoch(plan.epoch, env.now),
+            sources=_sources(scenario, plan, thinning, epoch, staged),
+            begin=begin,
+            end=env.now,
+        )
+
+    def _staged(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
+        """The staging before the first epoch."""
+        if plan.epoch > 1:
+            return NOTHING
+        shards = np.add.reduceat(nbytes[plan.shards.order], plan.shards.start[:-1])
+        return stage(self.scenario.workload, self._resources, shards * thinning.factor)
+
+
+@dataclass(frozen=True)
+class SimulatedEpoch:
+    """An epoch that is over.
+
+    Attributes:
+        rows: of its phases.
+        links: its links table, without the name of the run.
+        sources: its row of that table, by column, as if all iterations had been simulated.
+        begin, end: of simulated time (s).
+    """
+
+    rows: list[dict[str, NDArray[Any]]]
+    links: pd.DataFrame
+    sources: dict[str, Any]
+    begin: float
+    end: float
+
+    def seconds(self) -> Floats:
+        """(iterations, phases) s, see `seconds_by_iteration`."""
+        return seconds_by_iteration(self.rows, self.sources["world_size"])
+
+    def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
+        """Its tables; the rows of the phases are used up.
+
+        Args:
+            run: name of the run.
+            window: what was simulated of it.
+            earlier: s of simulated time before it that belong to no epoch.
+        """
+        if earlier:
+            for part in self.rows:
+                part["start_s"] -= earlier
+                part["end_s"] -= earlier
+        links = self.links.copy(deep=False)
+        label = pd.Categorical.from_codes(np.zeros(len(links), np.int8), pd.Index([run]))
+        links.insert(0, "run", pd.Series(label, index=links.index))
+        row = {"run": run, **self.sources, **window._asdict()}
+        sources = pd.DataFrame([row], columns=list(SOURCE_COLUMNS))
+        for column in ("run", "strategy", "whole_because"):
+            sources[column] = pd.Categorical(sources[column])
+        return Timeline(phase_table(run, self.rows), links, sources)
+
+
+@contextmanager
+def without_cycle_collection() -> Iterator[None]:
+    """Keep Python from searching for reference cycles: a run leaves none, and the search takes a
+    sixth of its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _sources(
+    scenario: Scenario, plan: EpochPlan, thinning: Thinning, epoch: Epoch, staged: Staged
+) -> dict[str, Any]:
+    """Where the bytes of an epoch come from: what was left out is like what was not."""
+    passes = [each.chains for each in (epoch.loaders, epoch.inference) if each is not None]
+    costs = None if epoch.exchange is None else epoch.exchange.costs
+    left_out = thinning.left_out * scenario.world_size * scenario.workload.local_batch_size
+    ssd = sum(chains.read_ssd for chains in passes) + (costs.read_ssd if costs else 0.0)
+    memory = sum(chains.read_memory for chains in passes) + (costs.read_memory if costs else 0.0)
+    written = costs is not None and scenario.workload.source != "memory"
+    fraction, factor = scenario.workload.exchange.fraction, thinning.factor
+    return {
+        "strategy": scenario.workload.exchange.kind,
+        "world_size": scenario.world_size,
+        "exchange_fraction": np.nan if fraction is None else fraction,
+        "epoch": plan.epoch,
+        "iterations": plan.iterations + thinning.left_out,
+        "samples": int(plan.training.samples.sum()) + left_out,
+        "samples_moved": round(plan.exchange.samples_moved * factor),
+        "nbytes_peer": factor * float(costs.sent.sum()) if costs else 0.0,
+        "nbytes_pfs": factor * sum(chains.read_pfs for chains in passes),
+        "nbytes_ssd": factor * ssd,
+        "nbytes_memory": factor * memory,
+        "nbytes_ssd_written": factor * float(costs.received.sum()) if costs and written else 0.0,
+        "staging_s": staged.seconds,
+        "nbytes_staged": staged.nbytes,
+    }
+
+
+class LinkStatistics:
+    """Per-epoch differences of the network's link counters."""
+
+    def __init__(self, resources: Resources, network: SharedNetwork) -> None:
+        self._resources, self._network = resources, network
+        self._before = network.links.copy()
+        self._since = 0.0
+
+    def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
+        """What every link carried since the last call, as the links table of the epoch without
+        the name of the run; ``now`` in s."""
+        network, table = self._network, self._resources.links
+        network.settle()
+        after = network.links
+        work = after["work"] - self._before["work"]
+        used = np.flatnonzero(work > 0)
+        elapsed = max(now - self._since, np.finfo(float).tiny)
+        carried = pd.DataFrame(
+            {
+                "epoch": np.full(len(used), epoch, np.int16),
+                "link": np.array(table.names, object)[used],
+                "tier": pd.Categorical(np.array(table.tiers, object)[used]),
+                "capacity": table.capacity[used],
+                "unit": pd.Categorical(np.array(table.units, object)[used]),
+                "nbytes": (after["nbytes"] - self._before["nbytes"])[used],
+                "mean_utilisation": work[used] / table.capacity[used] / elapsed,
+                "peak_utilisation": after["peak"][used],
+                "busy_s": (after["busy"] - self._before["busy"])[used],
+            }
+        )
+        network.restart_peaks()
+        self._before = after.copy()
+        self._since = now
+        return carried

@@ -1,0 +1,119 @@
+"""Epochs of which only as many iterations are simulated as a tolerance of time needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from simshuffle.plan.epochs import EpochPlan, Floats, plan_epochs, sample_nbytes
+from simshuffle.plan.thinning import Thinning, thinned
+from simshuffle.results.timeline import Timeline, WindowRow
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.machine import Machine, SimulatedEpoch
+from simshuffle.sim.steady import Window, window_of
+
+LEAST = 12
+"""Iterations of the first window."""
+LEAST_SENDINGS = 2.5
+"""Iterations of the first window after which samples are sent."""
+WORTH_LEAVING_OUT = 0.75
+"""Share of the iterations of an epoch from which on all of them are simulated."""
+TOO_LONG, NOT_ALIKE, TOO_DIFFERENT = (
+    "so many are needed",
+    "they do not become alike",
+    "they differ too much",
+)
+"""Why all iterations are simulated, after 'All iterations, because'."""
+
+
+def why_whole(scenario: Scenario) -> str:
+    """Why no epoch of a scenario can do with fewer iterations; '' if it may, or if no tolerance
+    allows it."""
+    if scenario.time_tolerance == 0:
+        return ""
+    if scenario.workload.loader.across_epochs:
+        return "loaders go on into the next epoch"
+    return scenario.workload.exchange.whole_because
+
+
+def windows(
+    scenario: Scenario, run: str, progress: Callable[[float], None] | None, first_epoch: int
+) -> Iterator[Timeline]:
+    """The epochs of a scenario with a tolerance of time, see
+    `simshuffle.sim.simulate.simulate_epochs`.
+
+    An epoch is thinned to a window of iterations. If their mean is not known well enough, it is
+    simulated again with a longer one, and at last with all.
+    """
+    machine, plans = Machine(scenario), ThinnedPlans(scenario)
+    tolerance, count = scenario.time_tolerance, scenario.epochs + 1 - first_epoch
+    size, before, earlier = first_size(scenario), "", 0.0
+    for epoch in range(first_epoch, scenario.epochs + 1):
+        whole = scenario.workload.iterations(scenario.world_size, epoch)
+        # two warm epochs are alike in that as well
+        because = before if epoch > 2 else ""
+        while True:
+            thinning, plan, nbytes = plans.of(epoch, whole if because else size)
+            done = epoch - first_epoch
+            report = _reporter(progress, done / count, 1.0 / count / plan.iterations)
+            simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
+            window = _window(scenario, simulated, thinning, whole)
+            if not thinning.left_out or (window.settled and window.mean_half_width <= tolerance):
+                break
+            earlier += simulated.end - simulated.begin
+            size = window.needed(tolerance)
+            if size >= WORTH_LEAVING_OUT * whole:
+                because = TOO_DIFFERENT if window.settled else NOT_ALIKE
+        if because:
+            size = first_size(scenario)
+        elif not thinning.left_out:
+            because = TOO_LONG
+        before = because
+        row = WindowRow(window.simulated, window.first, window.last, window.half_width, because)
+        yield simulated.timeline(run, row, earlier)
+
+
+def _window(
+    scenario: Scenario, simulated: SimulatedEpoch, thinning: Thinning, whole: int
+) -> Window:
+    if not thinning.left_out:
+        return Window(whole, whole)
+    loader = scenario.workload.loader
+    return window_of(simulated.seconds(), whole, loader, scenario.time_tolerance)
+
+
+def first_size(scenario: Scenario) -> int:
+    """Iterations of the first window."""
+    workload = scenario.workload
+    each = (workload.exchange.fraction or 0.0) * workload.local_batch_size
+    return max(LEAST, math.ceil(LEAST_SENDINGS / min(each, 1.0))) if each else LEAST
+
+
+def _reporter(
+    progress: Callable[[float], None] | None, before: float, each: float
+) -> Callable[[int], None]:
+    if progress is None:
+        return lambda _: None
+    return lambda done: progress(before + each * done)
+
+
+class ThinnedPlans:
+    """The plans of a scenario's epochs with any number of iterations, asked for in the order of
+    epochs."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._of: dict[int, tuple[Thinning, Floats, Iterator[EpochPlan]]] = {}
+
+    def of(self, epoch: int, iterations: int) -> tuple[Thinning, EpochPlan, Floats]:
+        """The plan of an epoch of so many iterations, or of all where few are left out; how it is
+        thinned, and (N,) bytes of every sample."""
+        workload = self._scenario.workload
+        whole = workload.iterations(self._scenario.world_size)
+        size = whole if iterations >= WORTH_LEAVING_OUT * whole else iterations
+        if size not in self._of:
+            thinning = thinned(self._scenario, size)
+            nbytes = sample_nbytes(thinning.scenario)
+            self._of[size] = thinning, nbytes, plan_epochs(thinning.scenario, nbytes)
+        thinning, nbytes, plans = self._of[size]
+        return thinning, next(plan for plan in plans if plan.epoch == epoch), nbytes
