@@ -131,8 +131,8 @@ def windows(sources: pd.DataFrame) -> list[str]:
     """How many iterations were simulated where a time tolerance was given: a line a run."""
     lines = []
     given = (sources["steady_last"] > 0) | (sources["whole_because"] != "")
-    for run, table in sources[given].groupby("run", observed=True, sort=False):
-        left_out = table[table["steady_last"] > 0]
+    for name, table in sources[given].groupby("run", observed=True, sort=False):
+        run, left_out = str(name), table[table["steady_last"] > 0]
         if len(left_out):
             counts = left_out["iterations_simulated"]
             low, high, whole = counts.min(), counts.max(), left_out["iterations"].max()
