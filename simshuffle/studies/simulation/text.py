@@ -138,8 +138,8 @@ def windows(sources: pd.DataFrame) -> list[str]:
             low, high, whole = counts.min(), counts.max(), left_out["iterations"].max()
             some = f"{low:,}" if low == high else f"{low:,} to {high:,}"
             lines.append(f"{run}: {some} of {whole:,} iterations of an epoch simulated.")
-        for why, epochs in table.groupby("whole_because", observed=True, sort=False):
-            if why:
+        for reason, epochs in table.groupby("whole_because", observed=True, sort=False):
+            if why := str(reason):
                 numbers = ", ".join(str(epoch) for epoch in sorted(set(epochs["epoch"])))
                 lines.append(f"{run}: all iterations of epoch {numbers}, because {why}.")
     return lines
