@@ -95,13 +95,6 @@ class SendingStrategy(Paired):
         return "random"
 
     @property
-    def whole_because(self) -> str:
-        """Where partners are few, each decides much."""
-        if self.schedule.rule.needs_importance and self.schedule.partner_lifetime == "epoch":
-            return "partners that depend on the samples stay for the whole epoch"
-        return ""
-
-    @property
     def needs_importance(self) -> bool:
         """True if samples are selected, or ranks paired, by importance."""
         return self.selected_by != "random" or self.schedule.rule.needs_importance

@@ -11,9 +11,9 @@ from simshuffle.scenario.scenario import Scenario
 class Thinning:
     """What an epoch of fewer iterations leaves out.
 
-    Whole iterations of all ranks are left out of the data set, so the remainder that fills no batch
-    stays. Page caches shrink like the data set, so that the same share of it is found in them, at
-    the same place of the epoch.
+    Whole iterations of all ranks are left out of the data set, so the last batch stays. Page caches
+    shrink like the data set, so that the same share of it is found in them, at the same place of
+    the epoch.
 
     Attributes:
         scenario: the thinned one, for plans.
@@ -30,11 +30,15 @@ def thinned(scenario: Scenario, iterations: int) -> Thinning:
     """``scenario`` with at most so many iterations (at least 2) in its first epoch; itself if it
     has no more."""
     workload = scenario.workload
-    left_out = workload.iterations(scenario.world_size) - iterations
+    whole, batch = workload.iterations(scenario.world_size), workload.local_batch_size
+    left_out = whole - iterations
     if left_out <= 0:
         return Thinning(scenario)
     dataset, memory = workload.dataset, scenario.cluster.memory
-    samples = dataset.num_samples - left_out * scenario.world_size * workload.local_batch_size
+    # samples that no batch has shrink like all others; a last batch that lacks some is kept
+    over = dataset.num_samples - whole * scenario.world_size * batch
+    unread = round(max(over, 0) * iterations / whole)
+    samples = iterations * scenario.world_size * batch + unread + min(over, 0)
     cached = memory.cache_nbytes * samples / dataset.num_samples
     update = {
         "workload": workload.model_copy(

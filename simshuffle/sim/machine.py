@@ -22,6 +22,7 @@ from simshuffle.results.timeline import (
     SOURCE_COLUMNS,
     Timeline,
     WindowRow,
+    longest_by_iteration,
     phase_table,
     seconds_by_iteration,
 )
@@ -125,6 +126,10 @@ class SimulatedEpoch:
         """(iterations, phases) s, see `seconds_by_iteration`."""
         return seconds_by_iteration(self.rows, self.sources["world_size"])
 
+    def loading(self) -> Floats:
+        """(iterations,) the longest that a rank waited for its loader (s)."""
+        return longest_by_iteration(self.rows, self.sources["world_size"], ("io", "decode"))
+
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
         """Its tables; the rows of the phases are used up.
 
@@ -135,8 +140,8 @@ class SimulatedEpoch:
         """
         if earlier:
             for part in self.rows:
-                part["start_s"] -= earlier
-                part["end_s"] -= earlier
+                for bound in ("start_s", "end_s"):
+                    part[bound] = np.maximum(part[bound] - earlier, 0.0)  # whatever rounding says
         links = self.links.copy(deep=False)
         label = pd.Categorical.from_codes(np.zeros(len(links), np.int8), pd.Index([run]))
         links.insert(0, "run", pd.Series(label, index=links.index))

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.results.timeline import EXCLUSIVE
 from simshuffle.scenario.workload import Loader
 from simshuffle.spec.late import special
 
@@ -37,7 +36,12 @@ MARGIN = 1.3
 this rests on is an estimate."""
 BEGIN = 2
 """Iterations at the beginning of an epoch that are not like the others, where loaders keep up."""
-LOADING = [EXCLUSIVE.index("io"), EXCLUSIVE.index("decode")]
+LAGS = 4
+"""Correlations that are summed where they are negative: longer ones are noise."""
+FIRST_CYCLES = 32
+"""Cycles that are simulated first where ranks wait for their loaders: fewer seldom do."""
+MOST_GROWTH = 4.0
+"""How many times as long the next window is at most: a short one may mislead."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ class Window:
         half_width: of the 95 % interval of the epoch's duration (s).
         settled: whether the two halves of the steady iterations are alike.
         mean_half_width: the same of the mean of a steady iteration, the largest of all phases, as a
-            share of the iteration.
+            share of the iteration; infinite where they are too few to tell.
+        cycle: iterations that belong together.
     """
 
     iterations: int
@@ -62,6 +67,7 @@ class Window:
     half_width: float = 0.0
     settled: bool = True
     mean_half_width: float = 0.0
+    cycle: int = 1
 
     @property
     def steady(self) -> int:
@@ -70,27 +76,34 @@ class Window:
 
     def needed(self, tolerance: float) -> int:
         """Iterations to simulate next, if these do not do."""
-        more = 0.0
+        others = self.simulated - self.steady
         if math.isfinite(self.mean_half_width):
             more = MARGIN * self.steady * (self.mean_half_width / tolerance) ** 2
-        return math.ceil(max(2.0 * self.simulated, self.simulated - self.steady + more))
+            most = MOST_GROWTH * self.simulated
+        else:
+            more = most = others + FIRST_CYCLES * self.cycle if self.cycle > 1 else 0.0
+        return math.ceil(max(2.0 * self.simulated, min(others + more, most)))
 
 
-def window_of(seconds: Floats, iterations: int, loader: Loader, tolerance: float) -> Window:
+def window_of(
+    seconds: Floats, loading: Floats, iterations: int, loader: Loader, tolerance: float
+) -> Window:
     """What a window says.
 
     Args:
         seconds: (n, phases) s of every simulated iteration, mean over ranks, as from
             `simshuffle.results.timeline.seconds_by_iteration`; n at least 8.
+        loading: (n,) the longest that a rank waited for its loader (s).
         iterations: of the whole epoch, more than n.
         loader: of each rank.
         tolerance: of time.
     """
     simulated = len(seconds)
-    first, last, cycle = steady_range(seconds, loader, tolerance)
+    first, last, cycle = steady_range(seconds.sum(axis=1), loading, loader, tolerance)
     part = seconds[first:last]
     if len(part) < cycle * FEWEST_BATCHES:
-        return Window(iterations, simulated, settled=False, mean_half_width=math.inf)
+        unknown = math.inf
+        return Window(iterations, simulated, settled=False, mean_half_width=unknown, cycle=cycle)
     lengths = part.sum(axis=1)
     whole = MeanError.of(lengths, cycle)
     phases = [MeanError.of(column, cycle) for column in part.T if column.any()]
@@ -105,23 +118,30 @@ def window_of(seconds: Floats, iterations: int, loader: Loader, tolerance: float
         half_width=whole.quantile * spread,
         settled=whole.settled,
         mean_half_width=max(each.half_width for each in (whole, *phases)) / float(lengths.mean()),
+        cycle=cycle,
     )
 
 
-def steady_range(seconds: Floats, loader: Loader, tolerance: float) -> tuple[int, int, int]:
+def steady_range(
+    lengths: Floats, loading: Floats, loader: Loader, tolerance: float
+) -> tuple[int, int, int]:
     """The steady iterations [first, last), and how many make a cycle; see `window_of`.
 
     The last one never belongs to them, for its batch may be smaller. Where ranks wait for their
-    loaders for more than half the tolerance, the batches of the prefetching at the beginning do not
-    either, nor the last batches of all workers, which nothing follows.
+    loaders in the second half of the window for more than half the tolerance, the batches of the
+    prefetching at the beginning do not either, nor the last batches of all workers, which nothing
+    follows; where they do so in the first half only, it is the time in which loaders fill up.
     """
-    middle = seconds[BEGIN:-1]
-    if middle[:, LOADING].sum() <= tolerance / 2.0 * middle.sum():
-        return BEGIN, len(seconds) - 1, 1
-    cycle = min(loader.workers, loader.prefetch)
-    first = max(loader.prefetch, BEGIN)
-    last = len(seconds) - 1 - cycle
-    return first, first + max(last - first, 0) // cycle * cycle, cycle
+    middle, end = len(lengths) // 2, len(lengths) - 1
+
+    def waits(low: int, high: int) -> bool:
+        return bool(loading[low:high].sum() > tolerance / 2.0 * lengths[low:high].sum())
+
+    if waits(middle, end):
+        cycle = min(loader.workers, loader.prefetch)
+        first = max(loader.prefetch, BEGIN)
+        return first, first + max(end - cycle - first, 0) // cycle * cycle, cycle
+    return (middle if waits(BEGIN, middle) else BEGIN), end, 1
 
 
 @dataclass(frozen=True)
@@ -154,11 +174,15 @@ class MeanError:
             batches = count // length
             means = values[count - batches * length :].reshape(batches, length).mean(axis=1)
             variance = length * float(means.var(ddof=1))
-            lag = _lag_correlation(means)
-            if abs(lag) * math.sqrt(batches) <= LAG_LIMIT:
+            lags = _correlations(means, min(LAGS, batches // 4))
+            significance = lags[0] * math.sqrt(batches)
+            if significance < -LAG_LIMIT:  # what one batch takes longer, the next ones catch up
+                variance *= max(1.0 + 2.0 * sum(lags), 2.0 / batches)
+                break
+            if significance <= LAG_LIMIT:
                 break
             if count // (2 * length) < FEWEST_BATCHES:
-                variance *= max(1.0, (1.0 + lag) / max(1.0 - lag, 0.1))
+                variance *= (1.0 + lags[0]) / max(1.0 - lags[0], 0.1)
                 break
             length *= 2
         half = count // 2
@@ -173,8 +197,12 @@ class MeanError:
         )
 
 
-def _lag_correlation(means: Floats) -> float:
-    """Correlation of each value with the next; 0 where all are alike."""
+def _correlations(means: Floats, most: int) -> list[float]:
+    """Correlation of each value with the next, the one after that, ... up to ``most`` of them, at
+    least one; 0 where all are alike."""
     away = means - means.mean()
     total = float(away @ away)
-    return float(away[:-1] @ away[1:]) / total if total > 0 else 0.0
+    return [
+        float(away[:-k] @ away[k:]) / total if total > 0 else 0.0
+        for k in range(1, max(most, 1) + 1)
+    ]

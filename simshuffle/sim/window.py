@@ -79,7 +79,9 @@ def _window(
     if not thinning.left_out:
         return Window(whole, whole)
     loader = scenario.workload.loader
-    return window_of(simulated.seconds(), whole, loader, scenario.time_tolerance)
+    return window_of(
+        simulated.seconds(), simulated.loading(), whole, loader, scenario.time_tolerance
+    )
 
 
 def first_size(scenario: Scenario) -> int:
