@@ -21,18 +21,12 @@ from simshuffle.errors import InputError, SimulationError
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, digest_of
 from simshuffle.study.digest import ROOT, code_digest
-from simshuffle.study.executors import (
-    ONE_THREAD,
-    Here,
-    Local,
-    Processes,
-    available_memory,
-    usable_cores,
-)
+from simshuffle.study.executors import Here, Local, Processes, available_memory, usable_cores
 from simshuffle.study.made import contents as content
 from simshuffle.study.standing import Standing, Watch
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
+from simshuffle.study.workers import ONE_THREAD
 from tests.toy import TOY, Square, asked
 
 PATIENCE = 120.0

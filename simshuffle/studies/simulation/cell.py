@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from simshuffle.network import Flows, Fluid, Links
 from simshuffle.plan.effort import Effort
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results import report
@@ -17,7 +18,7 @@ from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate
-from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE
 
 TABLES = ("timeline", "links", "sources")
@@ -25,8 +26,18 @@ NAMELESS = ""
 """What the run is called in a cell's tables: its name is that of its place in a study."""
 
 
+class NetworkCell(PlainCell):
+    """Computes with the compiled network."""
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads the compiled network, or compiles it where no cache holds it yet."""
+        # THE ONE PLACE where that happens before processes are forked
+        Fluid().finish_times(Links(np.ones(1), np.zeros(1)), Flows.of([[0]], [1.0]))
+
+
 @dataclass(frozen=True)
-class RunCell:
+class RunCell(NetworkCell):
     """A run.
 
     Attributes:
