@@ -63,7 +63,8 @@ class Cell(Protocol):
 
     @property
     def memory(self) -> float:
-        """Expected bytes of a process that does it."""
+        """Expected bytes of a process that does it, beside what it shares with others that do such
+        cells."""
 
     @property
     def parts(self) -> frozenset[str]:

@@ -20,8 +20,8 @@ from simshuffle.study.standing import Watch
 from simshuffle.study.store import Memory, Store
 from simshuffle.study.workers import Gone, Workers
 
-WORTH_PROCESSES = 4.0
-"""s of expected work below which this process does it sooner than others could be started."""
+WORTH_PROCESSES = 1.5
+"""s that processes must save by the cells' costs: about so long it takes until the first begins."""
 SPARE_MEMORY = 0.9
 """Share of the available memory that cells may take at once, by their estimates."""
 
@@ -180,8 +180,9 @@ class Local:
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
         """As for `Executor`."""
         count = min(self.count or usable_cores(), len(cells))
-        little = sum(cell.cost for cell in cells.values()) < WORTH_PROCESSES
-        executor = Here(self.lost) if count <= 1 or little else Processes(count, lost=self.lost)
+        saved = sum(cell.cost for cell in cells.values()) * (1.0 - 1.0 / count)
+        alone = count == 1 or saved < WORTH_PROCESSES
+        executor = Here(self.lost) if alone else Processes(count, lost=self.lost)
         yield from executor.do(cells, store, watch)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from simshuffle.errors import InputError
 from simshuffle.network import Flows, Fluid, Links
-from simshuffle.plan.effort import Effort
+from simshuffle.plan.effort import Effort, effort
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
@@ -66,19 +67,14 @@ class RunCell(NetworkCell):
         plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
         return by_content(plain)
 
-    @property
+    @cached_property
     def _effort(self) -> Effort:
-        """Of the plain values: reading the scenario of each of 20,000 cells takes long."""
-        workload, epochs = self.document["workload"], int(self.document["epochs"])
-        stored = float(workload["dataset"]["num_samples"])
-        fraction = float(workload["exchange"].get("exchange_fraction", 0.0))
-        return Effort(
-            iterations=stored / float(workload["local_batch_size"]) * epochs,
-            samples=fraction * stored * epochs,
-            stored=stored,
-            epochs=epochs,
-            ranks=int(self.document["world_size"]),
-        )
+        """No effort where the scenario is not valid: that is said at once. What is read here is not
+        kept, for the cell is sent to another process."""
+        try:
+            return effort(from_dict(self.document, self.label))
+        except InputError:
+            return Effort(iterations=0.0, samples=0.0, stored=0.0, epochs=1, ranks=1)
 
     @property
     def cost(self) -> float:
@@ -88,7 +84,7 @@ class RunCell(NetworkCell):
     @property
     def memory(self) -> float:
         """As for `Cell`."""
-        return self._effort.nbytes
+        return self._effort.own_nbytes
 
     @property
     def parts(self) -> frozenset[str]:
