@@ -38,9 +38,9 @@ PER_OVERLAP = 6e-6
 """s for an iteration of a rank whose backward pass is slowed down by allreduces."""
 MOST_SIZES = 64
 """Sizes of allreduces where layers are fused as they come: about so many come up in a run."""
-BASE_NBYTES = 290e6
-"""Bytes of a process that has loaded all that."""
-SHARED_NBYTES = 210e6
+BASE_NBYTES = 325e6
+"""Bytes of a process that has loaded all that, and writes a small outcome."""
+SHARED_NBYTES = 245e6
 """Bytes of these that processes forked from one that has loaded it share."""
 ITERATION_NBYTES = 1.4e3
 """Bytes for an iteration of a rank: its rows of the timeline."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 PHASES = (
@@ -103,6 +104,8 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
                 values = names if name == "run" else list(dict.fromkeys(found))
                 parts = [part.cat.set_categories(values) for part in parts]
             columns[name] = pd.concat(parts, ignore_index=True)
+            del parts
+            pa.default_memory_pool().release_unused()  # tables that were read live there
         return pd.DataFrame(columns, copy=False)
 
     return Timeline(
