@@ -97,7 +97,7 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
         if len(frames) == 1:
             return frames[0]
         columns = {}
-        for name in list(frames[0]):
+        for name in map(str, frames[0].columns):
             parts = [frame.pop(name) for frame in frames]
             if isinstance(parts[0].dtype, pd.CategoricalDtype):
                 found = (value for part in parts for value in part.cat.categories)

@@ -112,19 +112,20 @@ class Processes:
                 while waiting or running:
                     for digest in self._next(cells, waiting, running, count, budget):
                         waiting.remove(digest)
+                        running.add(digest)
                         try:
                             workers.begin(digest, cells[digest], store)
-                            running.add(digest)
                         except (PicklingError, TypeError, AttributeError) as error:
+                            running.remove(digest)
                             self._end(digest, Lost(not_sent(_reason(error))), watch)
                             yield digest
                     for news in workers.news(MOMENT):
-                        if self._heard(news, watch, died):
+                        if news.digest in running and self._heard(news, watch, died):
                             running.remove(news.digest)
                             if news.digest not in died:
                                 yield news.digest
                     watch.tell()
-            for digest in running:  # all is done, or the server died and they with it
+            for digest in running:  # the server died, and they with it
                 watch.drop(digest)
                 died[digest] = -signal.SIGKILL
             running.clear()
@@ -141,7 +142,9 @@ class Processes:
         free, chosen = count - len(running), list[str]()
         left = budget - sum(cells[digest].memory for digest in running)
         for digest in waiting:
-            if len(chosen) < free and cells[digest].memory <= left:
+            if len(chosen) == free:
+                break
+            if cells[digest].memory <= left:
                 left -= cells[digest].memory
                 chosen.append(digest)
         return chosen or ([] if running else list(waiting[:1]))
