@@ -51,7 +51,8 @@ def _overall(noun: str, standing: Standing) -> str:
 
 
 def _left(standing: Standing) -> str:
-    return "" if standing.left_s is None else f", about {duration(standing.left_s)} left"
+    # at the end what is found is still to be written
+    return f", about {duration(standing.left_s)} left" if standing.left_s else ""
 
 
 def _lines(noun: str) -> Progress:

@@ -29,7 +29,7 @@ class Standing:
     running: Mapping[str, float]
 
 
-TRUST = 3.0
+TRUST = 1.0
 """s of measured work that count as much as the cells' costs by estimate."""
 
 Progress = Callable[[Standing], None]

@@ -94,3 +94,21 @@ def test_a_table_of_a_stored_outcome_is_read_when_it_is_asked_for(tmp_path):
     pd.testing.assert_frame_equal(first, rows(10))
     first.pop("nbytes")  # is used up
     pd.testing.assert_frame_equal(second, rows(10))
+
+
+def test_ctrl_c_says_what_is_kept_and_nothing_else(tmp_path, monkeypatch, capsys):
+    of = executors.Here.do
+
+    def stopped(self, cells, store, watch):
+        yield from of(self, dict(list(cells.items())[:2]), store, watch)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(executors.Here, "do", stopped)
+    words = ["run", "quickstart", *SMALL, "--processes", "1", "--out", str(tmp_path / "out")]
+    assert main(words) == 130
+    told = "Interrupted. 2 of 6 runs are kept; the same command goes on with them."
+    assert capsys.readouterr().err.splitlines()[-1] == told
+    assert [path.name for path in tmp_path.iterdir()] == [".cells"]
+    monkeypatch.undo()
+    assert main(words) == 0
+    assert "2 of 6 runs are there already." in capsys.readouterr().err
