@@ -3,8 +3,9 @@
 
     python benchmarks/effort.py
 
-Every run is a fresh process with one thread. CPU seconds without start, and the largest resident
-set, are the operating system's. The estimate is to be right within a factor of 2.
+Every run is a fresh process with one thread, which keeps its outcome as a cell of a study does. CPU
+seconds without start, and the largest resident set, are the operating system's. The estimate is to
+be right within a factor of 2.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ import subprocess
 import sys
 
 CHILD = """
-import json, resource, sys, time
+import json, resource, sys, tempfile, time
+from pathlib import Path
 from simshuffle import load_scenario
 from simshuffle.network import Flows, Fluid, Links
 from simshuffle.plan.effort import effort
 from simshuffle.studies.simulation.cell import RunCell
+from simshuffle.study.store import Disk
 Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))
 scenario = load_scenario(sys.argv[1], {"sweep": {}, **json.loads(sys.argv[2])})
 ready = time.process_time()
-RunCell(scenario.to_dict(), "").run(lambda share: None)
+cell = RunCell(scenario.to_dict(), "")
+with tempfile.TemporaryDirectory() as folder:
+    Disk(Path(folder)).put("none", cell.run(lambda share: None))
 seconds = time.process_time() - ready
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 found = effort(scenario)
@@ -66,6 +71,14 @@ RUNS: list[tuple[str, dict[str, object]]] = [
     ("paper/congestion-deepcam", {}),
     ("validation/resnet50-summit", {"epochs": 1}),
     ("validation/deepcam-selene", {}),
+    *(
+        ("abci-imagenet1k", {"workload.dataset": "imagenet21k", "epochs": 1, **values})
+        for values in (
+            {"workload.exchange": "local_shuffle", "world_size": 256},
+            {"workload.exchange": "local_shuffle"},
+            {"workload.exchange": f"{PARTIAL}0.1"},
+        )
+    ),
     (
         "quickstart",
         {

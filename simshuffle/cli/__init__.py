@@ -23,7 +23,7 @@ from simshuffle.cli import (
     tta,
     validate,
 )
-from simshuffle.cli.common import complain, reset_volume, set_volume
+from simshuffle.cli.common import Stopped, complain, reset_volume, set_volume
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.version import __version__
@@ -92,6 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SimshuffleError as error:
         complain(str(error))
         return 1
+    except Stopped as stop:
+        complain(str(stop))
+        return INTERRUPTED
     except typer.Exit as stop:
         return int(stop.exit_code)
     except (typer.Abort, KeyboardInterrupt):

@@ -202,6 +202,10 @@ def share_progress(noun: str) -> Iterator[Callable[[float], None] | None]:
         yield None if tell is None else report
 
 
+class Stopped(Exception):
+    """Ctrl-C, after which something is kept; its text says what."""
+
+
 def complain(text: str) -> None:
     """Write to standard error what went wrong."""
     typer.echo(text, err=True)

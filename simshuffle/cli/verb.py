@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import choice, complain, detail, say, study_progress
+from simshuffle.cli.common import Stopped, choice, complain, detail, say, study_progress
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ Scheduler = Annotated[
         metavar="ADDRESS", help="Compute on the workers of this Dask scheduler (extra cluster)."
     ),
 ]
-INTERRUPTED = 130
 BY_NAME = {"run", "train"}
 """Verbs whose folders are called by the name of the scenario or study alone."""
 
@@ -108,7 +107,8 @@ def carry_out(study: Study[Any], request: Request[Any], options: Options) -> Res
 
     Raises:
         SimshuffleError: the folder cannot be used, or the study fails.
-        Exit: the study was stopped, or some of its cells are lost.
+        Stopped: some of it is kept.
+        Exit: some of its cells are lost.
     """
     result, folder = make(study, request, options)
     show(result, folder, json=options.json, to=options.to)
@@ -123,7 +123,7 @@ def make(study: Study[Any], request: Request[Any], options: Options) -> tuple[Re
 
     Raises:
         SimshuffleError: the folder cannot be used, or the study fails.
-        Exit: the study was stopped.
+        Stopped: some of it is kept.
     """
     from simshuffle.results.folders import check_place
     from simshuffle.study import engine
@@ -156,8 +156,8 @@ def make(study: Study[Any], request: Request[Any], options: Options) -> tuple[Re
             if stop.result and (empty or engine.goes_on(folder, wanted)):
                 stop.result.save(folder, replace=True, draw=False)  # at once; plot draws it
             rest = "are kept; the same command goes on with them."
-            complain(f"Interrupted. {stop.done} of {stop.total} {options.noun}s {rest}")
-            raise typer.Exit(INTERRUPTED) from None
+            said = f"Interrupted. {stop.done} of {stop.total} {options.noun}s {rest}"
+            raise Stopped(said) from None
     return result, folder
 
 

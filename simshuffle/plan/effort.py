@@ -38,8 +38,10 @@ PER_OVERLAP = 6e-6
 """s for an iteration of a rank whose backward pass is slowed down by allreduces."""
 MOST_SIZES = 64
 """Sizes of allreduces where layers are fused as they come: about so many come up in a run."""
-BASE_NBYTES = 290e6
-"""Bytes of a process that has loaded all that."""
+BASE_NBYTES = 325e6
+"""Bytes of a process that has loaded all that, and writes a small outcome."""
+SHARED_NBYTES = 245e6
+"""Bytes of these that processes forked from one that has loaded it share."""
 ITERATION_NBYTES = 1.4e3
 """Bytes for an iteration of a rank: its rows of the timeline."""
 SAMPLE_NBYTES = 200.0
@@ -135,6 +137,11 @@ class Effort:
             + self.allreduces.nbytes
         )
 
+    @property
+    def own_nbytes(self) -> float:
+        """Bytes of memory of a process that was forked from one that has loaded all that."""
+        return self.nbytes - SHARED_NBYTES
+
 
 def effort(scenario: Scenario) -> Effort:
     """The effort of a run."""
@@ -143,15 +150,23 @@ def effort(scenario: Scenario) -> Effort:
     if isinstance(scenario.network, Packet):
         packets = sum(expected_packets(scenario, scenario.network.mtu).values())
     passes = 2 if workload.exchange.inference_pass else 1
+    simulated = _simulated(scenario)
+    share = simulated / workload.iterations(scenario.world_size)
     return Effort(
-        iterations=scenario.world_size * workload.iterations(scenario.world_size) * epochs * passes,
-        samples=(workload.exchange.fraction or 0.0) * dataset.num_samples * epochs,
+        iterations=scenario.world_size * simulated * epochs * passes,
+        samples=(workload.exchange.fraction or 0.0) * dataset.num_samples * epochs * share,
         stored=dataset.num_samples,
         epochs=epochs,
         ranks=scenario.world_size,
         packets=packets,
         allreduces=_allreduces(scenario),
     )
+
+
+def _simulated(scenario: Scenario) -> int:
+    """Iterations of an epoch that are simulated: all of them. THE ONE PLACE for a scenario that
+    simulates fewer and tells the others from them."""
+    return scenario.workload.iterations(scenario.world_size)
 
 
 def _allreduces(scenario: Scenario) -> AllreduceEffort:
@@ -163,7 +178,7 @@ def _allreduces(scenario: Scenario) -> AllreduceEffort:
     flows = algorithm.flows(scenario.cluster.host_of(ranks), workload.model.gradient_size)
     if flows is None:
         return AllreduceEffort()
-    iterations = workload.iterations(ranks) * scenario.epochs
+    iterations = _simulated(scenario) * scenario.epochs
     if isinstance(algorithm.overlap, NoOverlap):
         count, sizes = 1, 1
     elif isinstance(algorithm.overlap, Ddp):

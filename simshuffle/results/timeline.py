@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 PHASES = (
@@ -104,21 +105,24 @@ class Timeline:
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
-    """The tables of several timelines below one another; several may be of one run."""
+    """The tables of several timelines below one another; several may be of one run. They are used
+    up column by column, so that long tables are not in memory twice."""
     names = list(dict.fromkeys(run for t in timelines for run in t.phases["run"].cat.categories))
 
     def join(frames: list[pd.DataFrame]) -> pd.DataFrame:
         if len(frames) == 1:
             return frames[0]
-        aligned = [f.assign(run=pd.Categorical(f["run"], names)) for f in frames]
-        for column in set(frames[0].select_dtypes("category")) - {"run"}:
-            values = list(
-                dict.fromkeys(value for f in frames for value in f[column].cat.categories)
-            )
-            aligned = [
-                f.assign(**{str(column): f[column].cat.set_categories(values)}) for f in aligned
-            ]
-        return pd.concat(aligned, ignore_index=True)
+        columns = {}
+        for name in map(str, frames[0].columns):
+            parts = [frame.pop(name) for frame in frames]
+            if isinstance(parts[0].dtype, pd.CategoricalDtype):
+                found = (value for part in parts for value in part.cat.categories)
+                values = names if name == "run" else list(dict.fromkeys(found))
+                parts = [part.cat.set_categories(values) for part in parts]
+            columns[name] = pd.concat(parts, ignore_index=True)
+            del parts
+            pa.default_memory_pool().release_unused()  # tables that were read live there
+        return pd.DataFrame(columns, copy=False)
 
     return Timeline(
         join([t.phases for t in timelines]),

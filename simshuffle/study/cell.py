@@ -63,11 +63,18 @@ class Cell(Protocol):
 
     @property
     def memory(self) -> float:
-        """Expected bytes of a process that does it."""
+        """Expected bytes of a process that does it, beside what it shares with others that do such
+        cells."""
 
     @property
     def parts(self) -> frozenset[str]:
         """Names of the tables and files without which a stored outcome does not do."""
+
+    @staticmethod
+    def make_ready() -> None:
+        """Load, in this process, what all such cells compute with and their modules do not load
+        by themselves; the second time it does nothing. Processes that are forked for cells find it
+        there."""
 
     def run(self, tell: Tell) -> Outcome:
         """Do it, with one thread. The same cell gives the same outcome wherever it is done.
@@ -94,6 +101,10 @@ class PlainCell:
     def parts(self) -> frozenset[str]:
         """As for `Cell`: none."""
         return frozenset()
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: nothing."""
 
 
 def digest_of(cell: Cell) -> str:

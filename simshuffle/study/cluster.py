@@ -11,8 +11,8 @@ from distributed import Client, as_completed
 from distributed.scheduler import KilledWorker
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.study.attempt import Lost, attempt
 from simshuffle.study.cell import Cell
-from simshuffle.study.executors import Lost, attempt
 from simshuffle.study.standing import Watch
 from simshuffle.study.store import Disk, Store
 

@@ -17,8 +17,9 @@ from typing_extensions import TypedDict
 from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError
 from simshuffle.results.folders import meta_of
 from simshuffle.spec.library import INPUTS
+from simshuffle.study.attempt import Lost
 from simshuffle.study.cell import Cell, Outcome, digest_of
-from simshuffle.study.executors import Executor, Here, Lost
+from simshuffle.study.executors import Executor, Here
 from simshuffle.study.made import MADE, made
 from simshuffle.study.schema import LARGEST, MOST, REMEDY
 from simshuffle.study.signals import handled, interrupt

@@ -5,48 +5,25 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from pickle import PicklingError
-from time import monotonic, sleep
-from typing import Any, Protocol
+from typing import Protocol
 
-from loky import get_reusable_executor
-from loky.process_executor import BrokenProcessPool
-
-from simshuffle.errors import SimshuffleError
-from simshuffle.study.cell import Cell, Tell
+from simshuffle.study.attempt import Lost, attempt
+from simshuffle.study.cell import Cell
+from simshuffle.study.server import MOMENT, News, not_sent
 from simshuffle.study.standing import Watch
-from simshuffle.study.store import Disk, Memory, Store
+from simshuffle.study.store import Memory, Store
+from simshuffle.study.workers import Gone, Workers
 
-MOMENT = 0.25
-"""s between two reports of progress, at most that often from one cell."""
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-"""How the libraries that compute are told the number of their threads, before they are loaded."""
-WORTH_PROCESSES = 4.0
-"""s of expected work below which this process does it sooner than others could be started."""
+WORTH_PROCESSES = 1.5
+"""s that processes must save by the cells' costs: about so long it takes until the first begins."""
 SPARE_MEMORY = 0.9
 """Share of the available memory that cells may take at once, by their estimates."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A cell without an outcome.
-
-    Attributes:
-        why: a sentence for people.
-        error: what the cell raised; None where its process died.
-    """
-
-    why: str
-    error: SimshuffleError | None = None
 
 
 class Executor(Protocol):
@@ -62,19 +39,6 @@ class Executor(Protocol):
     @property
     def lost(self) -> dict[str, Lost]:
         """Why cells have no outcome, by digest."""
-
-
-def attempt(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:
-    """Do a cell and keep its outcome; None, or why there is none."""
-    try:
-        store.put(digest, cell.run(tell))
-    except SimshuffleError as error:
-        return Lost(str(error), error)
-    except OSError:
-        raise  # the disk is full, or the store cannot be written: no other cell would fare better
-    except Exception as error:  # noqa: BLE001 - whatever a cell raises, the others go on
-        return Lost(f"{type(error).__name__}: {error}")
-    return None
 
 
 @dataclass
@@ -96,11 +60,11 @@ class Here:
 
 @dataclass
 class Processes:
-    """Processes of this machine, each of which computes with one thread; costly cells first, and no
-    more at once than the memory allows by their estimates.
+    """Processes of this machine, one for each cell, which compute with one thread; costly cells
+    first, and no more at once than the memory allows by their estimates.
 
-    A cell in a process that dies is done again, alone, for it may have been another cell's fault;
-    if that process dies too, the cell is lost and the others go on.
+    A cell whose process dies is done again, alone, for what it lacked may have been taken by
+    others; if that process dies too, the cell is lost.
 
     Attributes:
         count: processes at once.
@@ -119,87 +83,87 @@ class Processes:
         """
         if isinstance(store, Memory):
             raise TypeError("processes need a store on disk: simshuffle.study.store.Disk")
+        watch.at_once = self.count
         waiting = sorted(cells, key=lambda digest: -cells[digest].cost)
-        suspects: list[str] = []
-        with _reports(watch) as address:
-            try:
-                yield from self._together(cells, waiting, suspects, store, watch, address)
-                for digest in suspects:
-                    yield from self._alone(cells, digest, store, watch, address)
-            except BaseException:
-                self._pool().shutdown(wait=True, kill_workers=True)
-                raise
-
-    def _pool(self, count: int | None = None) -> Any:
-        environment = dict.fromkeys(ONE_THREAD, "1")
-        return get_reusable_executor(
-            max_workers=count or self.count,
-            timeout=60,
-            env=environment,
-            initializer=_begin,
-            initargs=(os.getpid(),),
-        )
+        died: dict[str, int] = {}
+        yield from self._together(cells, waiting, self.count, store, watch, died)
+        for digest in list(died):
+            again: dict[str, int] = {}
+            yield from self._together(cells, [digest], 1, store, watch, again)
+            for status in again.values():
+                self._end(digest, Lost(f"its process was killed twice ({_cause(status)})"), watch)
+                yield digest
 
     def _together(
         self,
         cells: Mapping[str, Cell],
         waiting: list[str],
-        suspects: list[str],
+        count: int,
         store: Store,
         watch: Watch,
-        address: str,
+        died: dict[str, int],
     ) -> Iterator[str]:
+        """Do the cells that wait, ``count`` at once; those whose process died go to ``died``, with
+        its exit status."""
         budget = SPARE_MEMORY * available_memory() if self.memory is None else self.memory
-        running: dict[Future[Lost | None], str] = {}
+        running: set[str] = set()
         while waiting or running:
-            used = sum(cells[digest].memory for digest in running.values())
-            while waiting and len(running) < self.count:
-                fitting = (d for d in waiting if used + cells[d].memory <= budget)
-                digest = next(fitting, waiting[0] if not running else None)
-                if digest is None:
-                    break
-                try:
-                    future = self._pool().submit(_attempt, cells[digest], digest, store, address)
-                except BrokenProcessPool:
-                    break  # those that ran in it are dealt with below; then there is a new one
-                waiting.remove(digest)
-                used += cells[digest].memory
-                watch.at(digest, 0.0)
-                running[future] = digest
-            ended, _ = wait(running, timeout=MOMENT, return_when=FIRST_COMPLETED)
-            watch.tell()
-            for future in ended:
-                digest = running.pop(future)
-                try:
-                    self._note(digest, future.result(), watch)
-                except BrokenProcessPool:
-                    watch.drop(digest)
-                    suspects.append(digest)
-                    continue
-                except (PicklingError, TypeError, AttributeError) as error:
-                    why = (
-                        f"it cannot be sent to another process ({_reason(error)}): use one process"
-                    )
-                    self._note(digest, Lost(why), watch)
-                yield digest
+            with suppress(Gone), Workers() as workers:
+                while waiting or running:
+                    for digest in self._next(cells, waiting, running, count, budget):
+                        waiting.remove(digest)
+                        running.add(digest)
+                        try:
+                            workers.begin(digest, cells[digest], store)
+                        except (PicklingError, TypeError, AttributeError) as error:
+                            running.remove(digest)
+                            self._end(digest, Lost(not_sent(_reason(error))), watch)
+                            yield digest
+                    for news in workers.news(MOMENT):
+                        if news.digest in running and self._heard(news, watch, died):
+                            running.remove(news.digest)
+                            if news.digest not in died:
+                                yield news.digest
+                    watch.tell()
+            for digest in running:  # the server died, and they with it
+                watch.drop(digest)
+                died[digest] = -signal.SIGKILL
+            running.clear()
 
-    def _alone(
-        self, cells: Mapping[str, Cell], digest: str, store: Store, watch: Watch, address: str
-    ) -> Iterator[str]:
-        """Do a cell again whose process died, or one that stood beside it, in a pool of one."""
-        watch.at(digest, 0.0)
-        try:
-            future = self._pool(1).submit(_attempt, cells[digest], digest, store, address)
-            while not future.done():
-                wait([future], timeout=MOMENT)
-                watch.tell()
-            self._note(digest, future.result(), watch)
-        except BrokenProcessPool as error:
-            why = f"its process was killed twice ({_cause(error)})"
-            self._note(digest, Lost(why), watch)
-        yield digest
+    def _next(
+        self,
+        cells: Mapping[str, Cell],
+        waiting: Sequence[str],
+        running: Collection[str],
+        count: int,
+        budget: float,
+    ) -> list[str]:
+        """Those that wait and may begin now: the first ones that fit, or the first one alone."""
+        free, chosen = count - len(running), list[str]()
+        left = budget - sum(cells[digest].memory for digest in running)
+        for digest in waiting:
+            if len(chosen) == free:
+                break
+            if cells[digest].memory <= left:
+                left -= cells[digest].memory
+                chosen.append(digest)
+        return chosen or ([] if running else list(waiting[:1]))
 
-    def _note(self, digest: str, failure: Lost | None, watch: Watch) -> None:
+    def _heard(self, news: News, watch: Watch, died: dict[str, int]) -> bool:
+        """Note what is heard of a cell; returns whether its process has ended."""
+        if news.what == "share":
+            watch.at(news.digest, news.value)
+            return False
+        if news.what == "raised":
+            raise news.value
+        if news.what == "died":
+            watch.drop(news.digest)
+            died[news.digest] = news.value
+        else:
+            self._end(news.digest, news.value, watch)
+        return True
+
+    def _end(self, digest: str, failure: Lost | None, watch: Watch) -> None:
         if failure:
             self.lost[digest] = failure
         watch.end(digest)
@@ -219,8 +183,9 @@ class Local:
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
         """As for `Executor`."""
         count = min(self.count or usable_cores(), len(cells))
-        little = sum(cell.cost for cell in cells.values()) < WORTH_PROCESSES
-        executor = Here(self.lost) if count <= 1 or little else Processes(count, lost=self.lost)
+        saved = sum(cell.cost for cell in cells.values()) * (1.0 - 1.0 / count)
+        alone = count == 1 or saved < WORTH_PROCESSES
+        executor = Here(self.lost) if alone else Processes(count, lost=self.lost)
         yield from executor.do(cells, store, watch)
 
 
@@ -229,9 +194,11 @@ def _reason(error: Exception) -> str:
     return str(error.__cause__ or error).strip('"\n ').splitlines()[-1]
 
 
-def _cause(error: BrokenProcessPool) -> str:
-    """What loky says of the end of a process, shortly."""
-    return "SIGKILL: memory may have run out" if "SIGKILL" in str(error) else "it ended by itself"
+def _cause(status: int) -> str:
+    """What the exit status of a process says of its end, shortly."""
+    if status == -signal.SIGKILL:
+        return "SIGKILL: memory may have run out"
+    return f"{signal.Signals(-status).name}" if status < 0 else "it ended by itself"
 
 
 def usable_cores() -> int:
@@ -255,60 +222,3 @@ def available_memory() -> float:
         )
         found.append(limit - used)
     return min(found)
-
-
-# ------------------------------------------------------------------------------------ the processes
-
-
-def _begin(parent: int) -> None:
-    """Make a process ready: Ctrl-C reaches all of them, and the first one stops the others; and one
-    whose parent was killed ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        sleep(1.0)
-    os._exit(1)
-
-
-def _attempt(cell: Cell, digest: str, store: Disk, address: str) -> Lost | None:
-    last = [0.0]
-
-    def tell(share: float) -> None:
-        now = monotonic()
-        if now - last[0] >= MOMENT:
-            last[0] = now
-            # a report that cannot be sent is none: the next one says more
-            with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.setblocking(False)
-                sender.sendto(f"{digest} {share}".encode(), address)
-
-    return attempt(cell, digest, store, tell)
-
-
-@contextmanager
-def _reports(watch: Watch) -> Iterator[str]:
-    """A socket on which processes report how far their cells are; yields its address."""
-    folder = tempfile.TemporaryDirectory(prefix="simshuffle-", ignore_cleanup_errors=True)
-    with folder as place, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
-        address = str(Path(place) / "progress")
-        receiver.bind(address)
-        receiver.settimeout(MOMENT)
-        ended = threading.Event()
-
-        def listen() -> None:
-            while not ended.is_set():
-                with suppress(OSError, ValueError):
-                    digest, share = receiver.recv(256).decode().split()
-                    if digest in watch.cells:
-                        watch.shares[digest] = float(share)
-
-        listener = threading.Thread(target=listen, daemon=True)
-        listener.start()
-        try:
-            yield address
-        finally:
-            ended.set()
-            listener.join()

@@ -10,8 +10,12 @@ from time import monotonic
 
 from simshuffle.study.standing import Progress, Standing
 
+FIRST_LINE = 5.0
+"""s until the first line where there is no terminal: what is done by then needs none."""
 A_LINE_EVERY = 30.0
 """s between two lines where there is no terminal, such as in the log of a batch job."""
+MOST_BARS = 16
+"""Cells that have a bar of their own, on a machine of many cores."""
 
 
 @contextmanager
@@ -41,23 +45,25 @@ def duration(seconds: float) -> str:
 
 
 def _overall(noun: str, standing: Standing) -> str:
-    number = min(standing.done + len(standing.running), standing.total)
-    return f"{noun} {number} of {standing.total}{_left(standing)}"
+    if standing.total == 1:
+        return f"{noun}{_left(standing)}"
+    return f"{standing.done} of {standing.total} {noun}s done{_left(standing)}"
 
 
 def _left(standing: Standing) -> str:
-    return "" if standing.left_s is None else f", about {duration(standing.left_s)} left"
+    # at the end what is found is still to be written
+    return f", about {duration(standing.left_s)} left" if standing.left_s else ""
 
 
 def _lines(noun: str) -> Progress:
-    last = [monotonic()]
+    following = [monotonic() + FIRST_LINE]
 
     def tell(standing: Standing) -> None:
-        if monotonic() - last[0] >= A_LINE_EVERY:
-            last[0] = monotonic()
+        if monotonic() >= following[0]:
+            following[0] = monotonic() + A_LINE_EVERY
             running = ", ".join(f"{name} {share:.0%}" for name, share in standing.running.items())
-            text = _overall(noun, standing) + (f": {running}" if running else "")
-            sys.stderr.write(f"{text}\n")
+            text = f"{standing.share:.0%}: {_overall(noun, standing)}"
+            sys.stderr.write(f"{text} ({running})\n" if running else f"{text}\n")
 
     return tell
 
@@ -82,9 +88,10 @@ def _bars(noun: str) -> Iterator[Progress]:
                     tasks[""] = bars.add_task(noun, total=1.0)
                 text = _overall(noun, standing)
                 bars.update(tasks[""], completed=standing.share, description=text)
-            for label in [label for label in tasks if label and label not in standing.running]:
+            shown = dict(list(standing.running.items())[:MOST_BARS])
+            for label in [label for label in tasks if label and label not in shown]:
                 bars.remove_task(tasks.pop(label))
-            for label, share in standing.running.items():
+            for label, share in shown.items():
                 if label not in tasks:
                     tasks[label] = bars.add_task(label, total=1.0)
                 text = label if standing.total > 1 else f"{label}{_left(standing)}"

@@ -51,7 +51,8 @@ class Column:
         missing = values.isna()
         if missing.any() and not self.empty:
             return f"is empty in row {int(missing.argmax()) + 1}"
-        values = values[~missing]
+        if missing.any():  # otherwise a long column would be copied
+            values = values[~missing]
         if self.kind == "text":
             return self._fault_of_texts(values)
         if self.kind == "flag":
@@ -62,10 +63,11 @@ class Column:
             values = pd.to_numeric(values, errors="coerce")
             if values.isna().any():
                 return "must be numbers"
-        numbers = values.to_numpy(np.float64)
+        whole = pd.api.types.is_integer_dtype(values)
+        numbers = values.to_numpy() if whole else values.to_numpy(np.float64)
         if not np.isfinite(numbers).all():
             return "must be finite"
-        if self.kind == "count" and (numbers != np.rint(numbers)).any():
+        if self.kind == "count" and not whole and (numbers != np.rint(numbers)).any():
             return "must be whole numbers"
         if len(numbers) and not (self.low <= numbers.min() and numbers.max() <= self.high):
             return f"must be from {self.low:g} to {self.high:g}"

@@ -17,7 +17,8 @@ class Standing:
         done: cells whose outcome is there, those that were kept from before included.
         total: cells.
         share: of the work of this session that is done, from 0 to 1, by the cells' costs.
-        left_s: s until all are done, from the speed so far; None while nothing is known of it.
+        left_s: s until all are done, by the cells' costs and what they took so far; None while
+            nothing is known of it.
         running: share done of each cell that is being done, by its label.
     """
 
@@ -27,6 +28,9 @@ class Standing:
     left_s: float | None
     running: Mapping[str, float]
 
+
+TRUST = 1.0
+"""s of measured work that count as much as the cells' costs by estimate."""
 
 Progress = Callable[[Standing], None]
 
@@ -38,47 +42,71 @@ def left(share: float, passed: float) -> float | None:
 
 @dataclass
 class Watch:
-    """Follows the cells of a stage and tells of them."""
+    """Follows the cells of a stage and tells of them.
+
+    Attributes:
+        cells: by their digests.
+        kept: how many were there before.
+        progress: who is told; nobody if None.
+        shares: that are done, of the cells that are being done.
+        ended: those that are done or lost.
+        at_once: how many are done at once, at most.
+    """
 
     cells: Mapping[str, Cell]
     kept: int
     progress: Progress | None
     shares: dict[str, float] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
-    begun: float = 0.0
+    at_once: int = 1
 
     def __post_init__(self) -> None:
-        self.begun = monotonic()
+        self._last, self._busy = monotonic(), 0.0
+        self._costs = {digest: cell.cost for digest, cell in self.cells.items()}
+        self._whole = self._waiting = sum(self._costs.values())
 
     def at(self, digest: str, share: float) -> None:
         """A cell is being done, and that share of it is there."""
-        if digest in self.cells and digest not in self.ended:
-            self.shares[digest] = share
-            self.tell()
+        self._count()
+        self.shares[digest] = share
+        self.tell()
 
     def end(self, digest: str) -> None:
         """A cell is done, or lost."""
-        self.ended.add(digest)
+        self._count()
+        if digest not in self.ended:
+            self.ended.add(digest)
+            self._waiting -= self._costs[digest]
         self.shares.pop(digest, None)
         self.tell()
 
     def drop(self, digest: str) -> None:
         """A cell is to be done again."""
+        self._count()
         self.shares.pop(digest, None)
+
+    def _count(self) -> None:
+        """Count the time that processes were busy since the last time."""
+        now = monotonic()
+        self._busy += (now - self._last) * len(self.shares)
+        self._last = now
 
     def tell(self) -> None:
         """Tell how far the cells are."""
         if self.progress is None:
             return
-        whole = sum(cell.cost for cell in self.cells.values())
-        # reports come from another thread, and may come late
-        shares = {d: share for d, share in dict(self.shares).items() if d not in self.ended}
-        done = sum(self.cells[digest].cost for digest in self.ended)
-        done += sum(self.cells[digest].cost * share for digest, share in shares.items())
-        share = min(done / whole, 1.0) if whole else 1.0
-        passed = monotonic() - self.begun
-        running = {self.cells[digest].label: share for digest, share in shares.items()}
-        total = self.kept + len(self.cells)
-        self.progress(
-            Standing(self.kept + len(self.ended), total, share, left(share, passed), running)
-        )
+        self._count()
+        left = {digest: self._costs[digest] * (1.0 - part) for digest, part in self.shares.items()}
+        waiting = self._waiting - sum(self._costs[digest] for digest in self.shares)
+        rest = max(waiting + sum(left.values()), 0.0)
+        running = {self.cells[digest].label: part for digest, part in self.shares.items()}
+        done, total = self.kept + len(self.ended), self.kept + len(self.cells)
+        share = 1.0 - rest / self._whole if self._whole else 1.0
+        self.progress(Standing(done, total, share, self._seconds(rest, left), running))
+
+    def _seconds(self, rest: float, left: Mapping[str, float]) -> float:
+        """s until all is done, of which the costs ``rest`` remain, ``left`` of each cell that is
+        being done. Beside what was measured stands that a cell takes what it costs."""
+        slowness = (TRUST + self._busy) / (TRUST + self._whole - rest)
+        # one that began late, or is large, outlasts the others
+        return slowness * max(rest / self.at_once, max(left.values(), default=0.0))

@@ -66,6 +66,26 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class _Tables(Mapping[str, pd.DataFrame]):
+    """Tables in Parquet files, each read anew whenever it is asked for, so that who joins those of
+    many outcomes holds them once."""
+
+    paths: Mapping[str, Path]
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        table = pq.read_table(pa.BufferReader(self.paths[name].read_bytes()))
+        # each column is a piece of memory of its own, that can be given back alone
+        frame: pd.DataFrame = table.to_pandas(split_blocks=True, self_destruct=True)
+        return frame
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+@dataclass(frozen=True)
 class Disk:
     """A folder of outcomes that outlives the process, and that several processes may use at once.
 
@@ -87,23 +107,15 @@ class Disk:
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
             return None
-        tables: dict[str, pd.DataFrame] = {}
-        files: dict[str, bytes | Path] = {}
+        paths = {name: self._folder(digest) / name for name in sorted(parts)}
         try:
-            for name in sorted(parts):
-                path = self._folder(digest) / name
-                content = path.read_bytes()
-                if hashlib.sha256(content).hexdigest() != entry["files"][name]:
-                    return None
-                if name.endswith(TABLE):
-                    tables[name.removesuffix(TABLE)] = pq.read_table(
-                        pa.BufferReader(content)
-                    ).to_pandas()
-                else:
-                    files[name] = path
-        except (OSError, ValueError, pa.ArrowException):
+            if any(_sha256(path) != entry["files"][name] for name, path in paths.items()):
+                return None
+        except OSError:
             return None
-        return Outcome(entry["values"], tables, files)
+        tables = {n.removesuffix(TABLE): p for n, p in paths.items() if n.endswith(TABLE)}
+        files = {name: path for name, path in paths.items() if not name.endswith(TABLE)}
+        return Outcome(entry["values"], _Tables(tables), files)
 
     def put(self, digest: str, outcome: Outcome) -> None:
         """As for `Store`."""

@@ -12,7 +12,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from simshuffle.studies.training.record import PLANS, TABLES, outcome_of
-from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE
 from simshuffle.train.emulate import Materials, device_named, materials_of, trained
 from simshuffle.train.run import Run
@@ -25,7 +25,7 @@ BYTES_OF_TORCH = 0.5e9
 
 
 @dataclass(frozen=True)
-class RunCell:
+class RunCell(PlainCell):
     """A run.
 
     Attributes:

@@ -266,13 +266,14 @@ def clock(monkeypatch):
     return now
 
 
-def test_without_a_terminal_a_line_comes_every_30_s_at_most(clock, capsys):
+def test_without_a_terminal_a_line_comes_after_5_s_and_then_every_30_s(clock, capsys):
     with study_progress("run") as tell:
         for second in range(0, 100):
             clock[0] = float(second)
             tell(Standing(3, 12, 0.25, 240.0, {"local @8": second / 100}))
     assert capsys.readouterr().err.splitlines() == [
-        f"run 4 of 12, about 4 min left: local @8 {second}%" for second in (30, 60, 90)
+        f"25%: 3 of 12 runs done, about 4 min left (local @8 {second}%)"
+        for second in (5, 35, 65, 95)
     ]
 
 
@@ -281,7 +282,7 @@ def test_what_is_no_study_tells_its_share_too(clock, capsys):
         report(0.0)
         clock[0] = 31.0
         report(0.5)
-    assert capsys.readouterr().err == "replay 1 of 1: replay 50%\n"
+    assert capsys.readouterr().err == "50%: replay (replay 50%)\n"
 
 
 # --------------------------------------------------------------------------------------- completion

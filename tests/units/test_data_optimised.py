@@ -27,7 +27,8 @@ from simshuffle.studies.filtering.tables import (
 )
 from simshuffle.studies.filtering.text import report
 from simshuffle.study import engine
-from simshuffle.study.executors import Here, Lost
+from simshuffle.study.attempt import Lost
+from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk
 from simshuffle.train.data import Digits
 from simshuffle.train.emulate import initial_model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import json
 import multiprocessing
@@ -19,20 +20,14 @@ import pytest
 
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.study import engine
-from simshuffle.study.cell import Outcome, digest_of
+from simshuffle.study.cell import Outcome, Tell, digest_of
 from simshuffle.study.digest import ROOT, code_digest
-from simshuffle.study.executors import (
-    ONE_THREAD,
-    Here,
-    Local,
-    Processes,
-    available_memory,
-    usable_cores,
-)
+from simshuffle.study.executors import Here, Local, Processes, available_memory, usable_cores
 from simshuffle.study.made import contents as content
-from simshuffle.study.standing import Standing, Watch
+from simshuffle.study.standing import TRUST, Standing, Watch
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
+from simshuffle.study.workers import ONE_THREAD
 from tests.toy import TOY, Square, asked
 
 PATIENCE = 120.0
@@ -167,6 +162,53 @@ def test_a_cell_that_kills_its_process_twice_is_lost_and_the_others_are_done(
     assert list(result.meta["lost"]) == ["n9"]
     assert "killed twice" in result.meta["lost"]["n9"]
     assert attempts(mark).count(9) == 2
+
+
+def test_a_server_that_dies_is_followed_by_another_one(mark: Path, store: Disk) -> None:
+    class Kills(Square):
+        def run(self, tell: Tell) -> Outcome:
+            super().run(tell)
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(PATIENCE)
+            raise AssertionError
+
+    study = dataclasses.replace(TOY, partial=True)
+    cells = [*squares(mark, 1, 2), Kills(9, mark), *squares(mark, 3, seconds=1.0)]
+    result = engine.run(study, asked(*cells), Processes(2), store)
+    assert result.tables["squares"]["name"].tolist() == ["n1", "n2", "n3"]
+    assert list(result.meta["lost"]) == ["n9"]
+    assert attempts(mark).count(9) == 2
+
+
+def test_a_full_disk_ends_all_of_it_and_no_process_is_left(mark: Path, store: Disk) -> None:
+    class Full(Square):
+        def run(self, tell: Tell) -> Outcome:
+            super().run(tell)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    cells = [Full(9, mark), *squares(mark, 1, seconds=PATIENCE)]
+    with pytest.raises(OSError, match="No space left"):
+        engine.run(TOY, asked(*cells), Processes(2), store)
+    workers = {int(path.name.split("-")[2]) for path in mark.glob("[0-9]*")}
+    assert not any(is_alive(worker) for worker in workers)
+
+
+def test_what_cells_share_is_made_ready_where_their_processes_are_forked(store: Disk) -> None:
+    class Ready(Square):
+        @staticmethod
+        def make_ready() -> None:
+            os.environ["READY"] = str(os.getpid())
+
+        def run(self, tell: Tell) -> Outcome:
+            return Outcome({"square": [int(os.environ["READY"]), os.getppid(), os.getpid()]})
+
+    cells = {digest_of(cell): cell for cell in (Ready(1), Ready(2))}
+    assert set(Processes(2).do(cells, store, Watch(cells, 0, None))) == set(cells)
+    of = [store.get(digest, frozenset()) for digest in cells]
+    seen = [outcome.values["square"] for outcome in of if outcome is not None]
+    assert [ready for ready, _, _ in seen] == [server for _, server, _ in seen]
+    assert len({process for _, _, process in seen} - {os.getpid()}) == 2
+    assert "READY" not in os.environ
 
 
 def test_all_cells_lost_is_an_error_with_each_of_them(mark: Path) -> None:
@@ -410,15 +452,38 @@ def test_the_standing_counts_what_was_kept_and_estimates_the_rest(monkeypatch) -
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
     watch = Watch({"a": Square(10), "b": Square(30)}, kept=2, progress=told.append)
-    clock[0] += 10.0
-    watch.at("a", 0.5)  # 10 of 60 in 10 s
+    watch.at("a", 0.0)
+    assert told[-1].left_s == pytest.approx(60.0)  # nothing is measured: what the cells cost
+    clock[0] += 20.0
+    watch.at("a", 0.5)  # 10 of 60, in 20 s
     assert (told[-1].done, told[-1].total, dict(told[-1].running)) == (2, 4, {"number 10": 0.5})
     assert told[-1].share == pytest.approx(10 / 60)
-    assert told[-1].left_s == pytest.approx(50.0)
+    slowness = (TRUST + 20) / (TRUST + 10)
+    assert told[-1].left_s == pytest.approx(slowness * 50.0)
     watch.end("a")
+    watch.end("a")  # what is said twice counts once
+    watch.at("b", 0.0)
+    assert told[-1].share == pytest.approx(20 / 60)
     watch.end("b")
-    watch.at("b", 0.3)  # a late report of a process says nothing
     assert (told[-1].done, told[-1].share, told[-1].left_s) == (4, 1.0, 0.0)
+
+
+def test_the_time_that_is_left_knows_how_many_run_at_once_and_which_ends_last(monkeypatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
+    told: list[Standing] = []
+    watch = Watch({"a": Square(0), "b": Square(50), "c": Square(0)}, 0, told.append, at_once=2)
+    watch.at("b", 0.0)
+    watch.at("a", 0.0)
+    assert told[-1].left_s == pytest.approx(60.0)  # that of b, and not (10 + 60 + 10) / 2
+    clock[0] += 10.0  # both as fast as they cost
+    watch.end("a")
+    watch.at("c", 0.0)
+    watch.at("b", 10 / 60)
+    assert told[-1].left_s == pytest.approx(50.0)
+    watch.drop("c")  # its process died
+    watch.at("b", 0.9)
+    assert told[-1].share == pytest.approx((10 + 54) / 80)
 
 
 # ------------------------------------------------------------------------------ stopped, and alone
@@ -471,6 +536,7 @@ def test_what_is_stopped_keeps_what_is_done_and_leaves_no_process(
     if number != signal.SIGKILL:
         assert process.returncode == 130
         assert printed == "kept 2 of 4\n"
+        assert not list(mark.glob("ended-part-*"))  # what is stopped tidies up
     wait_for(lambda: not any(is_alive(worker) for worker in workers))
     store = Disk(tmp_path / "cells")
     engine.run(TOY, asked(*squares(mark, 1, 2, 9, 10)), Here(), store)

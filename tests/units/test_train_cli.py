@@ -22,7 +22,8 @@ from simshuffle.exchange.recording import read_plans
 from simshuffle.studies.training.record import STATISTICS
 from simshuffle.studies.training.study import STUDY as KIND
 from simshuffle.study import engine
-from simshuffle.study.executors import Lost, Processes
+from simshuffle.study.attempt import Lost
+from simshuffle.study.executors import Processes
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.train.cell import RunCell

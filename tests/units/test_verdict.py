@@ -307,7 +307,7 @@ def test_the_cost_of_a_cell_is_about_that_of_its_scenario():
     scenario = load_scenario("abci-imagenet1k")
     cell, found = RunCell(scenario.to_dict(), "x"), effort(scenario)
     assert cell.cost == pytest.approx(found.seconds, rel=0.05)
-    assert cell.memory == pytest.approx(found.nbytes, rel=0.05)
+    assert cell.memory == found.own_nbytes
 
 
 def test_packets_cost_time():

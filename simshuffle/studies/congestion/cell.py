@@ -25,8 +25,9 @@ from simshuffle.studies.congestion.patterns import (
     first_samples,
 )
 from simshuffle.studies.congestion.samples import Samples, samples
+from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.study import cell
-from simshuffle.study.cell import SMALL_MEMORY, PlainCell, Tell
+from simshuffle.study.cell import SMALL_MEMORY, Tell
 from simshuffle.study.store import TABLE
 
 Floats = NDArray[np.float64]
@@ -70,7 +71,7 @@ def fabric_of(place: Place) -> Fabric:
 
 
 @dataclass(frozen=True)
-class SentCell(PlainCell):
+class SentCell(NetworkCell):
     """The bytes of a job and the links for them: the row of `sets`, and the table `LINKS`.
 
     Attributes:
@@ -127,7 +128,7 @@ class SentCell(PlainCell):
 
 
 @dataclass(frozen=True)
-class TrafficCell(PlainCell):
+class TrafficCell(NetworkCell):
     """A run.
 
     Attributes:

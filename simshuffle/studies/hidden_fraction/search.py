@@ -26,9 +26,9 @@ from simshuffle.studies.hidden_fraction.ways import (
     without,
     work,
 )
-from simshuffle.studies.simulation.cell import RunCell
+from simshuffle.studies.simulation.cell import NetworkCell, RunCell
 from simshuffle.studies.simulation.warm import EPOCHS, seconds, warm_epoch
-from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, Tell
 
 FIRST, STRIDE = 4, 16
 """Samples of a rank that are tried first, and how many times as many may be tried next as are known
@@ -43,7 +43,7 @@ TOGETHER = "none by itself"
 
 
 @dataclass(frozen=True)
-class SearchCell(PlainCell):
+class SearchCell(NetworkCell):
     """A search.
 
     Attributes:

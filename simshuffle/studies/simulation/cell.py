@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.plan.effort import Effort
+from simshuffle.errors import InputError
+from simshuffle.network import Flows, Fluid, Links
+from simshuffle.plan.effort import Effort, effort
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate
-from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE
 
 TABLES = ("timeline", "links", "sources")
@@ -25,8 +27,18 @@ NAMELESS = ""
 """What the run is called in a cell's tables: its name is that of its place in a study."""
 
 
+class NetworkCell(PlainCell):
+    """Computes with the compiled network."""
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads the compiled network, or compiles it where no cache holds it yet."""
+        # THE ONE PLACE where that happens before processes are forked
+        Fluid().finish_times(Links(np.ones(1), np.zeros(1)), Flows.of([[0]], [1.0]))
+
+
 @dataclass(frozen=True)
-class RunCell:
+class RunCell(NetworkCell):
     """A run.
 
     Attributes:
@@ -55,19 +67,14 @@ class RunCell:
         plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
         return by_content(plain)
 
-    @property
+    @cached_property
     def _effort(self) -> Effort:
-        """Of the plain values: reading the scenario of each of 20,000 cells takes long."""
-        workload, epochs = self.document["workload"], int(self.document["epochs"])
-        stored = float(workload["dataset"]["num_samples"])
-        fraction = float(workload["exchange"].get("exchange_fraction", 0.0))
-        return Effort(
-            iterations=stored / float(workload["local_batch_size"]) * epochs,
-            samples=fraction * stored * epochs,
-            stored=stored,
-            epochs=epochs,
-            ranks=int(self.document["world_size"]),
-        )
+        """No effort where the scenario is not valid: that is said at once. What is read here is not
+        kept, for the cell is sent to another process."""
+        try:
+            return effort(from_dict(self.document, self.label))
+        except InputError:
+            return Effort(iterations=0.0, samples=0.0, stored=0.0, epochs=1, ranks=1)
 
     @property
     def cost(self) -> float:
@@ -77,7 +84,7 @@ class RunCell:
     @property
     def memory(self) -> float:
         """As for `Cell`."""
-        return self._effort.nbytes
+        return self._effort.own_nbytes
 
     @property
     def parts(self) -> frozenset[str]:

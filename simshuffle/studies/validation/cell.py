@@ -8,13 +8,14 @@ from typing import Any
 
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
+from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.studies.validation.predict import SINGLE, Task, answer
 from simshuffle.studies.validation.runs import Times
-from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, Tell
 
 
 @dataclass(frozen=True)
-class TaskCell(PlainCell):
+class TaskCell(NetworkCell):
     """A task. What it names is part of the key, so that another scenario of that name is another
     task."""
 

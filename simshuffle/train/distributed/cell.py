@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from simshuffle.studies.training.record import TIMELINE, outcome_of
-from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.train.cell import RunCell
 from simshuffle.train.distributed.training import trained_on_ranks
 from simshuffle.train.distributed.transport import TransportName
 
 
 @dataclass(frozen=True)
-class RankCell:
+class RankCell(PlainCell):
     """A run on the ranks that torchrun started. Every one of them runs the cell at the same time;
     what the first one gives is its outcome.
 

@@ -22,7 +22,7 @@ from torch import nn
 from simshuffle.errors import InputError, Problem, SimulationError
 from simshuffle.exchange import GlobalShuffle
 from simshuffle.spec.rng import stream
-from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE
 from simshuffle.train.cell import BYTES_OF_TORCH, SECONDS_PER_SAMPLE, one_thread
 from simshuffle.train.data import Data, Samples, TrainingSet
@@ -43,7 +43,7 @@ from seconds on the digits)."""
 
 
 @dataclass(frozen=True)
-class ExtractionCell:
+class ExtractionCell(PlainCell):
     """One extraction: train the network, or read its weights, and project its features of the
     training samples.
 

@@ -1,0 +1,156 @@
+"""The server: a process that loads what cells need, and forks a process for each of them, so that
+what they share is loaded once and is in memory once. It has one thread, so that forking is safe.
+
+Its parent sends an `Order` for each cell, and is sent `News` of them. Where the parent hangs up, or
+has died, the server ends its processes and itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from time import monotonic, sleep
+from typing import Any, Literal
+
+from simshuffle.study.signals import interrupt
+
+MOMENT = 0.25
+"""s between two reports of progress, at most that often from one cell."""
+GRACE = 3.0
+"""s that processes have to remove what they have half-written when they are stopped."""
+
+
+def not_sent(why: str) -> str:
+    """The sentence for a cell that cannot be pickled, or loaded."""
+    return f"it cannot be sent to another process ({why}): use one process"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A cell that is to be done.
+
+    Attributes:
+        digest: of the cell.
+        kind: its class, pickled; loading it loads what its cells compute with.
+        work: the cell and its store, pickled.
+    """
+
+    digest: str
+    kind: bytes
+    work: bytes
+
+
+@dataclass(frozen=True)
+class News:
+    """What is heard of a cell.
+
+    Attributes:
+        digest: of the cell.
+        what: 'share' of it is done; 'ended'; 'raised' what no other cell would survive; or 'died'.
+        value: that share, from 0 to 1; a `Lost` or None; the exception; the exit status of the
+            process, negative for a signal.
+    """
+
+    digest: str
+    what: Literal["share", "ended", "raised", "died"]
+    value: Any
+
+
+@dataclass(frozen=True)
+class _Process:
+    digest: str
+    number: int
+
+
+def serve(descriptor: int) -> None:
+    """Do what is ordered on the connection of that file descriptor, until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and hangs up
+    parent, processes = Connection(descriptor), dict[Connection, _Process]()
+    try:
+        while True:
+            for ready in wait([parent, *processes]):
+                if ready is parent:
+                    _begin(parent.recv(), parent, processes)
+                else:
+                    _hear(ready, parent, processes)  # type: ignore[arg-type]
+    except (EOFError, OSError):
+        _stop(processes)
+
+
+def _begin(order: Order, parent: Connection, processes: dict[Connection, _Process]) -> None:
+    """Fork a process that does what is ordered."""
+    with suppress(Exception):  # what cannot be loaded here cannot be there, which says so
+        pickle.loads(order.kind).make_ready()  # noqa: S301 - from the parent alone
+    ours, theirs = Pipe(duplex=False)
+    gc.freeze()  # so that collecting garbage does not copy what is shared
+    with warnings.catch_warnings():
+        # of threads: that of jemalloc, in pyarrow, sees to itself
+        warnings.simplefilter("ignore", DeprecationWarning)
+        number = os.fork()
+    if number == 0:
+        try:
+            parent.close()
+            signal.signal(signal.SIGTERM, interrupt)
+            _work(order, theirs)
+        finally:
+            os._exit(1)
+    theirs.close()
+    processes[ours] = _Process(order.digest, number)
+
+
+def _hear(ours: Connection, parent: Connection, processes: dict[Connection, _Process]) -> None:
+    """Tell the parent what a process tells, or that it has died."""
+    try:
+        parent.send_bytes(ours.recv_bytes())
+    except (EOFError, ConnectionResetError):
+        ours.close()
+        process = processes.pop(ours)
+        status = os.waitstatus_to_exitcode(os.waitpid(process.number, 0)[1])
+        if status:
+            parent.send(News(process.digest, "died", status))
+
+
+def _stop(processes: dict[Connection, _Process]) -> None:
+    """End all processes, and this one."""
+    left = {process.number for process in processes.values()}
+    for number in left:
+        os.kill(number, signal.SIGTERM)
+    deadline = monotonic() + GRACE
+    while left and monotonic() < deadline:
+        sleep(0.01)
+        left -= {number for number in left if os.waitpid(number, os.WNOHANG)[0]}
+    for number in left:
+        os.kill(number, signal.SIGKILL)
+    os._exit(0)
+
+
+def _work(order: Order, server: Connection) -> None:
+    """Do a cell, in a process of its own, which ends with it."""
+    from simshuffle.study.attempt import Lost, attempt  # noqa: PLC0415 - where it is needed
+
+    last = [0.0]
+
+    def tell(share: float) -> None:
+        now = monotonic()
+        if now - last[0] >= MOMENT:
+            last[0] = now
+            server.send(News(order.digest, "share", share))
+
+    try:
+        cell, store = pickle.loads(order.work)  # noqa: S301 - from the parent alone
+    except Exception as error:  # noqa: BLE001 - the code of others is loaded
+        news = News(order.digest, "ended", Lost(not_sent(str(error))))
+    else:
+        tell(0.0)
+        try:
+            news = News(order.digest, "ended", attempt(cell, order.digest, store, tell))
+        except OSError as error:
+            news = News(order.digest, "raised", error)
+    server.send(news)
+    os._exit(0)
