@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
+from llvmlite.binding import Linkage
 from numba.core import codegen, compiler
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,20 +47,18 @@ NO_CACHE = (
 
 
 class _Part(_Library):  # type: ignore[misc]
-    """Code that is only ever linked into other code, as it was translated.
-
-    A method that a release of numba does not know is not called there: the part is then compiled
-    for itself as well, to no effect.
-    """
+    """Code that is only ever linked into other code, as it was translated, and without the parts
+    that it calls."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         pass
 
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalized = True  # without being made machine code
+    def finalize(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.external:
+                function.linkage = Linkage.linkonce_odr
+        self._shared_module = self._final_module
+        self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
         return 0
@@ -70,6 +69,19 @@ class _Part(_Library):  # type: ignore[misc]
 
     def set_env(self, name: str, env: Any) -> None:
         """Code that is not in memory has no place for the objects that its function refers to."""
+
+
+class _Whole(_Library):  # type: ignore[misc]
+    """An entry with all parts that it calls, directly or not."""
+
+    def finalize(self) -> None:
+        for library in self._linking_libraries:  # which grows meanwhile
+            if isinstance(library, _Part):
+                known = set(self._linking_libraries)
+                self._linking_libraries += [
+                    part for part in library._linking_libraries if part not in known
+                ]
+        super().finalize()
 
 
 class _Compiler(_CompilerBase):  # type: ignore[misc]
@@ -85,16 +97,19 @@ class _Compiler(_CompilerBase):  # type: ignore[misc]
             if collecting:
                 gc.enable()
 
+    library: Any = _Whole
+
     def define_pipelines(self) -> list[Any]:
+        name = self.state.func_id.func_qualname
+        self.state.library = self.library(self.state.targetctx.codegen(), name)
+        self.state.library.enable_object_caching()
         return [_Passes.define_nopython_pipeline(self.state)]
 
 
 class _PartCompiler(_Compiler):
     """Compiles to a `_Part`."""
 
-    def define_pipelines(self) -> list[Any]:
-        self.state.library = _Part(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
-        return super().define_pipelines()
+    library = _Part
 
 
 def entry(function: F) -> F:
@@ -105,7 +120,7 @@ def entry(function: F) -> F:
     their fingerprint is part of its name.
     """
     function.__qualname__ = f"{function.__qualname__}_{SOURCES}"
-    options = {"pipeline_class": _Compiler, "error_model": "numpy", "_nrt": False}
+    options = {"pipeline_class": _Compiler, "error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wrapper": True}
     try:
         return cast(F, _njit(cache=True, **options)(function))
     except RuntimeError:  # numba found no folder that it may write to
@@ -132,5 +147,6 @@ def _part(**options: Any) -> Any:
         no_cfunc_wrapper=True,
         error_model="numpy",
         _nrt=False,
+        no_rewrites=True,
         **options,
     )
