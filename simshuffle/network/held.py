@@ -8,38 +8,43 @@ word is passed instead: where it is written down where the arrays are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import numba
 import numpy as np
 from llvmlite import ir
-from numba import typeof, types
-from numba.core.typing.templates import AttributeTemplate
-from numba.extending import (
-    infer_getattr,
-    intrinsic,
-    lower_getattr_generic,
-    models,
-    register_model,
-)
-from numba.np.arrayobj import make_array, populate_array
+from numba import extending, types
+from numba.core.typing import templates
+from numba.np import arrayobj
 from numpy.typing import NDArray
 
 T = TypeVar("T", bound=tuple[Any, ...])
-_Type: Any = types.Type  # numba's types have none
-_Attributes: Any = AttributeTemplate
-_Model: Any = models.PrimitiveModel
-WORD = ir.IntType(64)
+# what is taken from numba has no types
+_Type: Any = types.Type
+_Attributes: Any = templates.AttributeTemplate
+_Model: Any = extending.models.PrimitiveModel
+_intrinsic: Any = extending.intrinsic
+_reader_of: Any = extending.lower_getattr_generic
+_typeof: Any = numba.typeof
+_arrays: Any = arrayobj
+WORD: Any = ir.IntType(64)
 
 
-def words(values: tuple[Any, ...]) -> NDArray[np.int64]:
-    """A named tuple of integers and C-contiguous arrays as compiled code reads it: every integer,
-    and of every array its address and its shape.
+def words(values: Any) -> NDArray[np.int64]:
+    """A named tuple of integers and arrays as compiled code reads it: every integer, and of every
+    array its address and its shape. It holds for as long as the tuple is kept.
 
-    It is up to date, and may be read, for as long as the tuple is kept and not replaced.
+    Raises:
+        ValueError: an array is not C-contiguous.
     """
     out: list[int] = []
-    for value in values:
-        out += [value.ctypes.data, *value.shape] if isinstance(value, np.ndarray) else [value]
+    for name, value in zip(values._fields, values, strict=True):
+        if not isinstance(value, np.ndarray):
+            out.append(value)
+        elif value.flags.c_contiguous:
+            out += [value.ctypes.data, *value.shape]
+        else:
+            raise ValueError(f"the array '{name}' must be C-contiguous")
     return np.array(out, np.int64)
 
 
@@ -47,25 +52,25 @@ class _Held(_Type):  # type: ignore[misc]
     """The type of a named tuple that is held as `words`.
 
     Attributes:
-        fields: by name, which word is the first, and the type of the value.
+        fields: by name, which word is the first, the type of the value, and the bytes of an item.
     """
 
     def __init__(self, example: Any) -> None:
         super().__init__(f"Held{type(example).__module__}.{type(example).__name__}")
-        self.fields: dict[str, tuple[int, Any]] = {}
+        self.fields: dict[str, tuple[int, Any, int]] = {}
         at = 0
         for name, value in zip(example._fields, example, strict=True):
-            self.fields[name] = at, typeof(value)
+            self.fields[name] = at, _typeof(value), np.asarray(value).itemsize
             at += 1 + np.ndim(value)
 
 
-@register_model(_Held)
+@extending.register_model(_Held)
 class _HeldModel(_Model):  # type: ignore[misc]
     def __init__(self, manager: Any, held: _Held) -> None:
         super().__init__(manager, held, WORD.as_pointer())
 
 
-@infer_getattr
+@extending.infer_getattr
 class _HeldAttributes(_Attributes):  # type: ignore[misc]
     key = _Held
 
@@ -73,9 +78,9 @@ class _HeldAttributes(_Attributes):  # type: ignore[misc]
         return held.fields[name][1] if name in held.fields else None
 
 
-@lower_getattr_generic(_Held)
+@_reader_of(_Held)  # type: ignore[untyped-decorator]
 def _read(context: Any, builder: Any, held: _Held, value: Any, name: str) -> Any:
-    first, kind = held.fields[name]
+    first, kind, size = held.fields[name]
 
     def word(offset: int) -> Any:
         loaded = builder.load(builder.gep(value, [WORD(first + offset)]))
@@ -85,22 +90,21 @@ def _read(context: Any, builder: Any, held: _Held, value: Any, name: str) -> Any
 
     if not isinstance(kind, types.Array):
         return word(0)
-    array = make_array(kind)(context, builder)
+    array = _arrays.make_array(kind)(context, builder)
     shape = [word(1 + axis) for axis in range(kind.ndim)]
-    size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
     strides = [WORD(size)]
     for length in shape[:0:-1]:
         strides.insert(0, builder.mul(strides[0], length))
     data = builder.inttoptr(word(0), array.data.type)
-    populate_array(array, data, shape, strides, WORD(size), None)
-    return array._getvalue()  # noqa: SLF001 - numba's own way
+    _arrays.populate_array(array, data, shape, strides, WORD(size), None)
+    return array._getvalue()
 
 
 def holder(example: Callable[[], T]) -> Callable[[int], T]:
     """A function for compiled code, which takes the address of `words` and returns the tuple that
     they hold; its fields have the types of those of ``example()``."""
 
-    @intrinsic
+    @_intrinsic  # type: ignore[untyped-decorator]
     def held(_: Any, address: Any) -> Any:
         kind = _Held(example())
 
@@ -109,5 +113,4 @@ def holder(example: Callable[[], T]) -> Callable[[int], T]:
 
         return kind(address), at
 
-    taken: Callable[[int], T] = held
-    return taken
+    return cast(Callable[[int], T], held)

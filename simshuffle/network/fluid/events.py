@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid.ends import next_end
-from simshuffle.network.fluid.records import (
-    DELAYED,
-    Graph,
-    Ints,
-    Records,
-    State,
-    no_links,
-    no_transfers,
-)
-from simshuffle.network.held import holder
-
-# of the address at which a network is held
-state_at = holder(no_links)
-graph_at = holder(no_transfers)
+from simshuffle.network.fluid.records import DELAYED, Graph, Ints, Records, State
 
 
 @compiled

@@ -60,9 +60,8 @@ class FluidNetwork:
         clock = self.clock = self._state.clock
         clock["null_link"] = self._count
         clock["free_node"] = clock["free_edge"] = clock["outbox"] = -1
-        # an element of a memoryview is read much faster than one of an array
         self._now, self._seq, self._n_done, self._outbox = (
-            memoryview(clock[name]) for name in ("now", "seq", "n_done", "outbox")
+            _quick(clock[name]) for name in ("now", "seq", "n_done", "outbox")
         )
         self._n_posted = 0
         self._free_groups: list[int] = []
@@ -88,7 +87,8 @@ class FluidNetwork:
     @property
     def now(self) -> float:
         """Simulated time reached (s)."""
-        return self._now[0]
+        now: float = self._now[0]
+        return now
 
     @property
     def alive(self) -> int:
@@ -159,12 +159,14 @@ class FluidNetwork:
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
         """See `SharedNetwork.advance`."""
-        until = float(horizon), self._tolerance, SLICE
-        upcoming = transfers.advance(*self._held, *until)
-        while not self._n_done[0] and upcoming <= horizon and upcoming < inf and self._outbox[0] < 0:
+        until = float(horizon)
+        upcoming = transfers.advance(*self._held, until, self._tolerance, SLICE)
+        while (
+            not self._n_done[0] and upcoming <= horizon and upcoming < inf and self._outbox[0] < 0
+        ):
             if self.after_slice is not None:
                 self.after_slice()
-            upcoming = transfers.advance(*self._held, *until)
+            upcoming = transfers.advance(*self._held, until, self._tolerance, SLICE)
         return upcoming, self._done[: self._n_done[0]].tolist()
 
     def take_outbox(self) -> list[int]:
@@ -267,7 +269,7 @@ class FluidNetwork:
             queue=np.empty(2 * count, np.int32),
             slots=np.empty(count, np.int32),
         )
-        self._slots = memoryview(self._graph.slots)
+        self._slots = _quick(self._graph.slots)
         self._grow_scratch(count)
         self._thread(nodes["next_free"], old, "free_node")
 
@@ -291,11 +293,16 @@ class FluidNetwork:
     def _grow_groups(self, count: int) -> None:
         old, groups = len(self._graph.groups), _longer(self._graph.groups, count)
         self._graph = self._graph._replace(groups=groups, done=np.empty(count, np.int32))
-        self._done = memoryview(self._graph.done)
+        self._done = _quick(self._graph.done)
         self._remaining, self._watched, self._t_mark, self._t_done = (
-            memoryview(groups[name]) for name in ("remaining", "watched", "t_mark", "t_done")
+            _quick(groups[name]) for name in ("remaining", "watched", "t_mark", "t_done")
         )
         self._free_groups[:0] = range(count - 1, old - 1, -1)
+
+
+def _quick(values: Any) -> Any:
+    """The same values, of which Python reads and writes single ones faster than of an array."""
+    return memoryview(values)
 
 
 def _longer(values: NDArray[Any], count: int) -> NDArray[Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from simshuffle.network.compiling import compiled, entry, int64
+from simshuffle.network.fluid.address import state_at
 from simshuffle.network.fluid.ends import set_end, upcoming_end
-from simshuffle.network.fluid.events import state_at
 from simshuffle.network.fluid.fill import fill
 from simshuffle.network.fluid.members import start_flow, stop_flow
 from simshuffle.network.fluid.records import CAPACITY, PEAK, Ints, State

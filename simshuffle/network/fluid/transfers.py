@@ -13,15 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.network.compiling import compiled, entry, int64
+from simshuffle.network.fluid.address import graph_at, state_at
 from simshuffle.network.fluid.ends import next_end, next_link
-from simshuffle.network.fluid.events import (
-    graph_at,
-    make_ready,
-    pop_event,
-    push_event,
-    state_at,
-    upcoming,
-)
+from simshuffle.network.fluid.events import make_ready, pop_event, push_event, upcoming
 from simshuffle.network.fluid.records import (
     ACTIVE,
     DELAYED,
