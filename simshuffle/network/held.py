@@ -15,7 +15,6 @@ import numpy as np
 from llvmlite import ir
 from numba import extending, types
 from numba.core.typing import templates
-from numba.np import arrayobj
 from numpy.typing import NDArray
 
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -26,7 +25,6 @@ _Model: Any = extending.models.PrimitiveModel
 _intrinsic: Any = extending.intrinsic
 _reader_of: Any = extending.lower_getattr_generic
 _typeof: Any = numba.typeof
-_arrays: Any = arrayobj
 WORD: Any = ir.IntType(64)
 
 
@@ -80,6 +78,9 @@ class _HeldAttributes(_Attributes):  # type: ignore[misc]
 
 @_reader_of(_Held)  # type: ignore[untyped-decorator]
 def _read(context: Any, builder: Any, held: _Held, value: Any, name: str) -> Any:
+    from numba.np import arrayobj  # noqa: PLC0415 - for compiling alone
+
+    arrays: Any = arrayobj
     first, kind, size = held.fields[name]
 
     def word(offset: int) -> Any:
@@ -90,13 +91,13 @@ def _read(context: Any, builder: Any, held: _Held, value: Any, name: str) -> Any
 
     if not isinstance(kind, types.Array):
         return word(0)
-    array = _arrays.make_array(kind)(context, builder)
+    array = arrays.make_array(kind)(context, builder)
     shape = [word(1 + axis) for axis in range(kind.ndim)]
     strides = [WORD(size)]
     for length in shape[:0:-1]:
         strides.insert(0, builder.mul(strides[0], length))
     data = builder.inttoptr(word(0), array.data.type)
-    _arrays.populate_array(array, data, shape, strides, WORD(size), None)
+    arrays.populate_array(array, data, shape, strides, WORD(size), None)
     return array._getvalue()
 
 
