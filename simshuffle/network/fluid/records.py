@@ -1,6 +1,7 @@
 """All arrays of the fluid network, grouped by the files that own them, and its constants.
 
-All state lives in a few record arrays: what is needed together lies together. Indices are 32 bits wide where there are at most 2**31 of a thing. -1 stands for none.
+All state lives in a few record arrays: what is needed together lies together. Indices
+are 32 bits wide where there are at most 2**31 of a thing. -1 stands for none.
 """
 
 from __future__ import annotations
