@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -166,11 +167,14 @@ def set_volume(*, quiet: bool, verbose: bool) -> None:
         problem = Problem("--quiet", "cannot be combined with --verbose", "", "Leave one out.")
         raise InputError(problem, "command line")
     _volume.quiet, _volume.verbose = quiet, verbose
+    if quiet:
+        logging.getLogger("simshuffle").setLevel(logging.ERROR)
 
 
 def reset_volume() -> None:
     """Say what is usual, from now on."""
     _volume.quiet = _volume.verbose = False
+    logging.getLogger("simshuffle").setLevel(logging.NOTSET)
 
 
 @contextmanager

@@ -3,12 +3,13 @@ whatever the model of the cables."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network.batch import TransferBatch
+from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.network.flows import Floats, Links
 from simshuffle.network.models import Analytic, Model, Packet
 
@@ -111,3 +112,13 @@ def shared_network(
     return FluidNetwork(
         links.capacity, width=width, accounts=accounts, tags=tags, tolerance=model.tolerance
     )
+
+
+def make_ready(model: Model) -> None:
+    """Load what simulates ``model``, or compile and keep it: so that processes which are started
+    after this need not, nor say so."""
+    links = Links(np.ones(1), np.zeros(1))
+    network = shared_network(model, links, np.ones(1, bool), width=1)
+    network.post(0.0, TransferBatch(tasks(1, work=1.0), np.zeros((1, 1), np.int32)))
+    network.advance(inf)
+    network.settle()

@@ -14,7 +14,7 @@ from simshuffle.scenario.scenario import Scenario
 
 # measured with benchmarks/effort.py on one core of an AMD EPYC
 START = 1.2
-"""s to import what simulates and to load the compiled network; compiling it, once, takes 11 s."""
+"""s to import what simulates and to load the compiled network; compiling it, once, takes 6 s."""
 PER_ITERATION = 2.4e-5
 """s for an iteration of a rank: its reads and its compute; or for a batch of a pass that measures
 importance."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from simshuffle.network.batch import TransferBatch, as_floats
 from simshuffle.network.fluid import posting, records, shares, transfers
 from simshuffle.network.fluid.records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP, Floats, Ints
+from simshuffle.network.held import words
 
-PAIR_BUCKETS = 1 << 14
 # Links kept for distinct rate limits of transfers; more are made when they are needed.
 RATE_LIMITS = 15
 # Events, and visits of links, between two looks at whether the user wants to stop: well under a
@@ -54,52 +55,27 @@ class FluidNetwork:
         # called now and then during a long `advance`
         self.after_slice: Callable[[], None] | None = None
         self._count = len(values)
-        self.clock = np.zeros(1, records.CLOCK)
-        self.clock["null_link"] = self._count
-        self.clock["free_node"] = self.clock["free_edge"] = self.clock["outbox"] = -1
-        self._n_done, self._n_alive, self._seq, self._outbox = (
-            self.clock[name] for name in ("n_done", "n_alive", "seq", "outbox")
+        self._state = records.no_links(max(width, 1) + capped)
+        self._graph = records.no_transfers(max(accounts, 1), max(tags, 1))
+        clock = self.clock = self._state.clock
+        clock["null_link"] = self._count
+        clock["free_node"] = clock["free_edge"] = clock["outbox"] = -1
+        self._now, self._seq, self._n_done, self._outbox = (
+            _quick(clock[name]) for name in ("now", "seq", "n_done", "outbox")
         )
         self._n_posted = 0
         self._free_groups: list[int] = []
-        self._state = self._no_links(max(width, 1) + capped)
-        ints = np.empty(0, np.int32)
-        self._graph = records.Graph(
-            heap=ints,
-            edges=np.zeros(0, records.EDGE),
-            groups=np.zeros(0, records.GROUP),
-            buckets=np.full(PAIR_BUCKETS, -1, np.int32),
-            done=ints,
-            starting=ints,
-            queue=ints,
-            accounts=np.zeros(max(accounts, 1)),
-            finish=np.full(max(tags, 1), np.nan),
-        )
         self._grow_links(self._count + 1 + (RATE_LIMITS if capped else 0))
         self._state.load[CAPACITY, : self._count] = values
         self._grow_nodes(256)
         self._grow_edges(256)
         self._grow_groups(64)
+        self._hold()
 
-    def _no_links(self, width: int) -> records.State:
-        """The arrays without any link or transfer."""
-        ints = np.empty(0, np.int32)
-        return records.State(
-            width=width,
-            clock=self.clock,
-            nodes=np.zeros(0, records.NODE),
-            hops=np.zeros(0, records.HOP),
-            links=np.zeros(0, records.LINK),
-            load=np.empty((3, 0)),
-            ends=np.empty(0),
-            entries=np.zeros(0, records.ENTRY),
-            members=ints,
-            others=np.empty(0, np.uint32),
-            visits=np.zeros(0, records.VISIT),
-            dirty=ints,
-            order=ints,
-            flows=ints,
-        )
+    def _hold(self) -> None:
+        """Tell compiled code where the arrays are: again when any has been replaced."""
+        self._words = words(self._state), words(self._graph)
+        self._held = self._words[0].ctypes.data, self._words[1].ctypes.data
 
     @property
     def links(self) -> NDArray[Any]:
@@ -111,7 +87,8 @@ class FluidNetwork:
     @property
     def now(self) -> float:
         """Simulated time reached (s)."""
-        return float(self.clock["now"][0])
+        now: float = self._now[0]
+        return now
 
     @property
     def alive(self) -> int:
@@ -135,11 +112,13 @@ class FluidNetwork:
             finish = np.full(2 * count, np.nan)
             finish[: len(old)] = old
             self._graph = self._graph._replace(finish=finish)
+            self._hold()
 
     def open_group(self, expected: int) -> int:
         """See `SharedNetwork.open_group`."""
         if not self._free_groups:
             self._grow_groups(2 * len(self._graph.groups))
+            self._hold()
         group = self._free_groups.pop()
         self._remaining[group] = expected
         self._watched[group] = 0
@@ -155,46 +134,40 @@ class FluidNetwork:
     def close_group(self, group: int) -> tuple[float, float]:
         """See `SharedNetwork.close_group`."""
         self._free_groups.append(group)
-        return float(self._t_mark[group]), float(self._t_done[group])
+        return self._t_mark[group], self._t_done[group]
 
     @property
     def posted(self) -> Ints:
         """(n,) slots of the transfers of the batch posted last."""
-        return self._slots[: self._n_posted]
+        return self._graph.slots[: self._n_posted]
 
     @property
     def last(self) -> tuple[int, int]:
         """See `SharedNetwork.last`."""
-        return int(self._slots[self._n_posted - 1]), int(self._seq[0]) - 1
+        return self._slots[self._n_posted - 1], self._seq[0] - 1
 
     def post(self, now: float, batch: TransferBatch) -> float:
         """See `SharedNetwork.post`."""
-        self._make_room(batch)
         columns = batch.tasks, batch.routes, batch.edge_from, batch.edge_to
-        count = True
-        while True:
-            upcoming = posting.post(
-                self._state, self._graph, float(now), *columns, self._slots, count
-            )
-            if upcoming >= 0.0:
-                self._n_posted = len(batch.tasks)
-                return float(upcoming)
-            count = upcoming == posting.LACKS_LINKS
-            if count:
-                self._grow_links(2 * len(self._state.links))
-            else:
-                self._grow_arena(batch)
+        upcoming = posting.post(*self._held, float(now), *columns, True)
+        while upcoming < 0.0:
+            self._make_room(upcoming, batch)
+            count = upcoming != posting.LACKS_ENTRIES
+            upcoming = posting.post(*self._held, float(now), *columns, count)
+        self._n_posted = len(batch.tasks)
+        return upcoming
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
         """See `SharedNetwork.advance`."""
-        while True:
-            upcoming = transfers.advance(self._state, self._graph, horizon, self._tolerance, SLICE)
-            if self._n_done[0] or upcoming > horizon or upcoming == np.inf or self._outbox[0] >= 0:
-                break
+        until = float(horizon)
+        upcoming = transfers.advance(*self._held, until, self._tolerance, SLICE)
+        while (
+            not self._n_done[0] and upcoming <= horizon and upcoming < inf and self._outbox[0] < 0
+        ):
             if self.after_slice is not None:
                 self.after_slice()
-        n_done = self._n_done[0]
-        return float(upcoming), self._graph.done[:n_done].tolist() if n_done else []
+            upcoming = transfers.advance(*self._held, until, self._tolerance, SLICE)
+        return upcoming, self._done[: self._n_done[0]].tolist()
 
     def take_outbox(self) -> list[int]:
         """The slots of the transfers whose turn it is to be carried elsewhere (`TASK.outside`), in
@@ -210,11 +183,11 @@ class FluidNetwork:
     def complete(self, slot: int, now: float) -> float:
         """End a transfer from the outbox at ``now`` (s), up to which all events have been run;
         returns the time of the next event (s)."""
-        return float(transfers.complete(self._state, self._graph, slot, now))
+        return transfers.complete(*self._held, slot, float(now))
 
     def settle(self) -> None:
         """See `SharedNetwork.settle`."""
-        shares.settle(self._state)
+        shares.settle(self._held[0])
 
     def restart_peaks(self) -> None:
         """See `SharedNetwork.restart_peaks`."""
@@ -228,18 +201,24 @@ class FluidNetwork:
 
     # ------------------------------------------------------------------------------- longer arrays
 
-    def _make_room(self, batch: TransferBatch) -> None:
-        state, clock = self._state, self.clock
-        if batch.routes.shape[1] > state.width:
+    def _make_room(self, lack: float, batch: TransferBatch) -> None:
+        """Make more of what `posting.post` says that it lacks for ``batch``."""
+        state, graph, clock = self._state, self._graph, self.clock
+        if lack == posting.LACKS_WIDTH:
             raise ValueError(
                 f"a route of {batch.routes.shape[1]} links does not fit the width of {state.width}"
             )
-        nodes = int(self._n_alive[0]) + len(batch.tasks)
-        if nodes > len(state.nodes):
+        if lack == posting.LACKS_NODES:
+            nodes = int(clock["n_alive"][0]) + len(batch)
             self._grow_nodes(max(len(state.nodes) * 3 // 2, nodes))
-        edges = int(clock["n_edges"][0]) + len(batch.edge_from) + len(batch.tasks)
-        if edges > len(self._graph.edges):
-            self._grow_edges(max(2 * len(self._graph.edges), edges))
+        elif lack == posting.LACKS_EDGES:
+            edges = int(clock["n_edges"][0]) + len(batch.edge_from) + len(batch)
+            self._grow_edges(max(2 * len(graph.edges), edges))
+        elif lack == posting.LACKS_LINKS:
+            self._grow_links(2 * len(state.links))
+        else:
+            self._grow_arena(batch)
+        self._hold()
 
     def _thread(self, following: Ints, old: int, head: str) -> None:
         """Put the entries from ``old`` on in front of a free list, lowest index first."""
@@ -279,7 +258,6 @@ class FluidNetwork:
 
     def _grow_nodes(self, count: int) -> None:
         state, old = self._state, len(self._state.nodes)
-        self._slots = np.empty(count, np.int32)
         nodes = _longer(state.nodes, count)
         self._state = state._replace(
             nodes=nodes,
@@ -289,7 +267,9 @@ class FluidNetwork:
             heap=_longer(self._graph.heap, count),
             starting=np.empty(count, np.int32),
             queue=np.empty(2 * count, np.int32),
+            slots=np.empty(count, np.int32),
         )
+        self._slots = _quick(self._graph.slots)
         self._grow_scratch(count)
         self._thread(nodes["next_free"], old, "free_node")
 
@@ -313,9 +293,16 @@ class FluidNetwork:
     def _grow_groups(self, count: int) -> None:
         old, groups = len(self._graph.groups), _longer(self._graph.groups, count)
         self._graph = self._graph._replace(groups=groups, done=np.empty(count, np.int32))
-        self._remaining, self._watched = groups["remaining"], groups["watched"]
-        self._t_mark, self._t_done = groups["t_mark"], groups["t_done"]
+        self._done = _quick(self._graph.done)
+        self._remaining, self._watched, self._t_mark, self._t_done = (
+            _quick(groups[name]) for name in ("remaining", "watched", "t_mark", "t_done")
+        )
         self._free_groups[:0] = range(count - 1, old - 1, -1)
+
+
+def _quick(values: Any) -> Any:
+    """The same values, of which Python reads and writes single ones faster than of an array."""
+    return memoryview(values)
 
 
 def _longer(values: NDArray[Any], count: int) -> NDArray[Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.network.compiling import compiled, entry, int64
+from simshuffle.network.fluid.address import graph_at, state_at
 from simshuffle.network.fluid.events import make_ready, upcoming
 from simshuffle.network.fluid.records import UNUSED, WAITING, Graph, Ints, Records, State
 
-# What `post` returns instead of a time if it needs a larger arena, or more links for rate limits.
-LACKS_ENTRIES, LACKS_LINKS = -1.0, -2.0
+# What `post` returns instead of a time if it needs a larger arena, more links for rate limits, room
+# for more transfers or for more of what they wait for, or for longer routes.
+LACKS_ENTRIES, LACKS_LINKS, LACKS_NODES, LACKS_EDGES, LACKS_WIDTH = -1.0, -2.0, -3.0, -4.0, -5.0
 
 
 @compiled
@@ -136,30 +138,43 @@ def _add_route(s: State, slot: int, routes: Ints, i: int, limit: float) -> None:
     s.nodes[slot].n_hops = n_hops
 
 
+@compiled
+def _lacks(s: State, g: Graph, tasks: Records, routes: Ints, n_edges: int) -> float:
+    """What a batch lacks that needs no count of links; 0 if nothing."""
+    if routes.shape[1] > s.width:
+        return LACKS_WIDTH
+    if s.clock[0].n_alive + tasks.shape[0] > s.nodes.shape[0]:
+        return LACKS_NODES
+    if s.clock[0].n_edges + n_edges + tasks.shape[0] > g.edges.shape[0]:
+        return LACKS_EDGES
+    return 0.0
+
+
 @entry
 def post(
-    s: State,
-    g: Graph,
+    state: int,
+    graph: int,
     now: float,
     tasks: Records,
     routes: Ints,
     edge_from: Ints,
     edge_to: Ints,
-    slots: Ints,
     count: bool,
 ) -> float:
     """Post a batch of transfers; edges say which ends before which starts (indices within the
     batch), and ``slots`` is filled with where they are kept.
 
-    The caller has made sure that nodes, hops, heap and edges suffice. Returns the time of the next
-    event (s). If that is `LACKS_ENTRIES` or `LACKS_LINKS` nothing has been posted: the caller makes
-    more of them and calls again, with ``count`` (whether the transfers are still to be counted on
-    their links) only after the latter.
+    Returns the time of the next event (s). If that is one of `LACKS_ENTRIES` to `LACKS_WIDTH`
+    nothing has been posted: the caller makes more of them and calls again, with ``count`` (whether
+    the transfers are still to be counted on their links) unless it was `LACKS_ENTRIES`.
     """
-    lack = _reserve(s, tasks, routes, count)
+    s, g = state_at(state), graph_at(graph)
+    lack = _lacks(s, g, tasks, routes, int64(edge_from.shape[0]))
+    if lack == 0.0:
+        lack = _reserve(s, tasks, routes, count)
     if lack < 0.0:
         return lack
-    clock = s.clock[0]
+    clock, slots = s.clock[0], g.slots
     clock.now = max(clock.now, now)
     for i in range(tasks.shape[0]):
         slots[i] = _add_node(s.nodes, s.clock, tasks[i])

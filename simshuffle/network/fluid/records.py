@@ -1,7 +1,7 @@
 """All arrays of the fluid network, grouped by the files that own them, and its constants.
 
-All state lives in a few record arrays, because each array that is passed to compiled code costs
-time. Indices are 32 bits wide where there are at most 2**31 of a thing. -1 stands for none.
+All state lives in a few record arrays: what is needed together lies together. Indices
+are 32 bits wide where there are at most 2**31 of a thing. -1 stands for none.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 FIRST: Any = np.int64(0)
 
 # ------------------------------------------------------------------------------- life of a transfer
+
+PAIR_BUCKETS = 1 << 14
 
 UNUSED, WAITING, DELAYED, QUEUED, ACTIVE, ENDING = 0, 1, 2, 3, 4, 5
 
@@ -205,8 +207,7 @@ class State(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """The arrays of what transfers wait for, and of who waits for them. (Apart from `State`, since
-    compiling a function takes longer the more arrays it gets.)
+    """The arrays of what transfers wait for, and of who waits for them.
 
     Attributes:
         heap: (nodes,) transfers whose delay has not passed, a heap by time.
@@ -216,6 +217,7 @@ class Graph(NamedTuple):
         done: (groups,) watched groups completed in the last instant.
         starting: (nodes,) scratch: transfers that begin to drain at this instant.
         queue: (2 * nodes,) scratch: transfers to be handled at this instant.
+        slots: (nodes,) where the transfers of the batch posted last are kept.
         accounts: (any,) s, see `TASK.account`.
         finish: (any,) s, see `TASK.tag`.
     """
@@ -227,5 +229,44 @@ class Graph(NamedTuple):
     done: Ints
     starting: Ints
     queue: Ints
+    slots: Ints
     accounts: Floats
     finish: Floats
+
+
+def no_links(width: int = 1) -> State:
+    """The arrays without any link or transfer; routes have up to ``width`` links."""
+    ints = np.empty(0, np.int32)
+    return State(
+        width=width,
+        clock=np.zeros(1, CLOCK),
+        nodes=np.zeros(0, NODE),
+        hops=np.zeros(0, HOP),
+        links=np.zeros(0, LINK),
+        load=np.empty((3, 0)),
+        ends=np.empty(0),
+        entries=np.zeros(0, ENTRY),
+        members=ints,
+        others=np.empty(0, np.uint32),
+        visits=np.zeros(0, VISIT),
+        dirty=ints,
+        order=ints,
+        flows=ints,
+    )
+
+
+def no_transfers(accounts: int = 1, tags: int = 1) -> Graph:
+    """The arrays without any transfer, with room for so many time accounts and end times."""
+    ints = np.empty(0, np.int32)
+    return Graph(
+        heap=ints,
+        edges=np.zeros(0, EDGE),
+        groups=np.zeros(0, GROUP),
+        buckets=np.full(PAIR_BUCKETS, -1, np.int32),
+        done=ints,
+        starting=ints,
+        queue=ints,
+        slots=ints,
+        accounts=np.zeros(accounts),
+        finish=np.full(tags, np.nan),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simshuffle.network.compiling import compiled, entry, int64
+from simshuffle.network.fluid.address import state_at
 from simshuffle.network.fluid.ends import set_end, upcoming_end
 from simshuffle.network.fluid.fill import fill
 from simshuffle.network.fluid.members import start_flow, stop_flow
@@ -86,9 +87,10 @@ def end_early(s: State, tolerance: float, queue: Ints, tail: int) -> int:
 
 
 @entry
-def settle(s: State) -> None:
+def settle(state: int) -> None:
     """Add to the statistics of every link what the flows under way have drained, and the time it
     has been busy."""
+    s = state_at(state)
     clock = s.clock[0]
     width = s.width
     for ident in range(s.links.shape[0]):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.network.compiling import compiled, entry, int64
+from simshuffle.network.fluid.address import graph_at, state_at
 from simshuffle.network.fluid.ends import next_end, next_link
 from simshuffle.network.fluid.events import make_ready, pop_event, push_event, upcoming
 from simshuffle.network.fluid.records import (
@@ -188,7 +189,7 @@ def _handle(s: State, g: Graph, n_starting: int, tail: int) -> int:
 
 
 @entry
-def advance(s: State, g: Graph, horizon: float, tolerance: float, budget: int) -> float:
+def advance(state: int, graph: int, horizon: float, tolerance: float, budget: int) -> float:
     """Run all events up to ``horizon`` (s), but stop after the first instant that completes a group
     for which somebody waits.
 
@@ -196,6 +197,7 @@ def advance(s: State, g: Graph, horizon: float, tolerance: float, budget: int) -
     transfer into the outbox. Returns the time of the next event (s, inf if none); ``clock.now`` is
     the time reached, ``done[:clock.n_done]`` those groups.
     """
+    s, g = state_at(state), graph_at(graph)
     clock = s.clock[0]
     clock.n_done = 0
     most = clock.n_events + clock.n_visits + budget
@@ -215,9 +217,10 @@ def advance(s: State, g: Graph, horizon: float, tolerance: float, budget: int) -
 
 
 @entry
-def complete(s: State, g: Graph, slot: int, now: float) -> float:
+def complete(state: int, graph: int, slot: int, now: float) -> float:
     """Have a transfer from the outbox end at ``now`` (s), up to which all events have been run;
     returns the time of the next event (s)."""
+    s, g = state_at(state), graph_at(graph)
     s.nodes[slot].state = ENDING
     s.nodes[slot].t_event = now
     push_event(s.nodes, g.heap, s.clock, slot)

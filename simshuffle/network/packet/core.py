@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.network.flows import Floats, Flows, Ints, Links
+from simshuffle.network.held import words
 from simshuffle.network.order import successors
 from simshuffle.network.packet import kernel, records
 
@@ -109,24 +110,22 @@ class Core:
         self.clock = np.zeros(1, records.CLOCK)
         self.clock["tick"], self.clock["mtu"], self.clock["buffer"] = tick, mtu, int(port_buffer)
         self.clock["free_slot"] = self.clock["free_pair"] = -1
-        ints = np.empty(0, np.int32)
-        self.state = records.State(
+        self.state = records.no_messages()._replace(
             links=self.links,
             slots=np.empty(FIRST_SLOTS, records.SLOT),
-            pairs=np.empty(0, records.PAIR),
             buckets=np.full(1 << min(max(pairs.bit_length(), 4), MOST_BUCKETS), -1, np.int32),
-            queue=np.empty(0, records.EVENT),
-            messages=np.empty(0, records.MESSAGE),
-            nbytes=np.empty(0),
-            routes=np.empty((0, 1), np.int32),
-            start=np.empty(0),
-            posts=ints,
-            offsets=np.empty(0, np.int64),
-            following=ints,
-            finish=np.empty(0),
-            done=ints,
             clock=self.clock,
         )
+
+    @property
+    def state(self) -> records.State:
+        """The arrays, of which some are replaced when there are more messages."""
+        return self._state
+
+    @state.setter
+    def state(self, state: records.State) -> None:
+        self._state = state
+        self._words = words(state)
 
     def load(self, flows: Flows, pair: NDArray[np.integer] | None) -> None:
         """All messages of a run, in the arrays of the caller."""
@@ -165,7 +164,7 @@ class Core:
     def advance(self, horizon: int) -> int:
         """One slice of the run up to tick ``horizon``; returns why it ended."""
         while True:
-            self.next_tick = int(kernel.advance(self.state, horizon, EVENTS_PER_SLICE))
+            self.next_tick = int(kernel.advance(self._words.ctypes.data, horizon, EVENTS_PER_SLICE))
             status = int(self.clock["status"][0])
             if status != records.FULL:
                 return status

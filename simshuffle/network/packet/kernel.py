@@ -28,6 +28,7 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.network.compiling import compiled, entry
+from simshuffle.network.held import holder
 from simshuffle.network.packet.queues import (
     ask,
     enqueue,
@@ -50,7 +51,11 @@ from simshuffle.network.packet.records import (
     RUNNING,
     STARVED,
     State,
+    no_messages,
 )
+
+# of the address at which a packet network is held
+state_at = holder(no_messages)
 
 
 @compiled
@@ -326,7 +331,7 @@ def _why_stop(s: State, at: int, horizon: int, limit: int) -> int:
 
 
 @entry
-def advance(s: State, horizon: int, limit: int) -> int:
+def advance(state: int, horizon: int, limit: int) -> int:
     """Run events up to tick ``horizon``, ``limit`` of them at most.
 
     With a list ``done`` (as long as there are messages; empty for none) it stops after the first
@@ -334,6 +339,7 @@ def advance(s: State, horizon: int, limit: int) -> int:
     ``clock.status`` says why it stopped: DONE (no event up to the horizon), ENDED, PAUSED (the
     limit) or FULL (the caller must make ``slots`` longer).
     """
+    s = state_at(state)
     count = s.links.shape[0]
     this = s.clock[0]
     limit += this.n_events

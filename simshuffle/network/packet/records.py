@@ -146,3 +146,25 @@ class State(NamedTuple):
     finish: Floats
     done: Ints
     clock: Records
+
+
+def no_messages() -> State:
+    """The arrays without any link or message."""
+    ints = np.empty(0, np.int32)
+    return State(
+        links=np.zeros(0, LINK),
+        slots=np.empty(0, SLOT),
+        pairs=np.empty(0, PAIR),
+        buckets=ints,
+        queue=np.empty(0, EVENT),
+        messages=np.empty(0, MESSAGE),
+        nbytes=np.empty(0),
+        routes=np.empty((0, 1), np.int32),
+        start=np.empty(0),
+        posts=ints,
+        offsets=np.empty(0, np.int64),
+        following=ints,
+        finish=np.empty(0),
+        done=ints,
+        clock=np.zeros(1, CLOCK),
+    )
