@@ -193,16 +193,27 @@ def test_one_barrier_an_iteration() -> None:
     assert edges(batch) == first | {(5, 3), (6, 4), (3, 7), (4, 8)}
 
 
-def test_without_barriers_every_rank_has_a_batch_of_its_own() -> None:
-    """Read, read, work, work, wire: the second read waits for the first work."""
+def test_without_barriers_ranks_are_posted_one_after_the_other() -> None:
+    """Each is a batch of its own: read, read, work, work, wire; the second read waits for the first
+    work."""
     graph = lowered("none", pairs=False)
     assert len(graph.batch) == 10
-    for rank, batch in enumerate(graph.by_rank(2)):
-        assert edges(batch) == {(0, 2), (2, 4), (2, 1), (1, 3)}
-        assert batch.tasks["nbytes"].tolist() == [100e3 * (rank + 1), 0, 0, 0, 500e3 * (rank + 1)]
-        assert batch.tasks["group"].tolist() == [NONE, NONE, NONE, 5 + rank, 7 + rank]
-        assert batch.tasks["pair"].tolist() == [NO_PAIR] * 5
-        assert links(batch)[4][0] == f"h000{rank}>switch"
+    for ranks in ([0], [1], [1, 0]):
+        batch = graph.of(ranks)
+        of, own = batch.tasks, {(0, 2), (2, 4), (2, 1), (1, 3)}
+        assert edges(batch) == {
+            (first + 5 * k, then + 5 * k) for k in range(len(ranks)) for first, then in own
+        }
+        assert of["nbytes"].tolist() == sum(
+            ([100e3 * (rank + 1), 0, 0, 0, 500e3 * (rank + 1)] for rank in ranks), []
+        )
+        assert of["group"].tolist() == sum(
+            ([NONE, NONE, NONE, 5 + rank, 7 + rank] for rank in ranks), []
+        )
+        assert of["pair"].tolist() == [NO_PAIR] * len(batch)
+        assert [links(batch)[5 * k + 4][0] for k in range(len(ranks))] == [
+            f"h000{rank}>switch" for rank in ranks
+        ]
 
 
 def test_a_message_of_samples_from_ssd_and_memory_is_read_twice() -> None:
