@@ -21,9 +21,9 @@ from simshuffle.lowering.messages import (
     delivery_counts,
     messages_of,
 )
-from simshuffle.lowering.reads import read_chains
+from simshuffle.lowering.reads import FILLED, read_chains
 from simshuffle.lowering.staging import staging_traffic
-from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch
+from simshuffle.network.batch import NO_PAIR, NONE, TASK, TransferBatch
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.model import StepTimes
@@ -303,9 +303,20 @@ def test_a_slow_host_decodes_longer() -> None:
     rng, slow = scenario.rng("read_latency", 1), np.array([1.0, 2.0])
     found = read_chains(READS, scenario.workload, RESOURCES, JITTER, rng, slow)
     alike = read_chains(READS, scenario.workload, RESOURCES, JITTER, rng)
-    expected = alike.work.copy()
-    expected[1, :, -2] *= 2
-    assert found.work == pytest.approx(expected, rel=1e-12)
+    expected = alike.filled.copy()
+    expected[1, :, -2, FILLED.index("work")] *= 2
+    assert found.filled == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_is_filled_are_the_first_columns_of_a_transfer() -> None:
+    assert TASK.names is not None and TASK.names[: len(FILLED)] == FILLED
+    assert {TASK[name] for name in FILLED} == {np.dtype(np.float64)}
+
+
+def test_a_batch_waits_for_the_one_before_it_where_its_chain_begins() -> None:
+    of = chains("global_shuffle", threads=3).batch(1, 0, group=3, after=(8, 70)).tasks
+    assert of["after"].tolist() == [8, NONE, NONE, 8, NONE]
+    assert of["after_seq"].tolist() == [70, 0, 0, 70, 0]
 
 
 def test_several_threads_decode_while_they_read() -> None:
