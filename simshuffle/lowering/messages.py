@@ -106,12 +106,12 @@ class MessageGraph:
     batch: TransferBatch
     rank: Ints
 
-    def of(self, ranks: ArrayLike) -> TransferBatch:
+    def of(self, ranks: list[int]) -> TransferBatch:
         """The transfers of some ranks, rank after rank in this order, where none waits for one of
         another rank: without barriers."""
         batch = self.batch
         place = np.full(self.rank.max() + 1, NONE)
-        place[ranks] = np.arange(len(np.asarray(ranks)))
+        place[ranks] = np.arange(len(ranks))
         turn = place[self.rank]
         order = np.argsort(turn, kind="stable")[np.count_nonzero(turn == NONE) :]
         number = np.full(len(turn), NONE, np.int32)
@@ -271,9 +271,7 @@ class StoreLowering:
         edges = chain(2)
         self._batches = [
             TransferBatch(records, pad_routes([[], [link]]), *edges)
-            for records, link in zip(
-                self._records, device[resources.host_of].tolist(), strict=True
-            )
+            for records, link in zip(self._records, device[resources.host_of].tolist(), strict=True)
         ]
 
     def batch(self, rank: int, iteration: int, group: int, group2: int = NONE) -> TransferBatch:

@@ -105,9 +105,7 @@ class ReadChains:
         self._filled = records.view(np.float64).reshape(world_size, stages, -1)[..., :count]
         self._group = records["group"]
         self._after, self._after_seq = records["after"], records["after_seq"]
-        self._batches = [
-            TransferBatch(*own, *edges) for own in zip(records, routes, strict=True)
-        ]
+        self._batches = [TransferBatch(*own, *edges) for own in zip(records, routes, strict=True)]
 
     def batch(
         self, rank: int, iteration: int, group: int, after: tuple[int, int] = (NONE, 0)

@@ -60,11 +60,13 @@ class NetworkClock:
     def post(self, batch: TransferBatch) -> None:
         """Post transfers now."""
         self._upcoming = self.network.post(self.env.now, batch)
-        self._arm()
+        if self._upcoming < self._armed_for:
+            self._arm()
 
     def _arm(self) -> None:
-        if self._upcoming < self._armed_for:
-            self._armed_for = self._upcoming
+        """Have SimPy call when the network's next event is due."""
+        self._armed_for = self._upcoming
+        if self._upcoming < inf:
             self._armed = self._after(self._upcoming, self._wake)
 
     def _after(self, when: float, callback: Callable[[simpy.Event], None]) -> simpy.Event:
@@ -78,7 +80,6 @@ class NetworkClock:
             try:
                 self._advance()
             finally:
-                self._armed_for = inf
                 self._arm()
 
     def _advance(self) -> None:

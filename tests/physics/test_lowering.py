@@ -204,12 +204,12 @@ def test_without_barriers_ranks_are_posted_one_after_the_other() -> None:
         assert edges(batch) == {
             (first + 5 * k, then + 5 * k) for k in range(len(ranks)) for first, then in own
         }
-        assert of["nbytes"].tolist() == sum(
-            ([100e3 * (rank + 1), 0, 0, 0, 500e3 * (rank + 1)] for rank in ranks), []
-        )
-        assert of["group"].tolist() == sum(
-            ([NONE, NONE, NONE, 5 + rank, 7 + rank] for rank in ranks), []
-        )
+        assert of["nbytes"].reshape(-1, 5).tolist() == [
+            [100e3 * (rank + 1), 0, 0, 0, 500e3 * (rank + 1)] for rank in ranks
+        ]
+        assert of["group"].reshape(-1, 5).tolist() == [
+            [NONE, NONE, NONE, 5 + rank, 7 + rank] for rank in ranks
+        ]
         assert of["pair"].tolist() == [NO_PAIR] * len(batch)
         assert [links(batch)[5 * k + 4][0] for k in range(len(ranks))] == [
             f"h000{rank}>switch" for rank in ranks
