@@ -36,7 +36,7 @@ class NetworkClock:
         self.env = env
         self.network = network
         self._upcoming = inf  # next event inside the network (s)
-        # the SimPy event that lets the network advance, and when; -inf while it advances
+        # the SimPy event that lets the network advance, and for when; -inf while it advances
         self._armed: simpy.Event | None = None
         self._armed_for = inf
         self._waiting: dict[int, Completion] = {}
@@ -97,7 +97,7 @@ class NetworkClock:
     def _complete(self, when: float, done: list[int]) -> None:
         """Let the groups ``done`` be complete at ``when`` (s), before which SimPy has no event."""
         env = self.env
-        env._now = when
+        env._now = when  # as `simpy.Environment.step` does
         if len(done) == 1 and env.peek() > when:
             self._waiting.pop(done[0]).happen()
             return
