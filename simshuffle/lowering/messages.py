@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -107,29 +106,23 @@ class MessageGraph:
     batch: TransferBatch
     rank: Ints
 
-    def by_rank(self, world_size: int) -> list[TransferBatch]:
-        """A batch for each rank, where no transfer waits for one of another rank: without
-        barriers."""
-        batch, rank = self.batch, self.rank
-        # transfers of rank r are order[start[r]:start[r + 1]], and `within` their new numbers
-        order = np.argsort(rank, kind="stable")
-        start = np.searchsorted(rank[order], np.arange(world_size + 1))
-        within = np.empty(len(rank), np.int32)
-        within[order] = np.arange(len(rank)) - start[rank[order]]
-        # and its edges edges[edge_start[r]:edge_start[r + 1]]
-        edge_rank = rank[batch.edge_from]
-        edges = np.argsort(edge_rank, kind="stable")
-        edge_start = np.searchsorted(edge_rank[edges], np.arange(world_size + 1))
-        edge_from, edge_to = within[batch.edge_from[edges]], within[batch.edge_to[edges]]
-        records, routes = batch.tasks[order], batch.routes[order]
-        return [
-            TransferBatch(
-                records[low:high], routes[low:high], edge_from[first:last], edge_to[first:last]
-            )
-            for (low, high), (first, last) in zip(
-                pairwise(start.tolist()), pairwise(edge_start.tolist()), strict=True
-            )
-        ]
+    def of(self, ranks: list[int]) -> TransferBatch:
+        """The transfers of some ranks, rank after rank in this order, where none waits for one of
+        another rank: without barriers."""
+        batch = self.batch
+        place = np.full(self.rank.max() + 1, NONE)
+        place[ranks] = np.arange(len(ranks))
+        turn = place[self.rank]
+        order = np.argsort(turn, kind="stable")[np.count_nonzero(turn == NONE) :]
+        number = np.full(len(turn), NONE, np.int32)
+        number[order] = np.arange(len(order))
+        edges = np.flatnonzero(number[batch.edge_from] != NONE)
+        return TransferBatch(
+            batch.tasks[order],
+            batch.routes[order],
+            number[batch.edge_from[edges]],
+            number[batch.edge_to[edges]],
+        )
 
 
 class MessageLowering:
@@ -271,19 +264,26 @@ class StoreLowering:
         self._work = (
             costs.received if in_memory else resources.cluster.ssd.write_seconds(costs.received)
         )
+        # (M, 2) transfers, filled for one iteration after the other
+        self._records = tasks(2 * resources.world_size).reshape(-1, 2)
+        self._group, self._group2 = self._records["group"], self._records["group2"]
+        self._filled_for = -1
         edges = chain(2)
         self._batches = [
-            TransferBatch(tasks(2), pad_routes([[], [link]]), *edges)
-            for link in device[resources.host_of].tolist()
+            TransferBatch(records, pad_routes([[], [link]]), *edges)
+            for records, link in zip(self._records, device[resources.host_of].tolist(), strict=True)
         ]
 
     def batch(self, rank: int, iteration: int, group: int, group2: int = NONE) -> TransferBatch:
         """The chain of a rank after an iteration (from 0), whose write both groups count; valid
-        until the next call for the same rank."""
-        batch = self._batches[rank]
-        work, write = batch.tasks[0], batch.tasks[1]
-        work["delay"] = self._costs.received_work[iteration, rank]
-        write["work"] = self._work[iteration, rank]
-        write["nbytes"] = self._costs.received[iteration, rank]
-        write["group"], write["group2"] = group, group2
-        return batch
+        until the next call for the same rank or another iteration."""
+        if iteration != self._filled_for:
+            self._fill(iteration)
+        self._group[rank, 1], self._group2[rank, 1] = group, group2
+        return self._batches[rank]
+
+    def _fill(self, iteration: int) -> None:
+        self._filled_for = iteration
+        self._records["delay"][:, 0] = self._costs.received_work[iteration]
+        self._records["work"][:, 1] = self._work[iteration]
+        self._records["nbytes"][:, 1] = self._costs.received[iteration]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.lowering.latency import slowest_thread
-from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
+from simshuffle.network.batch import NONE, TransferBatch, chain, tasks
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.workload import Workload
@@ -17,73 +17,99 @@ Floats = NDArray[np.float64]
 Edges = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
+FILLED = ("work", "cap", "nbytes", "delay")
+"""What differs from batch to batch: the first columns of `simshuffle.network.batch.TASK`, so that
+one copy fills them all."""
+
+
 @dataclass
 class _Stages:
-    """Stages of all chains, in their order: for each the work, delay and bytes of every batch,
-    (iterations, M), and what its routes and caps are made of.
+    """Stages of all chains, in their order.
 
     Attributes:
-        route: by stage, for every rank its links.
-        cap: by stage, units/s.
+        columns: by stage, `FILLED` of every batch: each (iterations, M), or one number for all.
+        route: by stage, the links of every rank: (M, hops), padded with -1 at the end.
     """
 
-    shape: tuple[int, ...]
-    work: list[Floats] = field(default_factory=list)
-    delay: list[Floats] = field(default_factory=list)
-    nbytes: list[Floats] = field(default_factory=list)
-    route: list[list[list[int]]] = field(default_factory=list)
-    cap: list[float] = field(default_factory=list)
+    columns: list[tuple[Floats | float, ...]] = field(default_factory=list)
+    route: list[NDArray[np.int32]] = field(default_factory=list)
 
     def add(
         self,
         work: Floats,
-        route: list[list[int]],
+        route: NDArray[np.int32],
         *,
-        nbytes: Floats | None = None,
-        delay: Floats | None = None,
-        cap: float = np.inf,
+        nbytes: Floats | float = 0.0,
+        delay: Floats | float = 0.0,
+        cap: Floats | float = np.inf,
     ) -> None:
         """Append a stage."""
-        nothing = np.zeros(self.shape)
-        self.work.append(work)
-        self.delay.append(nothing if delay is None else delay)
-        self.nbytes.append(nothing if nbytes is None else nbytes)
+        self.columns.append((work, cap, nbytes, delay))
         self.route.append(route)
-        self.cap.append(cap)
 
     def __len__(self) -> int:
-        return len(self.work)
+        return len(self.route)
+
+    def filled(self, iterations: int, world_size: int) -> Floats:
+        """(M, iterations, stages, `FILLED`): what one post needs lies together."""
+        out = np.empty((world_size, iterations, len(self), len(FILLED)))
+        for stage, columns in enumerate(self.columns):
+            for number, column in enumerate(columns):
+                out[:, :, stage, number] = np.transpose(column)
+        return out
+
+    def routes(self) -> NDArray[np.int32]:
+        """(M, stages, hops) links, padded with -1 at the end."""
+        hops = max(route.shape[1] for route in self.route)
+        out = np.full((len(self.route[0]), len(self), hops), NONE, np.int32)
+        for stage, route in enumerate(self.route):
+            out[:, stage, : route.shape[1]] = route
+        return out
 
 
-@dataclass(frozen=True)
 class ReadChains:
     """The loading of all batches of one pass of all ranks.
 
-    Attributes:
-        iterations: batches of each rank.
-        work, delay, nbytes: (M, iterations, stages) of every transfer, in the units of
-            `simshuffle.network.batch.TASK`.
-        open_cap: (M, iterations) opens a second of a batch's worker; None where it is the same for
-            all batches.
+    Args:
+        filled: (M, iterations, stages, `FILLED`) of every transfer.
+        routes: (M, stages, hops) links, padded with -1 at the end.
+        edges: which stage follows which.
         heads: stages that wait for the worker's previous batch.
         last_read: the stage that reads the last byte, whose end is marked.
         read_pfs, read_ssd, read_memory: bytes of the whole pass by source.
-        templates: for every rank the batch that `batch` fills.
+
+    Attributes:
+        iterations: batches of each rank.
+        filled, heads, read_pfs, read_ssd, read_memory: see above.
     """
 
-    iterations: int
-    work: Floats
-    delay: Floats
-    nbytes: Floats
-    open_cap: Floats | None
-    heads: tuple[int, ...]
-    last_read: int
-    read_pfs: float
-    read_ssd: float
-    read_memory: float
-    templates: list[TransferBatch]
+    def __init__(
+        self,
+        filled: Floats,
+        routes: NDArray[np.int32],
+        edges: Edges,
+        heads: tuple[int, ...],
+        last_read: int,
+        *,
+        read_pfs: float,
+        read_ssd: float,
+        read_memory: float,
+    ) -> None:
+        self.filled, self.heads = filled, heads
+        self.read_pfs, self.read_ssd, self.read_memory = read_pfs, read_ssd, read_memory
+        world_size, self.iterations, stages, count = filled.shape
+        # a batch of every rank, filled again and again, and views of its columns
+        records = tasks(world_size * stages).reshape(world_size, stages)
+        records["mark"][:, last_read] = 1
+        self._last_read, self._last = last_read, stages - 1
+        self._filled = records.view(np.float64).reshape(world_size, stages, -1)[..., :count]
+        self._group = records["group"]
+        self._after, self._after_seq = records["after"], records["after_seq"]
+        self._batches = [TransferBatch(*own, *edges) for own in zip(records, routes, strict=True)]
 
-    def batch(self, rank: int, iteration: int, group: int) -> TransferBatch:
+    def batch(
+        self, rank: int, iteration: int, group: int, after: tuple[int, int] = (NONE, 0)
+    ) -> TransferBatch:
         """The chain of a batch; valid until the next call for the same rank, which fills the same
         arrays.
 
@@ -91,17 +117,13 @@ class ReadChains:
             rank: whose batch.
             iteration: from 0.
             group: counts the last read (marked) and the copy.
+            after: the last transfer of the worker's previous batch (`SharedNetwork.last`).
         """
-        template = self.templates[rank]
-        records = template.tasks
-        records["work"] = self.work[rank, iteration]
-        records["delay"] = self.delay[rank, iteration]
-        records["nbytes"] = self.nbytes[rank, iteration]
-        if self.open_cap is not None:
-            records["cap"][0] = self.open_cap[rank, iteration]
-        records["group"][self.last_read] = group
-        records["group"][-1] = group
-        return template
+        self._filled[rank] = self.filled[rank, iteration]
+        self._group[rank, self._last_read] = self._group[rank, self._last] = group
+        for stage in self.heads:
+            self._after[rank, stage], self._after_seq[rank, stage] = after
+        return self._batches[rank]
 
 
 def read_chains(
@@ -130,15 +152,15 @@ def read_chains(
     any_hit = bool(reads.hit_samples.any())
     any_missed = bool((reads.hit_samples < reads.samples).any()) or not any_hit
     hosts, source, dataset = resources.host_of, workload.source, workload.dataset
-    stages, open_cap = _Stages(reads.nbytes.shape), None
+    stages = _Stages()
     if any_missed:
         samples = (reads.samples - reads.hit_samples).astype(float)
         in_flight = np.minimum(
             workload.loader.threads, np.maximum(samples / dataset.samples_per_request, 1.0)
         )
         if source == "pfs":
-            _add_pfs(stages, samples, missed, workload, resources, jitter)
-            open_cap = _open_cap(samples, in_flight, workload, resources, rng)
+            cap = _open_cap(samples, in_flight, workload, resources, rng)
+            _add_pfs(stages, samples, missed, workload, resources, jitter, cap)
         else:
             _add_ssd(stages, samples, missed, in_flight, workload, resources, jitter)
     if any_hit:
@@ -154,17 +176,14 @@ def read_chains(
     stages.add(copied, _one_link(resources.pcie_in[hosts, slots]), nbytes=copied)
     heads, edges = _order(len(stages), workload.loader.threads)
     return ReadChains(
-        iterations=len(reads.samples),
-        work=_by_rank(stages.work),
-        delay=_by_rank(stages.delay),
-        nbytes=_by_rank(stages.nbytes),
-        open_cap=open_cap,
-        heads=heads,
-        last_read=last_read,
+        stages.filled(*reads.nbytes.shape),
+        stages.routes(),
+        edges,
+        heads,
+        last_read,
         read_pfs=float(missed.sum()) if source == "pfs" else 0.0,
         read_ssd=float(missed.sum()) if source == "ssd" else 0.0,
         read_memory=float(hit.sum()),
-        templates=_templates(stages, edges, last_read, resources.world_size),
     )
 
 
@@ -175,19 +194,13 @@ def _add_pfs(
     workload: Workload,
     resources: Resources,
     jitter: Floats,
+    cap: Floats | float,
 ) -> None:
-    """Opens, then bytes, from the PFS. All arrays are (iterations, M)."""
-    dataset, pfs = workload.dataset, resources.cluster.parallel_file_system
-    per_file, per_request = dataset.samples_per_file, dataset.samples_per_request
+    """Opens, at most ``cap`` a second, then bytes, from the PFS. All arrays are (iterations, M)."""
     routes, link_latency = resources.pfs_read()
-    opens = [[resources.pfs_open]] * resources.world_size
-    stages.add(samples / per_file * jitter, opens, cap=pfs.open_cap(per_file, per_request))
-    stages.add(
-        nbytes,
-        [[link for link in route if link >= 0] for route in routes.tolist()],
-        nbytes=nbytes,
-        delay=np.where(samples > 0, link_latency, 0.0),
-    )
+    opens = np.full(resources.world_size, resources.pfs_open, np.int32)
+    stages.add(samples / workload.dataset.samples_per_file * jitter, _one_link(opens), cap=cap)
+    stages.add(nbytes, routes, nbytes=nbytes, delay=np.where(samples > 0, link_latency, 0.0))
 
 
 def _open_cap(
@@ -196,8 +209,9 @@ def _open_cap(
     workload: Workload,
     resources: Resources,
     rng: np.random.Generator,
-) -> Floats | None:
-    """`ReadChains.open_cap`; ``in_flight`` requests of a batch at once, (iterations, M).
+) -> Floats | float:
+    """Opens a second of a batch's worker, (iterations, M) or the same for all; ``in_flight``
+    requests of a batch at once, (iterations, M).
 
     Where latencies differ, a batch opens its files in the time of its slowest thread, which also
     decodes between two of them if it is one of several; one alone decodes in the end.
@@ -211,12 +225,12 @@ def _open_cap(
         seconds = slowest_thread(requests, threads, pfs.latency, pfs.latency_spread, decode, rng)
         drawn = np.full_like(samples, np.inf)
         np.divide(samples / per_file, seconds, out=drawn, where=seconds > 0)
-        return np.ascontiguousarray(drawn.T)
+        return drawn
     if threads == 1:
-        return None
+        return pfs.open_cap(per_file, per_request)
     different, number = np.unique(in_flight, return_inverse=True)
     caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
-    return np.ascontiguousarray(caps[number].reshape(samples.shape).T)
+    return np.asarray(caps[number].reshape(samples.shape))
 
 
 def _add_ssd(
@@ -243,15 +257,9 @@ def _add_ssd(
     )
 
 
-def _one_link(links: NDArray[np.int32]) -> list[list[int]]:
+def _one_link(links: NDArray[np.int32]) -> NDArray[np.int32]:
     """Routes of one link each."""
-    return [[link] for link in links.tolist()]
-
-
-def _by_rank(columns: list[Floats]) -> Floats:
-    """(iterations, M) of each stage as (M, iterations, stages), where what one post needs lies
-    together."""
-    return np.ascontiguousarray(np.stack(columns).transpose(2, 1, 0))
+    return links[:, None]
 
 
 def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
@@ -269,16 +277,3 @@ def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
         np.append(edge_from, [decode - 1, decode]).astype(np.int32),
         np.append(edge_to, [copy, copy]).astype(np.int32),
     )
-
-
-def _templates(
-    stages: _Stages, edges: Edges, last_read: int, world_size: int
-) -> list[TransferBatch]:
-    """For every rank the batch that is filled again and again with new numbers."""
-    out = []
-    for rank in range(world_size):
-        records = tasks(len(stages), cap=np.array(stages.cap))
-        records["mark"][last_read] = 1
-        routes = pad_routes([route[rank] for route in stages.route])
-        out.append(TransferBatch(records, routes, *edges))
-    return out

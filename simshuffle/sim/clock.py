@@ -12,21 +12,34 @@ from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork
 
 
+class Completion(simpy.Event):
+    """That a group of transfers is complete."""
+
+    def happen(self) -> None:
+        """Happen at once, without SimPy's queue: for the next event of all."""
+        self._ok, self._value = True, None
+        callbacks, self.callbacks = self.callbacks, None  # type: ignore[assignment]
+        for callback in callbacks:
+            callback(self)
+
+
 class NetworkClock:
     """Couples a network (see `simshuffle.network.shared.shared_network`) to a SimPy environment.
 
-    SimPy is woken only when a group of transfers is complete for which somebody waits. Between two
-    SimPy events the network advances on its own: nothing can be posted before the next of them,
-    whose time SimPy tells (``Environment.peek``).
+    The network advances on its own between two SimPy events: nothing can be posted before the next
+    of them, whose time SimPy tells (``Environment.peek``). When a group of transfers is complete
+    for which somebody waits, and SimPy has nothing before, time is moved on to it and the network
+    goes on from there: neither takes an event in SimPy's queue.
     """
 
     def __init__(self, env: simpy.Environment, network: SharedNetwork) -> None:
         self.env = env
         self.network = network
         self._upcoming = inf  # next event inside the network (s)
+        # the SimPy event that lets the network advance, and for when; -inf while it advances
         self._armed: simpy.Event | None = None
         self._armed_for = inf
-        self._waiting: dict[int, simpy.Event] = {}
+        self._waiting: dict[int, Completion] = {}
 
     def open(self, expected: int) -> int:
         """A new group of ``expected`` (at least 1) transfers."""
@@ -37,7 +50,7 @@ class NetworkClock:
         wait for a group."""
         if not self.network.watch(group):
             return None
-        event = self._waiting[group] = self.env.event()
+        event = self._waiting[group] = Completion(self.env)
         return event
 
     def close(self, group: int) -> tuple[float, float]:
@@ -47,11 +60,13 @@ class NetworkClock:
     def post(self, batch: TransferBatch) -> None:
         """Post transfers now."""
         self._upcoming = self.network.post(self.env.now, batch)
-        self._arm()
+        if self._upcoming < self._armed_for:
+            self._arm()
 
     def _arm(self) -> None:
-        if self._upcoming < self._armed_for:
-            self._armed_for = self._upcoming
+        """Have SimPy call when the network's next event is due."""
+        self._armed_for = self._upcoming
+        if self._upcoming < inf:
             self._armed = self._after(self._upcoming, self._wake)
 
     def _after(self, when: float, callback: Callable[[simpy.Event], None]) -> simpy.Event:
@@ -60,16 +75,31 @@ class NetworkClock:
         return timeout
 
     def _wake(self, event: simpy.Event) -> None:
-        if event is not self._armed:  # overtaken by an earlier one
-            return
-        self._armed_for = inf
-        self._upcoming, done = self.network.advance(self.env.peek())
-        if done and self.network.now > self.env.now:
-            self._after(self.network.now, lambda _: self._complete(done))
-        else:
-            self._complete(done)
+        if event is self._armed:  # not overtaken by an earlier one
+            self._armed_for = -inf
+            try:
+                self._advance()
+            finally:
+                self._arm()
 
-    def _complete(self, done: list[int]) -> None:
+    def _advance(self) -> None:
+        """Run the network, and what its completions entail, up to SimPy's next event."""
+        env, network = self.env, self.network
+        horizon = env.peek()
+        while True:
+            self._upcoming, done = network.advance(horizon)
+            if done:
+                self._complete(max(env.now, min(network.now, horizon)), done)
+            horizon = env.peek()
+            if horizon <= self._upcoming:
+                return
+
+    def _complete(self, when: float, done: list[int]) -> None:
+        """Let the groups ``done`` be complete at ``when`` (s), before which SimPy has no event."""
+        env = self.env
+        env._now = when  # as `simpy.Environment.step` does
+        if len(done) == 1 and env.peek() > when:
+            self._waiting.pop(done[0]).happen()
+            return
         for group in done:
             self._waiting.pop(group).succeed()
-        self._arm()

@@ -7,14 +7,14 @@ import simpy
 from simshuffle.exchange import MessageSchedule
 from simshuffle.lowering.costs import ExchangeCosts
 from simshuffle.lowering.messages import (
-    Message,
+    MessageGraph,
     MessageLowering,
     StoreLowering,
     barrier_seconds,
     delivery_counts,
     messages_of,
 )
-from simshuffle.network.batch import NONE, TransferBatch
+from simshuffle.network.batch import NONE
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.barrier import Barrier, succeed_after
@@ -50,12 +50,13 @@ class Exchange:
             resources, costs, in_memory=scenario.workload.source == "memory"
         )
         # of the iteration whose messages were prepared last: its groups, of each rank the one of
-        # its host work and the one of its messages; and the transfers, if no barrier joins them
+        # its host work and the one of its messages; and its transfers
         self._prepared = -1
-        self._messages: list[Message] = []
         self._work_done: list[int] = []
         self._delivered: list[int] = []
-        self._by_rank: list[TransferBatch] = []
+        self._graph: MessageGraph
+        # the ranks that begin at this instant, if no barrier lets all begin together
+        self._beginning: list[int] = []
         self._opening = Barrier(clock.env, self._world_size, self._open)
         # the barrier after the receipt: its group, its event, and the ranks that are still missing
         self._closing = NONE
@@ -76,7 +77,9 @@ class Exchange:
         thread is free again."""
         self._prepare(iteration)
         if self._schedule.barriers == "none":
-            self._clock.post(self._by_rank[rank])
+            if not self._beginning:
+                self._clock.env.timeout(0.0).callbacks.append(self._begin)
+            self._beginning.append(rank)
         else:
             self._opening.arrive()
         return self._work_done[rank]
@@ -122,22 +125,24 @@ class Exchange:
 
         complete.callbacks.append(release)
 
+    def _begin(self, _: simpy.Event) -> None:
+        """Post the messages of the ranks that began at this instant, in one batch: all ranks go on
+        together when their gradients are summed."""
+        self._clock.post(self._graph.of(self._beginning))
+        self._beginning = []
+
     def _open(self, event: simpy.Event) -> None:
         """All ranks have begun: post the messages of all."""
         event.succeed()
-        self._clock.post(
-            self._lowering.graph(self._messages, self._work_done, self._delivered).batch
-        )
+        self._clock.post(self._graph.batch)
 
     def _prepare(self, iteration: int) -> None:
         """Open the groups of an iteration when its first rank arrives."""
         if self._prepared == iteration:
             return
         self._prepared = iteration
-        self._messages = messages_of(self.costs, iteration, self._resources, self._reads_in_flight)
-        counts = delivery_counts(self._messages, self._world_size).tolist()
+        messages = messages_of(self.costs, iteration, self._resources, self._reads_in_flight)
+        counts = delivery_counts(messages, self._world_size).tolist()
         self._work_done = [self._clock.open(1) for _ in range(self._world_size)]
         self._delivered = [self._clock.open(count) if count else NONE for count in counts]
-        if self._schedule.barriers == "none":
-            graph = self._lowering.graph(self._messages, self._work_done, self._delivered)
-            self._by_rank = graph.by_rank(self._world_size)
+        self._graph = self._lowering.graph(messages, self._work_done, self._delivered)

@@ -64,12 +64,9 @@ class Loaders:
         self._loaded[rank] = iteration + 1
         group = self._clock.open(2)
         self._groups[rank].append(group)
-        batch = self.chains.batch(rank, iteration, group)
         turns = self._turns[rank]
         worker = (self._turn + iteration) % len(turns)
-        for stage in self.chains.heads:
-            batch.tasks["after"][stage], batch.tasks["after_seq"][stage] = turns[worker]
-        self._clock.post(batch)
+        self._clock.post(self.chains.batch(rank, iteration, group, turns[worker]))
         turns[worker] = self._clock.network.last
 
     def awaited(self, rank: int) -> simpy.Event | None:

@@ -62,11 +62,14 @@ class _Clock(NetworkClock):
         self._promised[group] = event, value
         return event
 
-    def _complete(self, done: list[int]) -> None:
+    def _complete(self, when: float, done: list[int]) -> None:
+        # an event of SimPy: its time is the caller's, and is not moved on under its feet
+        self._after(when, lambda _: self._keep(done))
+
+    def _keep(self, done: list[int]) -> None:
         for group in done:
             event, value = self._promised.pop(group)
             event.succeed(value(self.close(group)[1]))
-        self._arm()
 
 
 class SimpyNetwork:

@@ -65,6 +65,90 @@ def test_a_group_that_is_complete_needs_no_waiting():
     assert clock.close(group) == pytest.approx((2.0, 3.0))
 
 
+def test_time_is_that_of_the_network_to_the_last_bit():
+    """Four transfers one after the other, while SimPy has nothing to do: its time is moved on to
+    each end, however short the steps are beside the time."""
+    env = simpy.Environment()
+    clock = NetworkClock(env, FluidNetwork([3.0]))
+    ends = []
+
+    def sender():
+        for size in (1.0, 1e-9, 0.7, 1e5):
+            group = clock.open(1)
+            clock.post(TransferBatch(tasks(1, work=size, group=group), pad_routes([[0]])))
+            yield clock.completion(group)
+            ends.append((env.now, clock.close(group)[1]))
+
+    env.process(sender())
+    env.run()
+    assert [now for now, _ in ends] == [end for _, end in ends]
+    assert ends[-1][0] == pytest.approx((1.0 + 1e-9 + 0.7 + 1e5) / 3, rel=1e-12)
+
+
+def test_what_simpy_has_at_the_same_instant_comes_first():
+    """A transfer ends at 2 s. What was planned for then, or for earlier, is not passed over; what
+    is planned for later has to wait."""
+    env = simpy.Environment()
+    clock = NetworkClock(env, FluidNetwork([1.0]))
+    seen = []
+
+    def note(name, delay):
+        yield env.timeout(delay)
+        seen.append((name, env.now))
+
+    def sender():
+        group = clock.open(1)
+        clock.post(TransferBatch(tasks(1, work=2.0, group=group), pad_routes([[0]])))
+        yield clock.completion(group)
+        seen.append(("transfer", env.now))
+
+    env.process(sender())
+    for name, delay in (("later", 2.5), ("with it", 2.0), ("before", 1.5)):
+        env.process(note(name, delay))
+    env.run()
+    assert seen == [("before", 1.5), ("with it", 2.0), ("transfer", 2.0), ("later", 2.5)]
+
+
+def test_transfers_that_end_together_let_their_waiters_go_in_turn():
+    env = simpy.Environment()
+    clock = NetworkClock(env, FluidNetwork([1.0, 1.0]))
+    ends = np.zeros(3)
+    for number, route in enumerate(([0], [1])):
+        env.process(send(env, clock, 0.0, route, 2.0, ends, number))
+    env.process(send(env, clock, 1.0, [1], 0.5, ends, 2))
+    env.run()
+    assert ends.tolist() == [2.0, 2.5, 2.0]
+
+
+def test_an_error_in_what_follows_a_completion_stops_the_run():
+    env = simpy.Environment()
+    clock = NetworkClock(env, FluidNetwork([1.0]))
+
+    def sender():
+        group = clock.open(1)
+        clock.post(TransferBatch(tasks(1, work=2.0, group=group), pad_routes([[0]])))
+        yield clock.completion(group)
+        raise LookupError("after the transfer")
+
+    env.process(sender())
+    with pytest.raises(LookupError, match="after the transfer"):
+        env.run()
+    assert env.now == 2.0
+
+
+def test_a_run_can_end_with_a_completion_and_go_on():
+    env = simpy.Environment()
+    clock = NetworkClock(env, FluidNetwork([1.0, 1.0]))
+    ends = np.zeros(1)
+    env.process(send(env, clock, 0.0, [0], 4.0, ends, 0))
+    group = clock.open(1)
+    clock.post(TransferBatch(tasks(1, work=3.0, group=group), pad_routes([[1]])))
+    env.run(until=clock.completion(group))
+    assert env.now == 3.0
+    env.run()
+    assert (ends[0], env.now) == (4.0, 4.0)
+
+
 def test_a_meeting_lets_all_go_when_the_last_has_come():
     env = simpy.Environment()
     meeting = Barrier(env, 3, lambda event: succeed_after(env, 0.5, event))

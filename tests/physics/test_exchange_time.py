@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 
+from simshuffle.lowering.messages import MessageGraph
 from simshuffle.results import report
 from simshuffle.sim.simulate import simulate
 from tests.small import seconds, small
@@ -129,6 +130,26 @@ def test_no_barriers_no_waiting_for_others():
         timeline.sources["samples_moved"].item()
         == simulate(partial(0.2)).sources["samples_moved"].item()
     )
+
+
+@pytest.mark.parametrize("overlap", ["none", "ddp"])
+def test_ranks_that_go_on_together_post_their_messages_together(monkeypatch, overlap):
+    """Without barriers: each of the ten exchanges is one batch of the messages of all ranks, since
+    all have their gradients at the same instant."""
+    graphs, of = [], MessageGraph.of
+
+    def noting(graph, ranks):
+        graphs.append(sorted(ranks))
+        return of(graph, ranks)
+
+    monkeypatch.setattr(MessageGraph, "of", noting)
+    exchange = {
+        "kind": "partial_local_shuffle",
+        "exchange_fraction": 0.2,
+        "schedule": {"barriers": "none"},
+    }
+    simulate(small(workload__exchange=exchange, workload__allreduce__overlap=overlap))
+    assert graphs == [list(range(8))] * 10
 
 
 def test_encoded_payload_is_neither_decoded_nor_encoded():

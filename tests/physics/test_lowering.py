@@ -21,9 +21,9 @@ from simshuffle.lowering.messages import (
     delivery_counts,
     messages_of,
 )
-from simshuffle.lowering.reads import read_chains
+from simshuffle.lowering.reads import FILLED, read_chains
 from simshuffle.lowering.staging import staging_traffic
-from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch
+from simshuffle.network.batch import NO_PAIR, NONE, TASK, TransferBatch
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.model import StepTimes
@@ -193,16 +193,27 @@ def test_one_barrier_an_iteration() -> None:
     assert edges(batch) == first | {(5, 3), (6, 4), (3, 7), (4, 8)}
 
 
-def test_without_barriers_every_rank_has_a_batch_of_its_own() -> None:
-    """Read, read, work, work, wire: the second read waits for the first work."""
+def test_without_barriers_ranks_are_posted_one_after_the_other() -> None:
+    """Each is a batch of its own: read, read, work, work, wire; the second read waits for the first
+    work."""
     graph = lowered("none", pairs=False)
     assert len(graph.batch) == 10
-    for rank, batch in enumerate(graph.by_rank(2)):
-        assert edges(batch) == {(0, 2), (2, 4), (2, 1), (1, 3)}
-        assert batch.tasks["nbytes"].tolist() == [100e3 * (rank + 1), 0, 0, 0, 500e3 * (rank + 1)]
-        assert batch.tasks["group"].tolist() == [NONE, NONE, NONE, 5 + rank, 7 + rank]
-        assert batch.tasks["pair"].tolist() == [NO_PAIR] * 5
-        assert links(batch)[4][0] == f"h000{rank}>switch"
+    for ranks in ([0], [1], [1, 0]):
+        batch = graph.of(ranks)
+        of, own = batch.tasks, {(0, 2), (2, 4), (2, 1), (1, 3)}
+        assert edges(batch) == {
+            (first + 5 * k, then + 5 * k) for k in range(len(ranks)) for first, then in own
+        }
+        assert of["nbytes"].reshape(-1, 5).tolist() == [
+            [100e3 * (rank + 1), 0, 0, 0, 500e3 * (rank + 1)] for rank in ranks
+        ]
+        assert of["group"].reshape(-1, 5).tolist() == [
+            [NONE, NONE, NONE, 5 + rank, 7 + rank] for rank in ranks
+        ]
+        assert of["pair"].tolist() == [NO_PAIR] * len(batch)
+        assert [links(batch)[5 * k + 4][0] for k in range(len(ranks))] == [
+            f"h000{rank}>switch" for rank in ranks
+        ]
 
 
 def test_a_message_of_samples_from_ssd_and_memory_is_read_twice() -> None:
@@ -292,9 +303,20 @@ def test_a_slow_host_decodes_longer() -> None:
     rng, slow = scenario.rng("read_latency", 1), np.array([1.0, 2.0])
     found = read_chains(READS, scenario.workload, RESOURCES, JITTER, rng, slow)
     alike = read_chains(READS, scenario.workload, RESOURCES, JITTER, rng)
-    expected = alike.work.copy()
-    expected[1, :, -2] *= 2
-    assert found.work == pytest.approx(expected, rel=1e-12)
+    expected = alike.filled.copy()
+    expected[1, :, -2, FILLED.index("work")] *= 2
+    assert found.filled == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_is_filled_are_the_first_columns_of_a_transfer() -> None:
+    assert TASK.names is not None and TASK.names[: len(FILLED)] == FILLED
+    assert {TASK[name] for name in FILLED} == {np.dtype(np.float64)}
+
+
+def test_a_batch_waits_for_the_one_before_it_where_its_chain_begins() -> None:
+    of = chains("global_shuffle", threads=3).batch(1, 0, group=3, after=(8, 70)).tasks
+    assert of["after"].tolist() == [8, NONE, NONE, 8, NONE]
+    assert of["after_seq"].tolist() == [70, 0, 0, 70, 0]
 
 
 def test_several_threads_decode_while_they_read() -> None:
