@@ -17,7 +17,6 @@ from simshuffle.results.timeline import Timeline, concatenate
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, stored
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, named
-from simshuffle.studies.simulation.figures import breakdown_figure
 from simshuffle.studies.simulation.intervals import Means, means
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.tables import STORED
@@ -108,9 +107,11 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
 
 
 def _figures(result: Result) -> dict[str, Figure]:
+    from simshuffle.studies.simulation import figures  # noqa: PLC0415 - matplotlib
+
     of, labels = means_of(result), labels_of(result.meta)
     half = None if of.half is None else of.half["epoch_s"]
-    return {"breakdown": breakdown_figure(of.breakdown, of.epochs, labels, half, of.seeds)}
+    return {"breakdown": figures.breakdown_figure(of.breakdown, of.epochs, labels, half, of.seeds)}
 
 
 def _parts(result: Result) -> Iterable[str | Table]:
