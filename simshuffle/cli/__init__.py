@@ -24,7 +24,7 @@ from simshuffle.cli import (
     tta,
     validate,
 )
-from simshuffle.cli.common import complain, reset_volume, set_volume
+from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.version import __version__
@@ -35,8 +35,6 @@ __all__ = ["app", "entry_point", "main"]
 _UsageError: Any = typer.BadParameter.__mro__[2]
 
 INTERRUPTED = 130
-MADE_BETWEEN_COLLECTIONS = 1_000_000
-"""Objects; some 100 MB."""
 
 app = typer.Typer(
     name="simshuffle",
@@ -116,7 +114,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def entry_point() -> None:
     """The ``simshuffle`` command."""
-    # most of what a command makes it keeps, such as modules: looking through all that every few
-    # hundred objects for what is to be freed takes a sixth of the time of a short one
-    gc.set_threshold(MADE_BETWEEN_COLLECTIONS)
+    gc.set_threshold(LOADING)
     sys.exit(main())
