@@ -24,8 +24,8 @@ Graph = Any
 
 
 class Sketch:
-    """A network that is only added to and then read once, as `networkx.MultiGraph` is; that takes
-    seven times as long and as much memory, and has to be imported.
+    """A network that is only added to and then read, as `networkx.MultiGraph` is; that takes longer
+    and more memory, and has to be imported.
 
     Args:
         attributes: of the graph; ``height`` as above.

@@ -580,7 +580,7 @@ def test_check_imports_of_the_packages_that_compute_numpy_alone(tmp_path):
     assert imported_by(["check", "quickstart"], tmp_path) == (0, ["numpy"])
 
 
-def test_a_run_imports_neither_networkx_nor_what_its_output_does_not_need(tmp_path):
+def test_a_run_on_a_shipped_machine_does_not_import_networkx(tmp_path):
     words = ["run", "quickstart", "--set", "sweep={}", "--set", "workload.exchange=local_shuffle"]
     small = ["--set", "world_size=4", "--set", "workload.dataset.num_samples=64"]
     status, names = imported_by([*words, *small, "--out", "out"], tmp_path)
