@@ -3,6 +3,7 @@ when it is called."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ from simshuffle.cli import (
     tta,
     validate,
 )
-from simshuffle.cli.common import Stopped, complain, reset_volume, set_volume
+from simshuffle.cli.common import LOADING, Stopped, complain, reset_volume, set_volume
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.version import __version__
@@ -116,4 +117,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def entry_point() -> None:
     """The ``simshuffle`` command."""
+    gc.set_threshold(LOADING)
     sys.exit(main())

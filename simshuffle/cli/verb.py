@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import Stopped, choice, complain, detail, say, study_progress
+from simshuffle.cli.common import Stopped, choice, complain, detail, loaded, say, study_progress
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ def make(study: Study[Any], request: Request[Any], options: Options) -> tuple[Re
     check_place(folder, replace=replace, known=study.names)
     with engine.alone(folder):
         executor, store = _executor(options), _store(study, request, folder, options)
+        loaded()
         try:
             with study_progress(options.noun) as progress:
                 result = engine.run(study, request, executor, store, progress)

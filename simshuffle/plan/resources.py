@@ -9,8 +9,8 @@ cores; operations for the opening of files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,11 @@ from simshuffle.network import Links, Network
 from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
-from simshuffle.spec.late import networkx as nx
-from simshuffle.topology.graph import Graph, attach_storage, graph_problems, switch_depths
+from simshuffle.storage import ParallelFileSystem
+from simshuffle.topology.base import Interconnect
+from simshuffle.topology.cabling import Cabling
+from simshuffle.topology.graph import attach_storage, graph_problems
+from simshuffle.topology.routing import ForwardingTable
 
 Ints = NDArray[np.int32]
 PFS = "pfs"
@@ -50,45 +53,67 @@ class LinkTable:
     cable: NDArray[np.bool_]
 
 
-def network_graph(cluster: Cluster) -> Graph:
-    """The cluster's network with its PFS attached.
+@dataclass(frozen=True)
+class Wiring:
+    """The network of a cluster, its file system attached.
+
+    Attributes:
+        cabling: its nodes and cables.
+        forwarding: its links, and the routes over them.
+        rack_of: for every switch to which hosts are attached the number of what is joined below the
+            topmost switches; all the same with one level.
+    """
+
+    cabling: Cabling
+    forwarding: ForwardingTable
+    rack_of: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A network and the file system attached to it; equal for equal networks."""
+
+    key: str
+    link: tuple[float, float, int]
+    topology: Interconnect = field(compare=False)
+    name: str = field(compare=False)
+
+
+def wiring(cluster: Cluster) -> Wiring:
+    """The network of a cluster. It is made once in a process for runs on the same cluster.
 
     Raises:
         TopologyError: the graph has loose parts, no host, or a link without a positive bandwidth.
     """
-    problems = cluster_problems(cluster, world_size=1)
-    if not problems:
-        graph = cluster.topology.graph()
-        problems = graph_problems(graph, "cluster.topology")
-    if problems:
+    if problems := cluster_problems(cluster, world_size=1):
         raise TopologyError(problems, f"topology of {cluster.name}")
-    pfs = cluster.parallel_file_system
-    if not any(kind == "storage" for _, kind in graph.nodes(data="kind")):
-        attach_storage(
-            graph,
-            PFS,
-            bandwidth=pfs.link_bandwidth,
-            latency=pfs.link_latency,
-            links=pfs.links_per_switch,
-        )
-    return graph
+    pfs: ParallelFileSystem = cluster.parallel_file_system
+    link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
+    return _wiring(_Asked(cluster.topology.key, link, cluster.topology, cluster.name))
 
 
-def racks(graph: Graph) -> dict[str, int]:
-    """For every switch to which hosts are attached the number of what is joined below the topmost
-    switches; all 0 with one level."""
-    depth = {
-        node: level
-        for node, level in switch_depths(graph).items()
-        if graph.nodes[node]["tier"] != "storage"
-    }
-    top = max(depth.values())
-    lower = [node for node, level in depth.items() if level < top] if top else list(depth)
-    hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
-    parts = nx.connected_components(graph.subgraph([*lower, *hosts]))
-    return {
-        node: number for number, part in enumerate(parts) for node in part if depth.get(node) == 0
-    }
+@lru_cache(maxsize=2)
+def _wiring(asked: _Asked) -> Wiring:
+    sketch = asked.topology.sketch()
+    if problems := graph_problems(sketch, "cluster.topology"):
+        raise TopologyError(problems, f"topology of {asked.name}")
+    if all(data["kind"] != "storage" for _, data in sketch.nodes(data=True)):
+        bandwidth, latency, links = asked.link
+        attach_storage(sketch, PFS, bandwidth=bandwidth, latency=latency, links=links)
+    cabling = Cabling.of(sketch)
+    return Wiring(cabling, asked.topology.routing(cabling), racks(cabling))
+
+
+def racks(cabling: Cabling) -> dict[str, int]:
+    """See `Wiring`."""
+    depth = cabling.depth
+    storage = np.array([tier == "storage" for tier in cabling.tiers])
+    top = depth[~storage].max()
+    lower = (depth >= 0) & ~storage & ((depth < top) | (top == 0))
+    lower[cabling.of_kind("host")] = True
+    part = cabling.parts(lower)
+    leaves = np.flatnonzero((depth == 0) & lower)
+    return dict(zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True))
 
 
 def _numbered(names: Sequence[Any]) -> Ints:
@@ -107,12 +132,13 @@ class Resources:
     """
 
     def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
-        graph = network_graph(cluster)
+        wires = wiring(cluster)
+        cabling = wires.cabling
         self.cluster = cluster
         self.world_size = world_size
-        self.forwarding = cluster.topology.routing(graph)
+        self.forwarding = wires.forwarding
         host = cluster.host
-        names = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
+        names = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
         self.num_hosts = cluster.hosts_for(world_size)
         self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
         if cluster.placement == "scattered":
@@ -127,13 +153,12 @@ class Resources:
         self._pfs_endpoint = np.array(
             [
                 p
-                for node, kind in graph.nodes(data="kind")
-                if kind == "storage"
-                for p in self.forwarding.endpoints(node)
+                for node in cabling.of_kind("storage").tolist()
+                for p in self.forwarding.endpoints(cabling.names[node])
             ],
             np.int32,
         )
-        self._rack_of_switch = racks(graph)
+        self._rack_of_switch = wires.rack_of
         self.links = self._number_links()
         self.width = self.forwarding.diameter + 2
 

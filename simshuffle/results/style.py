@@ -116,5 +116,8 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
     with matplotlib.rc_context(STYLE):
         figure.savefig(png, dpi=300, metadata={"Software": None})
+        layout = figure.get_layout_engine()
+        figure.set_layout_engine("none")  # all stands where it is to stand
         figure.savefig(pdf, metadata={"CreationDate": None})
+        figure.set_layout_engine(layout)
     return [png, pdf]

@@ -22,7 +22,9 @@ from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_q
 class Spec(BaseModel):
     """A record: immutable, no unknown keys, no silent conversions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class Sourced(Spec):

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.base import Interconnect
-from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
 class Abci(Sourced, Interconnect):
@@ -55,9 +55,13 @@ class Abci(Sourced, Interconnect):
         """One for each HCA."""
         return self.hcas_per_host
 
-    def graph(self) -> Graph:
-        """The network: hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""
-        graph = new_graph(height=2)
+    @property
+    def height(self) -> int:
+        """2."""
+        return 2
+
+    def build(self, graph: Graph) -> None:
+        """Add hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         for s in range(self.spine_switches):
             add_switch(graph, f"spine{s}", "spine", self.spine_latency)
@@ -79,4 +83,3 @@ class Abci(Sourced, Interconnect):
                     connect(
                         graph, host, leaves[(i * self.hcas_per_host + k) % len(leaves)], **cable
                     )
-        return graph

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.spec.record import Spec
-from simshuffle.topology.graph import Graph
+from simshuffle.topology.cabling import Cabling
+from simshuffle.topology.graph import Graph, Sketch, new_graph
 from simshuffle.topology.routing import ForwardingTable, stands_in_levels
 
 
@@ -39,12 +40,43 @@ class Interconnect(Spec, ABC):
         """What the network is made of, where its keys do not say it; else empty."""
         return ""
 
-    @abstractmethod
-    def graph(self) -> Graph:
-        """The network; see `simshuffle.topology.graph`."""
+    @property
+    def height(self) -> int | None:
+        """The number of switch levels less one, if the network is a tree in which all routes go up
+        and then down; else None."""
+        return None
 
-    def routing(self, graph: Graph) -> ForwardingTable:
-        """The routes of ``graph``, which is that of `graph`, maybe with storage attached.
+    @abstractmethod
+    def build(self, graph: Graph) -> None:
+        """Add all nodes and links of the network to ``graph``; see `simshuffle.topology.graph`.
+
+        Raises:
+            TopologyError: it is not a usable network.
+        """
+
+    def graph(self) -> Graph:
+        """The network as a networkx multigraph; raises as `build`."""
+        graph = new_graph(**self._attributes)
+        self.build(graph)
+        return graph
+
+    def sketch(self) -> Sketch:
+        """The network, to be made a `Cabling` of; raises as `build`."""
+        sketch = Sketch(**self._attributes)
+        self.build(sketch)
+        return sketch
+
+    @property
+    def _attributes(self) -> dict[str, int]:
+        return {} if self.height is None else {"height": self.height}
+
+    @property
+    def key(self) -> str:
+        """The same text for the same network, and another for another one."""
+        return f"{type(self).__qualname__} {self.model_dump_json(exclude={'source'})}"
+
+    def routing(self, graph: Graph | Cabling) -> ForwardingTable:
+        """The routes of ``graph``, which is this network, maybe with storage attached.
 
         D-mod-K, which is known only for switches that stand in levels. Other topologies bring their
         own: a ``ForwardingTable(graph, towards)``.

@@ -11,11 +11,14 @@ from typing import Any, Literal
 from xml.parsers import expat
 from xml.parsers.expat import ExpatError
 
+import numpy as np
+
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.spec.late import networkx as nx
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.topology.base import Interconnect, no_routing
-from simshuffle.topology.graph import Graph, graph_problems, new_graph
+from simshuffle.topology.cabling import Cabling
+from simshuffle.topology.graph import Graph, graph_problems
 from simshuffle.topology.routing import ForwardingTable, stands_in_levels
 
 MAX_BYTES = 32 << 20
@@ -75,7 +78,7 @@ class Custom(Interconnect):
             return _size(self, 0, 0)
         return _size(self, state.st_mtime_ns, state.st_size)
 
-    def routing(self, graph: Graph) -> ForwardingTable:
+    def routing(self, graph: Graph | Cabling) -> ForwardingTable:
         """The routes of ``graph``, as ``routes`` says; raises as `Interconnect.routing`."""
         return super().routing(graph) if self.routes is None else ForwardingTable(graph)
 
@@ -83,8 +86,13 @@ class Custom(Interconnect):
         """SHA-256 of the file, in hexadecimal."""
         return hashlib.sha256(self._content()).hexdigest()
 
-    def graph(self) -> Graph:
-        """The network of the file.
+    @property
+    def key(self) -> str:
+        """As `Interconnect.key`: its routes, and the SHA-256 of the file."""
+        return f"{super().key} {self.digest()}"
+
+    def build(self, graph: Graph) -> None:
+        """Add all that is in the file.
 
         Raises:
             TopologyError: the file cannot be read, is of another format, changed or too large, or
@@ -95,7 +103,7 @@ class Custom(Interconnect):
         if len({str(node) for node in raw}) < len(raw):
             rule = "every node needs a name of its own"
             problems.append(Problem("nodes", rule, "some differ in type only", "Rename them."))
-        graph = new_graph()
+        added = 0
         for node, data in raw.nodes(data=True):
             kind = data.get("kind")
             latency = _quantity(
@@ -110,12 +118,12 @@ class Custom(Interconnect):
             latency = _quantity(
                 data.get("latency"), Dimension.SECONDS, f"{where}.latency", problems
             )
-            links = _links(data.get("links", 1), MAX_LINKS - graph.size(), where, problems)
+            links = _links(data.get("links", 1), MAX_LINKS - added, where, problems)
+            added += links
             for _ in range(links):
                 graph.add_edge(str(a), str(b), bandwidth=bandwidth, latency=latency)
         if problems:
             raise TopologyError(problems, self.path)
-        return graph
 
     def _read(self) -> Any:
         try:
@@ -214,14 +222,15 @@ def _links(value: object, most: int, where: str, problems: list[Problem]) -> int
 @lru_cache(maxsize=64)
 def _size(topology: Custom, changed_ns: int, nbytes: int) -> tuple[int, int]:
     """Hosts of a file in that state, and links of the host with the fewest."""
-    graph = topology.graph()
-    problems = graph_problems(graph, "cluster.topology")
-    if not problems and topology.routes is None and not stands_in_levels(graph):
+    sketch = topology.sketch()
+    problems = graph_problems(sketch, "cluster.topology")
+    if not problems and topology.routes is None and not stands_in_levels(sketch):
         problems = [no_routing("cluster.topology.routes")]
     if problems:
         raise TopologyError(problems, topology.path)
-    hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
-    return len(hosts), min(degree for _, degree in graph.degree(hosts))
+    cabling = Cabling.of(sketch)
+    hosts = cabling.of_kind("host")
+    return len(hosts), int(np.diff(cabling.neighbours[0])[hosts].min())
 
 
 def _quantity(value: object, dimension: Dimension, path: str, problems: list[Problem]) -> float:

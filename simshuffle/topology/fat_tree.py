@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.base import Interconnect
-from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
 MOST_LEVELS = 4
@@ -252,8 +252,13 @@ class FatTree(Sourced, Interconnect):
         bisection = readable(up * self.link_bandwidth, Dimension.BANDWIDTH)
         return "; ".join((*tiers, f"bisection about {bisection} both ways together"))
 
-    def graph(self) -> Graph:
-        """The network: hosts ``h0000``, switches named by level and digits, such as ``leaf.3`` and
+    @property
+    def height(self) -> int:
+        """Its levels less one."""
+        return self.num_levels - 1
+
+    def build(self, graph: Graph) -> None:
+        """Add hosts ``h0000`` and switches, named by level and digits, such as ``leaf.3`` and
         ``spine.0``.
 
         A switch of level l is a digit for each level above it (which subtree) and one for each
@@ -261,7 +266,6 @@ class FatTree(Sourced, Interconnect):
         their other digits agree. The subtrees below the topmost switches are those of rail 0, of
         rail 1, and so on.
         """
-        graph = new_graph(height=self.num_levels - 1)
         links = self._links()
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         for level in range(1, self.num_levels + 1):
@@ -279,7 +283,6 @@ class FatTree(Sourced, Interconnect):
                             parallel = links[level - 1].parallel
                             connect(graph, lower, name, links=parallel, **cable)
         self._add_hosts(graph, links, cable)
-        return graph
 
     @staticmethod
     def _subtrees(links: list[Links]) -> Iterable[tuple[int, ...]]:
@@ -300,12 +303,14 @@ class FatTree(Sourced, Interconnect):
         leaves = list(self._subtrees(links[1:]))
         # of a host: one on the leaf switches of each rail, or all on the only switch
         rails, parallel = (self.rails, 1) if len(links) > 1 else (1, self.rails)
+        names = [self._name(1, leaf, ()) for leaf in leaves]
+        on_leaf = self.hosts_per_leaf
         for host in range(self.num_hosts):
             name = f"h{host:04d}"
             add_host(graph, name)
             for rail in range(rails):
-                leaf = leaves[rail * (len(leaves) // rails) + host // self.hosts_per_leaf]
-                connect(graph, name, self._name(1, leaf, ()), links=parallel, **cable)
+                leaf = names[rail * (len(names) // rails) + host // on_leaf]
+                connect(graph, name, leaf, links=parallel, **cable)
 
     def _tier(self, level: int) -> str:
         if level == 1:

@@ -1,4 +1,5 @@
-"""What every topology builds: an undirected networkx multigraph with units, and the checks on it.
+"""What every topology adds its nodes and links to: an undirected networkx multigraph with units, or
+a `Sketch` of one; and the checks on it.
 
 Node attributes: ``kind`` ('host', 'switch' or 'storage'), ``tier`` (name of its level, such as
 'leaf'), ``latency`` (s, crossing it). Graph attribute: ``height``, the number of switch levels less
@@ -10,12 +11,49 @@ edges.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from simshuffle.errors import Problem
 from simshuffle.spec.late import networkx as nx
+from simshuffle.topology.cabling import Cabling
 
 Graph = Any
+
+
+class Sketch:
+    """A network that is only added to and then read, as `networkx.MultiGraph` is; that takes longer
+    and more memory, and has to be imported.
+
+    Args:
+        attributes: of the graph; ``height`` as above.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        self.graph = attributes
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self._edges: list[tuple[str, str, dict[str, Any]]] = []
+
+    def add_node(self, name: str, **data: Any) -> None:
+        """Add a node."""
+        self._nodes[name] = data
+
+    def add_edge(self, a: str, b: str, **data: Any) -> None:
+        """Add a link between two nodes that are there."""
+        self._edges.append((a, b, data))
+
+    def nodes(self, *, data: bool) -> Iterable[tuple[str, dict[str, Any]]]:
+        """All nodes, each with its attributes."""
+        return self._nodes.items()
+
+    def edges(self, *, data: bool) -> Iterable[tuple[str, str, dict[str, Any]]]:
+        """All links, each with its attributes."""
+        return self._edges
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
 
 
 def new_graph(**attributes: Any) -> Graph:
@@ -50,41 +88,30 @@ def attach_storage(
     Each of those switches gets ``links`` links of ``bandwidth`` (bytes/s); the own switch is not a
     bottleneck.
     """
-    depth = switch_depths(graph)
-    top = max(depth.values())
-    tops = [node for node, level in depth.items() if level == top]
+    cabling = Cabling.of(graph)
+    tops = np.flatnonzero(cabling.depth == cabling.depth.max()).tolist()
     edge = f"{name}.switch"
     add_switch(graph, edge, "storage", 0.0)
     graph.add_node(name, kind="storage", tier="storage", latency=0.0)
     for node in tops:
-        connect(graph, edge, node, bandwidth=bandwidth, latency=latency, links=links)
+        connect(graph, edge, cabling.names[node], bandwidth=bandwidth, latency=latency, links=links)
     connect(graph, name, edge, bandwidth=bandwidth * links * len(tops), latency=0.0)
-
-
-def switch_depths(graph: Graph) -> dict[str, int]:
-    """Distance of every switch from the nearest host, leaf switches being 0; in the order of the
-    graph."""
-    hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
-    reach = nx.multi_source_dijkstra_path_length(graph, set(hosts), weight=None) if hosts else {}
-    return {
-        node: int(reach[node]) - 1
-        for node, kind in graph.nodes(data="kind")
-        if kind == "switch" and node in reach
-    }
 
 
 def graph_problems(graph: Graph, path: str) -> list[Problem]:
     """Everything that keeps ``graph`` from being a network: no host, loose parts, numbers that are
     not positive."""
-    hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
-    if not hosts:
+    if all(data.get("kind") != "host" for _, data in graph.nodes(data=True)):
         rule = "a topology needs at least one node with kind 'host'"
         return [Problem(path, rule, "none", "Mark the hosts with kind: host.")]
     problems = [
         *(p for node, data in graph.nodes(data=True) for p in _node_problems(node, data, path)),
         *(p for a, b, data in graph.edges(data=True) for p in _link_problems(a, b, data, path)),
     ]
-    return problems or _part_problems(graph, path) + _host_problems(graph, hosts, path)
+    if problems:
+        return problems
+    cabling = Cabling.of(graph)
+    return _part_problems(cabling, path) + _host_problems(cabling, path)
 
 
 def _node_problems(node: str, data: dict[str, Any], path: str) -> list[Problem]:
@@ -117,31 +144,34 @@ def _link_problems(a: str, b: str, data: dict[str, Any], path: str) -> list[Prob
     return problems
 
 
-def _part_problems(graph: Graph, path: str) -> list[Problem]:
+def _part_problems(cabling: Cabling, path: str) -> list[Problem]:
     """Loose parts; or, in one part, groups of switches that only a host joins."""
-    parts = sorted(
-        (sorted(map(str, part)) for part in nx.connected_components(graph)),
-        key=lambda part: (-len(part), part),
-    )
-    if len(parts) > 1:
+    part = cabling.parts(np.ones(len(cabling.names), bool))
+    if part.any():
+        members: dict[int, list[str]] = {}
+        for number, name in zip(part.tolist(), cabling.names, strict=True):
+            members.setdefault(number, []).append(name)
+        parts = sorted(map(sorted, members.values()), key=lambda part: (-len(part), part))
         loose = ", ".join(node for part in parts[1:] for node in part[:3])
         found = f"{len(parts)} separate parts; cut off: {loose}"
         rule = "every host must reach every other"
         return [Problem(path, rule, found, "Add the missing links.")]
-    switches = graph.subgraph([node for node, kind in graph.nodes(data="kind") if kind == "switch"])
-    planes = nx.number_connected_components(switches) if len(switches) else 1
-    if planes == 1:
+    switches = cabling.of_kind("switch")
+    among = np.isin(np.arange(len(cabling.names)), switches)
+    planes = len(np.unique(cabling.parts(among)[switches]))
+    if planes <= 1:
         return []
     rule = "every switch must reach every other without passing through a host"
     found = f"{planes} separate groups of switches"
     return [Problem(path, rule, found, "Link the groups, or leave one out.")]
 
 
-def _host_problems(graph: Graph, hosts: list[str], path: str) -> list[Problem]:
+def _host_problems(cabling: Cabling, path: str) -> list[Problem]:
     """Hosts without a switch."""
     rule = "every host must have a link to a switch"
+    kinds = np.array(cabling.kinds)
+    attached = cabling.ends[(kinds[cabling.ends] == "switch").any(axis=1)]
     return [
-        Problem(f"{path}.nodes.{host}", rule, "none", "Connect it to a switch.")
-        for host in hosts
-        if not any(graph.nodes[other]["kind"] == "switch" for other in graph.neighbors(host))
+        Problem(f"{path}.nodes.{cabling.names[host]}", rule, "none", "Connect it to a switch.")
+        for host in np.setdiff1d(cabling.of_kind("host"), attached).tolist()
     ]

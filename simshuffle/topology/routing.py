@@ -11,14 +11,14 @@ leaf switch by leaf switch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.spec.late import networkx as nx
-from simshuffle.topology.graph import Graph, switch_depths
+from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph
 
 Ints = NDArray[np.int32]
 
@@ -32,35 +32,39 @@ class DirectedLinks:
         tiers: 'leaf>fbb' and so on.
         capacity: (links,) bytes/s.
         latency: (links,) s, of the cable and of the switch that it enters.
-        target: for each link the name of the node it enters.
+        enters: (links,) the number of the node that each enters.
+        nodes: the names of all nodes.
     """
 
     names: list[str]
     tiers: list[str]
     capacity: NDArray[np.float64]
     latency: NDArray[np.float64]
-    target: list[str]
+    enters: Ints
+    nodes: list[str] = field(repr=False)
+
+    @property
+    def target(self) -> list[str]:
+        """For each link the name of the node it enters."""
+        return [self.nodes[node] for node in self.enters.tolist()]
 
 
-def directed_links(graph: Graph) -> tuple[DirectedLinks, dict[tuple[str, str], list[int]]]:
-    """All directed links of ``graph`` in its order, and their indices by (from, to)."""
-    names: list[str] = []
-    tiers: list[str] = []
-    target: list[str] = []
-    capacity: list[float] = []
-    latency: list[float] = []
-    between: dict[tuple[str, str], list[int]] = {}
-    for a, b, data in graph.edges(data=True):
-        for src, dst in ((a, b), (b, a)):
-            parallel = between.setdefault((src, dst), [])
-            several = graph.number_of_edges(a, b) > 1
-            parallel.append(len(names))
-            names.append(f"{src}>{dst}" + (f"#{len(parallel) - 1}" if several else ""))
-            tiers.append(f"{graph.nodes[src]['tier']}>{graph.nodes[dst]['tier']}")
-            target.append(dst)
-            capacity.append(data["bandwidth"])
-            latency.append(data["latency"] + graph.nodes[dst]["latency"])
-    return DirectedLinks(names, tiers, np.array(capacity), np.array(latency), target), between
+def directed_links(cabling: Cabling) -> DirectedLinks:
+    """All directed links of a network, in the order of its cables."""
+    leaves, enters = cabling.ends.ravel(), cabling.ends[:, ::-1].ravel()
+    mark = np.where(cabling.several, cabling.parallel, -1)
+    nodes, tier_of = cabling.names, cabling.tiers
+    ends = list(zip(leaves.tolist(), enters.tolist(), strict=True))
+    names = [
+        f"{nodes[a]}>{nodes[b]}" if k < 0 else f"{nodes[a]}>{nodes[b]}#{k}"
+        for (a, b), k in zip(ends, np.repeat(mark, 2).tolist(), strict=True)
+    ]
+    known = {name: i for i, name in enumerate(dict.fromkeys(tier_of))}
+    number = np.array([known[name] for name in tier_of])
+    both = [f"{a}>{b}" for a in known for b in known]
+    tiers = [both[i] for i in (number[leaves] * len(known) + number[enters]).tolist()]
+    latency = np.repeat(cabling.latency, 2) + cabling.crossing[enters]
+    return DirectedLinks(names, tiers, np.repeat(cabling.bandwidth, 2), latency, enters, nodes)
 
 
 Towards = Callable[[str, str], str]
@@ -68,64 +72,92 @@ Towards = Callable[[str, str], str]
 one, the second; on a shortest path between the two."""
 
 
-def stands_in_levels(graph: Graph) -> bool:
+def stands_in_levels(graph: Any) -> bool:
     """Whether D-mod-K knows the routes between the switches of ``graph``: each link between them
-    leads up or down a level (`switch_depths`), or there is only one way between any two."""
-    depth = switch_depths(graph)
-    switches = nx.Graph(graph.subgraph([s for s in depth if graph.nodes[s]["tier"] != "storage"]))
-    return all(abs(depth[a] - depth[b]) == 1 for a, b in switches.edges) or nx.is_forest(switches)
+    leads up or down a level (`Cabling.depth`), or there is only one way between any two."""
+    return SwitchGraph(Cabling.of(graph)).stand_in_levels()
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The links among which switches choose the next one towards what is attached to others.
+
+    A choice is that of one switch for all goals with the same neighbours on shortest paths.
+
+    Attributes:
+        of: (switches, goals) which choice there is; -1 at the goal itself.
+        nearer: (choices,) neighbours to choose from.
+        cables: (choices,) parallel links to each of them, or to the one with the fewest.
+        down: (choices,) whether they all are lower than the switch.
+        first: (choices,) where its links begin in ``links``.
+        links: of all choices, of each by neighbour and then by parallel link.
+    """
+
+    of: Ints
+    nearer: Ints
+    cables: Ints
+    down: NDArray[np.bool_]
+    first: NDArray[np.int64]
+    links: Ints
+
+
+def _kinds(columns: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """An example of each kind of equal columns of (rows, n), and (n,) of which kind each is."""
+    padded = np.pad(np.packbits(columns, axis=0), ((0, -len(columns) // 8 % 8), (0, 0)))
+    words = np.ascontiguousarray(padded.T).view(np.uint64).T
+    order = np.lexsort(words)
+    begins = np.append(True, (np.diff(words[:, order]) != 0).any(axis=0))
+    which = np.empty(len(order), np.int64)
+    which[order] = np.cumsum(begins) - 1
+    return order[begins], which
 
 
 class ForwardingTable:
     """Routes between the endpoints (HCAs and storage ports) of a network.
 
     Args:
-        graph: the network, without `graph_problems`.
+        graph: the network, or its `Cabling`, without `graph_problems`.
         towards: the routes between switches; None for D-mod-K.
     """
 
-    def __init__(self, graph: Graph, towards: Towards | None = None) -> None:
-        self._graph = graph
+    def __init__(self, graph: Any, towards: Towards | None = None) -> None:
+        cabling = Cabling.of(graph)
+        self._nodes = cabling.names
+        self._height = cabling.height
         self._towards = towards
-        self.links, self._between = directed_links(graph)
-        self._depth = switch_depths(graph)
-        self._switches = list(self._depth)
-        self._switch_number = {name: i for i, name in enumerate(self._switches)}
-        self._entered = np.array(
-            [self._switch_number.get(name, -1) for name in self.links.target], np.int32
-        )
-        self._switch_graph = nx.Graph(graph.subgraph(self._switches))
-        self._neighbours = [
-            [n for n in graph.neighbors(s) if n in self._depth] for s in self._switches
-        ]
-        self._number_endpoints()
-        # endpoint -> its row of the table, -1 if not yet filled
-        self._columns = np.full(len(self._at), -1, np.int32)
-        # row of an endpoint: next link, by switch
-        self._table = np.empty((0, len(self._switches)), np.int32)
-        self._cable_cache: dict[tuple[str, ...], Ints] = {}
+        self.links = directed_links(cabling)
+        self._switches = SwitchGraph(cabling)
+        self._number = np.full(len(self._nodes), -1, np.int32)
+        self._number[self._switches.nodes] = np.arange(len(self._switches.nodes))
+        self._entered = self._number[self.links.enters]
+        self._number_endpoints(cabling)
+        self._number_ways(cabling)
 
-    def _number_endpoints(self) -> None:
-        leaf_order = {name: i for i, name in enumerate(self._switches)}
-        ports: list[tuple[int, int, str, str, int]] = []
-        for order, (node, kind) in enumerate(self._graph.nodes(data="kind")):
-            if kind == "switch":
-                continue
-            port = 0
-            for switch in self._graph.neighbors(node):
-                for cable in range(self._graph.number_of_edges(node, switch)):
-                    if switch in leaf_order:
-                        ports.append((leaf_order[switch], order, node, switch, cable))
-                        port += 1
-        ports.sort(key=lambda p: (self._graph.nodes[p[2]]["kind"] == "storage", p[0], p[1], p[4]))
+    def _number_endpoints(self, cabling: Cabling) -> None:
+        leaves = cabling.ends.ravel()
+        switch = np.isin(np.arange(len(self._nodes)), cabling.of_kind("switch"))
+        inject = np.flatnonzero(~switch[leaves] & (self._entered >= 0))
+        node, at = leaves[inject], self._entered[inject]
+        storage = np.isin(node, cabling.of_kind("storage"))
+        order = np.lexsort((cabling.parallel[inject // 2], node, at, storage))
+        self._inject = inject[order].astype(np.int32)
+        self._eject = self._inject ^ 1
+        self._at = at[order]
         self._endpoints: dict[str, list[int]] = {}
-        inject, eject, at = [], [], []
-        for number, (_, _, node, switch, cable) in enumerate(ports):
-            self._endpoints.setdefault(node, []).append(number)
-            inject.append(self._between[node, switch][cable])
-            eject.append(self._between[switch, node][cable])
-            at.append(self._switch_number[switch])
-        self._inject, self._eject, self._at = (np.array(x, np.int32) for x in (inject, eject, at))
+        for number, owner in enumerate(node[order].tolist()):
+            self._endpoints.setdefault(self._nodes[owner], []).append(number)
+
+    def _number_ways(self, cabling: Cabling) -> None:
+        """The links of every pair of linked switches, in the order of `SwitchGraph.here`."""
+        of, count = self._switches, len(self._switches.nodes)
+        leaves, enters = self._number[cabling.ends.ravel()], self._entered
+        links = np.flatnonzero((leaves >= 0) & (enters >= 0))
+        pair = leaves[links].astype(np.int64) * count + enters[links]
+        order = np.argsort(pair, kind="stable")
+        self._between = links[order].astype(np.int32)
+        ways = of.here.astype(np.int64) * count + of.there
+        begin, end = (np.searchsorted(pair[order], ways, side) for side in ("left", "right"))
+        self._way, self._parallel = begin, end - begin
 
     def endpoints(self, node: str) -> list[int]:
         """Numbers of the ports of a host or storage system, in the order of its links to leaf
@@ -134,125 +166,144 @@ class ForwardingTable:
 
     def leaves(self, endpoints: Ints) -> list[str]:
         """The switch that each of ``endpoints`` (n,) is attached to."""
-        return [self._switches[number] for number in self._at[endpoints].tolist()]
+        return [self._nodes[node] for node in self._switches.nodes[self._at[endpoints]].tolist()]
 
     @cached_property
     def diameter(self) -> int:
         """Links of the longest route that there can be, the injecting and ejecting ones
         included."""
         # of the topmost switches, if the topology says that it is a tree
-        height = self._graph.graph.get("height")
-        if height is not None:
+        if self._height is not None:
             # between hosts; from a storage system above the topmost switches
-            return max(2 * int(height) + 2, int(height) + 3)
-        transit = self._switch_graph.subgraph([s for s in self._switches if self._is_transit(s)])
-        return 3 + max(
-            int(max(reach.values())) for _, reach in nx.all_pairs_shortest_path_length(transit)
-        )
+            return max(2 * self._height + 2, self._height + 3)
+        transit = np.flatnonzero(self._switches.transit).astype(np.int32)
+        steps = self._switches.steps(transit)[transit]
+        return 3 + int(steps[steps < FAR].max())
 
     @cached_property
-    def _strides(self) -> dict[int, int]:
+    def _strides(self) -> list[int]:
         """Product of the numbers of parents below each height."""
-        parents: dict[int, int] = {}
-        for switch in self._switches:
-            height = self._depth[switch]
-            above = sum(
-                1
-                for n in self._graph.neighbors(switch)
-                if self._depth.get(n, -1) == height + 1 and self._is_transit(n)
-            )
-            parents[height] = max(parents.get(height, 1), above)
-        strides = {0: 1}
-        for height in range(max(self._depth.values()) + 1):
-            strides[height + 1] = strides[height] * parents.get(height, 1)
+        of = self._switches
+        up = (of.depth[of.there] == of.depth[of.here] + 1) & of.transit[of.there]
+        parents = np.bincount(of.here[up], minlength=len(of.nodes))
+        strides = [1]
+        for height in range(int(of.depth.max()) + 1):
+            strides.append(strides[-1] * max(1, int(parents[of.depth == height].max(initial=1))))
         return strides
 
-    def _is_transit(self, switch: str) -> bool:
-        return str(self._graph.nodes[switch]["tier"]) != "storage"
+    @cached_property
+    def _goals(self) -> Ints:
+        """The switches to which something is attached."""
+        return np.unique(self._at)
 
-    def _fill(self, leaf: int) -> None:
-        """Enter, in the table of every switch, the endpoints attached to switch number ``leaf``."""
-        name = self._switches[leaf]
-        endpoints = np.flatnonzero(self._at == leaf).astype(np.int32)
-        self._columns[endpoints] = len(self._table) + np.arange(len(endpoints))
-        block = np.full((len(endpoints), len(self._switches)), -1, np.int32)
-        distance = self._distances(name)
-        for number, switch in enumerate(self._switches):
-            if switch != name and switch in distance:
-                ways = [n for n in self._neighbours[number] if n == name or self._is_transit(n)]
-                nearer = [n for n in ways if distance[n] == distance[switch] - 1]
-                if self._towards is not None and len(nearer) > 1:
-                    nearer = [nearer[nearer.index(self._towards(switch, name))]]
-                block[:, number] = self._choose(switch, nearer, endpoints)
-        self._table = np.concatenate([self._table, block])
+    @cached_property
+    def _choices(self) -> Choices:
+        of, goals = self._switches, self._goals
+        steps = of.steps(goals)
+        chosen = np.full((len(of.nodes), len(goals)), -1, np.int32)
+        ways: list[NDArray[np.int64]] = []
+        for switch in range(len(of.nodes)):
+            here = slice(of.first[switch], of.first[switch + 1])
+            there = of.there[here]
+            if not len(there):
+                continue
+            # no way leads through the switch of a storage system
+            passable = of.transit[there][:, None] | (there[:, None] == goals)
+            nearer = passable & (steps[there] == steps[switch] - 1)
+            if self._towards is not None:
+                self._keep_own(switch, there, nearer)
+            examples, which = _kinds(nearer)
+            some = nearer[:, examples].any(axis=0)
+            chosen[switch] = np.where(some, len(ways) + np.cumsum(some) - 1, -1)[which]
+            first = of.first[switch]
+            ways += [first + np.flatnonzero(nearer[:, goal]) for goal in examples[some].tolist()]
+        return self._joined(chosen, ways)
 
-    def _distances(self, goal: str) -> dict[str, int]:
-        """Steps from every switch to ``goal``; no way leads through the switch of a storage
-        system."""
-        through = self._switch_graph.subgraph(
-            [s for s in self._switches if s == goal or self._is_transit(s)]
+    def _keep_own(self, switch: int, there: Ints, nearer: NDArray[np.bool_]) -> None:
+        """Where several neighbours are nearer, only that of the topology's own routing stays."""
+        assert self._towards is not None  # noqa: S101 - as is known where it is called
+        name = [self._nodes[node] for node in self._switches.nodes.tolist()]
+        for goal in np.flatnonzero(nearer.sum(axis=0) > 1).tolist():
+            rows = np.flatnonzero(nearer[:, goal])
+            known = [name[there[row]] for row in rows]
+            row = rows[known.index(self._towards(name[switch], name[self._goals[goal]]))]
+            nearer[:, goal] = False
+            nearer[row, goal] = True
+
+    def _joined(self, chosen: Ints, ways: list[NDArray[np.int64]]) -> Choices:
+        """The choices of which each has the numbers of its pairs of switches."""
+        of = self._switches
+        if not ways:
+            none = np.zeros(0, np.int32)
+            return Choices(chosen, none, none, none.astype(bool), none.astype(np.int64), none)
+        flat, nearer = np.concatenate(ways), np.array([len(each) for each in ways])
+        starts = np.cumsum(nearer) - nearer
+        cables = np.minimum.reduceat(self._parallel[flat], starts)
+        lower = of.depth[of.there[flat]] < of.depth[of.here[flat]]
+        each = np.repeat(cables, nearer)
+        begin = np.cumsum(each) - each
+        column = np.arange(each.sum()) - np.repeat(begin, each)
+        return Choices(
+            chosen,
+            nearer.astype(np.int32),
+            cables.astype(np.int32),
+            np.logical_and.reduceat(lower, starts),
+            begin[starts],
+            self._between[np.repeat(self._way[flat], each) + column],
         )
-        distance: dict[str, int] = dict(nx.single_source_shortest_path_length(through, goal))
-        for switch in self._switches:
-            if switch not in distance:
-                distance[switch] = 1 + min(
-                    distance[n] for n in self._switch_graph.neighbors(switch)
-                )
-        return distance
 
-    def _choose(self, switch: str, nearer: list[str], endpoints: Ints) -> Ints:
-        """The link of ``switch`` for each endpoint, among those to its ``nearer`` neighbours."""
-        height = self._depth[switch]
-        if all(self._depth[n] < height for n in nearer):  # down: the digits that lead up there
-            stride = self._strides[height - 1]
-            width = self._strides[height] // stride
-            cables = self._cables(switch, nearer)
-            side = self._descent(height, len(nearer), endpoints)
-            return np.asarray(cables[side, (endpoints // stride // width) % cables.shape[1]])
-        # up: round robin over the parents, then over parallel links
-        cables = self._cables(switch, nearer).T.ravel()
-        return np.asarray(cables[(endpoints // self._strides[height]) % len(cables)])
+    def _next(self, here: Ints, goal: Ints, endpoints: Ints) -> Ints:
+        """The link by which each of the switches ``here``, none of which is at its goal, sends
+        towards an endpoint; ``goal`` is the place of its switch in `_goals`."""
+        of = self._choices
+        choice = of.of[here, goal]
+        height = self._switches.depth[here]
+        side, cable = np.empty_like(endpoints), np.empty_like(endpoints)
+        for level in np.unique(height).tolist():
+            for down in (False, True):
+                rows = np.flatnonzero((height == level) & (of.down[choice] == down))
+                if not len(rows):
+                    continue
+                which, to = choice[rows], endpoints[rows]
+                nearer, cables = of.nearer[which], of.cables[which]
+                if down:  # the digits that lead up there
+                    stride = self._strides[level - 1]
+                    width = self._strides[level] // stride
+                    side[rows] = self._descent(level, nearer, to)
+                    cable[rows] = (to // stride // width) % cables
+                else:  # round robin over the parents, then over parallel links
+                    number = (to // self._strides[level]) % (nearer * cables)
+                    cable[rows], side[rows] = np.divmod(number, nearer)
+        return of.links[of.first[choice] + side * of.cables[choice] + cable]
 
-    def _descent(self, height: int, count: int, endpoints: Ints) -> Ints:
+    def _descent(self, height: int, count: Ints, endpoints: Ints) -> Ints:
         """Which of ``count`` lower neighbours leads down to each endpoint: the parents that D-mod-K
         takes for it on its own way up."""
         side, place = np.zeros_like(endpoints), 1
         for below in range(height - 1, 0, -1):
             parents = self._strides[below] // self._strides[below - 1]
-            side += (endpoints // self._strides[below - 1]) % parents * place
+            digit = (endpoints // self._strides[below - 1]) % parents
+            side += np.where(place < count, digit * place, 0).astype(np.int32)
             place *= parents
-            if place >= count:
-                return side % count
-        return (side + place * (endpoints // place)) % count
-
-    def _cables(self, switch: str, nearer: list[str]) -> Ints:
-        """Links from ``switch`` to each of ``nearer``, (neighbours, parallel links); cut to the
-        fewest parallel ones."""
-        key = (switch, *nearer)
-        if key not in self._cable_cache:
-            parallel = [self._between[switch, n] for n in nearer]
-            fewest = min(len(links) for links in parallel)
-            self._cable_cache[key] = np.array([links[:fewest] for links in parallel], np.int32)
-        return self._cable_cache[key]
+        side += np.where(place < count, place * (endpoints // place), 0).astype(np.int32)
+        return side % count
 
     def routes(self, src: Ints, dst: Ints) -> Ints:
         """Links from endpoint ``src[i]`` to ``dst[i]``: (n, `diameter`) int32, padded with -1."""
         out = np.full((len(src), self.diameter), -1, np.int32)
         if not len(src):
             return out
-        for leaf in np.unique(self._at[dst[self._columns[dst] < 0]]).tolist():
-            self._fill(leaf)
-        column = self._columns[dst]
         out[:, 0] = self._inject[src]
         here = self._at[src]
-        goal = self._at[dst]
+        at = self._at[dst]
+        goal = np.searchsorted(self._goals, at).astype(np.int32)
         rows = np.arange(len(src))
         hop = 1
         while len(rows):
-            there = here[rows] == goal[rows]
+            there = here[rows] == at[rows]
             out[rows[there], hop] = self._eject[dst[rows[there]]]
             rows = rows[~there]
-            following = self._table[column[rows], here[rows]]
+            following = self._next(here[rows], goal[rows], dst[rows])
             out[rows, hop] = following
             here[rows] = self._entered[following]
             hop += 1

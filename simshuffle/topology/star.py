@@ -8,7 +8,7 @@ from pydantic import Field
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.base import Interconnect
-from simshuffle.topology.graph import Graph, add_host, add_switch, connect, new_graph
+from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
 class Star(Sourced, Interconnect):
@@ -31,9 +31,13 @@ class Star(Sourced, Interconnect):
         """One for each HCA."""
         return self.hcas_per_host
 
-    def graph(self) -> Graph:
-        """The network: hosts ``h0000`` and one switch ``switch``."""
-        graph = new_graph(height=0)
+    @property
+    def height(self) -> int:
+        """0."""
+        return 0
+
+    def build(self, graph: Graph) -> None:
+        """Add hosts ``h0000`` and one switch ``switch``."""
         add_switch(graph, "switch", "leaf", self.switch_latency)
         for host in range(self.hosts):
             add_host(graph, f"h{host:04d}")
@@ -45,4 +49,3 @@ class Star(Sourced, Interconnect):
                 latency=self.cable_latency,
                 links=self.hcas_per_host,
             )
-        return graph

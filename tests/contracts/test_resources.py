@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import TopologyError
-from simshuffle.plan.resources import Resources, network_graph
+from simshuffle.plan.resources import Resources, _wiring, wiring
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
-from tests.examples import ABCI, MACHINES, SMALL, cluster, clusters
+from tests.examples import ABCI, MACHINES, SMALL, cluster, clusters, written
 from tests.strategies import fat_tree, star, switch_tree, trees
 
 NS = 1e-9
+STAR = cluster(star(4), gpus=2)
 
 
 class Machine:
@@ -341,14 +342,14 @@ def test_reads_reach_a_single_switch() -> None:
 
 
 def test_storage_of_a_custom_network_is_kept() -> None:
-    graph = network_graph(ABCI)
-    assert [n for n, kind in graph.nodes(data="kind") if kind == "storage"] == ["pfs"]
+    cabling = wiring(ABCI).cabling
+    assert [cabling.names[node] for node in cabling.of_kind("storage")] == ["pfs"]
     assert "pfs" not in ABCI.topology.graph()
 
 
 def test_host_with_too_few_links_is_refused() -> None:
     with pytest.raises(TopologyError, match="hcas"):
-        network_graph(cluster(star(3), gpus=2, hcas=2))
+        wiring(cluster(star(3), gpus=2, hcas=2))
 
 
 def test_same_routes_every_time(machine: Machine) -> None:
@@ -359,3 +360,36 @@ def test_same_routes_every_time(machine: Machine) -> None:
         again.message(src[::-1], dst[::-1])[0][::-1], machine.res.message(src, dst)[0]
     )
     assert np.array_equal(again.pfs_read()[0], machine.res.pfs_read()[0])
+
+
+# ----------------------------------------------------------------------------------- made only once
+
+
+def test_runs_on_one_cluster_share_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its name, its hosts and how many ranks there are; another network is another one."""
+    made = []
+    build = type(STAR.topology).build
+    monkeypatch.setattr(
+        type(STAR.topology), "build", lambda self, graph: (made.append(self), build(self, graph))
+    )
+    _wiring.cache_clear()
+    rng = np.random.default_rng(0)
+    first, second = Resources(STAR, 4, rng), Resources(STAR, 8, rng)
+    renamed = STAR.model_copy(update={"name": "other", "placement": "scattered"})
+    assert wiring(renamed) is wiring(STAR)
+    assert first.forwarding is second.forwarding
+    assert len(made) == 1
+    faster = STAR.topology.model_copy(update={"link_bandwidth": 2 * STAR.topology.link_bandwidth})
+    assert wiring(STAR.model_copy(update={"topology": faster})) is not wiring(STAR)
+    pfs = STAR.parallel_file_system
+    wider = pfs.model_copy(update={"links_per_switch": pfs.links_per_switch + 1})
+    assert wiring(STAR.model_copy(update={"parallel_file_system": wider})) is not wiring(STAR)
+    _wiring.cache_clear()
+
+
+def test_a_file_that_changed_is_another_network(tmp_path: Path) -> None:
+    hosts = []
+    for arity in (2, 3):
+        custom = written(fat_tree(2, arity).graph(), tmp_path / "net.json", multi=True)
+        hosts.append(len(wiring(cluster(custom)).cabling.of_kind("host")))
+    assert hosts == [4, 9]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from simshuffle.errors import TopologyError
 from simshuffle.topology import FatTree
 from simshuffle.topology.base import Interconnect
+from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
@@ -149,7 +150,11 @@ def net(name: str, tmp_path: Path) -> Net:
 
 
 def check_links(graph: Any) -> None:
-    links, between = directed_links(graph)
+    links = directed_links(Cabling.of(graph))
+    between: dict[tuple[str, str], list[int]] = {}
+    for number, name in enumerate(links.names):
+        a, b = name.split("#")[0].split(">")
+        between.setdefault((a, b), []).append(number)
     count = 2 * graph.number_of_edges()
     assert (
         len(links.names) == len(set(links.names)) == len(links.tiers) == len(links.target) == count
@@ -463,8 +468,8 @@ class Torus(Interconnect):
     def links_per_host(self) -> int:
         return 1
 
-    def graph(self) -> Any:
-        graph, points = new_graph(), range(self.width)
+    def build(self, graph: Any) -> None:
+        points = range(self.width)
         link = {"bandwidth": 1e9, "latency": 1e-9}
         for x, y in product(points, points):
             add_switch(graph, f"s{x}.{y}", "leaf", 9e-8)
@@ -473,7 +478,6 @@ class Torus(Interconnect):
             connect(graph, f"s{x}.{y}", f"s{x}.{(y + 1) % self.width}", **link)
             add_host(graph, f"h{x}.{y}")
             connect(graph, f"h{x}.{y}", f"s{x}.{y}", **link)
-        return graph
 
     def _towards(self, switch: str, goal: str) -> str:
         here, there = ([int(n) for n in name[1:].split(".")] for name in (switch, goal))

@@ -19,6 +19,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.errors import TopologyError
@@ -26,6 +27,7 @@ from simshuffle.plan.summary import derived
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.validation import validated
 from simshuffle.topology import Custom, FatTree
+from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
@@ -157,6 +159,71 @@ def test_order_and_routes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None
         for seed in ("1", "2")
     }
     assert len(digests) == 1 and digests != {""}
+
+
+# --------------------------------------------------------------------------------------- as arrays
+
+
+def test_cabling_has_the_nodes_and_links_of_networkx_in_its_order(topology: Any) -> None:
+    graph = topology.graph()
+    attach_storage(graph, "pfs", bandwidth=1e9, latency=1e-8, links=2)
+    sketch = topology.sketch()
+    attach_storage(sketch, "pfs", bandwidth=1e9, latency=1e-8, links=2)
+    for cabling in (Cabling.of(graph), Cabling.of(sketch)):
+        names = cabling.names
+        nodes = zip(names, cabling.kinds, cabling.tiers, cabling.crossing, strict=True)
+        assert [
+            (name, {"kind": kind, "tier": tier, "latency": latency})
+            for name, kind, tier, latency in nodes
+        ] == list(graph.nodes(data=True))
+        values = zip(
+            cabling.ends, cabling.parallel, cabling.bandwidth, cabling.latency, strict=True
+        )
+        assert [
+            (names[a], names[b], key, {"bandwidth": bandwidth, "latency": latency})
+            for (a, b), key, bandwidth, latency in values
+        ] == list(graph.edges(data=True, keys=True))
+        several = [graph.number_of_edges(names[a], names[b]) > 1 for a, b in cabling.ends]
+        assert cabling.several.tolist() == several
+        assert cabling.height == graph.graph.get("height")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 30), st.data())
+def test_depths_parts_and_steps_are_those_of_networkx(count: int, data: st.DataObject) -> None:
+    """Of any graph: in several parts, with nodes of all kinds in any place."""
+    node = st.integers(0, count - 1)
+    pairs = data.draw(st.lists(st.tuples(node, node).filter(lambda p: p[0] != p[1]), max_size=40))
+    kinds = data.draw(st.lists(st.sampled_from(["host", "switch", "storage"]), min_size=count))
+    graph = new_graph()
+    for i in range(count):
+        tier = "storage" if kinds[i] == "switch" and i % 5 == 0 else kinds[i]
+        graph.add_node(f"n{i}", kind=kinds[i], tier=tier, latency=0.0)
+    for a, b in pairs:
+        connect(graph, f"n{a}", f"n{b}", bandwidth=1e9, latency=0.0)
+    cabling = Cabling.of(graph)
+    hosts = of_kind(graph, "host")
+    reach = nx.multi_source_dijkstra_path_length(graph, set(hosts), weight=None) if hosts else {}
+    assert cabling.depth.tolist() == [
+        reach[name] - 1 if name in reach and graph.nodes[name]["kind"] == "switch" else -1
+        for name in graph
+    ]
+    among = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+    part = cabling.parts(among)
+    chosen = graph.subgraph([name for name, one in zip(graph, among, strict=True) if one])
+    for component in nx.connected_components(chosen):
+        members = sorted(int(name[1:]) for name in component)
+        assert set(part[members].tolist()) == {members[0]}
+    switches = SwitchGraph(cabling)
+    names = [cabling.names[number] for number in switches.nodes]
+    linked = nx.Graph(graph.subgraph(names))
+    steps = switches.steps(np.arange(len(names), dtype=np.int32))
+    for column, goal in enumerate(names):
+        for row, name in enumerate(names):
+            through = [n for n, free in zip(names, switches.transit, strict=True) if free]
+            ways = linked.subgraph({*through, goal, name})
+            found = nx.single_source_shortest_path_length(ways, goal).get(name, FAR)
+            assert steps[row, column] == found
 
 
 # ------------------------------------------------------------------------------------- closed forms
@@ -625,7 +692,7 @@ def test_size_of_a_file_is_read_once_and_again_when_it_changed(
     custom = written(fat_tree(2, 2).graph(), tmp_path / "net.json", multi=True)
     assert (custom.num_hosts, custom.links_per_host) == (4, 1)
     with monkeypatch.context() as patched:
-        patched.delattr(Custom, "graph")
+        patched.delattr(Custom, "build")
         assert custom.num_hosts == 4
     written(fat_tree(2, 3).graph(), tmp_path / "net.json", multi=True)
     assert custom.num_hosts == 9

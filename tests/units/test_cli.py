@@ -546,26 +546,46 @@ def test_list_names_everything_that_is_shipped(capsys):
     assert {"imagenet1k", "cifar100"} <= set(lines["datasets"].split(", "))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["run", "--help"], ["check", "--help"], ["plot", "--help"], ["--version"]],
-    ids=" ".join,
-)
-def test_help_answers_without_the_packages_that_compute(arguments, tmp_path):
+HEAVY = ["numba", "simpy", "pandas", "pyarrow", "scipy", "matplotlib", "networkx", "loky"]
+
+
+def imported_by(arguments, folder):
+    """The status of a command, and which of the packages that compute it imported."""
     code = (
-        "import sys; from simshuffle.cli import main; status = main(sys.argv[1:]); heavy ="
-        " sorted({'numba', 'pandas', 'matplotlib', 'scipy', 'pyarrow'} & set(sys.modules));"
-        " print(status, heavy)"
+        "import sys; from simshuffle.cli import main; status = main(sys.argv[1:]);"
+        f" print(status, *(name for name in {[*HEAVY, 'numpy']} if name in sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         check=False,
         text=True,
         timeout=300,
     )
-    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+    status, *names = done.stdout.splitlines()[-1].split()
+    return int(status), names
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["plot", "--help"], ["--version"], ["list"]],
+    ids=" ".join,
+)
+def test_help_and_lists_answer_without_the_packages_that_compute(arguments, tmp_path):
+    assert imported_by(arguments, tmp_path) == (0, [])
+
+
+def test_check_imports_of_the_packages_that_compute_numpy_alone(tmp_path):
+    assert imported_by(["check", "quickstart"], tmp_path) == (0, ["numpy"])
+
+
+def test_a_run_on_a_shipped_machine_does_not_import_networkx(tmp_path):
+    words = ["run", "quickstart", "--set", "sweep={}", "--set", "workload.exchange=local_shuffle"]
+    small = ["--set", "world_size=4", "--set", "workload.dataset.num_samples=64"]
+    status, names = imported_by([*words, *small, "--out", "out"], tmp_path)
+    assert (status, "matplotlib" in names) == (0, True)  # a figure was drawn
+    assert "networkx" not in names
 
 
 def test_help_names_the_options_of_run(capsys):

@@ -1,5 +1,6 @@
 """The command line as people meet it: groups, examples, -h, -q, -v, completion, progress, --out."""
 
+import gc
 import importlib
 import json
 import os
@@ -317,3 +318,30 @@ def test_the_script_of_a_shell_is_printed(capsys):
         main(["--show-completion", "bash"])
     assert end.value.code in {0, None}
     assert "_SIMSHUFFLE_COMPLETE=complete_bash" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------- memory
+
+
+def test_a_command_looks_for_garbage_less_often_and_a_program_that_calls_main_as_it_did(tmp_path):
+    before = gc.get_threshold(), gc.get_freeze_count()
+    assert main([*LOCAL, "--out", str(tmp_path / "out")]) == 0
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+    code = (
+        "import gc, sys, simshuffle.cli as cli\n"
+        "try: cli.entry_point()\n"
+        "except SystemExit as end:"
+        " print(end.code, gc.get_threshold()[0], gc.get_freeze_count() > 0)"
+    )
+    for words, said in (
+        ([*LOCAL, "--out", "again"], "0 10000 True"),
+        (["list"], "0 1000000 False"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.splitlines()[-1] == said, done.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.plan.resources import network_graph
+from simshuffle.plan.resources import wiring
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.interpolation import Curve
 from simshuffle.studies.policies.system import MOST_EPOCHS, Case, Servers, StorageClass, System
@@ -59,9 +59,9 @@ def system_of(scenario: Scenario) -> System:
     train = step.per_sample + (step.fixed_seconds + step.update) / workload.local_batch_size
     threads = min(ranks * workload.loader.reads_in_flight, cluster.host.cores, 4096)
     dataset = workload.dataset
-    graph = network_graph(cluster)
-    host = next(node for node, kind in graph.nodes(data="kind") if kind == "host")
-    cables = sum(float(data["bandwidth"]) for _, _, data in graph.edges(host, data=True))
+    cabling = wiring(cluster).cabling
+    host = cabling.of_kind("host")[0]
+    cables = float(sum(cabling.bandwidth[(cabling.ends == host).any(axis=1)].tolist()))
     memory, ssd, servers = cluster.memory, cluster.ssd, cluster.parallel_file_system
     client = (
         servers.client_bandwidth(scenario.hosts) if servers.client_bandwidth is not None else cables

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from simshuffle.results import report
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS
@@ -30,6 +29,8 @@ def summary(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
         table: the keys, epoch, seed, and the measures.
         keys: columns that are the same for all seeds, beside the epoch: label and axes of a sweep.
     """
+    from scipy.special import stdtrit  # noqa: PLC0415 - 0.2 s, for seeds only
+
     keys = [*keys, "epoch"]
     measures = [name for name in table.columns if name not in {*keys, *NOT_MEASURED}]
     groups = table.groupby(keys, sort=False, dropna=False, observed=True)[measures]

@@ -17,7 +17,6 @@ from simshuffle.results.timeline import Timeline, concatenate
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, stored
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, named
-from simshuffle.studies.simulation.figures import breakdown_figure
 from simshuffle.studies.simulation.intervals import Means, means
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.tables import STORED
@@ -108,8 +107,10 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
 
 
 def _figures(result: Result) -> dict[str, Figure]:
+    from simshuffle.studies.simulation import figures  # noqa: PLC0415 - matplotlib
+
     of, labels = means_of(result), labels_of(result.meta)
-    figure = breakdown_figure(of.breakdown, of.epochs, labels, of.epoch_half, of.about)
+    figure = figures.breakdown_figure(of.breakdown, of.epochs, labels, of.epoch_half, of.about)
     return {"breakdown": figure}
 
 

@@ -23,7 +23,6 @@ from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.intervals import label_seconds, over_seeds, summary
 from simshuffle.studies.simulation.measure import WHOLE_EPOCH, measure_name, measure_problems
 from simshuffle.studies.simulation.seed_count import check_seeds, seeds_from
-from simshuffle.studies.simulation.sweep_figures import sweep_figure
 from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, Axis, axis_columns, label_column
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
@@ -285,8 +284,10 @@ def _summary(result: Result) -> pd.DataFrame:
 
 
 def _figures(result: Result) -> dict[str, Figure]:
+    from simshuffle.studies.simulation import sweep_figures  # noqa: PLC0415 - matplotlib
+
     axes, measure = result.meta["axes"], result.meta["measure"]
-    return {"sweep": sweep_figure(_measured(result), axes, measure)}
+    return {"sweep": sweep_figures.sweep_figure(_measured(result), axes, measure)}
 
 
 def _measured(result: Result) -> pd.DataFrame:

@@ -1,0 +1,206 @@
+"""A network as arrays: what routes, levels and racks are found in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+FAR = np.iinfo(np.int16).max
+"""Steps to what cannot be reached."""
+
+
+@dataclass(frozen=True)
+class Cabling:
+    """The nodes of a network, numbered in their order, and its cables, in that of networkx: those
+    of the first node, ordered by the neighbour to which it was linked first, then those of the
+    second to later nodes, and so on.
+
+    Attributes:
+        names: of the nodes.
+        kinds: of each 'host', 'switch' or 'storage'.
+        tiers: of each.
+        crossing: (nodes,) s, of each.
+        ends: (cables, 2) the nodes at both ends, the earlier one first.
+        laid: (cables,) when each was added, from 0.
+        parallel: (cables,) which one it is of those between its two nodes, from 0.
+        several: (cables,) whether there are others between them.
+        bandwidth: (cables,) bytes/s in each direction.
+        latency: (cables,) s.
+        height: the number of switch levels less one; None if the network is not said to be a tree.
+    """
+
+    names: list[str]
+    kinds: list[str]
+    tiers: list[str]
+    crossing: NDArray[np.float64]
+    ends: Ints
+    laid: Ints
+    parallel: Ints
+    several: Bools
+    bandwidth: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    height: int | None
+
+    @staticmethod
+    def of(graph: Any) -> Cabling:
+        """That of a graph whose values are those of a network; see `simshuffle.topology.graph`."""
+        if isinstance(graph, Cabling):
+            return graph
+        nodes = dict(graph.nodes(data=True))
+        edges = list(graph.edges(data=True))
+        number = {name: i for i, name in enumerate(nodes)}
+        count = 2 * len(edges)
+        flat = (number[name] for a, b, _ in edges for name in (a, b))
+        ends = np.sort(np.fromiter(flat, np.int32, count).reshape(-1, 2), axis=1)
+        pair = ends[:, 0].astype(np.int64) * len(nodes) + ends[:, 1]
+        _, first, which, several = np.unique(
+            pair, return_index=True, return_inverse=True, return_counts=True
+        )
+        order = np.lexsort((first[which], ends[:, 0]))
+        starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
+        parallel = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+        bandwidth, latency = (
+            np.fromiter((data[key] for *_, data in edges), float, len(edges))[order]
+            for key in ("bandwidth", "latency")
+        )
+        of_nodes = list(nodes.values())
+        return Cabling(
+            list(nodes),
+            [data["kind"] for data in of_nodes],
+            [data["tier"] for data in of_nodes],
+            np.fromiter((data.get("latency", 0.0) for data in of_nodes), float, len(of_nodes)),
+            ends[order],
+            order.astype(np.int32),
+            parallel.astype(np.int32),
+            (several > 1)[which][order],
+            bandwidth,
+            latency,
+            graph.graph.get("height"),
+        )
+
+    def of_kind(self, kind: str) -> Ints:
+        """The numbers of the nodes of a kind."""
+        return np.flatnonzero(np.array(self.kinds) == kind).astype(np.int32)
+
+    @cached_property
+    def depth(self) -> Ints:
+        """(nodes,) of a switch its distance from the nearest host, leaf switches being 0; -1 of
+        what is no switch, or is not reached."""
+        steps = self._steps_from(self.of_kind("host"))
+        switch = np.zeros(len(self.names), bool)
+        switch[self.of_kind("switch")] = True
+        return np.where(switch & (steps > 0), steps - 1, -1).astype(np.int32)
+
+    def _steps_from(self, start: Ints) -> Ints:
+        """(nodes,) steps from the nearest of the nodes ``start``; -1 of what is not reached."""
+        first, neighbours = self.neighbours
+        steps = np.full(len(self.names), -1, np.int32)
+        reached, here = 0, start
+        while len(here):
+            steps[here] = reached
+            found = neighbours[_runs(first[here], first[here + 1])]
+            here = np.unique(found[steps[found] < 0])
+            reached += 1
+        return steps
+
+    @cached_property
+    def neighbours(self) -> tuple[Ints, Ints]:
+        """Where those of each node begin in the second array, (nodes + 1,), and the nodes at the
+        other end of its cables, one for each cable."""
+        here, there = self.ends.T.ravel(), self.ends[:, ::-1].T.ravel()
+        first = np.zeros(len(self.names) + 1, np.int32)
+        np.cumsum(np.bincount(here, minlength=len(self.names)), out=first[1:])
+        return first, there[np.argsort(here, kind="stable")]
+
+    def parts(self, among: Bools) -> Ints:
+        """(nodes,) a number that is the same for those of the nodes ``among``, (nodes,), which
+        cables between them join; each other node has a number of its own."""
+        return parts(len(self.names), self.ends[among[self.ends].all(axis=1)])
+
+
+def parts(count: int, ends: Ints) -> Ints:
+    """(count,) for each of so many nodes the least number of those to which the links ``ends``, (n,
+    2), join it, itself included."""
+    least = np.arange(count, dtype=np.int32)
+    while True:
+        joined = least[ends]
+        lower, upper = joined.min(axis=1), joined.max(axis=1)
+        if (lower == upper).all():
+            return least
+        np.minimum.at(least, upper, lower)
+        while (shorter := least[least]).tobytes() != least.tobytes():
+            least = shorter
+
+
+def _runs(first: Ints, end: Ints) -> NDArray[np.int64]:
+    """The numbers from each of ``first`` to below each of ``end``, one run after the other."""
+    counts = (end - first).astype(np.int64)
+    total = np.cumsum(counts)
+    return np.asarray(np.arange(counts.sum()) + np.repeat(first - (total - counts), counts))
+
+
+class SwitchGraph:
+    """The switches of a network that some host reaches, numbered in their order, and which of them
+    are linked.
+
+    Attributes:
+        nodes: (switches,) of each its number among all nodes.
+        depth: (switches,) see `Cabling.depth`.
+        transit: (switches,) whether routes may lead through it: it is not the own switch of a
+            storage system.
+        here, there: (ways,) every ordered pair of linked switches, by the first of them and then by
+            when it was linked to the second.
+        first: (switches + 1,) where those of each begin.
+    """
+
+    def __init__(self, cabling: Cabling) -> None:
+        self.nodes = np.flatnonzero(cabling.depth >= 0).astype(np.int32)
+        self.depth = cabling.depth[self.nodes]
+        self.transit = np.array([cabling.tiers[node] != "storage" for node in self.nodes], bool)
+        number = np.full(len(cabling.names), -1, np.int32)
+        number[self.nodes] = np.arange(len(self.nodes))
+        ends = number[cabling.ends]
+        between = (cabling.parallel == 0) & (ends >= 0).all(axis=1)
+        both = np.concatenate([ends[between], ends[between, ::-1]])
+        order = np.lexsort((np.tile(cabling.laid[between], 2), both[:, 0]))
+        self.here, self.there = both[order].T
+        self.first = np.searchsorted(self.here, np.arange(len(self.nodes) + 1)).astype(np.int32)
+
+    def steps(self, goals: Ints) -> NDArray[np.int16]:
+        """(switches, goals) steps from every switch to each of the switches ``goals``; no way leads
+        through the switch of a storage system."""
+        count = len(self.nodes)
+        steps = np.full((count, len(goals)), FAR, np.int16)
+        steps[goals, np.arange(len(goals))] = 0
+        reached = np.packbits(steps == 0, axis=1)
+        begun = reached.copy()
+        linked = np.flatnonzero(np.diff(self.first))
+        for number in range(1, count + 1):
+            through = np.where(self.transit[:, None], reached, begun)
+            further = reached.copy()
+            if len(linked):
+                several = np.bitwise_or.reduceat(through[self.there], self.first[linked])
+                further[linked] |= several
+            if np.array_equal(further, reached):
+                break
+            new = np.unpackbits(further & ~reached, axis=1, count=len(goals)).view(bool)
+            steps[new] = number
+            reached = further
+        return steps
+
+    def stand_in_levels(self) -> bool:
+        """Whether each link between switches that are in transit leads up or down a level, or there
+        is only one way between any two of them."""
+        ways = np.stack([self.here, self.there], axis=1)
+        ways = ways[(self.here < self.there) & self.transit[ways].all(axis=1)]
+        if (np.abs(np.diff(self.depth[ways], axis=1)) == 1).all():
+            return True
+        joined = parts(len(self.nodes), ways)
+        trees = (joined == np.arange(len(joined))).sum()
+        return bool(len(ways) == len(self.nodes) - trees)
