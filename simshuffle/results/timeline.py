@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simshuffle.results.table_io import stacked
+
 PHASES = (
     "io",  # the training loop waits for a batch that is still being read
     "decode",  # it waits for one that is being decoded or copied to the GPU
@@ -89,25 +91,10 @@ class Timeline:
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
     """The tables of several timelines below one another; several may be of one run."""
-    names = list(dict.fromkeys(run for t in timelines for run in t.phases["run"].cat.categories))
-
-    def join(frames: list[pd.DataFrame]) -> pd.DataFrame:
-        if len(frames) == 1:
-            return frames[0]
-        aligned = [f.assign(run=pd.Categorical(f["run"], names)) for f in frames]
-        for column in set(frames[0].select_dtypes("category")) - {"run"}:
-            values = list(
-                dict.fromkeys(value for f in frames for value in f[column].cat.categories)
-            )
-            aligned = [
-                f.assign(**{str(column): f[column].cat.set_categories(values)}) for f in aligned
-            ]
-        return pd.concat(aligned, ignore_index=True)
-
     return Timeline(
-        join([t.phases for t in timelines]),
-        join([t.links for t in timelines]),
-        join([t.sources for t in timelines]),
+        stacked([of.phases for of in timelines]),
+        stacked([of.links for of in timelines]),
+        stacked([of.sources for of in timelines]),
     )
 
 

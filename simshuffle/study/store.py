@@ -14,12 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from simshuffle.study.cell import Outcome
-from simshuffle.study.schema import write_parquet
+from simshuffle.study.long_table import LazyTables, LongTable, Part, long, write_parquet
 
 TABLE = ".parquet"
 CELLS = ".cells"
@@ -87,23 +83,20 @@ class Disk:
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
             return None
-        tables: dict[str, pd.DataFrame] = {}
-        files: dict[str, bytes | Path] = {}
+        folder = self._folder(digest)
         try:
-            for name in sorted(parts):
-                path = self._folder(digest) / name
-                content = path.read_bytes()
-                if hashlib.sha256(content).hexdigest() != entry["files"][name]:
-                    return None
-                if name.endswith(TABLE):
-                    tables[name.removesuffix(TABLE)] = pq.read_table(
-                        pa.BufferReader(content)
-                    ).to_pandas()
-                else:
-                    files[name] = path
-        except (OSError, ValueError, pa.ArrowException):
+            if any(_sha256(folder / name) != entry["files"][name] for name in parts):
+                return None
+        except OSError:
             return None
-        return Outcome(entry["values"], tables, files)
+        names = sorted(parts)
+        tables = {
+            name.removesuffix(TABLE): LongTable((Part(folder / name),))
+            for name in names
+            if name.endswith(TABLE)
+        }
+        files = {name: folder / name for name in names if not name.endswith(TABLE)}
+        return Outcome(entry["values"], LazyTables(tables), files)
 
     def put(self, digest: str, outcome: Outcome) -> None:
         """As for `Store`."""
@@ -113,8 +106,8 @@ class Disk:
         if outcome.tables or outcome.files:
             draft = Path(tempfile.mkdtemp(dir=entry.parent, prefix=".part-"))
             try:
-                for name, table in outcome.tables.items():
-                    write_parquet(table, draft / f"{name}{TABLE}")
+                for name in outcome.tables:
+                    _write_table(long(outcome.tables, name), draft / f"{name}{TABLE}")
                 for name, content in outcome.files.items():
                     write_file(content, draft / name)
                 files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
@@ -168,6 +161,13 @@ def write_file(content: bytes | Path, path: Path) -> None:
         os.link(content, path)
     except OSError:
         shutil.copyfile(content, path)
+
+
+def _write_table(table: LongTable, path: Path) -> None:
+    if table.file is None:
+        write_parquet(table.pieces(), path)
+    else:
+        write_file(table.file, path)
 
 
 def _replace_folder(draft: Path, folder: Path) -> None:

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from simshuffle.plan.effort import Effort
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results import report
-from simshuffle.results.timeline import Timeline
+from simshuffle.results.table_io import stacked
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
-from simshuffle.sim.simulate import simulate
+from simshuffle.sim.simulate import simulate_epochs
 from simshuffle.study.cell import Outcome, Tell
+from simshuffle.study.long_table import Growing, LazyTables
 from simshuffle.study.store import TABLE
 
-TABLES = ("timeline", "links", "sources")
+TABLES = {"timeline": "phases", "links": "links", "sources": "sources"}
+"""What is kept of a run, and which table of a `Timeline` it is."""
 NAMELESS = ""
 """What the run is called in a cell's tables: its name is that of its place in a study."""
 
@@ -86,18 +87,20 @@ class RunCell:
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
-        timeline, if that is kept."""
+        timeline, if that is kept. Of each epoch they are taken when it is over."""
         scenario = self.scenario
-        timeline = simulate(scenario, NAMELESS, tell)
-        epochs = report.epochs(timeline)
-        values = {
-            "label": scenario.label(),
-            "facts": facts(scenario),
-            "epochs": _columns(epochs),
-            "breakdown": _columns(report.all_labels(timeline)),
-        }
-        tables = (timeline.phases, timeline.links, timeline.sources)
-        return Outcome(values, dict(zip(TABLES, tables, strict=True)) if self.with_tables else {})
+        kept = {name: Growing() for name in TABLES} if self.with_tables else {}
+        reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
+        for timeline in simulate_epochs(scenario, NAMELESS, tell):
+            reported["epochs"].append(report.epochs(timeline))
+            reported["breakdown"].append(report.all_labels(timeline))
+            for name, growing in kept.items():
+                growing.add(getattr(timeline, TABLES[name]).drop(columns="run"))
+            del timeline  # the next epoch needs its room
+        values = {name: _columns(stacked(tables)) for name, tables in reported.items()}
+        about = {"label": scenario.label(), "facts": facts(scenario)}
+        tables = {name: growing.table() for name, growing in kept.items()}
+        return Outcome({**about, **values}, LazyTables(tables))
 
 
 def facts(scenario: Scenario) -> dict[str, Any]:
@@ -111,18 +114,6 @@ def facts(scenario: Scenario) -> dict[str, Any]:
         "storage_per_host_nbytes": scenario.storage_per_host,
         "staged_to": scenario.workload.source if scenario.storage_per_host else None,
     }
-
-
-def named(timeline: Timeline, run: str, seed: int | None = None) -> Timeline:
-    """A cell's tables with the name of the run; and with the seed after it, if one is given."""
-
-    def rename(table: pd.DataFrame) -> pd.DataFrame:
-        table = table.assign(run=table["run"].cat.rename_categories([run]))
-        if seed is not None:
-            table.insert(1, "seed", np.int64(seed))
-        return table
-
-    return Timeline(rename(timeline.phases), rename(timeline.links), rename(timeline.sources))
 
 
 def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:

@@ -13,15 +13,15 @@ from simshuffle.errors import Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.results import report
 from simshuffle.results.table_io import rows
-from simshuffle.results.timeline import Timeline, concatenate
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, stored
 from simshuffle.studies.simulation import text
-from simshuffle.studies.simulation.cell import TABLES, RunCell, named
+from simshuffle.studies.simulation.cell import TABLES, RunCell
 from simshuffle.studies.simulation.figures import breakdown_figure
 from simshuffle.studies.simulation.intervals import Means, means
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.tables import STORED
 from simshuffle.study.cell import Cell, Outcome
+from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 
@@ -68,22 +68,24 @@ def reported(cells: Sequence[tuple[str, int | None, Outcome]]) -> Tables:
     Args:
         cells: the name of a run, its seed if it has several, and its outcome.
     """
-    timeline = concatenate(
-        [
-            named(Timeline(*(outcome.tables[table] for table in TABLES)), run, seed)
-            for run, seed, outcome in cells
-        ]
-    )
     epochs, breakdown = _joined(cells, "epochs"), _joined(cells, "breakdown")
     run, *others = report.EPOCH_COLUMNS
     seeds = [name for name in epochs.columns if name == "seed"]
-    return {
-        "timeline": timeline.phases,
-        "links": timeline.links,
-        "sources": timeline.sources,
-        "epochs": epochs[[run, *seeds, *others]],
-        "breakdown": report.listed(breakdown),
-    }
+    return LazyTables(
+        {
+            **{table: joined(_named(cells, table)) for table in TABLES},
+            "epochs": epochs[[run, *seeds, *others]],
+            "breakdown": report.listed(breakdown),
+        }
+    )
+
+
+def _named(cells: Sequence[tuple[str, int | None, Outcome]], table: str) -> Iterator[LongTable]:
+    """A table of each run with its name in front, and its seed if there are several."""
+    names = list(dict.fromkeys(run for run, _, _ in cells))
+    for run, seed, outcome in cells:
+        lead = pd.DataFrame({"run": pd.Categorical([run], names)})
+        yield long(outcome.tables, table).behind(lead if seed is None else lead.assign(seed=seed))
 
 
 def _joined(cells: Sequence[tuple[str, int | None, Outcome]], table: str) -> pd.DataFrame:
@@ -162,9 +164,9 @@ def _compared(result: Result) -> Tables:
 
 def faults(result: Result) -> Iterator[Problem]:
     """Tables that speak of different epochs, and runs of which ``meta.json`` says nothing."""
-    epochs = _epochs_in(result.tables["epochs"])
+    epochs = _epochs_in(result, "epochs")
     for name, schema in result.study.stored.items():
-        if _epochs_in(result.tables[name]) != epochs:
+        if _epochs_in(result, name) != epochs:
             rule = "must be of the runs and epochs of epochs.csv"
             yield Problem(f"{name}{schema.suffix}", rule, "others", REMEDY)
     if {run for run, *_ in epochs} != set(result.meta["runs"]):
@@ -177,9 +179,10 @@ def faults(result: Result) -> Iterator[Problem]:
         yield Problem("breakdown.csv", rule, "different ones", REMEDY)
 
 
-def _epochs_in(table: pd.DataFrame) -> set[tuple[Any, ...]]:
-    keys = table[report.keys_of(table)].drop_duplicates().astype({"run": str})
-    return set(keys.itertuples(index=False, name=None))
+def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
+    keys = report.keys_of(result.tables["epochs"])
+    rows = long(result.tables, table).distinct(keys)[keys].astype({"run": str})
+    return set(rows.itertuples(index=False, name=None))
 
 
 class _Run(TypedDict):
