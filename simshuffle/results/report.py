@@ -70,8 +70,9 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     """Mean over ranks of the seconds in each phase: columns `keys_of`, and one for every phase."""
     phases = timeline.phases
     keys = keys_of(phases)
-    lasting = phases[[*keys, "phase"]].assign(seconds=phases["end_s"] - phases["start_s"])
-    totals = lasting.groupby([*keys, "phase"], observed=False)["seconds"].sum().unstack("phase")
+    seconds = phases["end_s"] - phases["start_s"]
+    each = [phases[name] for name in (*keys, "phase")]  # no copy of all columns
+    totals = seconds.groupby(each, observed=False).sum().unstack("phase")
     ranks = phases.groupby(keys, observed=True)["rank"].max() + 1
     table = totals.loc[ranks.index].div(ranks, axis=0)
     table.columns = table.columns.astype(str)
@@ -83,11 +84,14 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
     the timeline has it."""
     keys = keys_of(timeline.phases)
     seconds = phase_seconds(timeline).set_index(keys)
-    phases = timeline.phases[[*keys, "start_s", "end_s"]]
-    exclusive = phases[~timeline.phases["phase"].isin(HIDDEN)]
-    spans = exclusive.groupby(keys, observed=True)
+    phases = timeline.phases
+    exclusive = ~phases["phase"].isin(HIDDEN)
+    start, end = (
+        phases[name].where(exclusive).groupby([phases[key] for key in keys], observed=True)
+        for name in ("start_s", "end_s")
+    )
     table = timeline.sources.set_index(keys)
-    table["epoch_s"] = spans["end_s"].max() - spans["start_s"].min()
+    table["epoch_s"] = end.max() - start.min()
     table["samples_per_s"] = table["samples"] / table["epoch_s"]
     table["accelerator_utilisation"] = seconds[list(COMPUTING)].sum(axis=1) / table["epoch_s"]
     table["exchange_exposed_s"] = seconds["exchange"] + seconds["wait_exchange"]

@@ -114,17 +114,23 @@ def phase_rows(
         nbytes: (iterations, M, k) bytes.
         final: the rows are what follows the last iteration.
     """
-    start, end = bounds[..., :-1], bounds[..., 1:]
-    iteration, rank, phase = np.nonzero(end > start)
+    lasts = bounds[..., 1:] > bounds[..., :-1]
+    ranks = lasts.shape[1]
     code = np.array([PHASES.index(name) for name in phases], np.int8)
+
+    def of(values: NDArray[Any]) -> NDArray[Any]:
+        """The values of the rows, of an array that is as long in each dimension, or 1 long."""
+        return np.broadcast_to(values, lasts.shape)[lasts]
+
+    iteration = np.arange(1, len(lasts) + 1, dtype=np.int32) * (not final)
     return {
-        "epoch": np.full(len(rank), epoch, np.int16),
-        "iteration": np.zeros(len(rank), np.int32) if final else (iteration + 1).astype(np.int32),
-        "rank": rank.astype(np.int32),
-        "phase": code[phase],
-        "start_s": start[iteration, rank, phase],
-        "end_s": end[iteration, rank, phase],
-        "nbytes": nbytes[iteration, rank, phase],
+        "epoch": np.full(np.count_nonzero(lasts), epoch, np.int16),
+        "iteration": of(iteration.astype(np.int32)[:, None, None]),
+        "rank": of(np.arange(ranks, dtype=np.int32)[:, None]),
+        "phase": of(code),
+        "start_s": of(bounds[..., :-1]),
+        "end_s": of(bounds[..., 1:]),
+        "nbytes": of(nbytes),
     }
 
 
