@@ -178,9 +178,9 @@ class _Groups:
             room = ROWS_AT_ONCE - self._rows
             group, piece = stacked([*self._held, piece.iloc[:room]]), piece.iloc[room:]
             self._held, self._rows, self._began = [], 0, True
-            yield group
+            yield group.reset_index(drop=True)
         if len(piece) or not self._began:
-            self._held.append(piece.copy())
+            self._held.append(piece.reset_index(drop=True).copy())
             self._rows += len(piece)
 
     def rest(self) -> Iterator[pd.DataFrame]:

@@ -11,17 +11,19 @@ import pandas as pd
 
 from simshuffle.plan.effort import Effort
 from simshuffle.plan.summary import extrapolated
-from simshuffle.results import report
+from simshuffle.results import ranks, report
+from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import stacked
+from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate_epochs
 from simshuffle.study.cell import Outcome, Tell
-from simshuffle.study.long_table import Growing, LazyTables
+from simshuffle.study.long_table import Growing, LazyTables, LongTable, Part, long
 from simshuffle.study.store import TABLE
 
-TABLES = {"timeline": "phases", "links": "links", "sources": "sources"}
-"""What is kept of a run, and which table of a `Timeline` it is."""
+TABLES = ("timeline", "iterations", "links", "sources")
+"""What is kept of a run."""
 NAMELESS = ""
 """What the run is called in a cell's tables: its name is that of its place in a study."""
 
@@ -33,12 +35,14 @@ class RunCell:
     Attributes:
         document: the resolved scenario as plain values (see `Scenario.to_dict`), without sweep.
         label: of the run, for people.
-        with_tables: whether its timeline is kept, beside what is reported of it.
+        with_tables: whether its tables are kept, beside what is reported of it.
+        timeline: the ranks of which the timeline is among them.
     """
 
     document: Mapping[str, Any]
     label: str
     with_tables: bool = True
+    timeline: Kept = "full"
 
     @cached_property
     def scenario(self) -> Scenario:
@@ -83,24 +87,70 @@ class RunCell:
     @property
     def parts(self) -> frozenset[str]:
         """As for `Cell`."""
-        return frozenset(f"{name}{TABLE}" for name in TABLES) if self.with_tables else frozenset()
+        if not self.with_tables:
+            return frozenset()
+        names = (*TIMELINES[self.timeline][:1], *TABLES[1:])
+        return frozenset(f"{name}{TABLE}" for name in names)
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
-        timeline, if that is kept. Of each epoch they are taken when it is over."""
+        tables, if they are kept. Of each epoch they are taken when it is over."""
         scenario = self.scenario
-        kept = {name: Growing() for name in TABLES} if self.with_tables else {}
+        tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
             reported["epochs"].append(report.epochs(timeline))
             reported["breakdown"].append(report.all_labels(timeline))
-            for name, growing in kept.items():
-                growing.add(getattr(timeline, TABLES[name]).drop(columns="run"))
+            if tables is not None:
+                tables.add(timeline)
             del timeline  # the next epoch needs its room
-        values = {name: _columns(stacked(tables)) for name, tables in reported.items()}
+        values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
         about = {"label": scenario.label(), "facts": facts(scenario)}
-        tables = {name: growing.table() for name, growing in kept.items()}
-        return Outcome({**about, **values}, LazyTables(tables))
+        return Outcome({**about, **values}, {} if tables is None else tables.all())
+
+
+TIMELINES: Mapping[Kept, tuple[str, ...]] = {
+    "full": ("timeline", "timeline_of_ranks"),
+    "ranks": ("timeline_of_ranks",),
+    "none": (),
+}
+"""The timelines in an outcome, by what was asked: first that, then what follows from it. So what
+was kept of all ranks serves where some are asked for, and not the other way round."""
+
+
+class _Tables:
+    """What is kept of a run, which grows epoch by epoch."""
+
+    def __init__(self, timeline: Kept) -> None:
+        names = [*TIMELINES[timeline], *TABLES[1:]]
+        self._growing = {name: Growing() for name in names}
+
+    def add(self, timeline: Timeline) -> None:
+        """Add those of an epoch."""
+        phases, seconds = timeline.phases, ranks.seconds_by_rank(timeline.phases)
+        for name, growing in self._growing.items():
+            if name == "timeline":
+                table = phases
+            elif name == "timeline_of_ranks":
+                table = phases[phases["rank"].isin(ranks.sample(seconds))]
+            elif name == "iterations":
+                table = ranks.iterations(phases, seconds)
+            else:
+                table = getattr(timeline, name)
+            growing.add(table.drop(columns="run"))
+
+    def all(self) -> LazyTables:
+        """All that was added, without the name of the run."""
+        return LazyTables({name: growing.table() for name, growing in self._growing.items()})
+
+
+def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
+    """One of `TABLES` of an outcome, as it was asked for, without the name of the run."""
+    if table != "timeline":
+        return long(outcome.tables, table)
+    names = TIMELINES[timeline][:1]
+    empty = LongTable((Part(ranks.no_phases().drop(columns="run")),))
+    return long(outcome.tables, names[0]) if names else empty
 
 
 def facts(scenario: Scenario) -> dict[str, Any]:

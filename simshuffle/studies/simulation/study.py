@@ -4,18 +4,21 @@ reported."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NotRequired
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NotRequired, get_args
 
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import Problem
+from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.results import report
+from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import rows
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, stored
 from simshuffle.studies.simulation import text
-from simshuffle.studies.simulation.cell import TABLES, RunCell
+from simshuffle.studies.simulation.cell import TABLES, RunCell, kept_of
 from simshuffle.studies.simulation.figures import breakdown_figure
 from simshuffle.studies.simulation.intervals import Means, means
 from simshuffle.studies.simulation.result import SimulationResult
@@ -30,62 +33,110 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 EVERY_INTERVAL = "summary.csv has that of every measure."
-Runs = Mapping[str, Scenario]
-"""Scenarios without sweep by the name of the run."""
+ROWS_OF_A_RANK = 8
+"""Phases of an iteration, about."""
+MOST_ROWS = 3e6
+"""Of a timeline that is kept of all ranks if nobody says so."""
 
 
-def request(scenarios: Sequence[Scenario], labels: report.Booking = "cause") -> Request[Runs]:
+@dataclass(frozen=True)
+class Runs:
+    """What is simulated.
+
+    Attributes:
+        scenarios: without sweep, by the name of the run.
+        timeline: the ranks of which the timeline is kept.
+    """
+
+    scenarios: Mapping[str, Scenario]
+    timeline: Kept = "full"
+
+
+def request(
+    scenarios: Sequence[Scenario],
+    labels: report.Booking = "cause",
+    timeline: Kept | None = None,
+    seeds: int = 1,
+) -> Request[Runs]:
     """All runs of the scenarios.
 
     Args:
         scenarios: with their sweeps.
         labels: how the table and the figure book waiting: 'cause', by what is waited for; 'paper',
             where the authors' timers do.
+        timeline: the ranks of which the timeline is kept; if None all, but a sample where that
+            would take more than about `MOST_ROWS` rows.
+        seeds: of each run.
 
     Raises:
         ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
             too many packets.
+        InputError: there is no such ``timeline``.
     """
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
-    asked = {"labels": labels} if labels != "cause" else {}
+    rows = seeds * sum(map(_rows, runs.values()))
+    kept = timeline or ("full" if rows <= MOST_ROWS else "ranks")
+    if kept not in get_args(Kept):
+        rule, remedy = f"must be one of {', '.join(get_args(Kept))}", "Write one of them."
+        raise InputError(Problem("--timeline", rule, repr(kept)[:60], remedy), "command line")
+    asked = {
+        **({"labels": labels} if labels != "cause" else {}),
+        **({"timeline": kept} if kept != "full" else {}),
+    }
     document, files = stored(scenarios)
-    return Request(scenarios[0].name, runs, {"scenario.yaml": document}, asked, inputs=files)
+    return Request(
+        scenarios[0].name, Runs(runs, kept), {"scenario.yaml": document}, asked, inputs=files
+    )
+
+
+def _rows(single: Scenario) -> int:
+    """Of its timeline, about."""
+    ranks = single.world_size
+    return ROWS_OF_A_RANK * ranks * single.epochs * single.workload.iterations(ranks)
 
 
 def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
-    return {name: RunCell(single.to_dict(), name) for name, single in runs.items()}
+    return {
+        name: RunCell(single.to_dict(), name, timeline=runs.timeline)
+        for name, single in runs.scenarios.items()
+    }
 
 
 def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
-    return reported([(name, None, outcome) for name, outcome in outcomes.items()])
+    return reported([(name, None, outcome) for name, outcome in outcomes.items()], runs.timeline)
 
 
-def reported(cells: Sequence[tuple[str, int | None, Outcome]]) -> Tables:
+def reported(cells: Sequence[tuple[str, int | None, Outcome]], timeline: Kept) -> Tables:
     """The stored tables of runs.
 
     Args:
         cells: the name of a run, its seed if it has several, and its outcome.
+        timeline: the ranks of which it is kept.
     """
     epochs, breakdown = _joined(cells, "epochs"), _joined(cells, "breakdown")
     run, *others = report.EPOCH_COLUMNS
     seeds = [name for name in epochs.columns if name == "seed"]
     return LazyTables(
         {
-            **{table: joined(_named(cells, table)) for table in TABLES},
+            **{table: joined(_named(cells, table, timeline)) for table in TABLES},
             "epochs": epochs[[run, *seeds, *others]],
             "breakdown": report.listed(breakdown),
         }
     )
 
 
-def _named(cells: Sequence[tuple[str, int | None, Outcome]], table: str) -> Iterator[LongTable]:
+def _named(
+    cells: Sequence[tuple[str, int | None, Outcome]], table: str, timeline: Kept
+) -> Iterator[LongTable]:
     """A table of each run with its name in front, and its seed if there are several."""
     names = list(dict.fromkeys(run for run, _, _ in cells))
     for run, seed, outcome in cells:
         lead = pd.DataFrame({"run": pd.Categorical([run], names)})
-        yield long(outcome.tables, table).behind(lead if seed is None else lead.assign(seed=seed))
+        if seed is not None:
+            lead["seed"] = seed
+        yield kept_of(outcome, table, timeline).behind(lead)
 
 
 def _joined(cells: Sequence[tuple[str, int | None, Outcome]], table: str) -> pd.DataFrame:
@@ -118,7 +169,8 @@ def _figures(result: Result) -> dict[str, Figure]:
 def _parts(result: Result) -> Iterable[str | Table]:
     of = means_of(result)
     about = [] if of.half is None else [f"{text.about_interval(of.seeds)} {EVERY_INTERVAL}"]
-    return [*text.tables(of, labels_of(result.meta)), *about, *text.notes(result)]
+    kept = text.about_timeline(timeline_of(result.meta))
+    return [*text.tables(of, labels_of(result.meta)), *about, *text.notes(result), *kept]
 
 
 def means_of(result: Result) -> Means:
@@ -129,6 +181,12 @@ def means_of(result: Result) -> Means:
 def labels_of(meta: Meta) -> report.Booking:
     """How a result books waiting."""
     return "paper" if meta.get("labels") == "paper" else "cause"
+
+
+def timeline_of(meta: Meta) -> Kept:
+    """The ranks of which a result has the timeline."""
+    kept: Kept = meta.get("timeline", "full")
+    return kept
 
 
 def epochs_as_json(result: Result) -> list[dict[Any, Any]]:
@@ -166,7 +224,8 @@ def faults(result: Result) -> Iterator[Problem]:
     """Tables that speak of different epochs, and runs of which ``meta.json`` says nothing."""
     epochs = _epochs_in(result, "epochs")
     for name, schema in result.study.stored.items():
-        if _epochs_in(result, name) != epochs:
+        nothing = name == "timeline" and timeline_of(result.meta) == "none"
+        if _epochs_in(result, name) != (set() if nothing else epochs):
             rule = "must be of the runs and epochs of epochs.csv"
             yield Problem(f"{name}{schema.suffix}", rule, "others", REMEDY)
     if {run for run, *_ in epochs} != set(result.meta["runs"]):
@@ -197,6 +256,12 @@ class Says(TypedDict):
 
     runs: dict[str, _Run]
     labels: NotRequired[report.Booking]
+    timeline: NotRequired[Kept]
+
+
+def _again(folder: Path, meta: Meta) -> Request[Runs]:
+    scenarios = load_scenarios(folder / "scenario.yaml")
+    return request(scenarios, labels_of(meta), timeline_of(meta))
 
 
 STUDY: Study[Runs] = Study(
@@ -214,6 +279,6 @@ STUDY: Study[Runs] = Study(
     facts=_facts,
     says=Says,
     faults=faults,
-    again=lambda folder, meta: request(load_scenarios(folder / "scenario.yaml"), labels_of(meta)),
+    again=_again,
     result=SimulationResult,
 )

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from simshuffle.results import report
 from simshuffle.results.console import new_table
+from simshuffle.results.ranks import Kept
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.intervals import Means
 from simshuffle.study.study import Result
@@ -123,6 +124,15 @@ def notes(result: Result) -> list[str]:
             *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
         ]
     return lines
+
+
+def about_timeline(kept: Kept) -> list[str]:
+    """Of which ranks the timeline is, and how to get the others; nothing where it is of all."""
+    if kept == "full":
+        return []
+    whose = "of a sample of ranks, iterations.parquet has the means of all"
+    what = whose if kept == "ranks" else "empty, iterations.parquet has the means of all ranks"
+    return [f"timeline.parquet is {what}; --timeline full keeps every rank."]
 
 
 def _bytes(value: float) -> str:
