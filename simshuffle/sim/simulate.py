@@ -82,7 +82,7 @@ def simulate_epochs(
         for epoch in range(first_epoch, scenario.epochs + 1)
     )
     done = 0
-    plans = (plan for plan in plan_epochs(scenario, nbytes) if plan.epoch >= first_epoch)
+    plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
     for plan, loaders in _with_loaders(scenario, resources, clock, plans):
         if plan.epoch == 1:
             staged = stage(
@@ -96,9 +96,9 @@ def simulate_epochs(
         with without_cycle_collection():
             env.run(until=env.process(epoch.run()))
         sources = _source_row(name, scenario, plan, epoch, staged if plan.epoch == 1 else NOTHING)
-        yield Timeline(
-            phase_table(name, epoch.rows()), links.close_epoch(plan.epoch, env.now), sources
-        )
+        number, rows = plan.epoch, epoch.rows()
+        del plan, loaders, epoch, report  # the tables need their room, and then the next epoch
+        yield Timeline(phase_table(name, rows), links.close_epoch(number, env.now), sources)
 
 
 def _refuse_epochs_that_go_together(scenario: Scenario, first_epoch: int) -> None:
@@ -119,8 +119,11 @@ def _with_loaders(
     def of(plan: EpochPlan) -> Loaders:
         return loaders_of(scenario, resources, clock, plan.training, "read", plan.epoch)
 
+    def with_its_own(plan: EpochPlan) -> tuple[EpochPlan, Loaders]:
+        return plan, of(plan)
+
     if not scenario.workload.loader.across_epochs:
-        yield from ((plan, of(plan)) for plan in plans)
+        yield from map(with_its_own, plans)  # which holds none of them
         return
     plan = next(plans)
     loaders = of(plan)
