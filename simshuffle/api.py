@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from simshuffle.results.ranks import Kept
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies import read_folder
 from simshuffle.studies.simulation.result import SimulationResult
@@ -23,7 +24,11 @@ Progress = Callable[[str, float], None]
 
 
 def run(
-    scenario: Scenario | Sequence[Scenario], progress: Progress | None = None, *, seeds: int = 1
+    scenario: Scenario | Sequence[Scenario],
+    progress: Progress | None = None,
+    *,
+    seeds: int = 1,
+    timeline: Kept | None = None,
 ) -> SimulationResult:
     """Simulate one or more scenarios, each with all runs of its sweep, in this process.
 
@@ -31,6 +36,8 @@ def run(
         scenario: from `simshuffle.load_scenario`.
         progress: told of the progress, if given.
         seeds: of each run, from that of its scenario on.
+        timeline: the ranks of which the timeline is kept: 'full' for all, 'ranks' for a sample,
+            'none'; if None all, but a sample where that would take more than some 3 million rows.
 
     Returns:
         All tables; call `save` to write them to a folder. Of several seeds they have a column
@@ -39,7 +46,8 @@ def run(
     Raises:
         ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
             too many packets.
-        InputError: ``seeds`` is no number of seeds, or a scenario sweeps the seed itself.
+        InputError: ``seeds`` is no number of seeds, a scenario sweeps the seed itself, or there is
+            no such ``timeline``.
     """
     scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
 
@@ -48,7 +56,7 @@ def run(
             if progress:
                 progress(name, share)
 
-    study, asked = asked_of(scenarios, seeds=seeds)
+    study, asked = asked_of(scenarios, seeds=seeds, timeline=timeline)
     result = engine.run(study, asked, progress=tell if progress else None)
     assert isinstance(result, SimulationResult)  # noqa: S101 - what its study makes
     return result

@@ -10,6 +10,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.studies import read_folder
 from simshuffle.study import engine
 from simshuffle.study.executors import Executor
+from simshuffle.study.long_table import long, same
 from simshuffle.study.standing import Progress
 from simshuffle.study.store import CELLS, Disk
 
@@ -41,7 +42,11 @@ def verify(
         store = Disk(Path(place) / CELLS)
         fresh = engine.run(result.study, request, executor, store, progress)
         again = engine.read(result.study, fresh.save(Path(place) / "again", draw=False))
-    differ = [name for name, table in result.tables.items() if not table.equals(again.tables[name])]
+    differ = [
+        name
+        for name in result.tables
+        if not same(long(result.tables, name), long(again.tables, name))
+    ]
     if result.meta["fingerprint"] != again.meta["fingerprint"]:
         differ.insert(0, "fingerprint")
     stored = side(str(folder))

@@ -35,6 +35,7 @@ from simshuffle.cli.verb import (
 from simshuffle.cli.verb import show as show_result
 
 if TYPE_CHECKING:
+    from simshuffle.results.ranks import Kept
     from simshuffle.results.report import Booking
     from simshuffle.scenario.scenario import Scenario
 
@@ -58,6 +59,20 @@ SeedsOption = Annotated[
 ]
 
 
+TimelineOption = Annotated[
+    str | None,
+    choice(
+        "--timeline",
+        "full",
+        "ranks",
+        "none",
+        metavar="RANKS",
+        text="Ranks of which the timeline is kept: full (all), ranks (a sample), none. The default"
+        " is full, or ranks where that is more than some 3 million rows.",
+    ),
+]
+
+
 @command(
     app,
     "Simulate",
@@ -70,6 +85,7 @@ def run(
     set_: SetOption = None,
     seeds: SeedsOption = "1",
     labels: LabelsOption = None,
+    timeline: TimelineOption = None,
     out: Out = None,
     json: AsJson = False,
     to: To = None,
@@ -83,7 +99,8 @@ def run(
 
     options = Options(out, json, force, processes, scheduler, to=to)
     count, booking = read_seeds(seeds), cast("Booking", labels or "cause")
-    carry_out(*asked_of(load(scenario, set_), booking, count), options)
+    kept = cast("Kept | None", timeline)
+    carry_out(*asked_of(load(scenario, set_), booking, count, kept), options)
 
 
 @command(

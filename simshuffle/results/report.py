@@ -97,8 +97,8 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     weight = weights(timeline)
     if weight is not None:
         seconds *= weight
-    lasting = phases[[*keys, "phase"]].assign(seconds=seconds)
-    totals = lasting.groupby([*keys, "phase"], observed=False)["seconds"].sum().unstack("phase")
+    each = [phases[name] for name in (*keys, "phase")]  # no copy of all columns
+    totals = seconds.groupby(each, observed=False).sum().unstack("phase")
     ranks = phases.groupby(keys, observed=True)["rank"].max() + 1
     table = totals.loc[ranks.index].div(ranks, axis=0)
     table.columns = table.columns.astype(str)
@@ -110,11 +110,14 @@ def epochs(timeline: Timeline) -> pd.DataFrame:
     the timeline has it."""
     keys = keys_of(timeline.phases)
     seconds = phase_seconds(timeline).set_index(keys)
-    phases = timeline.phases[[*keys, "start_s", "end_s"]]
-    exclusive = phases[~timeline.phases["phase"].isin(HIDDEN)]
-    spans = exclusive.groupby(keys, observed=True)
+    phases = timeline.phases
+    exclusive = ~phases["phase"].isin(HIDDEN)
+    start, end = (
+        phases[name].where(exclusive).groupby([phases[key] for key in keys], observed=True)
+        for name in ("start_s", "end_s")
+    )
     table = timeline.sources.set_index(keys)
-    exact = spans["end_s"].max() - spans["start_s"].min()
+    exact = end.max() - start.min()
     table["epoch_s"] = np.where(
         table["steady_last"] > 0, seconds[list(EXCLUSIVE)].sum(axis=1), exact.loc[table.index]
     )

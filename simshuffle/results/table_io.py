@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +37,17 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     )
     table: pd.DataFrame = pd.read_csv(path, **options, **exact)
     return table
+
+
+def stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Tables below one another, at least one; a column of categories has those of all of them, in
+    the order in which they come."""
+    if len(tables) == 1:
+        return tables[0]
+    for column in tables[0].select_dtypes("category"):
+        kinds = dict.fromkeys(tuple(table[column].cat.categories) for table in tables)
+        if len(kinds) > 1:
+            values = list(dict.fromkeys(value for kind in kinds for value in kind))
+            of_all = [table[column].cat.set_categories(values) for table in tables]
+            tables = [t.assign(**{str(column): of}) for t, of in zip(tables, of_all, strict=True)]
+    return pd.concat(tables, ignore_index=True)

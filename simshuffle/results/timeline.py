@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
+
+from simshuffle.results.table_io import stacked
 
 PHASES = (
     "io",  # the training loop waits for a batch that is still being read
@@ -105,29 +106,11 @@ class Timeline:
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
-    """The tables of several timelines below one another; several may be of one run. They are used
-    up column by column, so that long tables are not in memory twice."""
-    names = list(dict.fromkeys(run for t in timelines for run in t.phases["run"].cat.categories))
-
-    def join(frames: list[pd.DataFrame]) -> pd.DataFrame:
-        if len(frames) == 1:
-            return frames[0]
-        columns = {}
-        for name in map(str, frames[0].columns):
-            parts = [frame.pop(name) for frame in frames]
-            if isinstance(parts[0].dtype, pd.CategoricalDtype):
-                found = (value for part in parts for value in part.cat.categories)
-                values = names if name == "run" else list(dict.fromkeys(found))
-                parts = [part.cat.set_categories(values) for part in parts]
-            columns[name] = pd.concat(parts, ignore_index=True)
-            del parts
-            pa.default_memory_pool().release_unused()  # tables that were read live there
-        return pd.DataFrame(columns, copy=False)
-
+    """The tables of several timelines below one another; several may be of one run."""
     return Timeline(
-        join([t.phases for t in timelines]),
-        join([t.links for t in timelines]),
-        join([t.sources for t in timelines]),
+        stacked([of.phases for of in timelines]),
+        stacked([of.links for of in timelines]),
+        stacked([of.sources for of in timelines]),
     )
 
 
@@ -147,17 +130,23 @@ def phase_rows(
         nbytes: (iterations, M, k) bytes.
         final: the rows are what follows the last iteration.
     """
-    start, end = bounds[..., :-1], bounds[..., 1:]
-    iteration, rank, phase = np.nonzero(end > start)
+    lasts = bounds[..., 1:] > bounds[..., :-1]
+    ranks = lasts.shape[1]
     code = np.array([PHASES.index(name) for name in phases], np.int8)
+
+    def of(values: NDArray[Any]) -> NDArray[Any]:
+        """The values of the rows, of an array that is as long in each dimension, or 1 long."""
+        return np.broadcast_to(values, lasts.shape)[lasts]
+
+    iteration = np.arange(1, len(lasts) + 1, dtype=np.int32) * (not final)
     return {
-        "epoch": np.full(len(rank), epoch, np.int16),
-        "iteration": np.zeros(len(rank), np.int32) if final else (iteration + 1).astype(np.int32),
-        "rank": rank.astype(np.int32),
-        "phase": code[phase],
-        "start_s": start[iteration, rank, phase],
-        "end_s": end[iteration, rank, phase],
-        "nbytes": nbytes[iteration, rank, phase],
+        "epoch": np.full(np.count_nonzero(lasts), epoch, np.int16),
+        "iteration": of(iteration.astype(np.int32)[:, None, None]),
+        "rank": of(np.arange(ranks, dtype=np.int32)[:, None]),
+        "phase": of(code),
+        "start_s": of(bounds[..., :-1]),
+        "end_s": of(bounds[..., 1:]),
+        "nbytes": of(nbytes),
     }
 
 

@@ -59,10 +59,12 @@ def waiting(
 def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:
     """For each label with waiting in it, the seconds by cause: (labels,), mean over ranks."""
     phase = pd.Categorical(table["phase"], PHASES).codes
-    rank = table["rank"].to_numpy(np.int64)
+    rank, iteration = table["rank"].to_numpy(), table["iteration"].to_numpy()
     start, end = table["start_s"].to_numpy(float), table["end_s"].to_numpy(float)
-    step = _steps(table["iteration"].to_numpy(np.int64), phase)
+    step = _steps(iteration, phase)
     ranks, steps, names = int(rank.max()) + 1, int(step.max()) + 1, list(labels)
+    # an epoch of thousands of ranks has a million rows: half as wide where all places fit
+    step = step.astype(np.int32 if steps * ranks * len(names) < 2**31 else np.int64)
     label = _label_of_phase(labels)
     exchange = label[PHASES.index("exchange")]
     place = step * ranks + rank
@@ -73,9 +75,10 @@ def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dic
     idle = np.array([name.startswith("wait_") for name in PHASES])[phase]
 
     def total(chosen: NDArray[np.bool_]) -> Floats:
-        kind = place[chosen] * len(names) + label[phase[chosen]]
+        kind = place[chosen] * len(names)
+        kind += label[phase[chosen]]
         seconds: Floats = np.zeros(steps * ranks * len(names))
-        np.add.at(seconds, kind, (end - start)[chosen])
+        np.add.at(seconds, kind, end[chosen] - start[chosen])
         return seconds.reshape(steps, ranks, len(names))
 
     own = total(~later & ~idle & (label[phase] >= 0))
@@ -106,16 +109,18 @@ def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dic
     return dict(zip(names, causes, strict=True))
 
 
-def _steps(iteration: NDArray[np.int64], phase: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def _steps(
+    iteration: NDArray[np.integer[Any]], phase: NDArray[np.integer[Any]]
+) -> NDArray[np.integer[Any]]:
     """(rows,) the iteration of each phase: the first for what goes before it, and one more for what
     follows the last."""
     before = phase == PHASES.index("importance")
     return np.where(iteration > 0, iteration, np.where(before, 1, iteration.max() + 1))
 
 
-def _label_of_phase(labels: Mapping[str, tuple[str, ...]]) -> NDArray[np.int64]:
+def _label_of_phase(labels: Mapping[str, tuple[str, ...]]) -> NDArray[np.int8]:
     """(phases,) the number of the label of each phase; -1 for those that overlap others."""
-    number = np.full(len(PHASES), -1)
+    number = np.full(len(PHASES), -1, np.int8)
     for place, phases in enumerate(labels.values()):
         for phase in phases:
             number[PHASES.index(phase)] = place

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
+from weakref import WeakMethod
 
 import simpy
 
@@ -20,7 +22,9 @@ class Barrier:
     ) -> None:
         self._env = env
         self._size = size
-        self._action = action
+        # what owns a barrier hands in a method: with a reference back, neither would go before
+        # Python next searches for cycles, and an epoch would stay while the next one runs
+        self._action = WeakMethod(action) if isinstance(action, MethodType) else lambda: action
         self._event = env.event()
         self._missing = size
         self.complete_at = 0.0
@@ -33,7 +37,9 @@ class Barrier:
             self.complete_at = self._env.now
             self._missing = self._size
             self._event = self._env.event()
-            self._action(event)
+            action = self._action()
+            assert action is not None, "what owns a barrier outlives it"  # noqa: S101 - see above
+            action(event)
         return event
 
 

@@ -70,12 +70,15 @@ def simulate_epochs(
         for epoch in range(first_epoch, scenario.epochs + 1)
     )
     done = 0
-    plans = (plan for plan in plan_epochs(scenario, nbytes) if plan.epoch >= first_epoch)
+    plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
     for plan, loaders in _with_loaders(machine, plans):
         report = _reporter(progress, done, total)
         done += plan.iterations
         window = WindowRow(plan.iterations, whole_because=because)
-        yield machine.epoch(plan, loaders, whole, nbytes, report).timeline(name, window)
+        simulated = machine.epoch(plan, loaders, whole, nbytes, report)
+        del plan, loaders, report  # the tables need their room, and then the next epoch
+        yield simulated.timeline(name, window)
+        del simulated
 
 
 def _refuse_epochs_that_go_together(scenario: Scenario, first_epoch: int) -> None:
@@ -93,7 +96,8 @@ def _with_loaders(
     """Each plan with its loaders; where those go on into the next epoch, its plan is made an epoch
     ahead."""
     if not machine.scenario.workload.loader.across_epochs:
-        yield from ((plan, machine.loaders(plan)) for plan in plans)
+        # which holds none of them
+        yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
         return
     plan = next(plans)
     loaders = machine.loaders(plan)

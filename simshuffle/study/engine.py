@@ -20,6 +20,7 @@ from simshuffle.spec.library import INPUTS
 from simshuffle.study.attempt import Lost
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here
+from simshuffle.study.long_table import LazyTables, Table
 from simshuffle.study.made import MADE, made
 from simshuffle.study.schema import LARGEST, MOST, REMEDY
 from simshuffle.study.signals import handled, interrupt
@@ -102,7 +103,7 @@ def _unfinished(
 def _result(
     study: Study[V], request: Request[V], outcomes: Mapping[str, Outcome], state: str = ""
 ) -> Result:
-    tables = dict(study.collect(request.values, outcomes))
+    tables = study.collect(request.values, outcomes)
     files_in = {place: of(request.values, outcomes) for place, of in study.files_in.items()}
     meta: dict[str, Any] = {
         "kind": study.kind,
@@ -266,7 +267,7 @@ def read(study: Study[Any], folder: Path) -> Result:
     problems = _faults(study, meta)
     if problems:
         raise InputError(problems, str(folder))
-    tables = {}
+    tables: dict[str, Table] = {}
     schemas = study.schemas(meta)
     for name in study.stored:
         try:
@@ -282,7 +283,7 @@ def read(study: Study[Any], folder: Path) -> Result:
     if not problems:
         files_in = {place: _files(folder / place) for place in study.files_in}
         inputs = {name: folder / INPUTS / name for name in _files(folder / INPUTS)}
-        result = study.result(study, tables, meta, documents, files_in, inputs)
+        result = study.result(study, LazyTables(tables), meta, documents, files_in, inputs)
         problems += study.faults(result)
     if problems:
         raise InputError(problems, str(folder))

@@ -3,7 +3,7 @@ written and read back to the last bit through it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +12,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
-import pyarrow.parquet as pq
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Part, Table, write_parquet
 
-ROWS_AT_ONCE = 1 << 17
-"""Rows of a Parquet table that are converted at a time, so that no second copy is in memory."""
 Kind = Literal["text", "real", "count", "flag"]
 LARGEST = 1e100
 """No number is larger, so that what is summed, squared or drawn of them stays finite."""
@@ -46,11 +44,12 @@ class Column:
     high: float = LARGEST
     choices: tuple[str, ...] = ()
 
-    def fault(self, values: pd.Series[Any]) -> str:
-        """What is wrong with ``values``, a column as it was read; '' if nothing is."""
+    def fault(self, values: pd.Series[Any], before: int = 0) -> str:
+        """What is wrong with ``values``, a column as it was read, or the part of it that follows
+        ``before`` rows; '' if nothing is."""
         missing = values.isna()
         if missing.any() and not self.empty:
-            return f"is empty in row {int(missing.argmax()) + 1}"
+            return f"is empty in row {before + int(missing.argmax()) + 1}"
         if missing.any():  # otherwise a long column would be copied
             values = values[~missing]
         if self.kind == "text":
@@ -133,8 +132,9 @@ class Schema:
         """The sentence of every column, by name."""
         return {name: column.meaning for name, column in self.columns.items()}
 
-    def check(self, table: pd.DataFrame, source: str) -> None:
-        """See that ``table`` has these columns, and in them what they may hold.
+    def check(self, table: pd.DataFrame, source: str, before: int = 0) -> None:
+        """See that ``table`` has these columns, and in them what they may hold; of a table without
+        key it may be the part that follows ``before`` rows.
 
         Raises:
             InputError: with every column that is wrong.
@@ -144,7 +144,7 @@ class Schema:
             given = ", ".join(map(str, table.columns)) or "none"
             problem = Problem(source, f"must have the columns {', '.join(names)}", given, REMEDY)
             raise InputError(problem, source)
-        faults = {name: self.columns[name].fault(table[name]) for name in names}
+        faults = {name: self.columns[name].fault(table[name], before) for name in names}
         problems = [
             Problem(f"{source}: {name}", fault, _sample(table[name]), REMEDY)
             for name, fault in faults.items()
@@ -160,29 +160,53 @@ class Schema:
         """The table without rows."""
         return pd.DataFrame(columns=list(self.columns))
 
-    def write(self, table: pd.DataFrame, stem: Path) -> Path:
+    def write(self, table: Table, stem: Path) -> Path:
         """Write ``table`` to ``stem`` with the suffix; returns the path.
 
         Raises:
             InputError: as `check`: a study made a table that it did not describe.
         """
         path = stem.with_name(stem.name + self.suffix)
-        self.check(table, path.name)
         if self.suffix == ".csv":
-            table.to_csv(path, index=False)
+            whole = table.whole() if isinstance(table, LongTable) else table
+            self.check(whole, path.name)
+            whole.to_csv(path, index=False)
+            return path
+        if isinstance(table, pd.DataFrame):
+            self.check(table, path.name)
+            write_parquet(LongTable((Part(table),)).pieces(), path)
         else:
-            write_parquet(table, path)
+            write_parquet(self._checked(table, path.name), path)
         return path
 
-    def read(self, stem: Path) -> pd.DataFrame:
-        """The table at ``stem``, with its numbers to the last bit; an empty text stays one.
+    def _checked(self, table: LongTable, source: str) -> Iterator[pd.DataFrame]:
+        """The pieces of a table without key, each as `check` wants it."""
+        before = 0
+        for piece in table.pieces():
+            self.check(piece, source, before)
+            before += len(piece)
+            yield piece
+
+    def read(self, stem: Path) -> Table:
+        """The table at ``stem``, with its numbers to the last bit; an empty text stays one. A long
+        one without key is checked piece by piece, and not loaded.
 
         Raises:
             InputError: it is missing, cannot be read, or is not as `check` wants it.
         """
         path = stem.with_name(stem.name + self.suffix)
         try:
-            table = self._csv(path) if self.suffix == ".csv" else pq.read_table(path).to_pandas()
+            if self.suffix == ".csv":
+                table = self._csv(path)
+            else:
+                long = LongTable((Part(path),))
+                if len(long) > ROWS_AT_ONCE and not self.key:
+                    for _ in self._checked(long, path.name):
+                        pass
+                    return long
+                table = long.whole()
+        except InputError:
+            raise
         except (OSError, ValueError, pa.ArrowException, KeyError, TypeError) as error:
             raise InputError(
                 Problem(path.name, "cannot be read", _line(error), REMEDY), str(path.parent)
@@ -230,12 +254,3 @@ def unit_of(name: str) -> str:
     if name.startswith("nbytes"):
         return UNITS["nbytes"]
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
-
-
-def write_parquet(table: pd.DataFrame, path: Path) -> None:
-    """Write a table in pieces, so that no second copy of a long one is in memory."""
-    schema = pa.Schema.from_pandas(table.head(0), preserve_index=False)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for first in range(0, max(len(table), 1), ROWS_AT_ONCE):
-            piece = table.iloc[first : first + ROWS_AT_ONCE]
-            writer.write_table(pa.Table.from_pandas(piece, schema, preserve_index=False))

@@ -14,12 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from simshuffle.study.cell import Outcome
-from simshuffle.study.schema import write_parquet
+from simshuffle.study.long_table import LazyTables, LongTable, Part, long, write_parquet
 
 TABLE = ".parquet"
 CELLS = ".cells"
@@ -66,26 +62,6 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class _Tables(Mapping[str, pd.DataFrame]):
-    """Tables in Parquet files, each read anew whenever it is asked for, so that who joins those of
-    many outcomes holds them once."""
-
-    paths: Mapping[str, Path]
-
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        table = pq.read_table(pa.BufferReader(self.paths[name].read_bytes()))
-        # each column is a piece of memory of its own, that can be given back alone
-        frame: pd.DataFrame = table.to_pandas(split_blocks=True, self_destruct=True)
-        return frame
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.paths)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-
-@dataclass(frozen=True)
 class Disk:
     """A folder of outcomes that outlives the process, and that several processes may use at once.
 
@@ -107,15 +83,20 @@ class Disk:
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
             return None
-        paths = {name: self._folder(digest) / name for name in sorted(parts)}
+        folder = self._folder(digest)
         try:
-            if any(_sha256(path) != entry["files"][name] for name, path in paths.items()):
+            if any(_sha256(folder / name) != entry["files"][name] for name in parts):
                 return None
         except OSError:
             return None
-        tables = {n.removesuffix(TABLE): p for n, p in paths.items() if n.endswith(TABLE)}
-        files = {name: path for name, path in paths.items() if not name.endswith(TABLE)}
-        return Outcome(entry["values"], _Tables(tables), files)
+        names = sorted(parts)
+        tables = {
+            name.removesuffix(TABLE): LongTable((Part(folder / name),))
+            for name in names
+            if name.endswith(TABLE)
+        }
+        files = {name: folder / name for name in names if not name.endswith(TABLE)}
+        return Outcome(entry["values"], LazyTables(tables), files)
 
     def put(self, digest: str, outcome: Outcome) -> None:
         """As for `Store`."""
@@ -125,8 +106,8 @@ class Disk:
         if outcome.tables or outcome.files:
             draft = Path(tempfile.mkdtemp(dir=entry.parent, prefix=".part-"))
             try:
-                for name, table in outcome.tables.items():
-                    write_parquet(table, draft / f"{name}{TABLE}")
+                for name in outcome.tables:
+                    _write_table(long(outcome.tables, name), draft / f"{name}{TABLE}")
                 for name, content in outcome.files.items():
                     write_file(content, draft / name)
                 files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
@@ -180,6 +161,13 @@ def write_file(content: bytes | Path, path: Path) -> None:
         os.link(content, path)
     except OSError:
         shutil.copyfile(content, path)
+
+
+def _write_table(table: LongTable, path: Path) -> None:
+    if table.file is None:
+        write_parquet(table.pieces(), path)
+    else:
+        write_file(table.file, path)
 
 
 def _replace_folder(draft: Path, folder: Path) -> None:

@@ -26,6 +26,7 @@ from simshuffle.results.table_io import rows
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.digest import code_digest
+from simshuffle.study.long_table import LazyTables, long, unloaded
 from simshuffle.study.schema import Column, Schema
 from simshuffle.study.store import write_file
 from simshuffle.version import __version__
@@ -212,7 +213,8 @@ class Result:
 
     def __repr__(self) -> str:
         """Its kind, and its tables with their rows."""
-        tables = ", ".join(f"{name} ({len(table)})" for name, table in self.all_tables.items())
+        rows = {name: len(long(self.all_tables, name)) for name in self.all_tables}
+        tables = ", ".join(f"{name} ({count})" for name, count in rows.items())
         return f"<{self.study.kind} result {self.meta['fingerprint']}: {tables}>"
 
     def __str__(self) -> str:
@@ -235,7 +237,8 @@ class Result:
     @property
     def all_tables(self) -> Tables:
         """Those that are stored and those that follow, by name."""
-        return {**self.tables, **self.derived}
+        stored = {name: unloaded(self.tables, name) for name in self.tables}
+        return LazyTables({**stored, **self.derived})
 
     def save(self, folder: str | Path, *, replace: bool = False, draw: bool = True) -> Path:
         """Write the result folder, with its figures if ``draw``; nothing is left half-written,
@@ -261,8 +264,8 @@ class Result:
         schemas = self.study.schemas(self.meta)
         about = {f"{name}{schema.suffix}": schema.meanings for name, schema in schemas.items()}
         (folder / "columns.json").write_text(f"{json.dumps(about, indent=1)}\n", encoding="utf-8")
-        for name, table in self.all_tables.items():
-            schemas[name].write(table, folder / name)
+        for name in self.all_tables:
+            schemas[name].write(unloaded(self.all_tables, name), folder / name)
         for name, text_of in self.study.texts.items():
             (folder / name).write_text(text_of(self), encoding="utf-8")
         for place, files in self.files_in.items():

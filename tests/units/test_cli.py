@@ -26,6 +26,7 @@ FILES = {
     "meta.json",
     "columns.json",
     "timeline.parquet",
+    "iterations.parquet",
     "links.parquet",
     "sources.csv",
     "epochs.csv",

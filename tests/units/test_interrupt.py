@@ -86,7 +86,7 @@ def test_ctrl_c_while_simulating_ends_with_130_and_leaves_nothing(out, tmp_path)
     assert list(tmp_path.rglob("*")) == []
 
 
-@pytest.mark.parametrize("where", ["cell.simulate", "study.all_runs"])
+@pytest.mark.parametrize("where", ["cell.simulate_epochs", "study.all_runs"])
 def test_an_interrupt_before_writing_leaves_nothing(where, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(f"simshuffle.studies.simulation.{where}", raising(KeyboardInterrupt()))

@@ -9,22 +9,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from simshuffle.errors import InputError
-from simshuffle.network import Flows, Fluid, Links
+from simshuffle.network import Fluid
+from simshuffle.network.shared import make_ready
 from simshuffle.plan.effort import Effort, effort
 from simshuffle.plan.summary import extrapolated
-from simshuffle.results import report
+from simshuffle.results import ranks, report
+from simshuffle.results.ranks import Kept
+from simshuffle.results.table_io import stacked
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
-from simshuffle.sim.simulate import simulate
+from simshuffle.sim.simulate import simulate_epochs
 from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.long_table import Growing, LazyTables, LongTable, Part, long
 from simshuffle.study.store import TABLE
 
-TABLES = ("timeline", "links", "sources")
+TABLES = ("timeline", "iterations", "links", "sources")
+"""What is kept of a run."""
 NAMELESS = ""
 """What the run is called in a cell's tables: its name is that of its place in a study."""
 
@@ -38,8 +42,7 @@ class NetworkCell(PlainCell):
     @staticmethod
     def make_ready() -> None:
         """As for `Cell`: loads the compiled network, or compiles it where no cache holds it yet."""
-        # THE ONE PLACE where that happens before processes are forked
-        Fluid().finish_times(Links(np.ones(1), np.zeros(1)), Flows.of([[0]], [1.0]))
+        make_ready(Fluid())
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,14 @@ class RunCell(NetworkCell):
     Attributes:
         document: the resolved scenario as plain values (see `Scenario.to_dict`), without sweep.
         label: of the run, for people.
-        with_tables: whether its timeline is kept, beside what is reported of it.
+        with_tables: whether its tables are kept, beside what is reported of it.
+        timeline: the ranks of which the timeline is among them.
     """
 
     document: Mapping[str, Any]
     label: str
     with_tables: bool = True
+    timeline: Kept = "full"
 
     @cached_property
     def scenario(self) -> Scenario:
@@ -94,24 +99,72 @@ class RunCell(NetworkCell):
     @property
     def parts(self) -> frozenset[str]:
         """As for `Cell`."""
-        return frozenset(f"{name}{TABLE}" for name in TABLES) if self.with_tables else frozenset()
+        if not self.with_tables:
+            return frozenset()
+        names = (*TIMELINES[self.timeline][:1], *TABLES[1:])
+        return frozenset(f"{name}{TABLE}" for name in names)
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
-        timeline, if that is kept."""
+        tables, if they are kept. Of each epoch they are taken when it is over."""
         scenario = self.scenario
-        timeline = simulate(scenario, NAMELESS, tell)
+        tables = _Tables(self.timeline) if self.with_tables else None
+        reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
+        for timeline in simulate_epochs(scenario, NAMELESS, tell):
+            reported["epochs"].append(report.epochs(timeline))
+            reported["breakdown"].append(report.all_labels(timeline))
+            if tables is not None:
+                tables.add(timeline)
+            del timeline  # the next epoch needs its room
         if self.memory > LARGE:
             _give_back()
-        epochs = report.epochs(timeline)
-        values = {
-            "label": scenario.label(),
-            "facts": facts(scenario),
-            "epochs": _columns(epochs),
-            "breakdown": _columns(report.all_labels(timeline)),
-        }
-        tables = (timeline.phases, timeline.links, timeline.sources)
-        return Outcome(values, dict(zip(TABLES, tables, strict=True)) if self.with_tables else {})
+        values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
+        about = {"label": scenario.label(), "facts": facts(scenario)}
+        return Outcome({**about, **values}, {} if tables is None else tables.all())
+
+
+TIMELINES: Mapping[Kept, tuple[str, ...]] = {
+    "full": ("timeline", "timeline_of_ranks"),
+    "ranks": ("timeline_of_ranks",),
+    "none": (),
+}
+"""The timelines in an outcome, by what was asked: first that, then what follows from it. So what
+was kept of all ranks serves where some are asked for, and not the other way round."""
+
+
+class _Tables:
+    """What is kept of a run, which grows epoch by epoch."""
+
+    def __init__(self, timeline: Kept) -> None:
+        names = [*TIMELINES[timeline], *TABLES[1:]]
+        self._growing = {name: Growing() for name in names}
+
+    def add(self, timeline: Timeline) -> None:
+        """Add those of an epoch."""
+        phases, seconds = timeline.phases, ranks.seconds_by_rank(timeline.phases)
+        for name, growing in self._growing.items():
+            if name == "timeline":
+                table = phases
+            elif name == "timeline_of_ranks":
+                table = phases[phases["rank"].isin(ranks.sample(seconds))]
+            elif name == "iterations":
+                table = ranks.iterations(phases, seconds)
+            else:
+                table = getattr(timeline, name)
+            growing.add(table.drop(columns="run"))
+
+    def all(self) -> LazyTables:
+        """All that was added, without the name of the run."""
+        return LazyTables({name: growing.table() for name, growing in self._growing.items()})
+
+
+def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
+    """One of `TABLES` of an outcome, as it was asked for, without the name of the run."""
+    if table != "timeline":
+        return long(outcome.tables, table)
+    names = TIMELINES[timeline][:1]
+    empty = LongTable((Part(ranks.no_phases().drop(columns="run")),))
+    return long(outcome.tables, names[0]) if names else empty
 
 
 def _give_back() -> None:
@@ -133,18 +186,6 @@ def facts(scenario: Scenario) -> dict[str, Any]:
         "storage_per_host_nbytes": scenario.storage_per_host,
         "staged_to": scenario.workload.source if scenario.storage_per_host else None,
     }
-
-
-def named(timeline: Timeline, run: str, seed: int | None = None) -> Timeline:
-    """A cell's tables with the name of the run; and with the seed after it, if one is given."""
-
-    def rename(table: pd.DataFrame) -> pd.DataFrame:
-        table = table.assign(run=table["run"].cat.rename_categories([run]))
-        if seed is not None:
-            table.insert(1, "seed", np.int64(seed))
-        return table
-
-    return Timeline(rename(timeline.phases), rename(timeline.links), rename(timeline.sources))
 
 
 def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import Problem
+from simshuffle.results.ranks import Kept
 from simshuffle.results.report import Booking
 from simshuffle.results.table_io import rows
 from simshuffle.scenario.scenario import Scenario, load_scenarios
@@ -39,13 +40,16 @@ class OverSeeds:
 
     def cells(self) -> Iterator[tuple[str, str, int]]:
         """The name of each cell, of its run, and its seed; the seeds of a run one after another."""
-        for run, single in self.runs.items():
+        for run, single in self.runs.scenarios.items():
             for seed in seeds_from(single, self.seeds):
                 yield f"{run} {combination_name({'seed': seed})}", run, seed
 
 
 def asked_of(
-    scenarios: Sequence[Scenario], labels: Booking = "cause", seeds: int = 1
+    scenarios: Sequence[Scenario],
+    labels: Booking = "cause",
+    seeds: int = 1,
+    timeline: Kept | None = None,
 ) -> tuple[Study[Any], Request[Any]]:
     """The study that simulates all runs of the scenarios, and what is asked of it.
 
@@ -53,14 +57,18 @@ def asked_of(
         scenarios: with their sweeps.
         labels: how the table and the figure book waiting: 'cause' or 'paper'.
         seeds: of each run, from that of its scenario on; of one, nothing speaks of seeds.
+        timeline: the ranks of which it is kept; as of `study.request`.
 
     Raises:
         ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
             too many packets.
-        InputError: ``seeds`` is no number of seeds, or a scenario sweeps the seed itself.
+        InputError: ``seeds`` is no number of seeds, a scenario sweeps the seed itself, or there is
+            no such ``timeline``.
     """
-    one: Request[Any] = study.request(scenarios, labels)
-    check_seeds(seeds, len(one.values), any("seed" in scenario.sweep for scenario in scenarios))
+    swept = any("seed" in scenario.sweep for scenario in scenarios)
+    check_seeds(seeds, 1, swept)
+    one: Request[Any] = study.request(scenarios, labels, timeline, seeds)
+    check_seeds(seeds, len(one.values.scenarios), swept)
     if seeds == 1:
         return study.STUDY, one
     asked = {**one.asked, "seeds": seeds}
@@ -68,12 +76,16 @@ def asked_of(
 
 
 def _cells(of: OverSeeds, outcomes: Outcomes) -> dict[str, Cell]:
-    plain = {run: single.to_dict() for run, single in of.runs.items()}
-    return {name: RunCell({**plain[run], "seed": seed}, name) for name, run, seed in of.cells()}
+    plain = {run: single.to_dict() for run, single in of.runs.scenarios.items()}
+    return {
+        name: RunCell({**plain[run], "seed": seed}, name, timeline=of.runs.timeline)
+        for name, run, seed in of.cells()
+    }
 
 
 def _collect(of: OverSeeds, outcomes: Outcomes) -> Tables:
-    return study.reported([(run, seed, outcomes[name]) for name, run, seed in of.cells()])
+    cells = [(run, seed, outcomes[name]) for name, run, seed in of.cells()]
+    return study.reported(cells, of.runs.timeline)
 
 
 def _facts(of: OverSeeds, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
@@ -114,7 +126,8 @@ class _Says(study.Says):
 
 def _again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     scenarios = load_scenarios(folder / "scenario.yaml")
-    return asked_of(scenarios, study.labels_of(meta), meta["seeds"])[1]
+    kept = study.timeline_of(meta)
+    return asked_of(scenarios, study.labels_of(meta), meta["seeds"], kept)[1]
 
 
 _OF_ONE: Study[Any] = study.STUDY

@@ -4,23 +4,26 @@ reported."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NotRequired
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NotRequired, get_args
 
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import Problem
+from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.results import report
+from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import rows
-from simshuffle.results.timeline import Timeline, concatenate
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, stored
 from simshuffle.studies.simulation import text
-from simshuffle.studies.simulation.cell import TABLES, RunCell, named
+from simshuffle.studies.simulation.cell import TABLES, RunCell, kept_of
 from simshuffle.studies.simulation.intervals import Means, means
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.tables import STORED
 from simshuffle.study.cell import Cell, Outcome
+from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 
@@ -29,60 +32,110 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 EVERY_INTERVAL = "summary.csv has that of every measure."
-Runs = Mapping[str, Scenario]
-"""Scenarios without sweep by the name of the run."""
+ROWS_OF_A_RANK = 8
+"""Phases of an iteration, about."""
+MOST_ROWS = 3e6
+"""Of a timeline that is kept of all ranks if nobody says so."""
 
 
-def request(scenarios: Sequence[Scenario], labels: report.Booking = "cause") -> Request[Runs]:
+@dataclass(frozen=True)
+class Runs:
+    """What is simulated.
+
+    Attributes:
+        scenarios: without sweep, by the name of the run.
+        timeline: the ranks of which the timeline is kept.
+    """
+
+    scenarios: Mapping[str, Scenario]
+    timeline: Kept = "full"
+
+
+def request(
+    scenarios: Sequence[Scenario],
+    labels: report.Booking = "cause",
+    timeline: Kept | None = None,
+    seeds: int = 1,
+) -> Request[Runs]:
     """All runs of the scenarios.
 
     Args:
         scenarios: with their sweeps.
         labels: how the table and the figure book waiting: 'cause', by what is waited for; 'paper',
             where the authors' timers do.
+        timeline: the ranks of which the timeline is kept; if None all, but a sample where that
+            would take more than about `MOST_ROWS` rows.
+        seeds: of each run.
 
     Raises:
         ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
             too many packets.
+        InputError: there is no such ``timeline``.
     """
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
-    asked = {"labels": labels} if labels != "cause" else {}
+    rows = seeds * sum(map(_rows, runs.values()))
+    kept = timeline or ("full" if rows <= MOST_ROWS else "ranks")
+    if kept not in get_args(Kept):
+        rule, remedy = f"must be one of {', '.join(get_args(Kept))}", "Write one of them."
+        raise InputError(Problem("--timeline", rule, repr(kept)[:60], remedy), "command line")
+    asked = {
+        **({"labels": labels} if labels != "cause" else {}),
+        **({"timeline": kept} if kept != "full" else {}),
+    }
     document, files = stored(scenarios)
-    return Request(scenarios[0].name, runs, {"scenario.yaml": document}, asked, inputs=files)
+    return Request(
+        scenarios[0].name, Runs(runs, kept), {"scenario.yaml": document}, asked, inputs=files
+    )
+
+
+def _rows(single: Scenario) -> int:
+    """Of its timeline, about."""
+    ranks = single.world_size
+    return ROWS_OF_A_RANK * ranks * single.epochs * single.workload.iterations(ranks)
 
 
 def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
-    return {name: RunCell(single.to_dict(), name) for name, single in runs.items()}
+    return {
+        name: RunCell(single.to_dict(), name, timeline=runs.timeline)
+        for name, single in runs.scenarios.items()
+    }
 
 
 def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
-    return reported([(name, None, outcome) for name, outcome in outcomes.items()])
+    return reported([(name, None, outcome) for name, outcome in outcomes.items()], runs.timeline)
 
 
-def reported(cells: Sequence[tuple[str, int | None, Outcome]]) -> Tables:
+def reported(cells: Sequence[tuple[str, int | None, Outcome]], timeline: Kept) -> Tables:
     """The stored tables of runs.
 
     Args:
         cells: the name of a run, its seed if it has several, and its outcome.
+        timeline: the ranks of which it is kept.
     """
-    timeline = concatenate(
-        [
-            named(Timeline(*(outcome.tables[table] for table in TABLES)), run, seed)
-            for run, seed, outcome in cells
-        ]
-    )
     epochs, breakdown = _joined(cells, "epochs"), _joined(cells, "breakdown")
     run, *others = report.EPOCH_COLUMNS
     seeds = [name for name in epochs.columns if name == "seed"]
-    return {
-        "timeline": timeline.phases,
-        "links": timeline.links,
-        "sources": timeline.sources,
-        "epochs": epochs[[run, *seeds, *others]],
-        "breakdown": report.listed(breakdown),
-    }
+    return LazyTables(
+        {
+            **{table: joined(_named(cells, table, timeline)) for table in TABLES},
+            "epochs": epochs[[run, *seeds, *others]],
+            "breakdown": report.listed(breakdown),
+        }
+    )
+
+
+def _named(
+    cells: Sequence[tuple[str, int | None, Outcome]], table: str, timeline: Kept
+) -> Iterator[LongTable]:
+    """A table of each run with its name in front, and its seed if there are several."""
+    names = list(dict.fromkeys(run for run, _, _ in cells))
+    for run, seed, outcome in cells:
+        lead = pd.DataFrame({"run": pd.Categorical([run], names)})
+        if seed is not None:
+            lead["seed"] = seed
+        yield kept_of(outcome, table, timeline).behind(lead)
 
 
 def _joined(cells: Sequence[tuple[str, int | None, Outcome]], table: str) -> pd.DataFrame:
@@ -118,7 +171,8 @@ def _parts(result: Result) -> Iterable[str | Table]:
     of = means_of(result)
     about = [] if of.epoch_half is None else [text.about_interval(of.about)]
     about += [] if of.half is None else [EVERY_INTERVAL]
-    return [*text.tables(of, labels_of(result.meta)), *about, *text.notes(result)]
+    kept = text.about_timeline(timeline_of(result.meta))
+    return [*text.tables(of, labels_of(result.meta)), *about, *text.notes(result), *kept]
 
 
 def means_of(result: Result) -> Means:
@@ -129,6 +183,12 @@ def means_of(result: Result) -> Means:
 def labels_of(meta: Meta) -> report.Booking:
     """How a result books waiting."""
     return "paper" if meta.get("labels") == "paper" else "cause"
+
+
+def timeline_of(meta: Meta) -> Kept:
+    """The ranks of which a result has the timeline."""
+    kept: Kept = meta.get("timeline", "full")
+    return kept
 
 
 def epochs_as_json(result: Result) -> list[dict[Any, Any]]:
@@ -164,9 +224,10 @@ def _compared(result: Result) -> Tables:
 
 def faults(result: Result) -> Iterator[Problem]:
     """Tables that speak of different epochs, and runs of which ``meta.json`` says nothing."""
-    epochs = _epochs_in(result.tables["epochs"])
+    epochs = _epochs_in(result, "epochs")
     for name, schema in result.study.stored.items():
-        if _epochs_in(result.tables[name]) != epochs:
+        nothing = name == "timeline" and timeline_of(result.meta) == "none"
+        if _epochs_in(result, name) != (set() if nothing else epochs):
             rule = "must be of the runs and epochs of epochs.csv"
             yield Problem(f"{name}{schema.suffix}", rule, "others", REMEDY)
     if {run for run, *_ in epochs} != set(result.meta["runs"]):
@@ -179,9 +240,10 @@ def faults(result: Result) -> Iterator[Problem]:
         yield Problem("breakdown.csv", rule, "different ones", REMEDY)
 
 
-def _epochs_in(table: pd.DataFrame) -> set[tuple[Any, ...]]:
-    keys = table[report.keys_of(table)].drop_duplicates().astype({"run": str})
-    return set(keys.itertuples(index=False, name=None))
+def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
+    keys = report.keys_of(result.tables["epochs"])
+    rows = long(result.tables, table).distinct(keys)[keys].astype({"run": str})
+    return set(rows.itertuples(index=False, name=None))
 
 
 class _Run(TypedDict):
@@ -196,6 +258,12 @@ class Says(TypedDict):
 
     runs: dict[str, _Run]
     labels: NotRequired[report.Booking]
+    timeline: NotRequired[Kept]
+
+
+def _again(folder: Path, meta: Meta) -> Request[Runs]:
+    scenarios = load_scenarios(folder / "scenario.yaml")
+    return request(scenarios, labels_of(meta), timeline_of(meta))
 
 
 STUDY: Study[Runs] = Study(
@@ -213,6 +281,6 @@ STUDY: Study[Runs] = Study(
     facts=_facts,
     says=Says,
     faults=faults,
-    again=lambda folder, meta: request(load_scenarios(folder / "scenario.yaml"), labels_of(meta)),
+    again=_again,
     result=SimulationResult,
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from typing_extensions import TypedDict
 
+from simshuffle.results.ranks import ITERATION_COLUMNS
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS
 from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, PHASES, SOURCE_COLUMNS
 from simshuffle.study.schema import Column, Schema, amount, count, real, share, text
@@ -54,6 +55,7 @@ BREAKDOWN_COLUMNS = {
 }
 STORED = {
     "timeline": _schema(PHASE_COLUMNS, ".parquet"),
+    "iterations": _schema(ITERATION_COLUMNS, ".parquet"),
     "links": _schema(LINK_COLUMNS, ".parquet"),
     "sources": _schema(SOURCE_COLUMNS, key=("run", "epoch")),
     "epochs": _schema(EPOCH_COLUMNS, key=("run", "epoch")),

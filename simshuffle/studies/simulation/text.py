@@ -7,6 +7,7 @@ from rich.table import Table
 
 from simshuffle.results import report
 from simshuffle.results.console import new_table
+from simshuffle.results.ranks import Kept
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.intervals import Means
 from simshuffle.study.study import Result
@@ -143,6 +144,15 @@ def windows(sources: pd.DataFrame) -> list[str]:
                 numbers = ", ".join(str(epoch) for epoch in sorted(set(epochs["epoch"])))
                 lines.append(f"{run}: all iterations of epoch {numbers}, because {why}.")
     return lines
+
+
+def about_timeline(kept: Kept) -> list[str]:
+    """Of which ranks the timeline is, and how to get the others; nothing where it is of all."""
+    if kept == "full":
+        return []
+    whose = "of a sample of ranks, iterations.parquet has the means of all"
+    what = whose if kept == "ranks" else "empty, iterations.parquet has the means of all ranks"
+    return [f"timeline.parquet is {what}; --timeline full keeps every rank."]
 
 
 def _bytes(value: float) -> str:

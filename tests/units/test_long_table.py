@@ -1,0 +1,192 @@
+"""Long tables: they grow, are stored, joined and read piece by piece, with every bit."""
+
+import gc
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from simshuffle.errors import InputError
+from simshuffle.study import long_table, schema
+from simshuffle.study.cell import Outcome
+from simshuffle.study.long_table import (
+    Growing,
+    LazyTables,
+    LongTable,
+    Part,
+    joined,
+    same,
+    unloaded,
+    write_parquet,
+)
+from simshuffle.study.schema import Schema, count, real, text
+from simshuffle.study.store import Disk
+
+ROWS = 10
+SCHEMA = Schema(
+    {"kind": text("of it"), "number": count("of it"), "seconds": real("of it")}, ".parquet"
+)
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_table, "ROWS_AT_ONCE", ROWS)
+    monkeypatch.setattr(schema, "ROWS_AT_ONCE", ROWS)
+
+
+def piece(first: int, rows: int, kinds: str = "ab") -> pd.DataFrame:
+    number = np.arange(first, first + rows, dtype=np.int32)
+    kind = pd.Categorical.from_codes(number % len(kinds), pd.Index(list(kinds)))
+    return pd.DataFrame({"kind": kind, "number": number, "seconds": np.sqrt(number)})
+
+
+def grown(*rows: int) -> pd.DataFrame | LongTable:
+    growing, first = Growing(), 0
+    for count_ in rows:
+        growing.add(piece(first, count_))
+        first += count_
+    return growing.table()
+
+
+@pytest.mark.parametrize("rows", [(3, 4, 3), (25,), (4, 9, 0, 30, 1), (10, 10), (11, 1)])
+def test_a_table_that_grew_is_as_if_it_had_been_whole(rows: tuple[int, ...]) -> None:
+    table, whole = grown(*rows), piece(0, sum(rows))
+    assert isinstance(table, LongTable) == (sum(rows) > ROWS)
+    loaded = table.whole() if isinstance(table, LongTable) else table
+    pd.testing.assert_frame_equal(loaded, whole)
+    if isinstance(table, LongTable):
+        assert table.file is not None
+        groups = pq.ParquetFile(table.file).metadata
+        sizes = [groups.row_group(at).num_rows for at in range(groups.num_row_groups)]
+        assert sizes == [ROWS] * (sum(rows) // ROWS) + [sum(rows) % ROWS] * (sum(rows) % ROWS > 0)
+        assert len(table) == sum(rows)
+
+
+def test_a_piece_is_not_held_when_it_was_added() -> None:
+    growing = Growing()
+    for number in range(5):
+        rows = piece(17 * number, 17)
+        held = [weakref.ref(rows[name].to_numpy()) for name in ("number", "seconds")]
+        held.append(weakref.ref(rows))
+        growing.add(rows)
+        del rows
+        gc.collect()
+        assert [ref() for ref in held] == [None] * 3
+    table = growing.table()
+    assert len(table) == 85
+
+
+def test_a_short_table_without_rows_keeps_its_columns() -> None:
+    table = grown(0)
+    assert isinstance(table, pd.DataFrame)
+    assert list(table) == list(SCHEMA.columns)
+    assert table["number"].dtype == np.int32
+
+
+def test_the_file_of_a_table_goes_with_the_table() -> None:
+    table = grown(25)
+    assert isinstance(table, LongTable)
+    file = table.file
+    assert file is not None
+    behind = table.behind(pd.DataFrame({"run": ["a"]}))
+    del table
+    gc.collect()
+    assert file.is_file()
+    assert len(behind.whole()) == 25
+    del behind
+    gc.collect()
+    assert not file.parent.exists()
+
+
+def test_tables_are_joined_with_what_stands_in_front() -> None:
+    parts = [(grown(25), "one"), (grown(3), "two"), (grown(12), "three")]
+    names = [name for _, name in parts]
+    long = [
+        table if isinstance(table, LongTable) else LongTable((Part(table),)) for table, _ in parts
+    ]
+    lead = [pd.DataFrame({"run": pd.Categorical([name], names), "seed": 7}) for name in names]
+    table = joined(of.behind(before) for of, before in zip(long, lead, strict=True))
+    assert isinstance(table, LongTable)
+    whole = table.whole()
+    assert list(whole) == ["run", "seed", "kind", "number", "seconds"]
+    assert list(whole["run"]) == ["one"] * 25 + ["two"] * 3 + ["three"] * 12
+    assert [len(part) for part in table.pieces()] == [10, 10, 10, 10]
+    distinct = table.distinct(["run", "seed"])
+    assert list(distinct["run"]) == names
+    assert list(distinct["seed"]) == [7, 7, 7]
+    assert isinstance(joined(long[1:2]), pd.DataFrame)
+
+
+def test_categories_that_differ_by_piece_are_those_of_all() -> None:
+    growing = Growing()
+    for number, kinds in enumerate(("ab", "cab", "d")):
+        growing.add(piece(8 * number, 8, kinds))
+    table = growing.table()
+    assert isinstance(table, LongTable)
+    expected = [
+        kinds[n % len(kinds)]
+        for at, kinds in enumerate(("ab", "cab", "d"))
+        for n in range(8 * at, 8 * at + 8)
+    ]
+    assert list(table.whole()["kind"]) == expected
+
+
+def test_two_tables_are_the_same_to_the_last_bit_however_they_lie() -> None:
+    one, other = grown(25), LongTable((Part(piece(0, 12)), Part(piece(12, 13))))
+    assert isinstance(one, LongTable)
+    assert same(one, other)
+    changed = piece(0, 25)
+    changed.loc[23, "seconds"] = np.nextafter(changed.loc[23, "seconds"], 9.0)
+    assert not same(one, LongTable((Part(changed),)))
+    assert not same(one, LongTable((Part(piece(0, 24)),)))
+
+
+def test_a_long_table_is_checked_but_not_loaded(tmp_path: Path) -> None:
+    table = grown(35)
+    assert isinstance(table, LongTable)
+    path = SCHEMA.write(table, tmp_path / "long")
+    read = SCHEMA.read(tmp_path / "long")
+    assert isinstance(read, LongTable)
+    assert same(read, table)
+    damaged = piece(0, 35)
+    damaged.loc[31, "seconds"] = np.nan
+    damaged.to_parquet(path, index=False)
+    with pytest.raises(InputError, match="seconds: is empty in row 32"):
+        SCHEMA.read(tmp_path / "long")
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(InputError, match="cannot be read"):
+        SCHEMA.read(tmp_path / "long")
+
+
+def test_what_is_written_is_checked_too(tmp_path: Path) -> None:
+    wrong = LongTable((Part(piece(0, 25)), Part(piece(25, 25).assign(seconds=np.inf))))
+    with pytest.raises(InputError, match="must be finite"):
+        SCHEMA.write(wrong, tmp_path / "wrong")
+
+
+def test_a_store_keeps_a_long_table_and_gives_it_unloaded(tmp_path: Path) -> None:
+    store, digest = Disk(tmp_path), "ab" * 16
+    tables = LazyTables({"long": grown(25), "short": grown(4)})
+    store.put(digest, Outcome({"a": 1}, tables))
+    parts = frozenset({"long.parquet", "short.parquet"})
+    found = store.get(digest, parts)
+    assert found is not None
+    assert isinstance(unloaded(found.tables, "long"), LongTable)
+    pd.testing.assert_frame_equal(found.tables["long"], piece(0, 25))
+    pd.testing.assert_frame_equal(found.tables["short"], piece(0, 4))
+    [file] = tmp_path.rglob("long.parquet")
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert store.get(digest, parts) is None
+    assert store.get(digest, frozenset({"short.parquet"})) is not None
+
+
+def test_a_loaded_table_is_loaded_once(tmp_path: Path) -> None:
+    write_parquet([piece(0, 25)], tmp_path / "a.parquet")
+    tables = LazyTables({"a": LongTable((Part(tmp_path / "a.parquet"),))})
+    first = tables["a"]
+    (tmp_path / "a.parquet").unlink()
+    assert tables["a"] is first
+    assert list(tables) == ["a"]
