@@ -10,6 +10,7 @@ from simshuffle.allreduce import Ddp, Horovod, NoOverlap
 from simshuffle.network import Packet
 from simshuffle.plan.bounds import MOST_RANKS
 from simshuffle.plan.packets import expected_packets
+from simshuffle.plan.thinning import expected_iterations
 from simshuffle.scenario.scenario import Scenario
 
 # measured with benchmarks/effort.py on one core of an AMD EPYC
@@ -150,23 +151,18 @@ def effort(scenario: Scenario) -> Effort:
     if isinstance(scenario.network, Packet):
         packets = sum(expected_packets(scenario, scenario.network.mtu).values())
     passes = 2 if workload.exchange.inference_pass else 1
-    simulated = _simulated(scenario)
+    simulated = expected_iterations(scenario)
     share = simulated / workload.iterations(scenario.world_size)
+    stored = share * dataset.num_samples
     return Effort(
         iterations=scenario.world_size * simulated * epochs * passes,
-        samples=(workload.exchange.fraction or 0.0) * dataset.num_samples * epochs * share,
-        stored=dataset.num_samples,
+        samples=(workload.exchange.fraction or 0.0) * stored * epochs,
+        stored=stored,
         epochs=epochs,
         ranks=scenario.world_size,
         packets=packets,
         allreduces=_allreduces(scenario),
     )
-
-
-def _simulated(scenario: Scenario) -> int:
-    """Iterations of an epoch that are simulated: all of them. THE ONE PLACE for a scenario that
-    simulates fewer and tells the others from them."""
-    return scenario.workload.iterations(scenario.world_size)
 
 
 def _allreduces(scenario: Scenario) -> AllreduceEffort:
@@ -178,7 +174,7 @@ def _allreduces(scenario: Scenario) -> AllreduceEffort:
     flows = algorithm.flows(scenario.cluster.host_of(ranks), workload.model.gradient_size)
     if flows is None:
         return AllreduceEffort()
-    iterations = _simulated(scenario) * scenario.epochs
+    iterations = expected_iterations(scenario) * scenario.epochs
     if isinstance(algorithm.overlap, NoOverlap):
         count, sizes = 1, 1
     elif isinstance(algorithm.overlap, Ddp):

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from simshuffle.scenario.scenario import Scenario
+
+LEAST = 12
+"""Iterations of the first window."""
+LEAST_SENDINGS = 2.5
+"""Iterations of the first window after which samples are sent."""
+WORTH_LEAVING_OUT = 0.75
+"""Share of the iterations of an epoch from which on all of them are simulated."""
+
+
+def first_window(scenario: Scenario) -> int:
+    """Iterations of the first window of an epoch."""
+    workload = scenario.workload
+    each = (workload.exchange.fraction or 0.0) * workload.local_batch_size
+    return max(LEAST, math.ceil(LEAST_SENDINGS / min(each, 1.0))) if each else LEAST
+
+
+def expected_iterations(scenario: Scenario) -> int:
+    """Iterations of an epoch that are simulated, for estimates: all without a tolerance of time,
+    and with one those of the first window, if that is worth it."""
+    whole, first = scenario.workload.iterations(scenario.world_size), first_window(scenario)
+    allowed = scenario.time_tolerance > 0 and first < WORTH_LEAVING_OUT * whole
+    return first if allowed else whole
 
 
 @dataclass(frozen=True)
