@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from llvmlite.binding import Linkage
 from numba import njit
 from numba.core import codegen, compiler
 
@@ -72,6 +73,20 @@ class _Part(_Library):  # type: ignore[misc]
         """Code that is not in memory has no place for the objects that its function refers to."""
 
 
+class _Whole(_Library):  # type: ignore[misc]
+    """Code of an entry with all that it calls, which nothing else will be linked with.
+
+    Told so, LLVM leaves out the arguments that a function does not use (an array is seven), and
+    puts what is called once where it is called.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                function.linkage = Linkage.internal
+        super()._optimize_final_module()
+
+
 class _Compiler(_CompilerBase):  # type: ignore[misc]
     """numba's own compiler, without collecting garbage meanwhile: it makes many objects, and little
     of it is garbage before the end."""
@@ -85,16 +100,20 @@ class _Compiler(_CompilerBase):  # type: ignore[misc]
             if collecting:
                 gc.enable()
 
+    library: Any = _Whole
+
     def define_pipelines(self) -> list[Any]:
+        self.state.library = self.library(
+            self.state.targetctx.codegen(), self.state.func_id.func_qualname
+        )
+        self.state.library.enable_object_caching()
         return [_Passes.define_nopython_pipeline(self.state)]
 
 
 class _PartCompiler(_Compiler):
     """Compiles to a `_Part`."""
 
-    def define_pipelines(self) -> list[Any]:
-        self.state.library = _Part(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
-        return super().define_pipelines()
+    library = _Part
 
 
 def entry(function: F) -> F:
