@@ -8,7 +8,7 @@ from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid.ends import refresh_minima, upcoming_end
 from simshuffle.network.fluid.members import add_row, fair_level, join_links, sift_down, write_entry
 from simshuffle.network.fluid.records import CAPACITY, FIRST, OTHER, PEAK, Ints, State
-from simshuffle.network.fluid.visits import pop_visit, sift_visits
+from simshuffle.network.fluid.visits import order_visits, pop_visit, sift_visits
 
 
 @compiled
@@ -71,8 +71,7 @@ def _open_links(s: State, flows: Ints, n_flows: int) -> int:
                 )
                 s.visits[n].link = ident
                 n += 1
-    for pos in range((n >> 1) - 1, -1, -1):
-        sift_visits(s.visits, n, pos)
+    order_visits(s.visits, n)
     return int(n)
 
 

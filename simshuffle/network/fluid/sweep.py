@@ -22,7 +22,7 @@ from simshuffle.network.fluid.records import (
     State,
 )
 from simshuffle.network.fluid.repair import sweep_cost
-from simshuffle.network.fluid.visits import pop_visit, sift_visits
+from simshuffle.network.fluid.visits import order_visits, pop_visit
 
 # So many sweeps in a row must have changed little before a repair is tried again, since a repair
 # that gives up costs most.
@@ -52,8 +52,7 @@ def _sort_links(s: State) -> None:
             s.visits[n].key = s.links[ident].level
             s.visits[n].link = ident
             n += 1
-    for pos in range((n >> 1) - 1, -1, -1):
-        sift_visits(s.visits, n, pos)
+    order_visits(s.visits, n)
     for i in range(n):
         s.order[i] = s.visits[0].link
         s.links[s.order[i]].rank = i
