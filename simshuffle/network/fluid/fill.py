@@ -22,7 +22,7 @@ def _gather_flows(s: State, flows: Ints, n: int) -> int:
         link.served += link.level * (s.clock[0].now - link.t_last)
         for at in range(link.offset, link.offset + link.n):
             flows[n] = s.entries[at].flow
-            s.nodes[flows[n]].left = max(s.entries[at].key - link.served, 0.0)
+            s.nodes[flows[n]].upcoming = max(s.entries[at].key - link.served, 0.0)
             n += 1
     return n
 
@@ -39,7 +39,7 @@ def _freeze_flow(s: State, flow: int, bottleneck: int, level: float) -> None:
         link.n_open -= 1
         if ident == bottleneck:
             s.entries[link.offset + link.n].flow = flow
-            s.entries[link.offset + link.n].key = node.left
+            s.entries[link.offset + link.n].key = node.upcoming
             link.n += 1
         else:
             s.load[OTHER, ident] += level
@@ -50,8 +50,6 @@ def _open_links(s: State, flows: Ints, n_flows: int) -> int:
     """Empty the links of ``flows`` and queue them by the level at which they would saturate;
     returns how many there are."""
     width = s.width
-    clock = s.clock[0]
-    clock.stamp += 1
     n = FIRST
     for i in range(n_flows):
         flow = flows[i]
@@ -59,8 +57,7 @@ def _open_links(s: State, flows: Ints, n_flows: int) -> int:
         for k in range(flow * width, flow * width + s.nodes[flow].n_hops):
             ident = int64(s.hops[k].link)
             link = s.links[ident]
-            if link.stamp != clock.stamp:
-                link.stamp = clock.stamp
+            if link.n_open == 0:
                 link.n_open = link.n_active
                 link.n = link.n_rows = 0
                 link.floor = np.inf
@@ -83,19 +80,14 @@ def _close_link(s: State, ident: int, level: float) -> None:
     link.served = 0.0
     link.t_last = s.clock[0].now
     base = int64(link.offset)
-    for at in range(base, base + link.n):
-        flow = int64(s.entries[at].flow)
-        s.nodes[flow].place = at
+    for k in range(link.n):
+        flow = int64(s.entries[base + k].flow)
+        s.nodes[flow].place = k
         add_row(s, ident, flow)
     for k in range((link.n >> 1) - 1, -1, -1):
         key, flow = s.entries[base + k].key, int64(s.entries[base + k].flow)
-        write_entry(
-            s.entries,
-            s.nodes,
-            base + sift_down(s.entries, s.nodes, base, int64(link.n), k, key),
-            key,
-            flow,
-        )
+        place = sift_down(s.entries, s.nodes, base, int64(link.n), k, key)
+        write_entry(s.entries, s.nodes, base, place, key, flow)
     s.ends[ident] = upcoming_end(s, ident)
     s.load[PEAK, ident] = s.load[CAPACITY, ident]
     s.clock[0].n_saturated += 1
@@ -124,7 +116,7 @@ def fill(s: State, flows: Ints, n_new: int) -> None:
     clock = s.clock[0]
     for i in range(n_new):
         join_links(s, int64(flows[i]))
-        s.nodes[flows[i]].left = s.nodes[flows[i]].work
+        s.nodes[flows[i]].upcoming = s.nodes[flows[i]].work
     n_flows = _gather_flows(s, flows, n_new)
     for i in range(clock.n_dirty):
         s.links[s.dirty[i]].queued = 0

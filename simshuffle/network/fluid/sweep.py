@@ -68,7 +68,8 @@ def _sort_links(s: State) -> None:
                 n_moving += 1
         for k in range(n_moving):
             flow = int64(s.flows[k])
-            change_bottleneck(s, flow, int64(s.order[_first_rank(s, s.nodes[flow].row)]))
+            first = _first_rank(s, link.offset + s.nodes[flow].row)
+            change_bottleneck(s, flow, int64(s.order[first]))
 
 
 @compiled
