@@ -12,22 +12,6 @@ from simshuffle.network.fluid.visits import order_visits, pop_visit, sift_visits
 
 
 @compiled
-def _gather_flows(s: State, flows: Ints, n: int) -> int:
-    """Add the flows that have a bottleneck to ``flows``, noting what they have left; returns how
-    many there are."""
-    for ident in range(s.links.shape[0]):
-        link = s.links[ident]
-        if link.n == 0:
-            continue
-        link.served += link.level * (s.clock[0].now - link.t_last)
-        for at in range(link.offset, link.offset + link.n):
-            flows[n] = s.entries[at].flow
-            s.nodes[flows[n]].upcoming = max(s.entries[at].key - link.served, 0.0)
-            n += 1
-    return n
-
-
-@compiled
 def _freeze_flow(s: State, flow: int, bottleneck: int, level: float) -> None:
     """Give a flow its rate and its bottleneck, whose heap is put in order by `_close_link`."""
     width = s.width
@@ -46,30 +30,24 @@ def _freeze_flow(s: State, flow: int, bottleneck: int, level: float) -> None:
 
 
 @compiled
-def _open_links(s: State, flows: Ints, n_flows: int) -> int:
-    """Empty the links of ``flows`` and queue them by the level at which they would saturate;
-    returns how many there are."""
-    width = s.width
-    n = FIRST
-    for i in range(n_flows):
-        flow = flows[i]
-        s.nodes[flow].bottleneck = -1
-        for k in range(flow * width, flow * width + s.nodes[flow].n_hops):
-            ident = int64(s.hops[k].link)
-            link = s.links[ident]
-            if link.n_open == 0:
-                link.n_open = link.n_active
-                link.n = link.n_rows = 0
-                link.floor = np.inf
-                s.load[OTHER, ident] = 0.0
-                s.ends[ident] = np.inf
-                s.visits[n].key = (
-                    link.level if link.fixed else s.load[CAPACITY, ident] / link.n_open
-                )
-                s.visits[n].link = ident
-                n += 1
-    order_visits(s.visits, n)
-    return int(n)
+def _open_link(s: State, ident: int) -> float:
+    """Empty a link, noting what its flows have left; returns the level at which it would saturate.
+
+    All links are opened in the order of their numbers, since in any other order nearly each would
+    have to be waited for.
+    """
+    link = s.links[ident]
+    link.served += link.level * (s.clock[0].now - link.t_last)
+    for at in range(link.offset, link.offset + link.n):
+        node = s.nodes[s.entries[at].flow]
+        node.upcoming = max(s.entries[at].key - link.served, 0.0)
+        node.bottleneck = -1
+    link.n_open = link.n_active
+    link.n = link.n_rows = 0
+    link.floor = np.inf
+    s.load[OTHER, ident] = 0.0
+    s.ends[ident] = np.inf
+    return float(link.level if link.fixed else s.load[CAPACITY, ident] / link.n_open)
 
 
 @compiled
@@ -111,20 +89,27 @@ def _freeze_flows(s: State, ident: int, level: float) -> int:
 def fill(s: State, flows: Ints, n_new: int) -> None:
     """Raise all rates of the network together, and freeze the flows of each link that saturates.
 
-    The first ``n_new`` of ``flows`` start now; it is long enough for all active ones.
+    The first ``n_new`` of ``flows`` start now.
     """
     clock = s.clock[0]
     for i in range(n_new):
+        node = s.nodes[flows[i]]
+        node.upcoming = node.work
+        node.bottleneck = -1
         join_links(s, int64(flows[i]))
-        s.nodes[flows[i]].upcoming = s.nodes[flows[i]].work
-    n_flows = _gather_flows(s, flows, n_new)
     for i in range(clock.n_dirty):
         s.links[s.dirty[i]].queued = 0
         s.ends[s.dirty[i]] = np.inf
     clock.n_dirty = 0
     clock.n_saturated = 0
-    n = _open_links(s, flows, n_flows)
-    n_left = n_flows
+    n = FIRST
+    for ident in range(s.links.shape[0]):
+        if s.links[ident].n_active > 0:
+            s.visits[n].key = _open_link(s, ident)
+            s.visits[n].link = ident
+            n += 1
+    order_visits(s.visits, n)
+    n_left = clock.n_active
     while n_left > 0:
         key = s.visits[0].key
         ident = int64(s.visits[0].link)
@@ -150,5 +135,5 @@ def fill(s: State, flows: Ints, n_new: int) -> None:
     clock.in_order = 0
     clock.sweeping = 0
     clock.n_repairs = 0
-    clock.n_visits += n_flows
+    clock.n_visits += clock.n_active
     refresh_minima(s.ends, s.links.shape[0])

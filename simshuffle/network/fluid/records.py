@@ -132,21 +132,21 @@ LINK = np.dtype(
         ("level", "f8"),  # units/s of each flow that has its bottleneck here
         ("served", "f8"),  # units drained by a flow of its own since `served` was 0
         ("t_last", "f8"),  # s, up to when `served` is complete
-        # units/s, at most the lowest rate limit of its own flows; inf if none has one
-        ("floor", "f8"),
         ("offset", "i8"),  # first entry of its heap
         ("n", "i4"),  # flows that have their bottleneck here
         ("n_rows", "i4"),  # those of them that share other links
         ("n_active", "i4"),  # flows that cross it
+        ("n_alone", "i4"),  # those of them that share no other link
         # first hop in the list of its active flows that share other links
         ("head", "i4"),
+        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (fill.py)
         ("rank", "i4"),  # place in `order`, -1 if not there (sweep.py)
         ("queued", "i1"),  # 1: listed in `dirty` or in the heap of links to visit (repair.py)
         ("fixed", "i1"),  # 1: stands for a rate limit of flows; its level never changes
         # ---- the second cache line
-        ("n_alone", "i4"),  # active flows that share no other link
-        ("alone", "i4"),  # the list of them, like `head`
-        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (fill.py)
+        # units/s, at most the lowest rate limit of its own flows; inf if none has one
+        ("floor", "f8"),
+        ("alone", "i4"),  # the list of the active flows that share no other link, like `head`
         ("n_alive", "i4"),  # transfers posted and not ended whose route has it
         ("reserved", "i4"),  # places that its heap may come to need
         ("places", "i4"),  # places that it has
