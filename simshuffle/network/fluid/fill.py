@@ -8,7 +8,13 @@ from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid.ends import refresh_minima, upcoming_end
 from simshuffle.network.fluid.members import add_row, fair_level, join_links, sift_down, write_entry
 from simshuffle.network.fluid.records import CAPACITY, FIRST, OTHER, PEAK, Ints, State
-from simshuffle.network.fluid.visits import order_visits, pop_visit, sift_visits
+from simshuffle.network.fluid.visits import (
+    is_before,
+    order_visits,
+    pop_visit,
+    push_visit,
+    sift_visits,
+)
 
 
 @compiled
@@ -86,6 +92,34 @@ def _freeze_flows(s: State, ident: int, level: float) -> int:
 
 
 @compiled
+def _open_links(s: State) -> tuple[int, int]:
+    """Open all links that flows cross and queue them by the level at which they would saturate;
+    returns how many are in the heap `visits`, and how many there are with those after it.
+
+    Those with the highest level, which often are most of all, are no part of the heap: they are
+    listed after it in the order of their numbers.
+    """
+    n, highest = FIRST, 0.0
+    for ident in range(s.links.shape[0]):
+        if s.links[ident].n_active > 0:
+            s.visits[n].key = _open_link(s, ident)
+            s.visits[n].link = ident
+            highest = max(highest, s.visits[n].key)
+            n += 1
+    n_heap = n
+    for i in range(n - 1, -1, -1):
+        if s.visits[i].key == highest:
+            n_heap -= 1
+            link = s.visits[i].link
+            s.visits[i].key = s.visits[n_heap].key
+            s.visits[i].link = s.visits[n_heap].link
+            s.visits[n_heap].key = highest
+            s.visits[n_heap].link = link
+    order_visits(s.visits, n_heap)
+    return int(n_heap), int(n)
+
+
+@compiled
 def fill(s: State, flows: Ints, n_new: int) -> None:
     """Raise all rates of the network together, and freeze the flows of each link that saturates.
 
@@ -102,36 +136,40 @@ def fill(s: State, flows: Ints, n_new: int) -> None:
         s.ends[s.dirty[i]] = np.inf
     clock.n_dirty = 0
     clock.n_saturated = 0
-    n = FIRST
-    for ident in range(s.links.shape[0]):
-        if s.links[ident].n_active > 0:
-            s.visits[n].key = _open_link(s, ident)
-            s.visits[n].link = ident
-            n += 1
-    order_visits(s.visits, n)
+    n_heap, n = _open_links(s)
+    at = n_heap  # the first of those after the heap whose turn has not come
     n_left = clock.n_active
     while n_left > 0:
-        key = s.visits[0].key
-        ident = int64(s.visits[0].link)
+        listed = at < n and (n_heap == 0 or is_before(s.visits, at, 0))
+        key = s.visits[at if listed else 0].key
+        ident = int64(s.visits[at if listed else 0].link)
         link = s.links[ident]
         level = link.level
         if link.n_open > 0 and not link.fixed:
             level = fair_level(s.load, ident, link.n_open)
             if level > key:  # others froze below it meanwhile: its turn comes later
-                s.visits[0].key = level
-                sift_visits(s.visits, n, FIRST)
-                if s.visits[0].key < level or s.visits[0].link != ident:
-                    continue
+                if listed:
+                    at += 1
+                    push_visit(s.visits, n_heap, level, ident)
+                    n_heap += 1
+                else:
+                    s.visits[0].key = level
+                    sift_visits(s.visits, n_heap, FIRST)
+                continue
         if link.n_open > 0:
             n_left -= _freeze_flows(s, ident, level)
             _close_link(s, ident, level)
         elif not link.fixed:
             s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
-        n -= 1
-        pop_visit(s.visits, n)
+        if listed:
+            at += 1
+        else:
+            n_heap -= 1
+            pop_visit(s.visits, n_heap)
     for i in range(n):
-        ident = int64(s.visits[i].link)
-        s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
+        if i < n_heap or i >= at:
+            ident = int64(s.visits[i].link)
+            s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
     clock.in_order = 0
     clock.sweeping = 0
     clock.n_repairs = 0

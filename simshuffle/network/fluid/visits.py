@@ -13,9 +13,14 @@ BELOW = 4  # entries below one
 
 
 @compiled
-def _is_before(visits: Records, pos: int, key: float, link: int) -> bool:
-    """Whether the entry at ``pos`` comes before such a one."""
-    return bool(visits[pos].key < key or (visits[pos].key == key and visits[pos].link < link))
+def is_before(visits: Records, a: int, b: int) -> bool:
+    """Whether the entry at ``a`` comes before the one at ``b``."""
+    return _is_lower(visits, a, visits[b].key, visits[b].link)
+
+
+@compiled
+def _is_lower(visits: Records, at: int, key: float, link: int) -> bool:
+    return bool(visits[at].key < key or (visits[at].key == key and visits[at].link < link))
 
 
 @compiled
@@ -24,7 +29,7 @@ def push_visit(visits: Records, n: int, key: float, link: int) -> None:
     pos = n
     while pos > 0:
         parent = (pos - 1) // BELOW
-        if _is_before(visits, parent, key, link):
+        if _is_lower(visits, parent, key, link):
             break
         visits[pos].key = visits[parent].key
         visits[pos].link = visits[parent].link
@@ -59,9 +64,9 @@ def sift_visits(visits: Records, n: int, pos: int) -> None:
             break
         child = first
         for other in range(first + 1, min(first + BELOW, n)):
-            if _is_before(visits, other, visits[child].key, visits[child].link):
+            if is_before(visits, other, child):
                 child = other
-        if not _is_before(visits, child, key, link):
+        if not _is_lower(visits, child, key, link):
             break
         visits[pos].key = visits[child].key
         visits[pos].link = visits[child].link
