@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from llvmlite.binding import Linkage
 from numba import njit
 from numba.core import codegen, compiler
 
@@ -27,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 int64: Any = np.int64
 _njit: Any = njit  # its type does not know all its options
 _Library: Any = codegen.JITCodeLibrary  # these have none
+_Linkage: Any = codegen.ll.Linkage
 _CompilerBase: Any = compiler.CompilerBase
 _Passes: Any = compiler.DefaultPassBuilder
 
@@ -82,8 +82,8 @@ class _Whole(_Library):  # type: ignore[misc]
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
-            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
-                function.linkage = Linkage.internal
+            if not function.is_declaration and function.linkage == _Linkage.linkonce_odr:
+                function.linkage = _Linkage.internal
         super()._optimize_final_module()
 
 

@@ -16,9 +16,7 @@ def fair_level(load: Floats, ident: int, n: int) -> float:
 
 
 @compiled
-def write_entry(
-    entries: Records, nodes: Records, base: int, k: int, key: float, flow: int
-) -> None:
+def write_entry(entries: Records, nodes: Records, base: int, k: int, key: float, flow: int) -> None:
     """Write the entry at place ``k`` of the heap that begins at ``base``."""
     entries[base + k].key = key
     entries[base + k].flow = flow

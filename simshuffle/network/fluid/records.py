@@ -26,8 +26,8 @@ UNUSED, WAITING, DELAYED, QUEUED, ACTIVE, ENDING = 0, 1, 2, 3, 4, 5
 # together in spite of rounding.
 INSTANT = 1e-14
 
-# Transfers and links are kept in two cache lines each: what starts, drains and ends is in the first,
-# the rest in the second. Where a network is larger than the caches, that is what time goes by.
+# Bytes. Transfers and links are kept in two cache lines each: what is needed most is in the first.
+# Where a network is larger than the caches, time goes by cache lines.
 CACHE_LINE = 64
 
 NODE = np.dtype(

@@ -27,6 +27,9 @@ from simshuffle.network.fluid.visits import order_visits, pop_visit
 # So many sweeps in a row must have changed little before a repair is tried again, since a repair
 # that gives up costs most.
 PATIENCE = 32
+# Rows of `others` that are looked through one by one when one of them has the link that is sought:
+# often one of hundreds does.
+ROWS = 32
 
 
 @compiled
@@ -104,12 +107,17 @@ def _count_equal(values: NDArray[np.uint32], first: int, last: int, wanted: int)
 def _steal_shared(s: State, ident: int, passed: int) -> None:
     """Give a link the flows on it that have their bottleneck on another."""
     link = s.links[passed]
+    width = s.width - 1
     n = 0
-    for row in range(link.offset, link.offset + link.n_rows):
-        for j in range(row * (s.width - 1), (row + 1) * (s.width - 1)):
-            if s.others[j] == ident:
-                s.flows[n] = s.members[row]
-                n += 1
+    for first in range(link.offset, link.offset + link.n_rows, ROWS):
+        last = min(first + ROWS, link.offset + link.n_rows)
+        if _count_equal(s.others, first * width, last * width, ident) == 0:
+            continue
+        for row in range(first, last):
+            for j in range(row * width, (row + 1) * width):
+                if s.others[j] == ident:
+                    s.flows[n] = s.members[row]
+                    n += 1
     for i in range(n):
         change_bottleneck(s, int64(s.flows[i]), ident)
 
