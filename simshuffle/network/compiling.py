@@ -25,8 +25,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 # each type that it is called with.
 int64: Any = np.int64
 _njit: Any = njit  # its type does not know all its options
-_Library: Any = codegen.JITCodeLibrary  # these have none
-_Linkage: Any = codegen.ll.Linkage
+_codegen: Any = codegen  # these have none
+_Library: Any = _codegen.JITCodeLibrary
+_Linkage: Any = _codegen.ll.Linkage
 _CompilerBase: Any = compiler.CompilerBase
 _Passes: Any = compiler.DefaultPassBuilder
 
