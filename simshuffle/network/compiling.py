@@ -85,7 +85,12 @@ class _Whole(_Library):  # type: ignore[misc]
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == _Linkage.linkonce_odr:
                 function.linkage = _Linkage.internal
-        super()._optimize_final_module()
+        try:  # once: numba does it twice, for the sake of reference counts
+            passes, builder = self._codegen._module_pass_manager()
+        except (AttributeError, TypeError):  # another release of numba
+            super()._optimize_final_module()
+        else:
+            passes.run(self._final_module, builder)
 
 
 class _Compiler(_CompilerBase):  # type: ignore[misc]
