@@ -30,7 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # each type that it is called with.
 int64: Any = np.int64
 _njit: Any = njit  # its type does not know all its options
-_Library: Any = codegen.JITCodeLibrary  # these have none
+_codegen: Any = codegen  # these have none
+_Library: Any = _codegen.JITCodeLibrary
 _FunctionCache: Any = caching.FunctionCache
 _NumbaFlags: Any = compiler.Flags
 _CompilerBase: Any = compiler.CompilerBase
@@ -88,7 +89,12 @@ class _Part(_Library):  # type: ignore[misc]
 
 
 class _Whole(_Library):  # type: ignore[misc]
-    """An entry with all parts that it calls, directly or not."""
+    """Code of an entry with all parts that it calls, directly or not, which nothing else will be
+    linked with.
+
+    Told so, LLVM leaves out the arguments that a function does not use, and puts what is called
+    once where it is called.
+    """
 
     def finalize(self) -> None:
         libraries = self._linking_libraries
@@ -96,6 +102,17 @@ class _Whole(_Library):  # type: ignore[misc]
             if isinstance(library, _Part):
                 libraries += [one for one in library._linking_libraries if one not in libraries]
         super().finalize()
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                function.linkage = Linkage.internal
+        try:  # once: numba does it twice, for the sake of reference counts
+            passes, builder = self._codegen._module_pass_manager()
+        except (AttributeError, TypeError):  # another release of numba
+            super()._optimize_final_module()
+        else:
+            passes.run(self._final_module, builder)
 
 
 class _Flags(_NumbaFlags):  # type: ignore[misc]

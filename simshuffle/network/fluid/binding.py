@@ -16,29 +16,33 @@ from simshuffle.network.flows import Flows, Ints, Links
 
 
 @entry
-def _meet(routes: Any, candidates: Any, flows: Any, together: Any) -> None:
-    """Count the flows of each link, and those that also cross each of its candidates.
+def _meet(routes: Any, met: Any) -> None:
+    """Count the flows of each link, and find the other links that all of them cross.
 
-    ``candidates``: (links, hops) the route of the first flow of each link, filled here; ``flows``:
-    (links,); ``together``: (links, hops).
+    ``met``: (links, 1 + hops) int32, filled here: the number of flows, at first 0; then those links
+    and -1, at first -1.
     """
     for i in range(routes.shape[0]):
         for k in range(routes.shape[1]):
             link = routes[i, k]
             if link < 0:
                 break
-            if flows[link] == 0:
-                for j in range(routes.shape[1]):
-                    candidates[link, j] = routes[i, j]
-            flows[link] += 1
+            first = met[link, 0] == 0
+            met[link, 0] += 1
+            n = 1
             for j in range(routes.shape[1]):
-                other = candidates[link, j]
+                other = routes[i, j] if first else met[link, 1 + j]
                 if other < 0:
                     break
                 for m in range(routes.shape[1]):
                     if routes[i, m] == other:
-                        together[link, j] += 1
+                        if other != link:
+                            met[link, n] = other
+                            n += 1
                         break
+            while n <= routes.shape[1] and met[link, n] >= 0:
+                met[link, n] = -1
+                n += 1
 
 
 @entry
@@ -60,18 +64,17 @@ def binding(links: Links, flows: Flows) -> tuple[Links, Ints]:
         rate is the same as over all links.
     """
     count, hops = len(links), flows.routes.shape[1]
-    candidates = np.full((count, hops), -1, np.int32)
-    used, together = np.zeros(count, np.int64), np.zeros((count, hops), np.int64)
-    _meet(flows.routes, candidates, used, together)
+    met = np.full((count, 1 + hops), -1, np.int32)
+    met[:, 0] = 0
+    _meet(flows.routes, met)
+    used, others = met[:, 0], met[:, 1:]
     padded = np.append(links.capacity, np.inf)
-    own = np.arange(count)[:, None]
-    always = (candidates >= 0) & (candidates != own) & (together == used[:, None])
-    tighter = padded[candidates] < links.capacity[:, None]
+    tighter = padded[others] < links.capacity[:, None]
     # of two that carry the same flows at the same capacity, the first stays
-    as_tight = (padded[candidates] == links.capacity[:, None]) & (
-        (used[candidates] > used[:, None]) | (candidates < own)
+    as_tight = (padded[others] == links.capacity[:, None]) & (
+        (used[others] > used[:, None]) | (others < np.arange(count)[:, None])
     )
-    kept = (used > 0) & ~(always & (tighter | as_tight)).any(axis=1)
+    kept = (used > 0) & ~(tighter | as_tight).any(axis=1)
     number = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
     routes = np.full(flows.routes.shape, -1, np.int32)
     _shorten(flows.routes, number, routes)

@@ -83,6 +83,7 @@ def _counts(v: _View) -> Iterator[str]:
             "n_alone": sum(v.s.nodes["alone"][flow] for flow in flows),
             "n": sum(v.s.nodes["bottleneck"][flow] == link for flow in flows),
             "queued": 0,
+            "n_open": 0,
         }
         for name, count in counts.items():
             if record[name] != count:
@@ -96,8 +97,8 @@ def _counts(v: _View) -> Iterator[str]:
 
 def _arena(v: _View) -> Iterator[str]:
     """The heaps of the links do not overlap, and each has places for all that may come."""
-    used = np.flatnonzero(v.links["reserved"])
-    ends = v.links["offset"] + v.links["reserved"]
+    used = np.flatnonzero(v.links["places"])
+    ends = v.links["offset"] + v.links["places"]
     end = 0
     for link in used[np.argsort(v.links["offset"][used])].tolist():
         if v.links["offset"][link] < end:
@@ -105,8 +106,13 @@ def _arena(v: _View) -> Iterator[str]:
         end = int(ends[link])
     if end > v.s.clock["heap_top"][0]:
         yield f"heaps reach to {end}, beyond {v.s.clock['heap_top'][0]}"
+    for link in np.flatnonzero(v.links["n_active"] > v.links["places"]).tolist():
+        yield f"link {link}: {v.links['n_active'][link]} flows do not fit its heap"
     for link in np.flatnonzero(v.links["n_alive"] > v.links["reserved"]).tolist():
-        yield f"link {link}: {v.links['n_alive'][link]} transfers do not fit its heap"
+        yield f"link {link}: {v.links['n_alive'][link]} transfers may not fit its heap"
+    room = v.links["reserved"].sum(dtype=int), len(v.s.entries)
+    if not max(room[0], v.s.clock["heap_top"][0]) <= v.s.clock["promised"][0] <= room[1]:
+        yield f"{v.s.clock['promised'][0]} places are promised, of {room}"
 
 
 def _heaps(v: _View) -> Iterator[str]:
@@ -115,7 +121,7 @@ def _heaps(v: _View) -> Iterator[str]:
         first = int(v.links["offset"][link])
         keys = v.s.entries["key"][first : first + v.links["n"][link]]
         for k, flow in enumerate(v.members(link)):
-            if (v.s.nodes["place"][flow], v.s.nodes["bottleneck"][flow]) != (first + k, link):
+            if (v.s.nodes["place"][flow], v.s.nodes["bottleneck"][flow]) != (k, link):
                 yield f"link {link}: flow {flow} is at place {k} and does not say so"
             if keys[(k - 1) // 2 if k else 0] > keys[k]:
                 yield f"link {link}: the entry at place {k} comes before the one above it"
@@ -127,8 +133,8 @@ def _rows(v: _View) -> Iterator[str]:
     for link in v.saturated:
         first, record = int(v.links["offset"][link]), v.links[link]
         rows = {}
-        for row in range(first, first + record["n_rows"]):
-            rows[int(v.s.members[row])] = row
+        for row in range(record["n_rows"]):
+            rows[int(v.s.members[first + row])] = row
         listed = [flow for flow in v.members(link) if not v.s.nodes["alone"][flow]]
         if sorted(rows) != (sorted(listed) if not record["fixed"] else []):
             yield f"link {link}: rows of the flows {sorted(rows)}, not of {sorted(listed)}"
@@ -137,7 +143,8 @@ def _rows(v: _View) -> Iterator[str]:
             padded = others + [null_link] * (width - len(others))
             if v.s.nodes["row"][flow] != row:
                 yield f"link {link}: flow {flow} does not know its row {row}"
-            if v.s.others[row * width : (row + 1) * width].tolist() != padded:
+            at = (first + row) * width
+            if v.s.others[at : at + width].tolist() != padded:
                 yield f"link {link}: the row of flow {flow} is not {padded}"
 
 

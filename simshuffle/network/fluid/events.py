@@ -1,4 +1,8 @@
-"""The heap of transfers whose delay has not passed, by time and order of posting."""
+"""The transfers whose delay has not passed, by time and order of posting.
+
+Those with one delay that become ready one after the other come in order, as after a barrier. So
+transfers are kept in runs, each in order, and a heap has the first of each run.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,54 @@ from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid.ends import next_end
 from simshuffle.network.fluid.records import DELAYED, Graph, Ints, Records, State
 
+# Runs that a transfer is offered to.
+RUNS = 4
+
 
 @compiled
 def _before(nodes: Records, a: int, b: int) -> bool:
-    x = nodes[a].t_event
-    y = nodes[b].t_event
+    x = nodes[a].upcoming
+    y = nodes[b].upcoming
     return bool(x < y or (x == y and nodes[a].seq < nodes[b].seq))
 
 
 @compiled
 def push_event(nodes: Records, heap: Ints, clock: Records, flow: int) -> None:
-    """Add a transfer, whose ``t_event`` is set."""
-    pos = int(clock[0].n_heap)
-    clock[0].n_heap = pos + 1
-    while pos > 0:
-        parent = (pos - 1) >> 1
+    """Add a transfer whose time is set: to the run that fits best of the first few in the heap,
+    else as a run of its own."""
+    n = int64(clock[0].n_heap)
+    nodes[flow].next = -1
+    best, best_tail = int64(-1), int64(-1)
+    for k in range(min(n, RUNS)):
+        tail = int64(nodes[heap[k]].run_tail)
+        if _before(nodes, tail, flow) and (best < 0 or _before(nodes, best_tail, tail)):
+            best, best_tail = int64(heap[k]), tail
+    if best >= 0:
+        nodes[best_tail].next = flow
+        nodes[best].run_tail = flow
+        return
+    nodes[flow].run_tail = flow
+    clock[0].n_heap = n + 1
+    while n > 0:
+        parent = (n - 1) >> 1
         if not _before(nodes, flow, int64(heap[parent])):
             break
-        heap[pos] = heap[parent]
-        pos = parent
-    heap[pos] = flow
+        heap[n] = heap[parent]
+        n = parent
+    heap[n] = flow
 
 
 @compiled
 def pop_event(nodes: Records, heap: Ints, clock: Records) -> int:
     """Take out the first transfer."""
     first = heap[0]
-    n = clock[0].n_heap - 1
-    clock[0].n_heap = n
-    flow = int64(heap[n])
+    flow = int64(nodes[first].next)
+    if flow >= 0:  # the next of its run comes in its place
+        nodes[flow].run_tail = nodes[first].run_tail
+    else:
+        clock[0].n_heap -= 1
+        flow = int64(heap[clock[0].n_heap])
+    n = clock[0].n_heap
     pos = 0
     while True:
         child = 2 * pos + 1
@@ -56,7 +79,7 @@ def make_ready(nodes: Records, heap: Ints, clock: Records, flow: int, now: float
     node = nodes[flow]
     node.state = DELAYED
     node.t_ready = max(now, node.t_ready)
-    node.t_event = node.t_ready + node.delay
+    node.upcoming += node.t_ready
     push_event(nodes, heap, clock, flow)
 
 
@@ -64,4 +87,4 @@ def make_ready(nodes: Records, heap: Ints, clock: Records, flow: int, now: float
 def upcoming(s: State, g: Graph) -> float:
     """Time of the next event (s), inf if there is none."""
     ends = next_end(s.ends)
-    return min(ends, s.nodes[g.heap[0]].t_event) if s.clock[0].n_heap > 0 else ends
+    return min(ends, s.nodes[g.heap[0]].upcoming) if s.clock[0].n_heap > 0 else ends

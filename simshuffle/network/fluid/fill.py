@@ -8,23 +8,13 @@ from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid.ends import refresh_minima, upcoming_end
 from simshuffle.network.fluid.members import add_row, fair_level, join_links, sift_down, write_entry
 from simshuffle.network.fluid.records import CAPACITY, FIRST, OTHER, PEAK, Ints, State
-from simshuffle.network.fluid.visits import pop_visit, sift_visits
-
-
-@compiled
-def _gather_flows(s: State, flows: Ints, n: int) -> int:
-    """Add the flows that have a bottleneck to ``flows``, noting what they have left; returns how
-    many there are."""
-    for ident in range(s.links.shape[0]):
-        link = s.links[ident]
-        if link.n == 0:
-            continue
-        link.served += link.level * (s.clock[0].now - link.t_last)
-        for at in range(link.offset, link.offset + link.n):
-            flows[n] = s.entries[at].flow
-            s.nodes[flows[n]].left = max(s.entries[at].key - link.served, 0.0)
-            n += 1
-    return n
+from simshuffle.network.fluid.visits import (
+    is_before,
+    order_visits,
+    pop_visit,
+    push_visit,
+    sift_visits,
+)
 
 
 @compiled
@@ -39,41 +29,31 @@ def _freeze_flow(s: State, flow: int, bottleneck: int, level: float) -> None:
         link.n_open -= 1
         if ident == bottleneck:
             s.entries[link.offset + link.n].flow = flow
-            s.entries[link.offset + link.n].key = node.left
+            s.entries[link.offset + link.n].key = node.upcoming
             link.n += 1
         else:
             s.load[OTHER, ident] += level
 
 
 @compiled
-def _open_links(s: State, flows: Ints, n_flows: int) -> int:
-    """Empty the links of ``flows`` and queue them by the level at which they would saturate;
-    returns how many there are."""
-    width = s.width
-    clock = s.clock[0]
-    clock.stamp += 1
-    n = FIRST
-    for i in range(n_flows):
-        flow = flows[i]
-        s.nodes[flow].bottleneck = -1
-        for k in range(flow * width, flow * width + s.nodes[flow].n_hops):
-            ident = int64(s.hops[k].link)
-            link = s.links[ident]
-            if link.stamp != clock.stamp:
-                link.stamp = clock.stamp
-                link.n_open = link.n_active
-                link.n = link.n_rows = 0
-                link.floor = np.inf
-                s.load[OTHER, ident] = 0.0
-                s.ends[ident] = np.inf
-                s.visits[n].key = (
-                    link.level if link.fixed else s.load[CAPACITY, ident] / link.n_open
-                )
-                s.visits[n].link = ident
-                n += 1
-    for pos in range((n >> 1) - 1, -1, -1):
-        sift_visits(s.visits, n, pos)
-    return int(n)
+def _open_link(s: State, ident: int) -> float:
+    """Empty a link, noting what its flows have left; returns the level at which it would saturate.
+
+    All links are opened in the order of their numbers, since in any other order nearly each would
+    have to be waited for.
+    """
+    link = s.links[ident]
+    link.served += link.level * (s.clock[0].now - link.t_last)
+    for at in range(link.offset, link.offset + link.n):
+        node = s.nodes[s.entries[at].flow]
+        node.upcoming = max(s.entries[at].key - link.served, 0.0)
+        node.bottleneck = -1
+    link.n_open = link.n_active
+    link.n = link.n_rows = 0
+    link.floor = np.inf
+    s.load[OTHER, ident] = 0.0
+    s.ends[ident] = np.inf
+    return float(link.level if link.fixed else s.load[CAPACITY, ident] / link.n_open)
 
 
 @compiled
@@ -84,19 +64,14 @@ def _close_link(s: State, ident: int, level: float) -> None:
     link.served = 0.0
     link.t_last = s.clock[0].now
     base = int64(link.offset)
-    for at in range(base, base + link.n):
-        flow = int64(s.entries[at].flow)
-        s.nodes[flow].place = at
+    for k in range(link.n):
+        flow = int64(s.entries[base + k].flow)
+        s.nodes[flow].place = k
         add_row(s, ident, flow)
     for k in range((link.n >> 1) - 1, -1, -1):
         key, flow = s.entries[base + k].key, int64(s.entries[base + k].flow)
-        write_entry(
-            s.entries,
-            s.nodes,
-            base + sift_down(s.entries, s.nodes, base, int64(link.n), k, key),
-            key,
-            flow,
-        )
+        place = sift_down(s.entries, s.nodes, base, int64(link.n), k, key)
+        write_entry(s.entries, s.nodes, base, place, key, flow)
     s.ends[ident] = upcoming_end(s, ident)
     s.load[PEAK, ident] = s.load[CAPACITY, ident]
     s.clock[0].n_saturated += 1
@@ -117,47 +92,86 @@ def _freeze_flows(s: State, ident: int, level: float) -> int:
 
 
 @compiled
+def _open_links(s: State) -> tuple[int, int]:
+    """Open all links that flows cross and queue them by the level at which they would saturate;
+    returns how many are in the heap `visits`, and how many there are with those after it.
+
+    Those with the highest level, which often are most of all, are no part of the heap: they are
+    listed after it in the order of their numbers.
+    """
+    n, highest = FIRST, 0.0
+    for ident in range(s.links.shape[0]):
+        if s.links[ident].n_active > 0:
+            s.visits[n].key = _open_link(s, ident)
+            s.visits[n].link = ident
+            highest = max(highest, s.visits[n].key)
+            n += 1
+    n_heap = n
+    for i in range(n - 1, -1, -1):
+        if s.visits[i].key == highest:
+            n_heap -= 1
+            link = s.visits[i].link
+            s.visits[i].key = s.visits[n_heap].key
+            s.visits[i].link = s.visits[n_heap].link
+            s.visits[n_heap].key = highest
+            s.visits[n_heap].link = link
+    order_visits(s.visits, n_heap)
+    return int(n_heap), int(n)
+
+
+@compiled
 def fill(s: State, flows: Ints, n_new: int) -> None:
     """Raise all rates of the network together, and freeze the flows of each link that saturates.
 
-    The first ``n_new`` of ``flows`` start now; it is long enough for all active ones.
+    The first ``n_new`` of ``flows`` start now.
     """
     clock = s.clock[0]
     for i in range(n_new):
+        node = s.nodes[flows[i]]
+        node.upcoming = node.work
+        node.bottleneck = -1
         join_links(s, int64(flows[i]))
-        s.nodes[flows[i]].left = s.nodes[flows[i]].work
-    n_flows = _gather_flows(s, flows, n_new)
     for i in range(clock.n_dirty):
         s.links[s.dirty[i]].queued = 0
         s.ends[s.dirty[i]] = np.inf
     clock.n_dirty = 0
     clock.n_saturated = 0
-    n = _open_links(s, flows, n_flows)
-    n_left = n_flows
+    n_heap, n = _open_links(s)
+    at = n_heap  # the first of those after the heap whose turn has not come
+    n_left = clock.n_active
     while n_left > 0:
-        key = s.visits[0].key
-        ident = int64(s.visits[0].link)
+        listed = at < n and (n_heap == 0 or is_before(s.visits, at, 0))
+        key = s.visits[at if listed else 0].key
+        ident = int64(s.visits[at if listed else 0].link)
         link = s.links[ident]
         level = link.level
         if link.n_open > 0 and not link.fixed:
             level = fair_level(s.load, ident, link.n_open)
             if level > key:  # others froze below it meanwhile: its turn comes later
-                s.visits[0].key = level
-                sift_visits(s.visits, n, FIRST)
-                if s.visits[0].key < level or s.visits[0].link != ident:
-                    continue
+                if listed:
+                    at += 1
+                    push_visit(s.visits, n_heap, level, ident)
+                    n_heap += 1
+                else:
+                    s.visits[0].key = level
+                    sift_visits(s.visits, n_heap, FIRST)
+                continue
         if link.n_open > 0:
             n_left -= _freeze_flows(s, ident, level)
             _close_link(s, ident, level)
         elif not link.fixed:
             s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
-        n -= 1
-        pop_visit(s.visits, n)
+        if listed:
+            at += 1
+        else:
+            n_heap -= 1
+            pop_visit(s.visits, n_heap)
     for i in range(n):
-        ident = int64(s.visits[i].link)
-        s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
+        if i < n_heap or i >= at:
+            ident = int64(s.visits[i].link)
+            s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
     clock.in_order = 0
     clock.sweeping = 0
     clock.n_repairs = 0
-    clock.n_visits += n_flows
+    clock.n_visits += clock.n_active
     refresh_minima(s.ends, s.links.shape[0])

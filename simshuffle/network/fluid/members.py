@@ -16,11 +16,11 @@ def fair_level(load: Floats, ident: int, n: int) -> float:
 
 
 @compiled
-def write_entry(entries: Records, nodes: Records, at: int, key: float, flow: int) -> None:
-    """Write an entry of a heap."""
-    entries[at].key = key
-    entries[at].flow = flow
-    nodes[flow].place = at
+def write_entry(entries: Records, nodes: Records, base: int, k: int, key: float, flow: int) -> None:
+    """Write the entry at place ``k`` of the heap that begins at ``base``."""
+    entries[base + k].key = key
+    entries[base + k].flow = flow
+    nodes[flow].place = k
 
 
 @compiled
@@ -31,7 +31,12 @@ def sift_up(entries: Records, nodes: Records, base: int, k: int, key: float) -> 
         if entries[base + parent].key <= key:
             break
         write_entry(
-            entries, nodes, base + k, entries[base + parent].key, int64(entries[base + parent].flow)
+            entries,
+            nodes,
+            base,
+            k,
+            entries[base + parent].key,
+            int64(entries[base + parent].flow),
         )
         k = parent
     return k
@@ -49,7 +54,7 @@ def sift_down(entries: Records, nodes: Records, base: int, n: int, k: int, key: 
         if entries[base + child].key >= key:
             break
         write_entry(
-            entries, nodes, base + k, entries[base + child].key, int64(entries[base + child].flow)
+            entries, nodes, base, k, entries[base + child].key, int64(entries[base + child].flow)
         )
         k = child
     return k
@@ -71,10 +76,10 @@ def add_row(s: State, ident: int, flow: int) -> None:
     s.nodes[flow].row = -1
     if s.nodes[flow].alone or link.fixed:
         return
+    s.nodes[flow].row = link.n_rows
     row = link.offset + link.n_rows
     link.n_rows += 1
     s.members[row] = flow
-    s.nodes[flow].row = row
     j = row * (s.width - 1)
     for k in range(first, last):
         if s.hops[k].link != ident and s.hops[k].link < null_link:
@@ -90,10 +95,11 @@ def remove_row(s: State, ident: int, row: int) -> None:
     """Undo `add_row`: the last of the list takes the place."""
     link = s.links[ident]
     link.n_rows -= 1
-    last = link.offset + link.n_rows
-    if row != last:
+    if row != link.n_rows:
+        last = link.offset + link.n_rows
+        s.nodes[s.members[last]].row = row
+        row += link.offset
         s.members[row] = s.members[last]
-        s.nodes[s.members[row]].row = row
         n = s.width - 1
         for j in range(n):
             s.others[row * n + j] = s.others[last * n + j]
@@ -114,13 +120,8 @@ def add_member(s: State, ident: int, flow: int, left: float) -> None:
     k = int64(link.n)
     link.n = k + 1
     key = link.served + left
-    write_entry(
-        s.entries,
-        s.nodes,
-        link.offset + sift_up(s.entries, s.nodes, link.offset, k, key),
-        key,
-        flow,
-    )
+    place = sift_up(s.entries, s.nodes, int64(link.offset), k, key)
+    write_entry(s.entries, s.nodes, int64(link.offset), place, key, flow)
     add_row(s, ident, flow)
     s.nodes[flow].bottleneck = ident
 
@@ -135,22 +136,21 @@ def remove_member(s: State, flow: int) -> float:
     link.served += link.level * (now - link.t_last)
     link.t_last = now
     at = int64(node.place)
-    left = s.entries[at].key - link.served
     base = int64(link.offset)
+    left = s.entries[base + at].key - link.served
     n = link.n - 1
     link.n = n
     if n == 0:
         s.clock[0].n_saturated -= 1
     if node.row >= 0:
         remove_row(s, ident, int64(node.row))
-    last = base + n
-    if at != last:
-        key = s.entries[last].key
-        mover = int64(s.entries[last].flow)
-        k = sift_up(s.entries, s.nodes, base, at - base, key)
-        if k == at - base:
+    if at != n:
+        key = s.entries[base + n].key
+        mover = int64(s.entries[base + n].flow)
+        k = sift_up(s.entries, s.nodes, base, at, key)
+        if k == at:
             k = sift_down(s.entries, s.nodes, base, n, k, key)
-        write_entry(s.entries, s.nodes, base + k, key, mover)
+        write_entry(s.entries, s.nodes, base, k, key, mover)
     return float(max(left, 0.0))
 
 
@@ -182,6 +182,27 @@ def mark_dirty(links: Records, dirty: Ints, clock: Records, ident: int) -> None:
 
 
 @compiled
+def _enlarge_heap(s: State, ident: int) -> None:
+    """Move the heap of a link to where it has more places. There is room: see `posting.promise`.
+
+    Few of the flows that are posted drain at one time, so heaps start small and lie together.
+    """
+    link = s.links[ident]
+    base = s.clock[0].heap_top
+    link.places = min(4 * max(link.places, 1), link.reserved)
+    s.clock[0].heap_top += link.places
+    for k in range(link.n):
+        s.entries[base + k].key = s.entries[link.offset + k].key
+        s.entries[base + k].flow = s.entries[link.offset + k].flow
+    width = s.width - 1
+    for k in range(link.n_rows):
+        s.members[base + k] = s.members[link.offset + k]
+        for j in range(width):
+            s.others[(base + k) * width + j] = s.others[(link.offset + k) * width + j]
+    link.offset = base
+
+
+@compiled
 def join_links(s: State, flow: int) -> None:
     """Enter ``flow`` into the lists of its links."""
     width = s.width
@@ -202,6 +223,8 @@ def join_links(s: State, flow: int) -> None:
         if link.n_active == 0:
             link.t_busy = now
         link.n_active += 1
+        if link.n_active > link.places:
+            _enlarge_heap(s, int64(s.hops[at].link))
     s.clock[0].n_active += 1
 
 

@@ -176,7 +176,7 @@ class FluidNetwork:
         slot = int(self._outbox[0])
         while slot >= 0:
             slots.append(slot)
-            slot = int(nodes["next_free"][slot])
+            slot = int(nodes["next"][slot])
         self._outbox[0] = -1
         return sorted(slots, key=nodes["seq"].__getitem__)
 
@@ -271,13 +271,14 @@ class FluidNetwork:
         )
         self._slots = _quick(self._graph.slots)
         self._grow_scratch(count)
-        self._thread(nodes["next_free"], old, "free_node")
+        self._thread(nodes["next"], old, "free_node")
 
     def _grow_arena(self, batch: TransferBatch) -> None:
         """Enlarge the arena for the heaps of the links, at least by what ``batch`` may need."""
         state = self._state
         count = max(
-            2 * len(state.entries), int(self.clock["heap_top"][0]) + batch.routes.size + len(batch)
+            2 * len(state.entries),
+            int(self.clock["promised"][0]) + posting.MOVES * (batch.routes.size + len(batch)),
         )
         self._state = state._replace(
             entries=_longer(state.entries, count),
@@ -306,7 +307,10 @@ def _quick(values: Any) -> Any:
 
 
 def _longer(values: NDArray[Any], count: int) -> NDArray[Any]:
-    """A copy with room for ``count`` rows, the new ones 0."""
-    out = np.zeros((count, *values.shape[1:]), values.dtype)
+    """A copy with room for ``count`` rows, the new ones 0. It begins with a cache line."""
+    size = count * values.dtype.itemsize
+    room = np.zeros(size + records.CACHE_LINE, np.uint8)
+    first = -room.ctypes.data % records.CACHE_LINE
+    out = room[first : first + size].view(values.dtype)
     out[: len(values)] = values
     return out

@@ -12,6 +12,8 @@ from simshuffle.network.fluid.records import UNUSED, WAITING, Graph, Ints, Recor
 # What `post` returns instead of a time if it needs a larger arena, more links for rate limits, room
 # for more transfers or for more of what they wait for, or for longer routes.
 LACKS_ENTRIES, LACKS_LINKS, LACKS_NODES, LACKS_EDGES, LACKS_WIDTH = -1.0, -2.0, -3.0, -4.0, -5.0
+# Entries of the arena for a place of a heap, with those that it had before it moved; see `promise`.
+MOVES = 3
 
 
 @compiled
@@ -32,29 +34,22 @@ def _limit_link(links: Records, clock: Records, limit: float) -> int:
 
 
 @compiled
-def _reserve_link(s: State, ident: int) -> bool:
-    """Make the heap of a link large enough for all transfers that may have their bottleneck there;
-    False if the arena is full."""
+def promise(s: State, ident: int) -> bool:
+    """Promise places in the arena for all transfers that may have their bottleneck on a link;
+    False if it is too small.
+
+    The heap of a link moves to four times its places, or to all that are promised, until these are
+    not enough. All its places together are fewer than 3 times the sum of those promised: the ones
+    of the first kind are at most a third more than the last of them.
+    """
     link = s.links[ident]
     if link.n_alive <= link.reserved:
         return True
     places = max(4, link.n_alive if link.reserved == 0 else link.n_alive + link.n_alive // 2)
-    base = s.clock[0].heap_top
-    if base + places > s.entries.shape[0]:
+    if s.clock[0].promised + MOVES * places > s.entries.shape[0]:
         return False
-    for k in range(link.n):
-        s.entries[base + k].key = s.entries[link.offset + k].key
-        s.entries[base + k].flow = s.entries[link.offset + k].flow
-        s.nodes[s.entries[base + k].flow].place = base + k
-    width = s.width - 1
-    for k in range(link.n_rows):
-        s.members[base + k] = s.members[link.offset + k]
-        s.nodes[s.members[base + k]].row = base + k
-        for j in range(width):
-            s.others[(base + k) * width + j] = s.others[(link.offset + k) * width + j]
-    link.offset = base
     link.reserved = places
-    s.clock[0].heap_top = base + places
+    s.clock[0].promised += MOVES * places
     return True
 
 
@@ -71,14 +66,14 @@ def _reserve(s: State, tasks: Records, routes: Ints, count: bool) -> float:
             while k < routes.shape[1] and routes[i, k] >= 0:
                 if counting == 0:
                     s.links[routes[i, k]].n_alive += 1
-                elif not _reserve_link(s, int64(routes[i, k])):
+                elif not promise(s, int64(routes[i, k])):
                     return LACKS_ENTRIES
                 k += 1
             if tasks[i].cap < np.inf:
                 limit = _limit_link(s.links, s.clock, tasks[i].cap)
                 if counting == 0:
                     s.links[limit].n_alive += 1
-                elif not _reserve_link(s, limit):
+                elif not promise(s, limit):
                     return LACKS_ENTRIES
     return 0.0
 
@@ -100,13 +95,13 @@ def _add_node(nodes: Records, clocks: Records, task: Records) -> int:
     clock = clocks[0]
     slot = int64(clock.free_node)
     node = nodes[slot]
-    clock.free_node = node.next_free
+    clock.free_node = node.next
     clock.n_alive += 1
     node.work = task.work
     node.booked = 0.0
     node.place = -1
     node.nbytes = task.nbytes
-    node.delay = task.delay
+    node.upcoming = task.delay
     node.t_ready = task.start
     node.pair = task.pair
     node.group = task.group
@@ -179,7 +174,8 @@ def post(
     for i in range(tasks.shape[0]):
         slots[i] = _add_node(s.nodes, s.clock, tasks[i])
         _add_route(s, int64(slots[i]), routes, i, tasks[i].cap)
-    for i in range(edge_from.shape[0]):
+    # the last first: then the transfers that wait for one are listed in the order of posting
+    for i in range(edge_from.shape[0] - 1, -1, -1):
         _add_edge(s.nodes, g.edges, s.clock, int64(slots[edge_from[i]]), int64(slots[edge_to[i]]))
     for i in range(tasks.shape[0]):
         before = int64(tasks[i].after)

@@ -28,40 +28,46 @@ UNUSED, WAITING, DELAYED, QUEUED, ACTIVE, ENDING = 0, 1, 2, 3, 4, 5
 # together in spite of rounding.
 INSTANT = 1e-14
 
+# Bytes. Transfers and links are kept in two cache lines each: what is needed most is in the first.
+# Where a network is larger than the caches, time goes by cache lines.
+CACHE_LINE = 64
+
 NODE = np.dtype(
     [
-        # what was posted (posting.py)
+        # what was posted (posting.py), what has become of it (transfers.py), and what there is to
+        # say while it drains (members.py, fill.py)
         ("work", "f8"),  # units to drain
         ("nbytes", "f8"),  # bytes, for the link statistics only
-        ("delay", "f8"),  # s between ready and active
-        ("pair", "i8"),  # key of the fair-share entity, or -1
-        ("seq", "i8"),  # order of posting
-        ("n_hops", "i4"),
-        ("alone", "i4"),  # 1: it shares at most one link, rate limits aside
-        ("group", "i4"),
-        ("group2", "i4"),
+        ("booked", "f8"),  # units that the statistics of its links hold already
+        # s: how long its delay is; when it ends, once it has begun; units left to drain, while
+        # the network is filled anew
+        ("upcoming", "f8"),
+        ("place", "i4"),  # its entry in the heap of its bottleneck; -1 before it drains
+        ("row", "i4"),  # its row beside that heap; -1 if it has none
+        ("bottleneck", "i4"),
+        ("first_edge", "i4"),
         ("account", "i4"),
         ("tag", "i4"),
-        ("mark", "i4"),
+        ("n_hops", "i2"),
+        ("alone", "i1"),  # 1: it shares at most one link, rate limits aside
+        ("mark", "i1"),
         # 1: instead of draining, it goes to the outbox and is ended by `complete`
-        ("outside", "i4"),
-        # what has become of it (transfers.py)
+        ("outside", "i1"),
+        ("state", "i1"),
+        # ---- the second cache line
         ("t_ready", "f8"),  # s
-        ("t_event", "f8"),  # s, when the delay ends
-        ("state", "i4"),
+        ("pair", "i8"),  # key of the fair-share entity, or -1
+        ("seq", "i8"),  # order of posting
+        ("group", "i4"),
+        ("group2", "i4"),
         ("n_deps", "i4"),
-        ("first_edge", "i4"),
         ("pair_next", "i4"),  # next transfer of the same pair in the queue
         ("pair_tail", "i4"),  # last one of that queue (valid at its head)
         ("bucket_next", "i4"),
         ("bucket_prev", "i4"),
-        ("next_free", "i4"),  # next unused one; or next in the outbox
-        # while it drains (members.py, fill.py)
-        ("left", "f8"),  # units left to drain, while the network is filled anew
-        ("booked", "f8"),  # units that the statistics of its links hold already
-        ("place", "i8"),  # its entry in the heap of its bottleneck; -1 before it drains
-        ("row", "i8"),  # its place in `members` and `others`; -1 if it is not there
-        ("bottleneck", "i4"),
+        ("run_tail", "i4"),  # last of the run of delays that this is the first of (events.py)
+        # next unused one; or next in the outbox; or next in a run of delays
+        ("next", "i4"),
     ],
     align=True,
 )
@@ -90,6 +96,7 @@ CLOCK = np.dtype(
         ("outbox", "i4"),  # first transfer that is to be carried elsewhere from now on
         # the arena of the heaps of all links (members.py)
         ("heap_top", "i8"),  # entries in use
+        ("promised", "i8"),  # entries that may come to be in use
         ("n_active", "i4"),  # transfers that drain
         ("n_saturated", "i4"),
         ("n_fixed", "i4"),  # distinct rate limits; their links come after `null_link`
@@ -102,7 +109,6 @@ CLOCK = np.dtype(
         ("in_order", "i4"),  # 1: the saturated links are listed in `order`
         ("sweeping", "i4"),  # sweeps to go before a repair is tried again
         ("n_repairs", "i4"),  # since all was filled anew
-        ("stamp", "i4"),
     ],
     align=True,
 )
@@ -128,24 +134,24 @@ LINK = np.dtype(
         ("level", "f8"),  # units/s of each flow that has its bottleneck here
         ("served", "f8"),  # units drained by a flow of its own since `served` was 0
         ("t_last", "f8"),  # s, up to when `served` is complete
-        # units/s, at most the lowest rate limit of its own flows; inf if none has one
-        ("floor", "f8"),
         ("offset", "i8"),  # first entry of its heap
         ("n", "i4"),  # flows that have their bottleneck here
         ("n_rows", "i4"),  # those of them that share other links
-        ("reserved", "i4"),  # entries reserved
-        ("n_alive", "i4"),  # transfers posted and not ended whose route has it
-        ("n_active", "i4"),  # those of them that drain
-        ("n_alone", "i4"),  # active flows that share no other link
+        ("n_active", "i4"),  # flows that cross it
+        ("n_alone", "i4"),  # those of them that share no other link
         # first hop in the list of its active flows that share other links
         ("head", "i4"),
-        ("alone", "i4"),  # the same for those that share no other
-        ("fixed", "i4"),  # 1: stands for a rate limit of flows; its level never changes
-        # rates (repair.py, sweep.py, fill.py)
-        ("queued", "i4"),  # 1: listed in `dirty` or in the heap of links to visit
-        ("rank", "i4"),  # place in `order`, -1 if not there
-        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled
-        ("stamp", "i4"),
+        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (fill.py)
+        ("rank", "i4"),  # place in `order`, -1 if not there (sweep.py)
+        ("queued", "i1"),  # 1: listed in `dirty` or in the heap of links to visit (repair.py)
+        ("fixed", "i1"),  # 1: stands for a rate limit of flows; its level never changes
+        # ---- the second cache line
+        # units/s, at most the lowest rate limit of its own flows; inf if none has one
+        ("floor", "f8"),
+        ("alone", "i4"),  # the list of the active flows that share no other link, like `head`
+        ("n_alive", "i4"),  # transfers posted and not ended whose route has it
+        ("reserved", "i4"),  # places that its heap may come to need
+        ("places", "i4"),  # places that it has
         # statistics (members.py, shares.py)
         # units drained by the transfers that ended, and what was booked for those under way
         ("work", "f8"),
@@ -179,7 +185,7 @@ class State(NamedTuple):
         load: (3, links) units/s, the rows `OTHER`, `CAPACITY` and `PEAK`.
         ends: (padded links,) s, the next end on each, then the smallest of each 64 of them, then of
             each 64 of those.
-        entries: (arena,) `ENTRY`, the heaps of the links, each of `LINK.reserved` places from
+        entries: (arena,) `ENTRY`, the heaps of the links, each of `LINK.places` places from
             `LINK.offset` on.
         members: (arena,) beside each heap, the flows of the link that share other links.
         others: (arena * (width - 1),) those other links of each such flow, padded with

@@ -193,8 +193,9 @@ def _visit_link(s: State, ident: int) -> None:
         # stolen theirs.
         if level > link.level:
             level = _give_flows(s, ident, level)
-        while level * (1.0 - LEVEL_TOLERANCE) > link.floor and link.n > 0:
-            level = _give_flows(s, ident, _give_limited(s, ident, level))
+        if s.clock[0].n_fixed > 0:
+            while level * (1.0 - LEVEL_TOLERANCE) > link.floor and link.n > 0:
+                level = _give_flows(s, ident, _give_limited(s, ident, level))
         step = level - link.level
         if link.n > 0 and abs(step) > SMALLEST_STEP * abs(level):
             link.served += link.level * (now - link.t_last)

@@ -22,11 +22,14 @@ from simshuffle.network.fluid.records import (
     State,
 )
 from simshuffle.network.fluid.repair import sweep_cost
-from simshuffle.network.fluid.visits import pop_visit, sift_visits
+from simshuffle.network.fluid.visits import order_visits, pop_visit
 
 # So many sweeps in a row must have changed little before a repair is tried again, since a repair
 # that gives up costs most.
 PATIENCE = 32
+# Rows of `others` that are looked through one by one when one of them has the link that is sought:
+# often one of hundreds does.
+ROWS = 32
 
 
 @compiled
@@ -52,8 +55,7 @@ def _sort_links(s: State) -> None:
             s.visits[n].key = s.links[ident].level
             s.visits[n].link = ident
             n += 1
-    for pos in range((n >> 1) - 1, -1, -1):
-        sift_visits(s.visits, n, pos)
+    order_visits(s.visits, n)
     for i in range(n):
         s.order[i] = s.visits[0].link
         s.links[s.order[i]].rank = i
@@ -69,7 +71,8 @@ def _sort_links(s: State) -> None:
                 n_moving += 1
         for k in range(n_moving):
             flow = int64(s.flows[k])
-            change_bottleneck(s, flow, int64(s.order[_first_rank(s, s.nodes[flow].row)]))
+            first = _first_rank(s, link.offset + s.nodes[flow].row)
+            change_bottleneck(s, flow, int64(s.order[first]))
 
 
 @compiled
@@ -104,12 +107,17 @@ def _count_equal(values: NDArray[np.uint32], first: int, last: int, wanted: int)
 def _steal_shared(s: State, ident: int, passed: int) -> None:
     """Give a link the flows on it that have their bottleneck on another."""
     link = s.links[passed]
+    width = s.width - 1
     n = 0
-    for row in range(link.offset, link.offset + link.n_rows):
-        for j in range(row * (s.width - 1), (row + 1) * (s.width - 1)):
-            if s.others[j] == ident:
-                s.flows[n] = s.members[row]
-                n += 1
+    for first in range(link.offset, link.offset + link.n_rows, ROWS):
+        last = min(first + ROWS, link.offset + link.n_rows)
+        if _count_equal(s.others, first * width, last * width, ident) == 0:
+            continue
+        for row in range(first, last):
+            for j in range(row * width, (row + 1) * width):
+                if s.others[j] == ident:
+                    s.flows[n] = s.members[row]
+                    n += 1
     for i in range(n):
         change_bottleneck(s, int64(s.flows[i]), ident)
 

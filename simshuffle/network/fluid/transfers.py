@@ -79,7 +79,7 @@ def _begin(s: State, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[i
     node = s.nodes[flow]
     if node.outside:
         node.state = ACTIVE
-        node.next_free = s.clock[0].outbox
+        node.next = s.clock[0].outbox
         s.clock[0].outbox = flow
     elif node.work <= 0.0 or node.n_hops == 0:
         node.state = ENDING
@@ -150,7 +150,7 @@ def _end(s: State, g: Graph, flow: int) -> None:
             make_ready(s.nodes, g.heap, s.clock, successor, now)
         edge = after
     node.state = UNUSED
-    node.next_free = clock.free_node
+    node.next = clock.free_node
     clock.free_node = flow
     clock.n_alive -= 1
 
@@ -166,7 +166,7 @@ def _list_due(s: State, g: Graph, limit: float, tolerance: float) -> int:
         tail = end_early(s, tolerance, g.queue, tail)
     for i in range(tail):
         s.nodes[g.queue[i]].state = ENDING
-    while s.clock[0].n_heap > 0 and s.nodes[g.heap[0]].t_event <= limit:
+    while s.clock[0].n_heap > 0 and s.nodes[g.heap[0]].upcoming <= limit:
         g.queue[tail] = pop_event(s.nodes, g.heap, s.clock)
         tail += 1
     return int(tail)
@@ -222,6 +222,6 @@ def complete(state: int, graph: int, slot: int, now: float) -> float:
     returns the time of the next event (s)."""
     s, g = state_at(state), graph_at(graph)
     s.nodes[slot].state = ENDING
-    s.nodes[slot].t_event = now
+    s.nodes[slot].upcoming = now
     push_event(s.nodes, g.heap, s.clock, slot)
     return upcoming(s, g)

@@ -1,9 +1,26 @@
-"""A heap of links to visit, the lowest level first; of equal levels the lowest number."""
+"""A heap of links to visit, the lowest level first; of equal levels the lowest number.
+
+Each entry has four below it, which lie together: half as many steps as with two, and each has to
+wait for memory but once.
+"""
 
 from __future__ import annotations
 
 from simshuffle.network.compiling import compiled
 from simshuffle.network.fluid.records import FIRST, Records
+
+BELOW = 4  # entries below one
+
+
+@compiled
+def is_before(visits: Records, a: int, b: int) -> bool:
+    """Whether the entry at ``a`` comes before the one at ``b``."""
+    return _is_lower(visits, a, visits[b].key, visits[b].link)
+
+
+@compiled
+def _is_lower(visits: Records, at: int, key: float, link: int) -> bool:
+    return bool(visits[at].key < key or (visits[at].key == key and visits[at].link < link))
 
 
 @compiled
@@ -11,8 +28,8 @@ def push_visit(visits: Records, n: int, key: float, link: int) -> None:
     """Add a link to a heap of ``n``."""
     pos = n
     while pos > 0:
-        parent = (pos - 1) >> 1
-        if visits[parent].key < key or (visits[parent].key == key and visits[parent].link <= link):
+        parent = (pos - 1) // BELOW
+        if _is_lower(visits, parent, key, link):
             break
         visits[pos].key = visits[parent].key
         visits[pos].link = visits[parent].link
@@ -30,21 +47,26 @@ def pop_visit(visits: Records, n: int) -> None:
 
 
 @compiled
+def order_visits(visits: Records, n: int) -> None:
+    """Make a heap of ``n`` entries in any order."""
+    for pos in range((n - 2) // BELOW, -1, -1):
+        sift_visits(visits, n, pos)
+
+
+@compiled
 def sift_visits(visits: Records, n: int, pos: int) -> None:
     """Restore the order of a heap of ``n`` of which the one at ``pos`` may be too large."""
     key = visits[pos].key
     link = visits[pos].link
     while True:
-        child = 2 * pos + 1
-        if child >= n:
+        first = BELOW * pos + 1
+        if first >= n:
             break
-        other = child + 1
-        if other < n and (
-            visits[other].key < visits[child].key
-            or (visits[other].key == visits[child].key and visits[other].link < visits[child].link)
-        ):
-            child = other
-        if visits[child].key > key or (visits[child].key == key and visits[child].link >= link):
+        child = first
+        for other in range(first + 1, min(first + BELOW, n)):
+            if is_before(visits, other, child):
+                child = other
+        if not _is_lower(visits, child, key, link):
             break
         visits[pos].key = visits[child].key
         visits[pos].link = visits[child].link
