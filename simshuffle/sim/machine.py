@@ -32,6 +32,9 @@ from simshuffle.sim.epoch import Epoch, loaders_of
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.staging import NOTHING, Staged, stage
 
+STAGED = 0.1
+"""Share of the tolerance of time that staging may use up, in which hosts end one after another."""
+
 
 class Machine:
     """A cluster with its network and its clock.
@@ -49,6 +52,7 @@ class Machine:
         self._clock = NetworkClock(self._env, network)
         self._allreduces = Allreduces(workload.allreduce, self._resources, rng("host_order"))
         self._links = LinkStatistics(self._resources, network)
+        self._stage: Staged | None = None
 
     def loaders(self, plan: EpochPlan) -> Loaders:
         """Those of the training of an epoch."""
@@ -101,8 +105,15 @@ class Machine:
         """The staging before the first epoch."""
         if plan.epoch > 1:
             return NOTHING
-        shards = np.add.reduceat(nbytes[plan.shards.order], plan.shards.start[:-1])
-        return stage(self.scenario.workload, self._resources, shards * thinning.factor)
+        if self._stage is None:  # a longer window of the epoch stages the same
+            shards = np.add.reduceat(nbytes[plan.shards.order], plan.shards.start[:-1])
+            self._stage = stage(
+                self.scenario.workload,
+                self._resources,
+                shards * thinning.factor,
+                STAGED * self.scenario.time_tolerance,
+            )
+        return self._stage
 
 
 @dataclass(frozen=True)

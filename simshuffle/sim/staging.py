@@ -25,9 +25,14 @@ class Staged:
 NOTHING = Staged(0.0, 0.0)
 
 
-def stage(workload: Workload, resources: Resources, shard_nbytes: NDArray[np.float64]) -> Staged:
+def stage(
+    workload: Workload,
+    resources: Resources,
+    shard_nbytes: NDArray[np.float64],
+    tolerance: float = 0.0,
+) -> Staged:
     """Copy what the workload keeps on the hosts, in a fluid network of its own; arguments as in
-    `simshuffle.lowering.staging.staging_traffic`."""
+    `simshuffle.lowering.staging.staging_traffic`, and the `tolerance` of `Fluid`."""
     traffic = staging_traffic(workload, resources, shard_nbytes)
     if traffic is None:
         return NOTHING
@@ -36,7 +41,9 @@ def stage(workload: Workload, resources: Resources, shard_nbytes: NDArray[np.flo
     # be compiled
     no_cables = np.zeros(len(traffic.links), bool)
     width = traffic.batch.routes.shape[1]
-    network = shared_network(Fluid(), traffic.links, no_cables, width=width, tags=count)
+    network = shared_network(
+        Fluid(tolerance=tolerance), traffic.links, no_cables, width=width, tags=count
+    )
     network.post(0.0, traffic.batch)
     network.advance(np.inf)
     return Staged(float(network.finish[:count].max()), traffic.nbytes)
