@@ -42,12 +42,12 @@ def verify(
         store = Disk(Path(place) / CELLS)
         fresh = engine.run(result.study, request, executor, store, progress)
         again = engine.read(result.study, fresh.save(Path(place) / "again", draw=False))
-    differ = [
-        name
-        for name in result.tables
-        if not same(long(result.tables, name), long(again.tables, name))
-    ]
-    if result.meta["fingerprint"] != again.meta["fingerprint"]:
-        differ.insert(0, "fingerprint")
-    stored = side(str(folder))
-    return differ, compare(stored, Side("done again", stored.asked, again))
+        differ = [
+            name
+            for name in result.tables
+            if not same(long(result.tables, name), long(again.tables, name))
+        ]
+        if result.meta["fingerprint"] != again.meta["fingerprint"]:
+            differ.insert(0, "fingerprint")
+        stored = side(str(folder))
+        return differ, compare(stored, Side("done again", stored.asked, again))

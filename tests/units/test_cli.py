@@ -35,7 +35,8 @@ FILES = {
     "breakdown.pdf",
 }
 EPOCH_COLUMNS = (
-    "run,strategy,world_size,exchange_fraction,epoch,iterations,epoch_s,staging_s,samples_per_s,"
+    "run,strategy,world_size,exchange_fraction,epoch,iterations,iterations_simulated,"
+    "epoch_s,epoch_low_s,epoch_high_s,staging_s,samples_per_s,"
     "accelerator_utilisation,exchange_total_s,exchange_exposed_s,"
     "allreduce_exposed_s,allreduce_hidden_s,slowdown_s,"
     "samples_moved,nbytes_peer,nbytes_pfs,nbytes_ssd,nbytes_memory"

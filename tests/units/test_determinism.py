@@ -58,7 +58,7 @@ def first(tmp_path_factory):
 
 def test_two_processes_write_the_same_bytes(first, tmp_path):
     second = simulated(tmp_path, hash_seed="12345")
-    assert len(first) == 11
+    assert len(first) == 12
     assert sorted(second) == sorted(first)
     assert [name for name in first if second[name] != first[name]] == []
 

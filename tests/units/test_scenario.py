@@ -296,7 +296,7 @@ BASE = load_scenario("abci-imagenet1k", SMALL)
 
 
 def test_reading_and_checking_a_scenario_builds_no_network(monkeypatch):
-    monkeypatch.delattr(Abci, "graph")
+    monkeypatch.delattr(Abci, "build")
     assert len(load_scenario("paper/scaling").runs()) == 12
     with pytest.raises(ScenarioError, match="must not exceed the 4352 GPUs of abci"):
         load_scenario("abci-imagenet1k", {"world_size": 4353})

@@ -1,7 +1,5 @@
 """Runs side by side: the same bytes as one after another, and tables that are in memory once."""
 
-import tracemalloc
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,9 +7,7 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.results.timeline import PHASES, Timeline, concatenate, phase_rows, phase_table
 from simshuffle.study import executors
-from simshuffle.study.cell import Outcome
 from simshuffle.study.made import contents
-from simshuffle.study.store import Disk
 
 SMALL = [
     *("--set", "workload.dataset.num_samples=6400", "--set", "epochs=1"),
@@ -47,21 +43,6 @@ def rows(count, epoch=1):
     return phase_table("", [phase_rows(epoch, list(PHASES[:5]), bounds, bounds[..., 1:])])
 
 
-def test_tables_of_several_runs_are_joined_without_being_in_memory_twice():
-    small = pd.DataFrame({"run": pd.Categorical(["a"])})
-    tracemalloc.start()
-    try:
-        timelines = [Timeline(rows(10_000), small.copy(), small.copy()) for _ in range(6)]
-        held, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        joined = concatenate(timelines)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(joined.phases) == 6 * 10_000 * 4 * 5
-    assert peak < 1.4 * held  # a column of eight bytes, of 36 a row
-
-
 def test_joined_tables_hold_the_rows_of_all_in_their_order():
     parts = [rows(2, 1), rows(3, 2)]
     parts = [
@@ -83,17 +64,6 @@ def test_joined_tables_hold_the_rows_of_all_in_their_order():
     assert list(found.phases["run"].cat.categories) == ["b", "a"]
     assert list(found.links["tier"]) == ["x", "w"]
     assert list(found.links["tier"].cat.categories) == ["x", "w"]
-
-
-def test_a_table_of_a_stored_outcome_is_read_when_it_is_asked_for(tmp_path):
-    store = Disk(tmp_path)
-    store.put("ab12", Outcome({}, {"timeline": rows(10)}))
-    found = store.get("ab12", frozenset({"timeline.parquet"}))
-    assert list(found.tables) == ["timeline"]
-    first, second = found.tables["timeline"], found.tables["timeline"]
-    pd.testing.assert_frame_equal(first, rows(10))
-    first.pop("nbytes")  # is used up
-    pd.testing.assert_frame_equal(second, rows(10))
 
 
 def test_ctrl_c_says_what_is_kept_and_nothing_else(tmp_path, monkeypatch, capsys):

@@ -305,8 +305,8 @@ def test_the_last_bit_of_a_value_is_verified(
     assert main(["verify", str(folder), "--processes", "1"]) == 0
     said = capsys.readouterr().out
     assert said == (
-        "The same: the fingerprint, and to the last bit timeline, links, sources, epochs,"
-        " breakdown.\n"
+        "The same: the fingerprint, and to the last bit timeline, iterations, links, sources,"
+        " epochs, breakdown.\n"
     )
 
     def change(table: pd.DataFrame) -> None:

@@ -79,7 +79,7 @@ def test_every_key_survives_being_written_and_read() -> None:
         (f"{PFS}.background_load", 1, f"{PFS}.background_load", "less than 1"),
         (f"{PFS}.background_load", -0.1, f"{PFS}.background_load", "greater than or equal to 0"),
         (f"{PFS}.latency_spread", -0.5, f"{PFS}.latency_spread", "greater than or equal to 0"),
-        (f"{PFS}.background_load", "20 %", f"{PFS}.background_load", "number"),
+        (f"{PFS}.background_load", "20 percent", f"{PFS}.background_load", "number"),
         (f"{PFS}.client_bandwidth", 5, f"{PFS}.client_bandwidth", "has no unit"),
         (
             f"{PFS}.client_bandwidth",
