@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.scenario.scenario import Scenario
 
 
@@ -19,11 +20,30 @@ class Thinning:
         scenario: the thinned one, for plans.
         left_out: iterations of every epoch that it does not have.
         factor: how many samples of the whole data set stand for one of its samples, at least 1.
+        num_samples: of the whole data set, if any are left out.
     """
 
     scenario: Scenario
     left_out: int = 0
     factor: float = 1.0
+    num_samples: int = 0
+
+    def sent_factor(self, epoch: int) -> float:
+        """How many samples are sent in the whole epoch for one that is sent in the thinned one."""
+        fraction, world_size = self.scenario.workload.exchange.fraction, self.scenario.world_size
+        if fraction is None or self.left_out == 0:
+            return self.factor
+        thinned = self.scenario.workload.dataset.num_samples
+        sent, all_sent = (
+            epoch_quota(fraction, count, world_size, epoch) for count in (thinned, self.num_samples)
+        )
+        return all_sent / sent if sent else self.factor
+
+    def read_factor(self, samples: int) -> float:
+        """How many samples are trained on in the whole epoch for one of the ``samples`` of the
+        thinned one."""
+        batch = self.scenario.world_size * self.scenario.workload.local_batch_size
+        return 1.0 + self.left_out * batch / samples
 
 
 def thinned(scenario: Scenario, iterations: int) -> Thinning:
@@ -32,12 +52,14 @@ def thinned(scenario: Scenario, iterations: int) -> Thinning:
     workload = scenario.workload
     whole, batch = workload.iterations(scenario.world_size), workload.local_batch_size
     left_out = whole - iterations
+    dataset, memory = workload.dataset, scenario.cluster.memory
     if left_out <= 0:
         return Thinning(scenario)
-    dataset, memory = workload.dataset, scenario.cluster.memory
-    # samples that no batch has shrink like all others; a last batch that lacks some is kept
+    # samples that no batch has shrink like all others, and shards differ by as many as before; a
+    # last batch that lacks some is kept
     over = dataset.num_samples - whole * scenario.world_size * batch
-    unread = round(max(over, 0) * iterations / whole)
+    each, rest = divmod(max(over, 0), scenario.world_size)
+    unread = round(each * iterations / whole) * scenario.world_size + rest
     samples = iterations * scenario.world_size * batch + unread + min(over, 0)
     cached = memory.cache_nbytes * samples / dataset.num_samples
     update = {
@@ -48,4 +70,5 @@ def thinned(scenario: Scenario, iterations: int) -> Thinning:
             update={"memory": memory.model_copy(update={"page_cache": cached})}
         ),
     }
-    return Thinning(scenario.model_copy(update=update), left_out, dataset.num_samples / samples)
+    factor = dataset.num_samples / samples
+    return Thinning(scenario.model_copy(update=update), left_out, factor, dataset.num_samples)

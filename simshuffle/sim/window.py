@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from simshuffle.allreduce import Horovod
 from simshuffle.plan.epochs import EpochPlan, Floats, plan_epochs, sample_nbytes
 from simshuffle.plan.thinning import Thinning, thinned
 from simshuffle.results.timeline import Timeline, WindowRow
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.machine import Machine, SimulatedEpoch
-from simshuffle.sim.steady import Window, window_of
+from simshuffle.sim.rest import fewest_batches
+from simshuffle.sim.steady import Seen, Window, window_of
 
 LEAST = 12
 """Iterations of the first window."""
@@ -18,10 +20,11 @@ LEAST_SENDINGS = 2.5
 """Iterations of the first window after which samples are sent."""
 WORTH_LEAVING_OUT = 0.75
 """Share of the iterations of an epoch from which on all of them are simulated."""
-TOO_LONG, NOT_ALIKE, TOO_DIFFERENT = (
+TOO_LONG, NOT_ALIKE, TOO_DIFFERENT, LATE = (
     "so many are needed",
     "they do not become alike",
     "they differ too much",
+    "a batch may come late",
 )
 """Why all iterations are simulated, after 'All iterations, because'."""
 
@@ -58,11 +61,13 @@ def windows(
             report = _reporter(progress, done / count, 1.0 / count / plan.iterations)
             simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
             window = _window(scenario, simulated, thinning, whole)
-            if not thinning.left_out or (window.settled and window.mean_half_width <= tolerance):
+            if not thinning.left_out or window.does(tolerance):
                 break
             earlier += simulated.end - simulated.begin
             size = window.needed(tolerance)
-            if size >= WORTH_LEAVING_OUT * whole:
+            if window.late:
+                because = LATE
+            elif size >= WORTH_LEAVING_OUT * whole:
                 because = TOO_DIFFERENT if window.settled else NOT_ALIKE
         if because:
             size = first_size(scenario)
@@ -78,17 +83,25 @@ def _window(
 ) -> Window:
     if not thinning.left_out:
         return Window(whole, whole)
-    loader = scenario.workload.loader
-    return window_of(
-        simulated.seconds(), simulated.loading(), whole, loader, scenario.time_tolerance
+    workload = scenario.workload
+    overlap = workload.allreduce.overlap
+    seen = Seen(
+        simulated.seconds(),
+        simulated.loading(),
+        simulated.first_loading(),
+        simulated.measured_spread,
+        overlap.cycle if isinstance(overlap, Horovod) else 0.0,
     )
+    return window_of(seen, whole, workload.loader, scenario.time_tolerance)
 
 
 def first_size(scenario: Scenario) -> int:
     """Iterations of the first window."""
     workload = scenario.workload
     each = (workload.exchange.fraction or 0.0) * workload.local_batch_size
-    return max(LEAST, math.ceil(LEAST_SENDINGS / min(each, 1.0))) if each else LEAST
+    sending = math.ceil(LEAST_SENDINGS / min(each, 1.0)) if each else 0
+    measuring = fewest_batches(workload.loader.at_once) if workload.exchange.inference_pass else 0
+    return max(LEAST, sending, measuring)
 
 
 def _reporter(
