@@ -77,11 +77,11 @@ class Window:
         first, last: of those simulated, from 1, the ones whose mean stands for those that were left
             out; 0 if none were.
         half_width: of the 95 % interval of the epoch's duration (s).
-        settled: whether the two halves of the steady iterations are alike, and the inference pass
-            before them is known well enough.
+        settled: whether the two halves of the steady iterations are alike.
         mean_half_width: the same of the mean of a steady iteration, the largest of all phases, as a
             share of the iteration; infinite where they are too few to tell.
         cycle: iterations that belong together.
+        pass_known: whether the end of an inference pass is known to the tolerance.
         late: whether a batch may take longer to load than those ahead last, though none did.
     """
 
@@ -93,6 +93,7 @@ class Window:
     settled: bool = True
     mean_half_width: float = 0.0
     cycle: int = 1
+    pass_known: bool = True
     late: bool = False
 
     @property
@@ -102,7 +103,8 @@ class Window:
 
     def does(self, tolerance: float) -> bool:
         """Whether it tells the epoch so well."""
-        return self.settled and not self.late and self.mean_half_width <= tolerance
+        known = self.pass_known and self.mean_half_width <= tolerance
+        return known and self.settled and not self.late
 
     def needed(self, tolerance: float) -> int:
         """Iterations to simulate next, if these do not do."""
@@ -180,9 +182,10 @@ def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> 
         first=first + 1,
         last=last,
         half_width=math.hypot(reach, seen.begin_reach()),
-        settled=whole.settled and measured <= tolerance * length * iterations,
+        settled=whole.settled,
         mean_half_width=half_width / length,
         cycle=cycle,
+        pass_known=measured <= tolerance * length * iterations,
         late=not waits and seen.longest_loading(iterations) > loader.prefetch * length,
     )
 

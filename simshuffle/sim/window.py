@@ -20,12 +20,11 @@ LEAST_SENDINGS = 2.5
 """Iterations of the first window after which samples are sent."""
 WORTH_LEAVING_OUT = 0.75
 """Share of the iterations of an epoch from which on all of them are simulated."""
-TOO_LONG, NOT_ALIKE, TOO_DIFFERENT, LATE = (
-    "so many are needed",
-    "they do not become alike",
-    "they differ too much",
-    "a batch may come late",
-)
+TOO_LONG = "so many are needed"
+NOT_ALIKE = "they do not become alike"
+TOO_DIFFERENT = "they differ too much"
+IMPORTANCE_UNKNOWN = "ranks differ too much in measuring importance"
+LATE = "a batch may come late"
 """Why all iterations are simulated, after 'All iterations, because'."""
 
 
@@ -65,10 +64,8 @@ def windows(
                 break
             earlier += simulated.end - simulated.begin
             size = window.needed(tolerance)
-            if window.late:
-                because = LATE
-            elif size >= WORTH_LEAVING_OUT * whole:
-                because = TOO_DIFFERENT if window.settled else NOT_ALIKE
+            if window.late or size >= WORTH_LEAVING_OUT * whole:
+                because = _reason(window, tolerance)
         if because:
             size = first_size(scenario)
         elif not thinning.left_out:
@@ -93,6 +90,15 @@ def _window(
         overlap.cycle if isinstance(overlap, Horovod) else 0.0,
     )
     return window_of(seen, whole, workload.loader, scenario.time_tolerance)
+
+
+def _reason(window: Window, tolerance: float) -> str:
+    """Why a window does not do, and no longer one is worth it."""
+    if window.late:
+        return LATE
+    if not window.settled:
+        return NOT_ALIKE
+    return TOO_DIFFERENT if window.mean_half_width > tolerance else IMPORTANCE_UNKNOWN
 
 
 def first_size(scenario: Scenario) -> int:

@@ -462,9 +462,12 @@ def test_what_is_no_tolerance_is_refused(given):
 # -------------------------------------------------------------------------------- what users see
 
 
+CALM = {**NOISY, "workload__jitter": {"compute": 0.02, "read": 0.1}}
+
+
 @pytest.fixture(scope="module")
 def result():
-    scenario = small(**NOISY).model_copy(update=WINDOW)
+    scenario = small(**CALM).model_copy(update=WINDOW)
     swept = scenario.model_copy(update={"sweep": {"workload.exchange": ["local_shuffle", PARTIAL]}})
     return simshuffle.run(swept)
 
@@ -473,16 +476,15 @@ def test_below_the_tables_stands_how_much_was_simulated(result):
     text = str(result)
     assert "of 100 iterations of an epoch simulated" in text
     assert "±" in text and "an epoch of which iterations were left out" in text
-    cut = simshuffle.run(
+    whole = simshuffle.run(
         small(**NOISY, workload__loader__across_epochs=True).model_copy(update=WINDOW)
     )
-    assert "all iterations of epoch 1, 2, because loaders go on into the next epoch" in str(cut)
+    assert "all iterations of epoch 1, 2, because loaders go on into the next epoch" in str(whole)
 
 
 def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch(result):
-    row = result.epochs[(result.epochs["run"] == "local @8") & (result.epochs["epoch"] == 2)].iloc[
-        0
-    ]
+    of = result.epochs.set_index(["run", "epoch"])
+    row = of.loc["local @8", 2]
     figure = STUDY.figures(result)["breakdown"]
     lines = [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
     ends = [tuple(segment[:, 0]) for line in lines for segment in line.get_segments()]
@@ -501,7 +503,7 @@ def test_a_saved_result_is_verified_and_compared(result, tmp_path, capsys):
         again.tables["epochs"], result.tables["epochs"], check_dtype=False
     )
     capsys.readouterr()
-    whole = simshuffle.run(small(**NOISY)).save(tmp_path / "whole")
+    whole = simshuffle.run(small(**CALM)).save(tmp_path / "whole")
     assert main(["compare", str(folder), str(whole)]) == 0
     assert "time_tolerance" in capsys.readouterr().out
 
