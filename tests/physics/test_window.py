@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.collections import LineCollection
@@ -21,6 +22,7 @@ from simshuffle.plan.thinning import thinned
 from simshuffle.results import report
 from simshuffle.results.timeline import PHASE_COLUMNS, PHASES, SOURCE_COLUMNS, Timeline
 from simshuffle.scenario.workload import Loader
+from simshuffle.sim.rest import RestOfPass
 from simshuffle.sim.simulate import simulate
 from simshuffle.sim.steady import MeanError, Seen, window_of
 from simshuffle.sim.window import ThinnedPlans
@@ -257,6 +259,59 @@ def test_steady_iterations_count_for_those_that_are_left_out():
     assert table["GE+WU", ""] == 5.0
     assert table["GE+WU", "FW+BW"] == 4.0
     assert table.sum() == 23.0
+
+
+# ---------------------------------------------------------------------------- passes left out
+
+
+def passes_of(steps, left_out, at_once=1):
+    """When each rank goes on, whose batches of a pass take its ``steps`` (s); and the spread."""
+    env = simpy.Environment()
+    rest = RestOfPass(env, left_out, len(steps[0]), np.zeros(len(steps), np.int64), at_once)
+    ended = {}
+
+    def rank(number):
+        for batch, seconds in enumerate(steps[number]):
+            yield env.timeout(seconds)
+            rest.note(number, batch)
+        event = rest.passes(number)
+        if event is not None:
+            yield event
+        ended[number] = env.now
+
+    for number in range(len(steps)):
+        env.process(rank(number))
+    env.run()
+    return [ended[number] for number in range(len(steps))], rest.spread
+
+
+def test_batches_that_are_left_out_take_as_long_as_those_that_are_not():
+    """6 of 26 batches, of 2 s each."""
+    assert passes_of([[2.0] * 6] * 3, left_out=20) == (pytest.approx([52.0] * 3), 0.0)
+    assert passes_of([[2.0] * 6] * 3, left_out=0) == (pytest.approx([12.0] * 3), 0.0)
+
+
+def test_the_transient_of_a_pass_stands_for_nothing():
+    """Two workers: the first 4 batches are of the transient, and the last one may be smaller."""
+    steps = [5.0] * 5 + [3.0, 1.0, 3.0, 1.0, 0.5]
+    ended, spread = passes_of([steps, steps], left_out=10, at_once=2)
+    assert ended == pytest.approx([sum(steps) + 10 * 2.0] * 2)
+    assert spread == 0
+
+
+def test_what_ranks_are_ahead_or_behind_grows_with_the_root_of_the_batches():
+    """4 of 16 batches: twice as much. One rank is 1 s behind the mean, the other as much ahead, by
+    batches that are in no part of the rest."""
+    ended, spread = passes_of([[2.0, 1.0, 1.0, 1.0], [4.0, 1.0, 1.0, 1.0]], left_out=12)
+    assert ended == pytest.approx([6.0 + 12.0 - 2.0, 6.0 + 12.0 + 2.0])
+    assert spread == pytest.approx(2.0)
+
+
+def test_parts_of_a_pass_that_differ_are_in_its_spread():
+    """Two batches of 1 s, then two of 2 s: 30 that are left out take 30 to 60 s."""
+    ended, spread = passes_of([[1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 1.0]] * 2, left_out=30)
+    assert ended[0] == pytest.approx(10.0 + 30 * 1.5)
+    assert spread == pytest.approx(15.0)
 
 
 # ----------------------------------------------------------------------------------- thinned plans
@@ -517,3 +572,19 @@ def test_json_has_iterations_and_interval(tmp_path, capsys, monkeypatch):
     text = json.dumps(rows)
     for name in ("iterations_simulated", "epoch_low_s", "epoch_high_s"):
         assert name in text
+
+
+def test_over_seeds_the_interval_is_that_of_the_seeds():
+    of = simshuffle.run(small(**CALM).model_copy(update=WINDOW), seeds=3)
+    assert (of.epochs["iterations_simulated"] < 100).any()
+    assert "the mean over 3 seeds" in str(of)
+
+
+def test_a_sweep_may_sweep_the_tolerance(tmp_path, capsys):
+    small_one = ["--set", "world_size=16", "--set", "workload.dataset.num_samples=25600"]
+    words = ["quickstart", "--set", "sweep={}", *small_one, "--over", "time_tolerance=0,1 %,5 %"]
+    assert main(["sweep", *words, "--out", str(tmp_path / "swept")]) == 0
+    capsys.readouterr()
+    table = simshuffle.read(tmp_path / "swept").tables["sweep"]
+    simulated = table[table["epoch"] == 2]["iterations_simulated"].tolist()
+    assert simulated[0] == 50 > simulated[1] >= simulated[2] >= 12
