@@ -31,8 +31,8 @@ def block(name):
 
 
 def test_the_table_shows_what_is_promised():
-    """With 1 % the whole epoch lies in the interval in at least 93 of 100 cases, with 5 % in 90; the
-    bias is below half the tolerance."""
+    """With 1 % the whole epoch lies in the interval in at least 93 of 100 cases, with 5 % in 90;
+    the bias is below half the tolerance."""
     heads, *rows = block("windows")
     table = {name: dict(zip(heads[1:], cells, strict=True)) for name, *cells in rows}
     assert heads[1:] == ["random, 1%", "random, 5%", "shipped, 1%"]
