@@ -2,13 +2,14 @@
 # make test   the whole test suite
 # make check  formatting, lint, types, import rules
 # make fuzz   100,000 odd inputs for all readers, counted by outcome; FUZZ='--inputs 1000 --only scenario' for fewer
+# make windows  the tables of windows against whole epochs in docs/windows.md; about half an hour
 # make validation  the tables of predicted against measured in docs/validation.md
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
 
-.PHONY: demo test check format benchmark fuzz validation clean
+.PHONY: demo test check format benchmark fuzz windows validation clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -46,6 +47,9 @@ benchmark: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+windows: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/windows.py
 
 validation: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/validation_tables.py

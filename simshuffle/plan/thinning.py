@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.scenario.scenario import Scenario
 
 LEAST = 12
 """Iterations of the first window."""
 LEAST_SENDINGS = 2.5
 """Iterations of the first window after which samples are sent."""
+TRANSIENT = 2
+"""Times that workers load a batch each until those of different ranks are no longer in step."""
 WORTH_LEAVING_OUT = 0.75
 """Share of the iterations of an epoch from which on all of them are simulated."""
 
@@ -19,7 +22,12 @@ def first_window(scenario: Scenario) -> int:
     """Iterations of the first window of an epoch."""
     workload = scenario.workload
     each = (workload.exchange.fraction or 0.0) * workload.local_batch_size
-    return max(LEAST, math.ceil(LEAST_SENDINGS / min(each, 1.0))) if each else LEAST
+    sending = math.ceil(LEAST_SENDINGS / min(each, 1.0)) if each else 0
+    measuring = 0
+    if workload.exchange.inference_pass:
+        # the transient, two parts of the rest that are compared, and the last, which may be smaller
+        measuring = (TRANSIENT + 2) * workload.loader.at_once + 2
+    return max(LEAST, sending, measuring)
 
 
 def expected_iterations(scenario: Scenario) -> int:
@@ -42,11 +50,30 @@ class Thinning:
         scenario: the thinned one, for plans.
         left_out: iterations of every epoch that it does not have.
         factor: how many samples of the whole data set stand for one of its samples, at least 1.
+        num_samples: of the whole data set, if any are left out.
     """
 
     scenario: Scenario
     left_out: int = 0
     factor: float = 1.0
+    num_samples: int = 0
+
+    def sent_factor(self, epoch: int) -> float:
+        """How many samples are sent in the whole epoch for one that is sent in the thinned one."""
+        fraction, world_size = self.scenario.workload.exchange.fraction, self.scenario.world_size
+        if fraction is None or self.left_out == 0:
+            return self.factor
+        thinned = self.scenario.workload.dataset.num_samples
+        sent, all_sent = (
+            epoch_quota(fraction, count, world_size, epoch) for count in (thinned, self.num_samples)
+        )
+        return all_sent / sent if sent else self.factor
+
+    def read_factor(self, samples: int) -> float:
+        """How many samples are trained on in the whole epoch for one of the ``samples`` of the
+        thinned one."""
+        batch = self.scenario.world_size * self.scenario.workload.local_batch_size
+        return 1.0 + self.left_out * batch / samples
 
 
 def thinned(scenario: Scenario, iterations: int) -> Thinning:
@@ -55,12 +82,14 @@ def thinned(scenario: Scenario, iterations: int) -> Thinning:
     workload = scenario.workload
     whole, batch = workload.iterations(scenario.world_size), workload.local_batch_size
     left_out = whole - iterations
+    dataset, memory = workload.dataset, scenario.cluster.memory
     if left_out <= 0:
         return Thinning(scenario)
-    dataset, memory = workload.dataset, scenario.cluster.memory
-    # samples that no batch has shrink like all others; a last batch that lacks some is kept
+    # samples that no batch has shrink like all others, and shards differ by as many as before; a
+    # last batch that lacks some is kept
     over = dataset.num_samples - whole * scenario.world_size * batch
-    unread = round(max(over, 0) * iterations / whole)
+    each, rest = divmod(max(over, 0), scenario.world_size)
+    unread = round(each * iterations / whole) * scenario.world_size + rest
     samples = iterations * scenario.world_size * batch + unread + min(over, 0)
     cached = memory.cache_nbytes * samples / dataset.num_samples
     update = {
@@ -71,4 +100,5 @@ def thinned(scenario: Scenario, iterations: int) -> Thinning:
             update={"memory": memory.model_copy(update={"page_cache": cached})}
         ),
     }
-    return Thinning(scenario.model_copy(update=update), left_out, dataset.num_samples / samples)
+    factor = dataset.num_samples / samples
+    return Thinning(scenario.model_copy(update=update), left_out, factor, dataset.num_samples)

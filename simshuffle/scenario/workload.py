@@ -171,9 +171,14 @@ class Loader(Spec):
     across_epochs: bool = False
 
     @property
+    def at_once(self) -> int:
+        """Batches that a rank loads at once at most."""
+        return min(self.workers, self.prefetch)
+
+    @property
     def reads_in_flight(self) -> int:
         """Reads that a rank has in flight at most."""
-        return min(self.workers, self.prefetch) * self.threads
+        return self.at_once * self.threads
 
 
 class Staging(Spec):

@@ -118,7 +118,8 @@ class Epoch:
         self._inference = by_rank(times.inference_of(reads.samples) * jitter)
         alike = scenario.workload.jitter.host_decode == 0
         groups = np.zeros(self._world_size, np.int64) if alike else resources.host_of
-        self._rest = RestOfPass(self._env, thinning.left_out, len(jitter), groups)
+        at_once = scenario.workload.loader.at_once
+        self._rest = RestOfPass(self._env, thinning.left_out, len(jitter), groups, at_once)
 
     def _compute_jitter(self, stream: str, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute."""
@@ -152,6 +153,11 @@ class Epoch:
             rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, nothing))
         rows += hidden_rows(epoch, self._gradients.hidden, self._world_size)
         return rows
+
+    @property
+    def measured_spread(self) -> float:
+        """How well the end of a thinned inference pass is known (s), see `RestOfPass`."""
+        return 0.0 if self.inference is None else self._rest.spread
 
     # ------------------------------------------------------------------------------------- one rank
 

@@ -19,6 +19,7 @@ from simshuffle.plan.epochs import EpochPlan, Floats
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import (
+    PHASES,
     SOURCE_COLUMNS,
     Timeline,
     WindowRow,
@@ -34,6 +35,8 @@ from simshuffle.sim.staging import NOTHING, Staged, stage
 
 STAGED = 0.1
 """Share of the tolerance of time that staging may use up, in which hosts end one after another."""
+WAITING_FOR_LOADER = ("io", "decode")
+LOADING = [PHASES.index(name) for name in WAITING_FOR_LOADER]
 
 
 class Machine:
@@ -99,6 +102,7 @@ class Machine:
             sources=_sources(scenario, plan, thinning, epoch, staged),
             begin=begin,
             end=env.now,
+            measured_spread=epoch.measured_spread,
         )
 
     def _staged(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
@@ -107,12 +111,11 @@ class Machine:
             return NOTHING
         if self._stage is None:  # a longer window of the epoch stages the same
             shards = np.add.reduceat(nbytes[plan.shards.order], plan.shards.start[:-1])
-            self._stage = stage(
-                self.scenario.workload,
-                self._resources,
-                shards * thinning.factor,
-                STAGED * self.scenario.time_tolerance,
-            )
+            # sums of so many times as many samples differ by the square root of that
+            factor = thinning.factor
+            whole = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
+            tolerance = STAGED * self.scenario.time_tolerance
+            self._stage = stage(self.scenario.workload, self._resources, whole, tolerance)
         return self._stage
 
 
@@ -125,6 +128,7 @@ class SimulatedEpoch:
         links: its links table, without the name of the run.
         sources: its row of that table, by column, as if all iterations had been simulated.
         begin, end: of simulated time (s).
+        measured_spread: see `Epoch.measured_spread`.
     """
 
     rows: list[dict[str, NDArray[Any]]]
@@ -132,6 +136,7 @@ class SimulatedEpoch:
     sources: dict[str, Any]
     begin: float
     end: float
+    measured_spread: float = 0.0
 
     def seconds(self) -> Floats:
         """(iterations, phases) s, see `seconds_by_iteration`."""
@@ -139,7 +144,15 @@ class SimulatedEpoch:
 
     def loading(self) -> Floats:
         """(iterations,) the longest that a rank waited for its loader (s)."""
-        return longest_by_iteration(self.rows, self.sources["world_size"], ("io", "decode"))
+        return longest_by_iteration(self.rows, self.sources["world_size"], WAITING_FOR_LOADER)
+
+    def first_loading(self) -> Floats:
+        """(M,) s that each rank waited for its first batch."""
+        loaded = np.zeros(self.sources["world_size"])
+        for part in self.rows:
+            first = (part["iteration"] == 1) & np.isin(part["phase"], LOADING)
+            np.add.at(loaded, part["rank"][first], (part["end_s"] - part["start_s"])[first])
+        return loaded
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
         """Its tables; the rows of the phases are used up.
@@ -180,26 +193,34 @@ def _sources(
     scenario: Scenario, plan: EpochPlan, thinning: Thinning, epoch: Epoch, staged: Staged
 ) -> dict[str, Any]:
     """Where the bytes of an epoch come from: what was left out is like what was not."""
-    passes = [each.chains for each in (epoch.loaders, epoch.inference) if each is not None]
     costs = None if epoch.exchange is None else epoch.exchange.costs
-    left_out = thinning.left_out * scenario.world_size * scenario.workload.local_batch_size
-    ssd = sum(chains.read_ssd for chains in passes) + (costs.read_ssd if costs else 0.0)
-    memory = sum(chains.read_memory for chains in passes) + (costs.read_memory if costs else 0.0)
+    trained = int(plan.training.samples.sum())
+    sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
+    read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0}
+    for loaders, times in (
+        (epoch.loaders, thinning.read_factor(trained)),
+        (epoch.inference, factor),
+    ):
+        if loaders is not None:
+            read["pfs"] += times * loaders.chains.read_pfs
+            read["ssd"] += times * loaders.chains.read_ssd
+            read["memory"] += times * loaders.chains.read_memory
+    if costs is not None:
+        read["ssd"] += sent * costs.read_ssd
+        read["memory"] += sent * costs.read_memory
     written = costs is not None and scenario.workload.source != "memory"
-    fraction, factor = scenario.workload.exchange.fraction, thinning.factor
+    fraction = scenario.workload.exchange.fraction
     return {
         "strategy": scenario.workload.exchange.kind,
         "world_size": scenario.world_size,
         "exchange_fraction": np.nan if fraction is None else fraction,
         "epoch": plan.epoch,
         "iterations": plan.iterations + thinning.left_out,
-        "samples": int(plan.training.samples.sum()) + left_out,
-        "samples_moved": round(plan.exchange.samples_moved * factor),
-        "nbytes_peer": factor * float(costs.sent.sum()) if costs else 0.0,
-        "nbytes_pfs": factor * sum(chains.read_pfs for chains in passes),
-        "nbytes_ssd": factor * ssd,
-        "nbytes_memory": factor * memory,
-        "nbytes_ssd_written": factor * float(costs.received.sum()) if costs and written else 0.0,
+        "samples": round(trained * thinning.read_factor(trained)),
+        "samples_moved": round(plan.exchange.samples_moved * sent),
+        "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
+        **{f"nbytes_{source}": nbytes for source, nbytes in read.items()},
+        "nbytes_ssd_written": sent * float(costs.received.sum()) if costs and written else 0.0,
         "staging_s": staged.seconds,
         "nbytes_staged": staged.nbytes,
     }

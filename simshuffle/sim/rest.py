@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from simshuffle.plan.thinning import TRANSIENT
 from simshuffle.sim.barrier import succeed_after
 
 
 class RestOfPass:
-    """The batches of an inference pass that are left out: they take as long as those of its second
-    half did, but the last one, on average over the ranks of a group.
+    """The batches of an inference pass that are left out: they take as long as those that are not,
+    on average over the ranks of a group, without the transient at its beginning.
+
+    Ranks do not wait for one another in a pass, so what each is ahead or behind is a random walk,
+    whose standard deviation grows with the square root of the batches.
 
     Args:
         env: the clock.
         iterations: batches of each rank that are left out.
         batches: of each rank that are not, at least 4 where any are left out.
         groups: (M,) number of the group of each rank.
+        at_once: batches that a rank loads at once, which may come together.
+
+    Attributes:
+        spread: how well it is known when the pass ends (s): the standard deviation over the ranks,
+            in their groups, and half of what is left out would differ by between both parts.
     """
 
     def __init__(
-        self, env: simpy.Environment, iterations: int, batches: int, groups: NDArray[np.integer]
+        self,
+        env: simpy.Environment,
+        iterations: int,
+        batches: int,
+        groups: NDArray[np.integer],
+        at_once: int,
     ) -> None:
         self._env, self._iterations, self._groups = env, iterations, groups
-        self._first, self._last = batches // 2 - 1, batches - 2
-        self._spent = np.zeros(len(groups))
+        last = batches - 2
+        part = (last - TRANSIENT * at_once) // (2 * at_once) * at_once
+        self._part = part if part > 0 else max(last // 2, 1)
+        self._bounds = [last - 2 * self._part, last - self._part, last]
+        self._growth = math.sqrt((batches + iterations) / batches)
+        self.spread = 0.0
+        self._at = np.zeros((len(self._bounds), len(groups)))
         self._waiting: list[tuple[int, float, simpy.Event]] = []
 
     def note(self, rank: int, batch: int) -> None:
         """A rank has done its batch of that number, from 0."""
-        if batch == self._first:
-            self._spent[rank] -= self._env.now
-        if batch == self._last:
-            self._spent[rank] += self._env.now
+        if batch in self._bounds:
+            self._at[self._bounds.index(batch), rank] = self._env.now
 
     def passes(self, rank: int) -> simpy.Event | None:
         """The event of the rest having passed, for a rank that has done its batches; None if there
@@ -47,9 +66,21 @@ class RestOfPass:
         return event
 
     def _release(self) -> None:
-        """All have done theirs: each goes on as much later than it came."""
-        mean = np.bincount(self._groups, self._spent) / np.bincount(self._groups)
-        rest = mean * self._iterations / (self._last - self._first)
-        for rank, came, event in self._waiting:
-            at = came + float(rest[self._groups[rank]])
+        """All have done theirs: each goes on when it would have done the others too."""
+        rank, came = (np.array(column) for column in list(zip(*self._waiting, strict=True))[:2])
+        group = self._groups[rank]
+        behind = came - _mean(came, group)
+        parts = np.diff(self._at, axis=0) * (self._iterations / self._part)
+        rest = _mean(parts.mean(axis=0)[rank], group)
+        done = came + rest + behind * (self._growth - 1.0)
+        self.spread = math.hypot(
+            self._growth * float(behind.std()), 0.5 * float(parts[1].mean() - parts[0].mean())
+        )
+        for at, (_, _, event) in zip(done.tolist(), self._waiting, strict=True):
             succeed_after(self._env, max(at - self._env.now, 0.0), event)
+
+
+def _mean(values: NDArray[np.float64], group: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Of the group of each."""
+    means = np.bincount(group, values) / np.maximum(np.bincount(group), 1)
+    return np.asarray(means[group])

@@ -9,12 +9,24 @@ Student's t (A. M. Law, "Simulation Modeling and Analysis", 5th ed., 2015, secti
 Where ranks wait for their loaders, the workers of each have begun together and deliver together:
 one long iteration is followed by as many short ones as there are other workers. There the series is
 one of such cycles.
+
+What is not left out is simulated once, and might have come out otherwise: an epoch begins when the
+last rank has its first batch, and has measured importance. That strays about as much as the ranks
+differ in it (as the maximum of exponential variables does; that of normal ones strays less).
+
+Batches that are loaded ahead hide how long loading takes, until one takes longer than they last.
+Whether that may happen in an epoch is told by the first batches, for which all ranks wait.
+
+Under Horovod what is ready a moment too late waits for the next cycle of the coordinator. Few
+iterations do, and perhaps none of those simulated. What is not seen in n of them happens in less
+than 3/n, at 95 % (J. A. Hanley and A. Lippman-Hand, "If nothing goes wrong, is everything all
+right?", JAMA 249, 1983).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +39,15 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 FEWEST_BATCHES = 6
 """Means that an interval rests on at least: fewer say little of their own variance."""
-LAG_LIMIT = 2.0
-"""Correlation of batch means with the next that is taken for noise, in its own standard error."""
+CATCHES_UP = 2.0
+"""Correlation of batch means with the next, in its own standard error, below the negative of which
+what one batch takes longer is what the next ones catch up; above one of it they are alike."""
+MOST_ALIKE = 0.9
+"""Correlation that is counted at most."""
+FEWEST_DEGREES = 2.0
+"""Degrees of freedom that are counted at least."""
+ROUNDING = 1e-12
+"""s that are not told apart."""
 SETTLED = 0.99
 """Confidence at which the two halves of a window must not differ."""
 MARGIN = 1.3
@@ -38,6 +57,10 @@ BEGIN = 2
 """Iterations at the beginning of an epoch that are not like the others, where loaders keep up."""
 LAGS = 4
 """Correlations that are summed where they are negative: longer ones are noise."""
+UNSEEN = 3.0
+"""Times that something may have happened that was not seen, at 95 %."""
+NORMAL = 1.96
+"""Standard deviations of a 95 % interval."""
 FIRST_CYCLES = 32
 """Cycles that are simulated first where ranks wait for their loaders: fewer seldom do."""
 MOST_GROWTH = 4.0
@@ -58,6 +81,8 @@ class Window:
         mean_half_width: the same of the mean of a steady iteration, the largest of all phases, as a
             share of the iteration; infinite where they are too few to tell.
         cycle: iterations that belong together.
+        pass_known: whether the end of an inference pass is known to the tolerance.
+        late: whether a batch may take longer to load than those ahead last, though none did.
     """
 
     iterations: int
@@ -68,11 +93,18 @@ class Window:
     settled: bool = True
     mean_half_width: float = 0.0
     cycle: int = 1
+    pass_known: bool = True
+    late: bool = False
 
     @property
     def steady(self) -> int:
         """How many iterations stand for others."""
         return self.last - self.first + 1 if self.last else 0
+
+    def does(self, tolerance: float) -> bool:
+        """Whether it tells the epoch so well."""
+        known = self.pass_known and self.mean_half_width <= tolerance
+        return known and self.settled and not self.late
 
     def needed(self, tolerance: float) -> int:
         """Iterations to simulate next, if these do not do."""
@@ -85,21 +117,51 @@ class Window:
         return math.ceil(max(2.0 * self.simulated, min(others + more, most)))
 
 
-def window_of(
-    seconds: Floats, loading: Floats, iterations: int, loader: Loader, tolerance: float
-) -> Window:
+@dataclass(frozen=True)
+class Seen:
+    """What was simulated of an epoch.
+
+    Attributes:
+        seconds: (n, phases) s of every iteration, mean over ranks, as from
+            `simshuffle.results.timeline.seconds_by_iteration`; n at least 8.
+        loading: (n,) the longest that a rank waited for its loader (s).
+        first_loading: (M,) s that each rank waited for its first batch.
+        measured_spread: how well it is known when an inference pass before it ends (s), see
+            `simshuffle.sim.rest.RestOfPass`.
+        step: s of which an iteration may take one more or less, seldom: a cycle of Horovod's
+            coordinator; 0 if there is none.
+    """
+
+    seconds: Floats
+    loading: Floats
+    first_loading: Floats = field(default_factory=lambda: np.zeros(1))
+    measured_spread: float = 0.0
+    step: float = 0.0
+
+    def begin_reach(self) -> float:
+        """Half the 95 % interval of when all ranks have their first batch (s): twice, in this epoch
+        and in the one it stands for."""
+        spread = math.hypot(float(self.first_loading.std()), self.measured_spread)
+        return NORMAL * math.sqrt(2.0) * spread
+
+    def longest_loading(self, iterations: int) -> float:
+        """What a batch takes to load at most, in so many iterations (s): the longest of the first
+        ones, and more by an exponential tail that strays as they do."""
+        return float(self.first_loading.max() + self.first_loading.std() * math.log(iterations))
+
+
+def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> Window:
     """What a window says.
 
     Args:
-        seconds: (n, phases) s of every simulated iteration, mean over ranks, as from
-            `simshuffle.results.timeline.seconds_by_iteration`; n at least 8.
-        loading: (n,) the longest that a rank waited for its loader (s).
-        iterations: of the whole epoch, more than n.
+        seen: what was simulated.
+        iterations: of the whole epoch, more than were simulated.
         loader: of each rank.
         tolerance: of time.
     """
+    seconds = seen.seconds
     simulated = len(seconds)
-    first, last, cycle = steady_range(seconds.sum(axis=1), loading, loader, tolerance)
+    first, last, cycle, waits = steady_range(seconds.sum(axis=1), seen.loading, loader, tolerance)
     part = seconds[first:last]
     if len(part) < cycle * FEWEST_BATCHES:
         unknown = math.inf
@@ -107,25 +169,32 @@ def window_of(
     lengths = part.sum(axis=1)
     whole = MeanError.of(lengths, cycle)
     phases = [MeanError.of(column, cycle) for column in part.T if column.any()]
-    left_out = iterations - simulated
+    left_out, unseen = iterations - simulated, UNSEEN * seen.step / len(part)
     # of the mean that stands for others, and of how the epoch itself strays about its own mean
     spread = math.sqrt((left_out**2 / len(part) + iterations) * whole.variance)
+    reach = max(whole.quantile * spread, left_out * unseen)
+    half_width = max(unseen, *(each.half_width for each in (whole, *phases)))
+    length = float(lengths.mean())
+    measured = NORMAL * math.sqrt(2.0) * seen.measured_spread
     return Window(
         iterations=iterations,
         simulated=simulated,
         first=first + 1,
         last=last,
-        half_width=whole.quantile * spread,
+        half_width=math.hypot(reach, seen.begin_reach()),
         settled=whole.settled,
-        mean_half_width=max(each.half_width for each in (whole, *phases)) / float(lengths.mean()),
+        mean_half_width=half_width / length,
         cycle=cycle,
+        pass_known=measured <= tolerance * length * iterations,
+        late=not waits and seen.longest_loading(iterations) > loader.prefetch * length,
     )
 
 
 def steady_range(
     lengths: Floats, loading: Floats, loader: Loader, tolerance: float
-) -> tuple[int, int, int]:
-    """The steady iterations [first, last), and how many make a cycle; see `window_of`.
+) -> tuple[int, int, int, bool]:
+    """The steady iterations [first, last), how many make a cycle, and whether ranks wait for their
+    loaders in them; see `window_of`.
 
     The last one never belongs to them, for its batch may be smaller. Where ranks wait for their
     loaders in the second half of the window for more than half the tolerance, the batches of the
@@ -138,10 +207,10 @@ def steady_range(
         return bool(loading[low:high].sum() > tolerance / 2.0 * lengths[low:high].sum())
 
     if waits(middle, end):
-        cycle = min(loader.workers, loader.prefetch)
+        cycle = loader.at_once
         first = max(loader.prefetch, BEGIN)
-        return first, first + max(end - cycle - first, 0) // cycle * cycle, cycle
-    return (middle if waits(BEGIN, middle) else BEGIN), end, 1
+        return first, first + max(end - cycle - first, 0) // cycle * cycle, cycle, True
+    return (middle if waits(BEGIN, middle) else BEGIN), end, 1, False
 
 
 @dataclass(frozen=True)
@@ -166,43 +235,58 @@ class MeanError:
 
     @classmethod
     def of(cls, values: Floats, cycle: int = 1) -> MeanError:
-        """From means of batches of whole cycles: the shortest ones that are not correlated; if
-        there are none, the longest, with their correlation."""
-        count = len(values)
-        length = cycle
-        while True:
-            batches = count // length
-            means = values[count - batches * length :].reshape(batches, length).mean(axis=1)
-            variance = length * float(means.var(ddof=1))
-            lags = _correlations(means, min(LAGS, batches // 4))
-            significance = lags[0] * math.sqrt(batches)
-            if significance < -LAG_LIMIT:  # what one batch takes longer, the next ones catch up
-                variance *= max(1.0 + 2.0 * sum(lags), 2.0 / batches)
-                break
-            if significance <= LAG_LIMIT:
-                break
-            if count // (2 * length) < FEWEST_BATCHES:
-                variance *= (1.0 + lags[0]) / max(1.0 - lags[0], 0.1)
-                break
-            length *= 2
-        half = count // 2
-        apart = abs(float(values[:half].mean()) - float(values[half:].mean()))
-        error = math.sqrt(variance * (1.0 / half + 1.0 / (count - half)))
-        degrees = batches - 1
-        return cls(
-            count,
-            variance,
-            quantile=float(special.stdtrit(degrees, (1.0 + CONFIDENCE) / 2.0)),
-            settled=apart <= float(special.stdtrit(degrees, (1.0 + SETTLED) / 2.0)) * error,
-        )
+        """From means of batches of whole cycles."""
+        count, half = len(values), len(values) // 2
+        variance, degrees = _long_run(values, cycle)
+        before, after = values[:half], values[half:]
+        # what strays within the halves says what their means may differ by
+        within = np.concatenate([before - before.mean(), after - after.mean()])
+        expected, known = _long_run(within, cycle)
+        error = math.sqrt(expected * (1.0 / half + 1.0 / (count - half)))
+        apart = abs(float(before.mean()) - float(after.mean()))
+        most = _student(SETTLED, known) * error
+        quantile = _student(CONFIDENCE, degrees)
+        return cls(count, variance, quantile, settled=apart <= most + ROUNDING)
+
+
+def _student(confidence: float, degrees: float) -> float:
+    """How many standard errors an interval reaches to either side."""
+    return float(special.stdtrit(degrees, (1.0 + confidence) / 2.0))
+
+
+def _long_run(values: Floats, cycle: int) -> tuple[float, float]:
+    """The variance of the mean of a stationary series, times its count, and how many degrees of
+    freedom that rests on.
+
+    From the shortest batches of whole cycles whose means are not correlated; if there are none, the
+    longest, with their correlation r, by which each counts as (1 - r) / (1 + r) of one. Of few
+    values r comes out too small by (1 + 3 r) / count (M. G. Kendall, Biometrika 41, 1954). Negative
+    correlations are weighted so that no variance can be negative (W. K. Newey and K. D. West,
+    Econometrica 55, 1987).
+    """
+    count, length = len(values), cycle
+    while True:
+        batches = count // length
+        means = values[count - batches * length :].reshape(batches, length).mean(axis=1)
+        variance = length * float(means.var(ddof=1))
+        if variance == 0:
+            return 0.0, batches - 1.0
+        lags, noise = _correlations(means, min(LAGS, batches // 4)), 1.0 / math.sqrt(batches)
+        if lags[0] < -CATCHES_UP * noise:
+            weighted = sum(lag * (1.0 - k / (len(lags) + 1)) for k, lag in enumerate(lags, 1))
+            return variance * (1.0 + 2.0 * weighted), batches - 1.0
+        correlation = min(lags[0] + (1.0 + 3.0 * lags[0]) / batches, MOST_ALIKE)
+        if correlation <= noise:
+            return variance, batches - 1.0
+        if count // (2 * length) < FEWEST_BATCHES:
+            worth = (1.0 - correlation) / (1.0 + correlation)
+            return variance / worth, max((batches - 1.0) * worth, FEWEST_DEGREES)
+        length *= 2
 
 
 def _correlations(means: Floats, most: int) -> list[float]:
     """Correlation of each value with the next, the one after that, ... up to ``most`` of them, at
-    least one; 0 where all are alike."""
+    least one; not all are alike."""
     away = means - means.mean()
     total = float(away @ away)
-    return [
-        float(away[:-k] @ away[k:]) / total if total > 0 else 0.0
-        for k in range(1, max(most, 1) + 1)
-    ]
+    return [float(away[:-k] @ away[k:]) / total for k in range(1, max(most, 1) + 1)]

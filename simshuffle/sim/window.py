@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
+from simshuffle.allreduce import Horovod
 from simshuffle.plan.epochs import EpochPlan, Floats, plan_epochs, sample_nbytes
-from simshuffle.plan.thinning import Thinning, thinned
+from simshuffle.plan.thinning import WORTH_LEAVING_OUT, Thinning, first_window, thinned
 from simshuffle.results.timeline import Timeline, WindowRow
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.machine import Machine, SimulatedEpoch
-from simshuffle.sim.steady import Window, window_of
+from simshuffle.sim.steady import Seen, Window, window_of
 
-LEAST = 12
-"""Iterations of the first window."""
-LEAST_SENDINGS = 2.5
-"""Iterations of the first window after which samples are sent."""
-WORTH_LEAVING_OUT = 0.75
-"""Share of the iterations of an epoch from which on all of them are simulated."""
-TOO_LONG, NOT_ALIKE, TOO_DIFFERENT = (
-    "so many are needed",
-    "they do not become alike",
-    "they differ too much",
-)
+TOO_LONG = "so many are needed"
+NOT_ALIKE = "they do not become alike"
+TOO_DIFFERENT = "they differ too much"
+IMPORTANCE_UNKNOWN = "ranks differ too much in measuring importance"
+LATE = "a batch may come late"
 """Why all iterations are simulated, after 'All iterations, because'."""
 
 
@@ -47,25 +41,26 @@ def windows(
     """
     machine, plans = Machine(scenario), ThinnedPlans(scenario)
     tolerance, count = scenario.time_tolerance, scenario.epochs + 1 - first_epoch
-    size, before, earlier = first_size(scenario), "", 0.0
+    size, before, earlier = first_window(scenario), "", 0.0
     for epoch in range(first_epoch, scenario.epochs + 1):
         whole = scenario.workload.iterations(scenario.world_size, epoch)
         # two warm epochs are alike in that as well
         because = before if epoch > 2 else ""
+        spent = 0  # iterations of windows that did not do
         while True:
             thinning, plan, nbytes = plans.of(epoch, whole if because else size)
             done = epoch - first_epoch
             report = _reporter(progress, done / count, 1.0 / count / plan.iterations)
             simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
             window = _window(scenario, simulated, thinning, whole)
-            if not thinning.left_out or (window.settled and window.mean_half_width <= tolerance):
+            if not thinning.left_out or window.does(tolerance):
                 break
             earlier += simulated.end - simulated.begin
-            size = window.needed(tolerance)
-            if size >= WORTH_LEAVING_OUT * whole:
-                because = TOO_DIFFERENT if window.settled else NOT_ALIKE
+            spent, size = spent + window.simulated, window.needed(tolerance)
+            if window.late or spent + size >= whole or size >= WORTH_LEAVING_OUT * whole:
+                because = _reason(window, tolerance)
         if because:
-            size = first_size(scenario)
+            size = first_window(scenario)
         elif not thinning.left_out:
             because = TOO_LONG
         before = because
@@ -78,17 +73,25 @@ def _window(
 ) -> Window:
     if not thinning.left_out:
         return Window(whole, whole)
-    loader = scenario.workload.loader
-    return window_of(
-        simulated.seconds(), simulated.loading(), whole, loader, scenario.time_tolerance
-    )
-
-
-def first_size(scenario: Scenario) -> int:
-    """Iterations of the first window."""
     workload = scenario.workload
-    each = (workload.exchange.fraction or 0.0) * workload.local_batch_size
-    return max(LEAST, math.ceil(LEAST_SENDINGS / min(each, 1.0))) if each else LEAST
+    overlap = workload.allreduce.overlap
+    seen = Seen(
+        simulated.seconds(),
+        simulated.loading(),
+        simulated.first_loading(),
+        simulated.measured_spread,
+        overlap.cycle if isinstance(overlap, Horovod) else 0.0,
+    )
+    return window_of(seen, whole, workload.loader, scenario.time_tolerance)
+
+
+def _reason(window: Window, tolerance: float) -> str:
+    """Why a window does not do, and no longer one is worth it."""
+    if window.late:
+        return LATE
+    if not window.settled:
+        return NOT_ALIKE
+    return TOO_DIFFERENT if window.mean_half_width > tolerance else IMPORTANCE_UNKNOWN
 
 
 def _reporter(
