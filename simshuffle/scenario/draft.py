@@ -114,6 +114,7 @@ cluster: {name}-cluster.yaml
 # include: host.yaml  # what `simshuffle probe FOLDER > host.yaml` or `simshuffle calibrate` wrote
 world_size: {ranks}  # a rank for each GPU; fewer fill fewer hosts
 epochs: {epochs}  # the first reads everything for the first time
+time_tolerance: 1 %  # simulate until an iteration is known to that; 0: every iteration
 workload:
   dataset:
     name: {name}-data
