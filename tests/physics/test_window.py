@@ -530,7 +530,7 @@ def result():
 def test_below_the_tables_stands_how_much_was_simulated(result):
     text = str(result)
     assert "of 100 iterations of an epoch simulated" in text
-    assert "±" in text and "an epoch of which iterations were left out" in text
+    assert "±" in text and "by Student's t, of the epoch." in text
     whole = simshuffle.run(
         small(**NOISY, workload__loader__across_epochs=True).model_copy(update=WINDOW)
     )

@@ -114,7 +114,7 @@ class Means:
         """What that is the interval of."""
         if self.seeds > 1:
             return over_seeds(self.seeds)
-        return "the epoch, for what was left out"
+        return "the epoch"
 
 
 def means(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
