@@ -545,7 +545,7 @@ def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch(result):
     ends = [tuple(segment[:, 0]) for line in lines for segment in line.get_segments()]
     expected = (row["epoch_low_s"], row["epoch_high_s"])
     assert any(found == pytest.approx(expected) for found in ends)
-    assert "iterations were left out" in str(
+    assert "95 % interval of the epoch" in str(
         [text.get_text().replace("\n", " ") for text in figure.legends[0].get_texts()]
     )
 
