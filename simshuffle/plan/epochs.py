@@ -166,7 +166,9 @@ def _batches(
 ) -> tuple[NDArray[np.int64], Floats]:
     """Samples and bytes of every batch, (iterations, M) each."""
     total = np.zeros(len(nbytes) + 1)
-    np.cumsum(nbytes[shards.order], out=total[1:])
+    # in place: "clip" keeps `take` from making a copy first, and no sample is out of range
+    np.take(nbytes, shards.order, out=total[1:], mode="clip")
+    np.cumsum(total[1:], out=total[1:])
     # batch i of rank r are the places edges[i, r] to edges[i + 1, r] of the order of all shards
     edges = shards.start[:-1][None, :] + np.arange(iterations + 1)[:, None] * batch_size
     edges = np.minimum(edges, shards.start[1:][None, :])

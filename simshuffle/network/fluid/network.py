@@ -280,10 +280,12 @@ class FluidNetwork:
             2 * len(state.entries),
             int(self.clock["promised"][0]) + posting.MOVES * (batch.routes.size + len(batch)),
         )
+        # most of the arena is promised and never used: what was not written takes no memory
+        used, others = int(self.clock["heap_top"][0]), state.width - 1
         self._state = state._replace(
-            entries=_longer(state.entries, count),
-            members=_longer(state.members, count),
-            others=_longer(state.others, count * (state.width - 1)),
+            entries=_longer(state.entries, count, used),
+            members=_longer(state.members, count, used),
+            others=_longer(state.others, count * others, used * others),
         )
 
     def _grow_edges(self, count: int) -> None:
@@ -306,11 +308,12 @@ def _quick(values: Any) -> Any:
     return memoryview(values)
 
 
-def _longer(values: NDArray[Any], count: int) -> NDArray[Any]:
-    """A copy with room for ``count`` rows, the new ones 0. It begins with a cache line."""
+def _longer(values: NDArray[Any], count: int, used: int | None = None) -> NDArray[Any]:
+    """A copy with room for ``count`` rows: the first ``used`` (all of them by default), the others
+    0. It begins with a cache line."""
     size = count * values.dtype.itemsize
     room = np.zeros(size + records.CACHE_LINE, np.uint8)
     first = -room.ctypes.data % records.CACHE_LINE
     out = room[first : first + size].view(values.dtype)
-    out[: len(values)] = values
+    out[: len(values[:used])] = values[:used]
     return out
