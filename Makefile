@@ -40,9 +40,9 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 benchmark: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/epoch.py
 	$(BIN)/python benchmarks/allreduce.py
-	$(BIN)/python benchmarks/network.py
 	$(BIN)/python benchmarks/packet.py
 
 fuzz: $(VENV)/.installed-test

@@ -259,9 +259,11 @@ def measure(name: str) -> dict[str, float]:
     else:
         heap = np.zeros(work.pending, records.EVENT)
         empty_events(heap, 10, 5)
-        begin = time.process_time()
-        empty_events(heap, events, work.pending)
-        limit = time.process_time() - begin
+        limit = math.inf
+        for _ in range(3):
+            begin = time.process_time()
+            empty_events(heap, events, work.pending)
+            limit = min(limit, time.process_time() - begin)
     return {
         "flows": len(flows),
         "cpu_s": seconds,

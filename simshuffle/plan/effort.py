@@ -14,40 +14,40 @@ from simshuffle.plan.thinning import expected_iterations
 from simshuffle.scenario.scenario import Scenario
 
 # measured with benchmarks/effort.py on one core of an AMD EPYC
-START = 1.2
+START = 0.7
 """s to import what simulates and to load the compiled network; compiling it, once, takes 6 s."""
-PER_ITERATION = 2.4e-5
+PER_ITERATION = 1.1e-5
 """s for an iteration of a rank: its reads and its compute; or for a batch of a pass that measures
 importance."""
-PER_SENDING = 4.3e-5
+PER_SENDING = 6e-6
 """s more if samples are sent after it."""
 PER_SAMPLE = 6e-6
 """s for a sample that is sent."""
-PER_STORED = 3.6e-7
+PER_STORED = 1e-7
 """s for a sample of the data set in an epoch, to plan it."""
-PER_RANK = 1.2e-4
+PER_RANK = 4e-5
 """s for a rank: its links and routes."""
-PER_PACKET = 0.7e-6
+PER_PACKET = 0.6e-6
 """s for a packet, over four to six cables."""
-PER_ALLREDUCE = 1.5e-4
+PER_ALLREDUCE = 1e-4
 """s to post an allreduce and to hear of its end."""
-PER_FLOW, PER_EDGE = 0.25e-6, 0.2e-6
+PER_FLOW, PER_EDGE = 0.15e-6, 0.12e-6
 """s for a flow of an allreduce, and for what a flow waits for."""
 LAYING_OUT = 2.0
 """How many times that an allreduce takes when it is laid out, as each size of one is once."""
-PER_OVERLAP = 6e-6
+PER_OVERLAP = 8e-6
 """s for an iteration of a rank whose backward pass is slowed down by allreduces."""
 MOST_SIZES = 64
 """Sizes of allreduces where layers are fused as they come: about so many come up in a run."""
-BASE_NBYTES = 325e6
+BASE_NBYTES = 265e6
 """Bytes of a process that has loaded all that, and writes a small outcome."""
-SHARED_NBYTES = 245e6
+SHARED_NBYTES = 205e6
 """Bytes of these that processes forked from one that has loaded it share."""
-ITERATION_NBYTES = 1.4e3
+ITERATION_NBYTES = 1.0e3
 """Bytes for an iteration of a rank: its rows of the timeline."""
 SAMPLE_NBYTES = 200.0
 """Bytes for a sample that is sent, in one epoch; plans are made epoch by epoch."""
-STORED_NBYTES = 30.0
+STORED_NBYTES = 27.0
 """Bytes for a sample of the data set."""
 FLOW_NBYTES, EDGE_NBYTES = 800.0, 32.0
 """Bytes for a flow of an allreduce under way, and for what it waits for."""

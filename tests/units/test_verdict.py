@@ -228,31 +228,31 @@ def parsed(value, usual: Usual):
 
 MEASURED = {
     # CPU s without start, MB: on one core of an AMD EPYC with benchmarks/effort.py
-    "local @64": ("quickstart", "local_shuffle", {}, 0.33, 301),
-    "global @1024": ("paper/strategies", "global_shuffle", {"world_size": 1024}, 3.76, 458),
+    "local @64": ("quickstart", "local_shuffle", {}, 0.22, 259),
+    "global @1024": ("paper/strategies", "global_shuffle", {"world_size": 1024}, 1.28, 459),
     "partial-0.1 streamlined @2048": (
         "abci-imagenet1k",
         "partial_local_shuffle:exchange_fraction=0.1",
         {},
-        8.00,
-        490,
+        4.74,
+        480,
     ),
     "partial-0.7 streamlined @2048": (
         "abci-imagenet1k",
         "partial_local_shuffle:exchange_fraction=0.7",
         {},
-        17.2,
-        640,
+        12.9,
+        595,
     ),
     "IS @512": (
         "paper/importance",
         "importance_exchange:exchange_fraction=0.1",
         {"world_size": 512},
-        10.9,
-        463,
+        4.30,
+        436,
     ),
-    "local @6144": ("validation/resnet50-summit", "local_shuffle", {"epochs": 1}, 1.55, 399),
-    "deepcam @512": ("validation/deepcam-selene", "local_shuffle", {}, 5.12, 443),
+    "local @6144": ("validation/resnet50-summit", "local_shuffle", {"epochs": 1}, 0.56, 360),
+    "deepcam @512": ("validation/deepcam-selene", "local_shuffle", {}, 1.69, 367),
 }
 
 
@@ -265,7 +265,7 @@ HALVING = {
     "intra_host_bus_bandwidth": "21 GB/s",
     "inter_host_bus_bandwidth": "6.3 GB/s",
 }
-OVERLAPS = {"none": (2.53, 417), "ddp": (7.23, 452), "horovod": (11.33, 722)}
+OVERLAPS = {"none": (1.64, 395), "ddp": (4.36, 438), "horovod": (8.55, 647)}
 """The same for an epoch of local shuffling at 2048 ranks of ABCI with this allreduce."""
 
 
