@@ -96,6 +96,7 @@ RUNS: list[tuple[str, dict[str, object]]] = [
     ),
     ("abci-imagenet1k", _reduced(RECURSIVE, "none", 1024)),
     ("abci-imagenet1k", _reduced(TORUS, "ddp", 2048)),
+    ("large/imagenet21k-16384", {"time_tolerance": 0.0}),
 ]
 
 

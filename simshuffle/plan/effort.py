@@ -23,6 +23,10 @@ PER_SENDING = 6e-6
 """s more if samples are sent after it."""
 PER_SAMPLE = 6e-6
 """s for a sample that is sent."""
+CACHED_RANKS, GROWTH = 2048, 0.45
+"""Ranks up to which that holds; beyond, the network no longer fits the caches, and a sample takes
+as many times longer as there are times more ranks, to this power: that of the network alone
+(docs/network.md), held against one run of 16,384 ranks."""
 PER_STORED = 1e-7
 """s for a sample of the data set in an epoch, to plan it."""
 PER_RANK = 4e-5
@@ -42,7 +46,7 @@ MOST_SIZES = 64
 BASE_NBYTES = 265e6
 """Bytes of a process that has loaded all that, and writes a small outcome."""
 SHARED_NBYTES = 205e6
-"""Bytes of these that processes forked from one that has loaded it share."""
+"""Bytes of these that a process forked from one that has loaded it shares, or never loads."""
 ITERATION_NBYTES = 1.0e3
 """Bytes for an iteration of a rank: its rows of the timeline."""
 SAMPLE_NBYTES = 200.0
@@ -116,11 +120,12 @@ class Effort:
     @property
     def seconds(self) -> float:
         """s of one core, without `START`."""
+        crowding = max(1.0, self.ranks / CACHED_RANKS) ** GROWTH
         return (
             0.1
             + PER_ITERATION * self.iterations
             + PER_SENDING * min(self.iterations, self.samples)
-            + PER_SAMPLE * self.samples
+            + PER_SAMPLE * crowding * self.samples
             + PER_STORED * self.stored * self.epochs
             + PER_RANK * self.ranks
             + PER_PACKET * self.packets

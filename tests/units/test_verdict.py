@@ -251,6 +251,14 @@ MEASURED = {
         4.30,
         436,
     ),
+    # the whole command, less START
+    "partial-0.1 streamlined @16384": (
+        "large/imagenet21k-16384",
+        "partial_local_shuffle:exchange_fraction=0.1",
+        {"time_tolerance": 0.0},
+        54.5,
+        2140,
+    ),
     "local @6144": ("validation/resnet50-summit", "local_shuffle", {"epochs": 1}, 0.56, 360),
     "deepcam @512": ("validation/deepcam-selene", "local_shuffle", {}, 1.69, 367),
 }
