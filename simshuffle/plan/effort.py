@@ -120,7 +120,7 @@ class Effort:
     @property
     def seconds(self) -> float:
         """s of one core, without `START`."""
-        crowding = max(1.0, self.ranks / CACHED_RANKS) ** GROWTH
+        crowding: float = max(1.0, self.ranks / CACHED_RANKS) ** GROWTH
         return (
             0.1
             + PER_ITERATION * self.iterations
