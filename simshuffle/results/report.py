@@ -75,8 +75,8 @@ def weights(timeline: Timeline) -> NDArray[np.float64] | None:
     """(rows of the phases,) how many times each counts in sums over an epoch: more than once in the
     iterations that stand for others. None if none do."""
     sources, phases = timeline.sources, timeline.phases
-    if not sources["steady_last"].any():
-        return None
+    if "steady_last" not in sources or not sources["steady_last"].any():
+        return None  # of real ranks it says nothing of windows
     keys = keys_of(phases)
     columns = ["iterations", "iterations_simulated", "steady_first", "steady_last"]
     windows = sources.set_index(keys)[columns]
