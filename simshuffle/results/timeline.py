@@ -168,11 +168,11 @@ def seconds_by_iteration(
     return out.reshape(-1, len(PHASES))[1:, : len(EXCLUSIVE)] / world_size
 
 
-def longest_by_iteration(
+def seconds_in(
     parts: list[dict[str, NDArray[Any]]], world_size: int, phases: Sequence[str]
 ) -> NDArray[np.float64]:
-    """(iterations,) the longest that a rank is in certain phases of one (s); arguments as of
-    `seconds_by_iteration`."""
+    """Seconds that each rank is in certain phases of every iteration: (iterations, M); arguments as
+    of `seconds_by_iteration`."""
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     codes = [PHASES.index(name) for name in phases]
     out = np.zeros((iterations + 1) * world_size)
@@ -180,7 +180,7 @@ def longest_by_iteration(
         of = np.isin(part["phase"], codes)
         place = part["iteration"][of].astype(np.int64) * world_size + part["rank"][of]
         out += np.bincount(place, (part["end_s"] - part["start_s"])[of], len(out))
-    return np.asarray(out.reshape(-1, world_size)[1:].max(axis=1))
+    return np.asarray(out.reshape(-1, world_size)[1:])
 
 
 def hidden_rows(

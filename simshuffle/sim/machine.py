@@ -19,13 +19,12 @@ from simshuffle.plan.epochs import EpochPlan, Floats
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import (
-    PHASES,
     SOURCE_COLUMNS,
     Timeline,
     WindowRow,
-    longest_by_iteration,
     phase_table,
     seconds_by_iteration,
+    seconds_in,
 )
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
@@ -35,8 +34,6 @@ from simshuffle.sim.staging import NOTHING, Staged, stage
 
 STAGED = 0.1
 """Share of the tolerance of time that staging may use up, in which hosts end one after another."""
-WAITING_FOR_LOADER = ("io", "decode")
-LOADING = [PHASES.index(name) for name in WAITING_FOR_LOADER]
 
 
 class Machine:
@@ -143,16 +140,8 @@ class SimulatedEpoch:
         return seconds_by_iteration(self.rows, self.sources["world_size"])
 
     def loading(self) -> Floats:
-        """(iterations,) the longest that a rank waited for its loader (s)."""
-        return longest_by_iteration(self.rows, self.sources["world_size"], WAITING_FOR_LOADER)
-
-    def first_loading(self) -> Floats:
-        """(M,) s that each rank waited for its first batch."""
-        loaded = np.zeros(self.sources["world_size"])
-        for part in self.rows:
-            first = (part["iteration"] == 1) & np.isin(part["phase"], LOADING)
-            np.add.at(loaded, part["rank"][first], (part["end_s"] - part["start_s"])[first])
-        return loaded
+        """(iterations, M) s that each rank waited for its loader."""
+        return seconds_in(self.rows, self.sources["world_size"], ("io", "decode"))
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
         """Its tables; the rows of the phases are used up.
@@ -187,6 +176,16 @@ def without_cycle_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def reporter(
+    progress: Callable[[float], None] | None, before: int, total: int
+) -> Callable[[int], None]:
+    """What tells ``progress`` the share of ``total`` iterations that is done, given how many are
+    beside those ``before``."""
+    if progress is None:
+        return lambda _: None
+    return lambda done: progress((before + done) / total)
 
 
 def _sources(

@@ -11,7 +11,7 @@ from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import Timeline, WindowRow, concatenate
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.loader import Loaders
-from simshuffle.sim.machine import Machine
+from simshuffle.sim.machine import Machine, reporter
 from simshuffle.sim.window import why_whole, windows
 
 Progress = Callable[[float], None]
@@ -72,7 +72,7 @@ def simulate_epochs(
     done = 0
     plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
     for plan, loaders in _with_loaders(machine, plans):
-        report = _reporter(progress, done, total)
+        report = reporter(progress, done, total)
         done += plan.iterations
         window = WindowRow(plan.iterations, whole_because=because)
         simulated = machine.epoch(plan, loaders, whole, nbytes, report)
@@ -107,9 +107,3 @@ def _with_loaders(
         yield plan, loaders
         plan, loaders = following, ahead
     yield plan, loaders
-
-
-def _reporter(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
-    if progress is None:
-        return lambda _: None
-    return lambda done: progress((before + done) / total)

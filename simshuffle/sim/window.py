@@ -9,7 +9,7 @@ from simshuffle.plan.epochs import EpochPlan, Floats, plan_epochs, sample_nbytes
 from simshuffle.plan.thinning import WORTH_LEAVING_OUT, Thinning, first_window, thinned
 from simshuffle.results.timeline import Timeline, WindowRow
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.machine import Machine, SimulatedEpoch
+from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter
 from simshuffle.sim.steady import Seen, Window, window_of
 
 TOO_LONG = "so many are needed"
@@ -49,8 +49,8 @@ def windows(
         spent = 0  # iterations of windows that did not do
         while True:
             thinning, plan, nbytes = plans.of(epoch, whole if because else size)
-            done = epoch - first_epoch
-            report = _reporter(progress, done / count, 1.0 / count / plan.iterations)
+            each = plan.iterations
+            report = reporter(progress, (epoch - first_epoch) * each, count * each)
             simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
             window = _window(scenario, simulated, thinning, whole)
             if not thinning.left_out or window.does(tolerance):
@@ -74,11 +74,11 @@ def _window(
     if not thinning.left_out:
         return Window(whole, whole)
     workload = scenario.workload
-    overlap = workload.allreduce.overlap
+    overlap, loading = workload.allreduce.overlap, simulated.loading()
     seen = Seen(
         simulated.seconds(),
-        simulated.loading(),
-        simulated.first_loading(),
+        loading.max(axis=1),
+        loading[0],
         simulated.measured_spread,
         overlap.cycle if isinstance(overlap, Horovod) else 0.0,
     )
@@ -92,14 +92,6 @@ def _reason(window: Window, tolerance: float) -> str:
     if not window.settled:
         return NOT_ALIKE
     return TOO_DIFFERENT if window.mean_half_width > tolerance else IMPORTANCE_UNKNOWN
-
-
-def _reporter(
-    progress: Callable[[float], None] | None, before: float, each: float
-) -> Callable[[int], None]:
-    if progress is None:
-        return lambda _: None
-    return lambda done: progress(before + each * done)
 
 
 class ThinnedPlans:

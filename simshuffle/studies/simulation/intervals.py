@@ -11,6 +11,7 @@ import pandas as pd
 
 from simshuffle.results import report
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS
+from simshuffle.spec.late import special
 from simshuffle.studies.simulation.tables import NOT_MEASURED, SUMMARY, label_column
 
 LEVEL = 0.95
@@ -29,14 +30,14 @@ def summary(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
         table: the keys, epoch, seed, and the measures.
         keys: columns that are the same for all seeds, beside the epoch: label and axes of a sweep.
     """
-    from scipy.special import stdtrit  # noqa: PLC0415 - 0.2 s, for seeds only
-
     keys = [*keys, "epoch"]
     measures = [name for name in table.columns if name not in {*keys, *NOT_MEASURED}]
     groups = table.groupby(keys, sort=False, dropna=False, observed=True)[measures]
     mean, spread, seeds = groups.mean(), groups.std(ddof=1), groups.size().to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
-        reach = np.where(seeds > 1, stdtrit(seeds - 1, 0.5 + LEVEL / 2) / np.sqrt(seeds), np.nan)
+        reach = np.where(
+            seeds > 1, special.stdtrit(seeds - 1, 0.5 + LEVEL / 2) / np.sqrt(seeds), np.nan
+        )
     half = spread.to_numpy() * reach[:, None]
     centre = mean.to_numpy()
     index = mean.index.to_frame(index=False)
