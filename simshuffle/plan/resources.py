@@ -20,13 +20,13 @@ from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.shared import SharedNetwork, shared_network
+from simshuffle.routing import Fabric, Router, RoutingRule, routing_of
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.storage import ParallelFileSystem
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import attach_storage, graph_problems
-from simshuffle.topology.routing import ForwardingTable
 
 Ints = NDArray[np.int32]
 PFS = "pfs"
@@ -59,14 +59,33 @@ class Wiring:
 
     Attributes:
         cabling: its nodes and cables.
-        forwarding: its links, and the routes over them.
+        fabric: its ports and links.
+        routing: the routing of its topology.
         rack_of: for every switch to which hosts are attached the number of what is joined below the
             topmost switches; all the same with one level.
     """
 
     cabling: Cabling
-    forwarding: ForwardingTable
+    fabric: Fabric
+    routing: RoutingRule
     rack_of: dict[str, int]
+    _routers: dict[str, Router] = field(default_factory=dict, repr=False)
+
+    def router(self, rule: RoutingRule | None, rng: np.random.Generator) -> Router:
+        """The routes by a rule, or by that of the topology; ``rng`` is for what is drawn.
+
+        Raises:
+            TopologyError: the routing is not known for this network.
+        """
+        rule = rule or self.routing
+        seed = int(rng.integers(2**63)) if rule.drawn else 0
+        if rule.remembers:
+            return rule.router(self.fabric, seed)
+        key = f"{seed} {rule.model_dump_json()}"
+        if key not in self._routers:
+            self._routers.clear()
+            self._routers[key] = rule.router(self.fabric, seed)
+        return self._routers[key]
 
 
 @dataclass(frozen=True)
@@ -101,7 +120,8 @@ def _wiring(asked: _Asked) -> Wiring:
         bandwidth, latency, links = asked.link
         attach_storage(sketch, PFS, bandwidth=bandwidth, latency=latency, links=links)
     cabling = Cabling.of(sketch)
-    return Wiring(cabling, asked.topology.routing(cabling), racks(cabling))
+    fabric = Fabric(cabling)
+    return Wiring(cabling, fabric, routing_of(asked.topology, fabric), racks(cabling))
 
 
 def racks(cabling: Cabling) -> dict[str, int]:
@@ -128,7 +148,7 @@ class Resources:
     Args:
         cluster: the machine.
         world_size: M; ranks fill the hosts one after the other.
-        rng: draws the hosts of a scattered placement.
+        rng: draws the hosts of a scattered placement, and what the routing draws.
     """
 
     def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
@@ -136,7 +156,6 @@ class Resources:
         cabling = wires.cabling
         self.cluster = cluster
         self.world_size = world_size
-        self.forwarding = wires.forwarding
         host = cluster.host
         names = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
         self.num_hosts = cluster.hosts_for(world_size)
@@ -144,6 +163,7 @@ class Resources:
         if cluster.placement == "scattered":
             names = [names[i] for i in np.sort(rng.permutation(len(names))[: self.num_hosts])]
         self.hosts = names[: self.num_hosts]
+        self.forwarding = wires.router(cluster.routing, rng)
         self.host_of: Ints = cluster.host_of(world_size)
         self.gpu_of: Ints = np.arange(world_size, dtype=np.int32) % host.gpus
         self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from simshuffle.routing import Routing
 from simshuffle.spec.record import Bandwidth, Count, Seconds, Sourced, Spec
 from simshuffle.storage import LocalSsd, Memory, ParallelFileSystem
 from simshuffle.topology import Topology
@@ -56,6 +57,7 @@ class Cluster(Spec):
 
     name: str
     topology: Topology
+    routing: Routing | None = None
     host: Host
     ssd: LocalSsd
     memory: Memory

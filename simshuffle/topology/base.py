@@ -5,11 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from simshuffle.errors import Problem, TopologyError
 from simshuffle.spec.record import Spec
-from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import Graph, Sketch, new_graph
-from simshuffle.topology.routing import ForwardingTable, stands_in_levels
 
 
 class Interconnect(Spec, ABC):
@@ -17,9 +14,12 @@ class Interconnect(Spec, ABC):
 
     Attributes:
         hcas_are_rails: whether every host must have as many HCAs as links, one for each rail.
+        default_routing: the kind of routing that is taken if none is named; D-mod-K becomes min-hop
+            where switches do not stand in levels.
     """
 
     hcas_are_rails: ClassVar[bool] = False
+    default_routing: ClassVar[str] = "d_mod_k"
 
     @property
     @abstractmethod
@@ -74,27 +74,3 @@ class Interconnect(Spec, ABC):
     def key(self) -> str:
         """The same text for the same network, and another for another one."""
         return f"{type(self).__qualname__} {self.model_dump_json(exclude={'source'})}"
-
-    def routing(self, graph: Graph | Cabling) -> ForwardingTable:
-        """The routes of ``graph``, which is this network, maybe with storage attached.
-
-        D-mod-K, which is known only for switches that stand in levels. Other topologies bring their
-        own: a ``ForwardingTable(graph, towards)``.
-
-        Raises:
-            TopologyError: the switches do not stand in levels.
-        """
-        if not stands_in_levels(graph):
-            raise TopologyError(no_routing("cluster.topology"), type(self).__name__)
-        return ForwardingTable(graph)
-
-
-def no_routing(path: str) -> Problem:
-    """The problem of a network for which no routing is known."""
-    return Problem(
-        path,
-        "the switches must stand in levels, each link between them leading up or down, for D-mod-K",
-        "a link between two switches of one level, and several ways around it",
-        "Write a topology with a routing of its own, or for a file accept uneven loads with"
-        " routes: shortest_path.",
-    )

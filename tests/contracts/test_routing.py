@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simshuffle.errors import TopologyError
+from simshuffle.routing import Fabric, ForwardingTable, MinHop, Router, routing_of
+from simshuffle.routing.d_mod_k import stands_in_levels
 from simshuffle.topology import FatTree
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling
@@ -26,7 +28,7 @@ from simshuffle.topology.graph import (
     graph_problems,
     new_graph,
 )
-from simshuffle.topology.routing import ForwardingTable, directed_links, stands_in_levels
+from simshuffle.topology.links import directed_links
 from tests.examples import SMALL, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star, switch_tree, switch_trees, trees
 
@@ -37,7 +39,7 @@ HEIGHT = {"host": 0, "leaf": 1, "level2": 2, "fbb": 2, "level3": 3, "spine": 4, 
 class Net:
     """A network with the nodes at the ends of every directed link, and its ports by host."""
 
-    def __init__(self, graph: Any, table: ForwardingTable | None = None) -> None:
+    def __init__(self, graph: Any, table: Router | None = None) -> None:
         self.graph = graph
         self.table = ForwardingTable(graph) if table is None else table
         links = self.table.links
@@ -127,13 +129,15 @@ FULL = [(2, 2), (2, 3), (2, 5), (3, 2), (3, 3), (3, 4), (4, 2)]
 def made(name: str, folder: Path, storage: bool = False) -> Net:
     """The network of an example, maybe with storage."""
     if name in IRREGULAR:
-        graph, routing = IRREGULAR[name](), ForwardingTable
+        graph, topology = IRREGULAR[name](), None
     else:
         topology = TOPOLOGIES[name](folder)
-        graph, routing = topology.graph(), topology.routing
+        graph = topology.graph()
     if storage:
         attach_storage(graph, "pfs", bandwidth=12.5e9, latency=26e-9, links=2)
-    return Net(graph, routing(graph))
+    fabric = Fabric(graph)
+    rule = MinHop() if topology is None else routing_of(topology, fabric)
+    return Net(graph, rule.router(fabric, 0))
 
 
 @pytest.fixture(params=[*SMALL, *IRREGULAR])

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from simshuffle.errors import TopologyError
 from simshuffle.plan.summary import derived
+from simshuffle.routing import ForwardingTable
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.validation import validated
 from simshuffle.topology import Custom, FatTree
@@ -36,7 +37,6 @@ from simshuffle.topology.graph import (
     graph_problems,
     new_graph,
 )
-from simshuffle.topology.routing import ForwardingTable
 from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written
 from tests.strategies import (
     abci,

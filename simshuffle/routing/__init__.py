@@ -1,0 +1,72 @@
+"""Routings, one file each: which of the ways through a network messages take. To add one, write a
+file and add it to the union."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from simshuffle.routing.adaptive import Adaptive
+from simshuffle.routing.base import RoutingRule
+from simshuffle.routing.d_mod_k import DModK, ForwardingTable
+from simshuffle.routing.dimension_order import DimensionOrder
+from simshuffle.routing.ecmp import Ecmp
+from simshuffle.routing.fabric import Fabric
+from simshuffle.routing.min_hop import MinHop
+from simshuffle.routing.minimal import Minimal
+from simshuffle.routing.random_static import RandomStatic
+from simshuffle.routing.router import Router
+from simshuffle.routing.s_mod_k import SModK
+from simshuffle.routing.up_down import UpDown
+from simshuffle.routing.valiant import Valiant
+
+Routing = Annotated[
+    DModK
+    | SModK
+    | RandomStatic
+    | MinHop
+    | Ecmp
+    | UpDown
+    | DimensionOrder
+    | Minimal
+    | Valiant
+    | Adaptive,
+    Field(discriminator="kind"),
+]
+
+_DEFAULTS: dict[str, RoutingRule] = {
+    "d_mod_k": DModK(),
+    "dimension_order": DimensionOrder(),
+    "minimal": Minimal(),
+    "min_hop": MinHop(),
+}
+
+
+def routing_of(topology: Any, fabric: Fabric) -> RoutingRule:
+    """The routing of a network for which none is named: that of its topology; min-hop for trees
+    whose switches do not stand in levels, and for all that is irregular."""
+    chosen = _DEFAULTS[topology.default_routing]
+    if isinstance(chosen, DModK) and not fabric.switches.stand_in_levels():
+        return _DEFAULTS["min_hop"]
+    return chosen
+
+
+__all__ = [
+    "Adaptive",
+    "DModK",
+    "DimensionOrder",
+    "Ecmp",
+    "Fabric",
+    "ForwardingTable",
+    "MinHop",
+    "Minimal",
+    "RandomStatic",
+    "Router",
+    "Routing",
+    "RoutingRule",
+    "SModK",
+    "UpDown",
+    "Valiant",
+    "routing_of",
+]
