@@ -63,6 +63,7 @@ class Fabric:
         inject, eject: (ports,) the links of each port to its switch and back.
         at: (ports,) that switch. Ports are numbered switch by switch, those of storage last.
         goals: the switches that have ports, ascending.
+        parallel: (ways,) links of each pair of linked switches, in the order of `SwitchGraph.here`.
     """
 
     def __init__(self, graph: Any) -> None:
@@ -102,7 +103,7 @@ class Fabric:
         self._between = links[order].astype(np.int32)
         ways = of.here.astype(np.int64) * count + of.there
         begin, end = (np.searchsorted(pair[order], ways, side) for side in ("left", "right"))
-        self._way, self._parallel = begin, end - begin
+        self._way, self.parallel = begin, end - begin
 
     def endpoints(self, node: str) -> list[int]:
         """Numbers of the ports of a host or storage system, in the order of its links to leaf
@@ -252,7 +253,7 @@ class Fabric:
             )
         flat, nearer = np.concatenate(ways), np.array([len(each) for each in ways])
         begin = np.append(0, np.cumsum(nearer))
-        parallel = self._parallel[flat]
+        parallel = self.parallel[flat]
         starts = np.cumsum(parallel) - parallel
         lower = of.depth[of.there[flat]] < of.depth[of.here[flat]]
         column = np.arange(parallel.sum()) - np.repeat(starts, parallel)
