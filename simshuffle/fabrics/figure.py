@@ -51,7 +51,7 @@ def fabric_figure(fabric: Fabric, loads: NDArray[np.integer], pattern: str) -> F
         ax.add_collection(lines)
         seen = np.flatnonzero(of.transit)
         size = float(np.clip(400.0 / max(len(seen), 1), 0.4, 12.0))
-        ax.scatter(*place[seen].T, s=size, color="black", zorder=3, linewidths=0)
+        ax.scatter(place[seen, 0], place[seen, 1], s=size, color="black", zorder=3, linewidths=0)
         _name_rows(ax, fabric, place)
         bar = figure.colorbar(lines, ax=ax, shrink=0.8, pad=0.02)
         bar.set_label(f"messages over a cable\n({pattern})")
