@@ -109,6 +109,8 @@ class CacheEpoch:
     @cached_property
     def places(self) -> Ints:
         """(steps, M) place in its rank's order of each sample that is sent."""
+        if not len(self.exchange.sample):
+            return self.exchange.sample
         slot = np.empty_like(self.shards.order)
         slot[self.shards.order] = np.arange(len(slot), dtype=slot.dtype)
         return np.asarray(slot[self.exchange.sample] - self.shards.start[:-1])

@@ -98,6 +98,8 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
         )
         inference = _inference(scenario, owner, nbytes, caches) if strategy.inference_pass else None
         training, sent = _training(scenario, epoch, shards, exchange, nbytes, caches)
+        if epoch == scenario.epochs:
+            caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
         owner = exchange.apply(owner)
 

@@ -119,6 +119,10 @@ class PageCaches:
             self._note_sent_before_use(epoch, found, sent)
         return Hits(*_of_batches(epoch, found), sent)
 
+    def forget(self) -> None:
+        """Let go of what only later epochs would need, which there are none of."""
+        self._last, self._past, self._since = None, [], self._since[:0].copy()
+
     # An access finds its sample if at most the capacity has been touched since the last one. That
     # is `since` (what followed up to the end of that epoch), then `before` (of this epoch), of
     # which the share since / universe was touched already, and what arrived in this epoch: before +
