@@ -102,6 +102,8 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
             caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
         owner = exchange.apply(owner)
+        caches.note()
+        del shards  # the next epoch's take its room
 
 
 def drawn_importance(scenario: Scenario, epoch: int) -> Floats:

@@ -87,7 +87,8 @@ class PageCaches:
         # a small type, since one is kept for each sample
         self._host_of: Ints = host_of.astype(np.int16) if host_of[-1] < 1 << 15 else host_of
         self._total = float(nbytes.sum())
-        self._last: CacheEpoch | None = None
+        self._cold = True
+        self._last: CacheEpoch | None = None  # until it is noted
         self._past: list[_Past] = []  # redrawn: the latest last
         # not redrawn: bytes touched on its host since each sample was, up to the end of the latest
         # epoch, or ABSENT
@@ -97,20 +98,16 @@ class PageCaches:
         """The hits of the next epoch; in the first there are none."""
         if self._capacity == 0:
             return no_hits(batches, exchange)
-        last, epoch = self._last, CacheEpoch(shards, exchange, batches, self._nbytes, self._host_of)
+        self.note()
+        cold, self._cold, last = self._cold, False, self._last
+        epoch = CacheEpoch(shards, exchange, batches, self._nbytes, self._host_of)
         self._last = epoch
-        if last is None:
+        if cold:
             return no_hits(batches, exchange)
-        if (
-            not self._redrawn
-            and not len(last.left_over)
-            and self._fits(last).all()
-            and self._fits(epoch).all()
-        ):
-            return all_hits(batches, exchange)  # everything was touched in the epoch before
-        if self._redrawn:
-            self._note_redrawn(last)
+        if last is None:
             found = self._found_redrawn(epoch)
+        elif not len(last.left_over) and self._fits(last).all() and self._fits(epoch).all():
+            return all_hits(batches, exchange)  # everything was touched in the epoch before
         else:
             self._note(last)
             found = self._found(epoch)
@@ -118,6 +115,13 @@ class PageCaches:
         if epoch.sent_before_use.any():
             self._note_sent_before_use(epoch, found, sent)
         return Hits(*_of_batches(epoch, found), sent)
+
+    def note(self) -> None:
+        """Under global shuffle: note what the latest epoch left, so that its order is not needed
+        any more."""
+        if self._redrawn and self._last is not None:
+            self._note_redrawn(self._last)
+            self._last = None
 
     def forget(self) -> None:
         """Let go of what only later epochs would need, which there are none of."""
