@@ -30,7 +30,7 @@ def batch_edges(shards: Shards, batch_size: int, iterations: int) -> Ints:
     """(iterations + 1, M) slots: batch i of rank r has those from ``edges[i, r]`` up to
     ``edges[i + 1, r]``."""
     begin, end = shards.start[:-1], shards.start[1:]
-    return np.minimum(begin + np.arange(iterations + 1)[:, None] * batch_size, end)
+    return np.asarray(np.minimum(begin + np.arange(iterations + 1)[:, None] * batch_size, end))
 
 
 def batch_sums(shards: Shards, edges: Ints, values: Callable[[slice], Floats]) -> Floats:

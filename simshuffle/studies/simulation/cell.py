@@ -23,6 +23,7 @@ from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate_epochs
+from simshuffle.spec.late import special
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.long_table import Growing, LazyTables, LongTable, Part, long
 from simshuffle.study.store import TABLE
@@ -57,6 +58,12 @@ class RunCell(NetworkCell):
     label: str
     with_tables: bool = True
     timeline: Kept = "full"
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads what windows need as well."""
+        NetworkCell.make_ready()
+        special.load()
 
     @cached_property
     def scenario(self) -> Scenario:
