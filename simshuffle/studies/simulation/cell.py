@@ -23,6 +23,7 @@ from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate_epochs
+from simshuffle.spec.late import special
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.long_table import Growing, LazyTables, LongTable, Part, long
 from simshuffle.study.store import TABLE
@@ -31,9 +32,6 @@ TABLES = ("timeline", "iterations", "links", "sources")
 """What is kept of a run."""
 NAMELESS = ""
 """What the run is called in a cell's tables: its name is that of its place in a study."""
-
-LARGE = 100e6
-"""Bytes of a simulation after which it pays to look for memory to give back."""
 
 
 class NetworkCell(PlainCell):
@@ -60,6 +58,12 @@ class RunCell(NetworkCell):
     label: str
     with_tables: bool = True
     timeline: Kept = "full"
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads what windows need as well."""
+        NetworkCell.make_ready()
+        special.load()
 
     @cached_property
     def scenario(self) -> Scenario:
@@ -111,25 +115,25 @@ class RunCell(NetworkCell):
         tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
-            self._give_back()  # before tables are made of it
+            _give_back()  # before tables are made of it
             reported["epochs"].append(report.epochs(timeline))
             reported["breakdown"].append(report.all_labels(timeline))
             if tables is not None:
                 tables.add(timeline)
             del timeline  # the next epoch needs its room
-            self._give_back()
+            _give_back()
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
         about = {"label": scenario.label(), "facts": facts(scenario)}
         return Outcome({**about, **values}, {} if tables is None else tables.all())
 
-    def _give_back(self) -> None:
-        """Give the system the memory that is no longer used, which the allocators of Arrow and of C
-        would keep: 60 MB of 2048 ranks, in 5 ms."""
-        if self.memory > LARGE:
-            pa.default_memory_pool().release_unused()
-            # glibc alone has it; other C libraries do so by themselves
-            if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-                trim(0)
+
+def _give_back() -> None:
+    """Give the system the memory that is no longer used, which the allocators of Arrow and of C
+    would keep: 60 MB of 2048 ranks, in 5 ms."""
+    pa.default_memory_pool().release_unused()
+    # glibc alone has it; other C libraries do so by themselves
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 TIMELINES: Mapping[Kept, tuple[str, ...]] = {
