@@ -122,5 +122,5 @@ def entry_point() -> None:
     # Arrow's own allocator keeps 50 MB that writing the tables of 2048 ranks took
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     gc.set_threshold(LOADING)
-    matplotlib_help.leave_out()
+    matplotlib_help.WANTED = False
     sys.exit(main())

@@ -1,19 +1,14 @@
-"""The help texts that matplotlib writes while it is imported: all properties of each of its classes,
-which takes a quarter of the import."""
+"""The help texts that matplotlib writes while it is imported, all properties of each of its
+classes, which take a fifth of its import."""
 
-_WANTED = [True]
-
-
-def leave_out() -> None:
-    """Let `prepare` leave them out: for a process of its own that draws and ends, where nobody
-    reads them."""
-    _WANTED[0] = False
+WANTED = True
+"""Whether anybody may read them: not in a process of its own that draws and ends."""
 
 
-def prepare() -> None:
-    """To be called before the classes of matplotlib are imported; does nothing unless `leave_out`
-    was called."""
-    if not _WANTED[0]:
+def leave_out_unwanted() -> None:
+    """Let the classes of matplotlib that are imported from now on go without them, unless they are
+    wanted."""
+    if not WANTED:
         import matplotlib.artist  # noqa: PLC0415 - where it is drawn
 
-        matplotlib.artist.kwdoc = lambda artist: ""  # type: ignore[assignment]
+        matplotlib.artist.kwdoc = lambda artist: ""

@@ -73,7 +73,7 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "simshuffle",
 }
-NO_LAYOUT = {"figure.autolayout": False, "figure.constrained_layout.use": False}
+NO_LAYOUT: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_layout.use": False}
 """For a figure without an engine of its own."""
 
 

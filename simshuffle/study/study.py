@@ -285,7 +285,7 @@ class Result:
             folder: of the figures.
             name: of the figure, where there is only one; that of the study if it is ''.
         """
-        matplotlib_help.prepare()
+        matplotlib_help.leave_out_unwanted()
         from simshuffle.results.style import save  # noqa: PLC0415 - matplotlib, where it is drawn
 
         place = Path(folder)
