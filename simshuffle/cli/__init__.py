@@ -28,7 +28,6 @@ from simshuffle.cli import (
 from simshuffle.cli.common import LOADING, Stopped, complain, reset_volume, set_volume
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError
-from simshuffle.results import matplotlib_help
 from simshuffle.version import __version__
 
 __all__ = ["app", "entry_point", "main"]
@@ -122,5 +121,4 @@ def entry_point() -> None:
     # Arrow's own allocator keeps 50 MB that writing the tables of 2048 ranks took
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     gc.set_threshold(LOADING)
-    matplotlib_help.WANTED = False
     sys.exit(main())

@@ -19,7 +19,6 @@ import pandas as pd
 from rich.console import Console
 
 from simshuffle.errors import Problem
-from simshuffle.results import matplotlib_help
 from simshuffle.results.console import print_whole
 from simshuffle.results.export import html
 from simshuffle.results.folders import write_folder
@@ -285,7 +284,6 @@ class Result:
             folder: of the figures.
             name: of the figure, where there is only one; that of the study if it is ''.
         """
-        matplotlib_help.leave_out_unwanted()
         from simshuffle.results.style import save  # noqa: PLC0415 - matplotlib, where it is drawn
 
         place = Path(folder)

@@ -590,27 +590,6 @@ def test_a_run_on_a_shipped_machine_does_not_import_networkx(tmp_path):
     assert "networkx" not in names
 
 
-ALONE = """
-import sys
-from simshuffle.cli import entry_point, main
-from simshuffle.results import matplotlib_help
-main(["--version"])
-print(matplotlib_help.WANTED)
-sys.argv = ["simshuffle", "--version"]
-try:
-    entry_point()
-except SystemExit:
-    print(matplotlib_help.WANTED)
-"""
-
-
-def test_a_program_that_calls_main_keeps_the_help_of_matplotlib_and_a_command_does_not():
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE], capture_output=True, check=True, text=True, timeout=300
-    )
-    assert done.stdout.splitlines()[1::2] == ["True", "False"]
-
-
 def test_help_names_the_options_of_run(capsys):
     assert main(["run", "--help"]) == 0
     shown = capsys.readouterr().out

@@ -1,7 +1,5 @@
 """Legends above figures, and labels that do not lie on each other: by what is drawn."""
 
-import subprocess
-import sys
 from itertools import combinations
 
 import matplotlib as mpl
@@ -256,36 +254,3 @@ def test_what_is_kept_is_laid_out_once_whatever_layout_the_user_has_set(engine, 
         figure.savefig(tmp_path / "again.pdf", metadata={"CreationDate": None})
     assert png.read_bytes() == (tmp_path / "again.png").read_bytes()
     assert pdf.read_bytes() == (tmp_path / "again.pdf").read_bytes()
-
-
-HELP = """
-import sys
-from simshuffle.results import matplotlib_help
-matplotlib_help.WANTED = sys.argv[1] == "wanted"
-matplotlib_help.leave_out_unwanted()
-from pathlib import Path
-from simshuffle.results.style import Line2D, legend_above, line_handle, new_figure, save
-figure = new_figure(1.5)
-figure.subplots().plot([0, 1], [1, 0])
-legend_above(figure, [line_handle("a", {"color": "black"})])
-save(figure, Path(sys.argv[1]))
-print("markersize" in (Line2D.set.__doc__ or ""))
-"""
-
-
-def test_figures_are_the_same_without_the_help_of_matplotlib_which_programs_keep(tmp_path):
-    said = {
-        word: subprocess.run(
-            [sys.executable, "-c", HELP, word],
-            cwd=tmp_path,
-            capture_output=True,
-            check=True,
-            text=True,
-            timeout=300,
-        ).stdout
-        for word in ("wanted", "unwanted")
-    }
-    assert said == {"wanted": "True\n", "unwanted": "False\n"}
-    for kind in ("png", "pdf"):
-        with_help, without = ((tmp_path / f"{word}.{kind}").read_bytes() for word in said)
-        assert with_help == without
