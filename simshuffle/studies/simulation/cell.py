@@ -116,8 +116,9 @@ class RunCell(NetworkCell):
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
             _give_back()  # before tables are made of it
-            reported["epochs"].append(report.epochs(timeline))
-            reported["breakdown"].append(report.all_labels(timeline))
+            seconds = report.phase_seconds(timeline)
+            reported["epochs"].append(report.epochs(timeline, seconds))
+            reported["breakdown"].append(report.all_labels(timeline, seconds))
             if tables is not None:
                 tables.add(timeline)
             del timeline  # the next epoch needs its room
