@@ -62,8 +62,10 @@ class CacheEpoch:
     @cached_property
     def held(self) -> Floats:
         """(H,) bytes of the host's shards."""
+        # not `sizes`: where everything fits, nothing else asks for them, and they need not be kept
+        sizes = self._nbytes[self.shards.order]
         return np.asarray(
-            np.add.reduceat(np.add.reduceat(self.sizes, self.shards.start[:-1]), self.first_rank)
+            np.add.reduceat(np.add.reduceat(sizes, self.shards.start[:-1]), self.first_rank)
         )
 
     @cached_property

@@ -120,7 +120,9 @@ class RunCell(NetworkCell):
             self._give_back()
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
         about = {"label": scenario.label(), "facts": facts(scenario)}
-        return Outcome({**about, **values}, {} if tables is None else tables.all())
+        outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
+        self._give_back()  # the machine is gone only now
+        return outcome
 
     def _give_back(self) -> None:
         """Give the system the memory that is no longer used, which the allocators of Arrow and of C
