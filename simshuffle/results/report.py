@@ -105,19 +105,23 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     return table.reset_index()
 
 
-def epochs(timeline: Timeline) -> pd.DataFrame:
+def epochs(timeline: Timeline, seconds: pd.DataFrame | None = None) -> pd.DataFrame:
     """One row for each epoch of each run: columns `EPOCH_COLUMNS`, and the seed after the run where
-    the timeline has it."""
+    the timeline has it.
+
+    Args:
+        timeline: of one or more runs.
+        seconds: its `phase_seconds`, where they are known.
+    """
     keys = keys_of(timeline.phases)
-    seconds = phase_seconds(timeline).set_index(keys)
+    seconds = (phase_seconds(timeline) if seconds is None else seconds).set_index(keys)
     phases = timeline.phases
     exclusive = ~phases["phase"].isin(HIDDEN)
-    start, end = (
-        phases[name].where(exclusive).groupby([phases[key] for key in keys], observed=True)
-        for name in ("start_s", "end_s")
-    )
+    by_epoch = [phases[key] for key in keys]
+    end = phases["end_s"].where(exclusive).groupby(by_epoch, observed=True).max()
+    start = phases["start_s"].where(exclusive).groupby(by_epoch, observed=True).min()
     table = timeline.sources.set_index(keys)
-    exact = end.max() - start.min()
+    exact = end - start
     table["epoch_s"] = np.where(
         table["steady_last"] > 0, seconds[list(EXCLUSIVE)].sum(axis=1), exact.loc[table.index]
     )
@@ -151,7 +155,7 @@ def listed(table: pd.DataFrame) -> pd.DataFrame:
     return table[~measures].reset_index(drop=True)
 
 
-def all_labels(timeline: Timeline) -> pd.DataFrame:
+def all_labels(timeline: Timeline, seconds: pd.DataFrame | None = None) -> pd.DataFrame:
     """Seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause, seconds.
 
     With an empty cause they are a rank's own work. With one they are waiting for ranks that were
@@ -159,9 +163,13 @@ def all_labels(timeline: Timeline) -> pd.DataFrame:
     gradients in flight add to the backward pass is booked at FW+BW and caused by GE+WU. All
     rows of an epoch add up to its duration, and all rows of a label to what the authors' timers
     book there (`booked`). Waiting is listed only where there is any.
+
+    Args:
+        timeline: of one or more runs.
+        seconds: its `phase_seconds`, where they are known.
     """
     keys = keys_of(timeline.phases)
-    seconds = phase_seconds(timeline)
+    seconds = phase_seconds(timeline) if seconds is None else seconds
     own = []
     for label, phases in LABELS.items():
         worked = [p for p in phases if not p.startswith("wait_") and p != SLOWDOWN]
