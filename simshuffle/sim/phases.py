@@ -95,7 +95,7 @@ class PhaseLog:
     def rows(
         self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
     ) -> dict[str, Any]:
-        """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`).
+        """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`); the times are used up.
 
         Args:
             epoch: from 1.
@@ -104,6 +104,7 @@ class PhaseLog:
             final: they are no iterations.
         """
         ranks = np.stack([np.frombuffer(times) for times in self._times])
+        self._times.clear()
         bounds = ranks.reshape(len(ranks), -1, 1 + len(self._parts)).swapaxes(0, 1)
         moved = np.zeros((*bounds.shape[:2], len(self._parts)))
         for number, part in enumerate(self._parts):
