@@ -95,7 +95,7 @@ class PhaseLog:
     def rows(
         self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
     ) -> dict[str, Any]:
-        """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`); the times are used up.
+        """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`); uses the times up.
 
         Args:
             epoch: from 1.
