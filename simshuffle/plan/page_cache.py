@@ -12,6 +12,7 @@ together.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,9 +91,12 @@ class PageCaches:
         self._cold = True
         self._last: CacheEpoch | None = None  # until it is noted
         self._past: list[_Past] = []  # redrawn: the latest last
-        # not redrawn: bytes touched on its host since each sample was, up to the end of the latest
-        # epoch, or ABSENT
-        self._since = np.full(0 if redrawn else len(nbytes), ABSENT, np.float32)
+
+    @cached_property
+    def _since(self) -> NDArray[np.float32]:
+        """Not redrawn: (N,) bytes touched on its host since each sample was, up to the end of the
+        latest epoch, or ABSENT; there from when something may have left a cache."""
+        return np.full(len(self._nbytes), ABSENT, np.float32)
 
     def epoch(self, shards: Shards, exchange: ExchangePlan, batches: Batches) -> Hits:
         """The hits of the next epoch; in the first there are none."""

@@ -117,12 +117,11 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
     seconds = (phase_seconds(timeline) if in_phases is None else in_phases).set_index(keys)
     phases = timeline.phases
     exclusive = ~phases["phase"].isin(HIDDEN)
-    start, end = (
-        phases[name].where(exclusive).groupby([phases[key] for key in keys], observed=True)
-        for name in ("start_s", "end_s")
-    )
+    by_epoch = [phases[key] for key in keys]
+    end = phases["end_s"].where(exclusive).groupby(by_epoch, observed=True).max()
+    start = phases["start_s"].where(exclusive).groupby(by_epoch, observed=True).min()
     table = timeline.sources.set_index(keys)
-    exact = end.max() - start.min()
+    exact = end - start
     table["epoch_s"] = np.where(
         table["steady_last"] > 0, seconds[list(EXCLUSIVE)].sum(axis=1), exact.loc[table.index]
     )

@@ -33,6 +33,11 @@ TABLES = ("timeline", "iterations", "links", "sources")
 NAMELESS = ""
 """What the run is called in a cell's tables: its name is that of its place in a study."""
 
+M_MMAP_THRESHOLD, MAPPED = -3, 1 << 20
+"""An option of glibc: the size in bytes from which an array is mapped by itself."""
+LARGE = 100e6
+"""Bytes of a simulation from which on that pays."""
+
 
 class NetworkCell(PlainCell):
     """Computes with the compiled network."""
@@ -112,6 +117,7 @@ class RunCell(NetworkCell):
         """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
         tables, if they are kept. Of each epoch they are taken when it is over."""
         scenario = self.scenario
+        self._hold_little()
         tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
@@ -119,13 +125,22 @@ class RunCell(NetworkCell):
             seconds = report.phase_seconds(timeline)
             reported["epochs"].append(report.epochs(timeline, seconds))
             reported["breakdown"].append(report.all_labels(timeline, seconds))
+            _give_back()
             if tables is not None:
                 tables.add(timeline)
             del timeline  # the next epoch needs its room
             _give_back()
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
         about = {"label": scenario.label(), "facts": facts(scenario)}
-        return Outcome({**about, **values}, {} if tables is None else tables.all())
+        outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
+        _give_back()  # the machine is gone only now
+        return outcome
+
+    def _hold_little(self) -> None:
+        """Have the system take every large array back as soon as nobody has it any more; glibc
+        would raise that size to 32 MB, and keep the room of all that are smaller."""
+        if self.memory > LARGE and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
+            set_option(M_MMAP_THRESHOLD, MAPPED)
 
 
 def _give_back() -> None:
