@@ -36,6 +36,10 @@ class GlobalShuffle(Strategy):
         """1 on the SSD, 0 from the PFS."""
         return 1.0 if self.source == "ssd" else 0.0
 
+    def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
+        """Rank 0 for all, which says nothing: nobody owns samples. It takes no memory."""
+        return np.broadcast_to(np.int32(0), num_samples)
+
     def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
         """A random permutation of all samples, cut into M parts."""
         order = random_order(len(owner), rng)

@@ -3,12 +3,15 @@ and the trainer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.integer]
+PART = 1 << 17
+"""Samples of which arrays are made at once: of all they would take much memory."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ class ExchangePlan:
         return int(self.moving.sum())
 
     def apply(self, owner: Ints) -> Ints:
-        """``owner`` (N,) after the exchange: a new (N,) array."""
+        """``owner`` (N,) after the exchange: itself where nothing moves, else a new array."""
+        if not len(self.sample):
+            return owner
         after = owner.copy()
         after[self.sample.ravel()] = self.target.ravel()
         return after
@@ -98,6 +103,30 @@ class Shards:
     def first(self, count: int) -> Ints:
         """The first ``count`` samples of every rank: (count, M)."""
         return np.asarray(self.order[self.start[:-1][None, :] + np.arange(count)[:, None]])
+
+    def parts(self) -> Iterator[slice]:
+        """Ranks, a few at a time, for what is computed from all samples: at least one rank, and at
+        most `PART` samples if they have no more."""
+        first, world_size = 0, len(self.start) - 1
+        while first < world_size:
+            end = int(np.searchsorted(self.start, self.start[first] + PART, "right")) - 1
+            last = max(end, first + 1)
+            yield slice(first, last)
+            first = last
+
+    def slots(self, ranks: slice) -> slice:
+        """Where the samples of these ranks are in ``order``."""
+        return slice(int(self.start[ranks.start]), int(self.start[ranks.stop]))
+
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sums of ``values``, (N,) by sample, over the samples of every rank, which has one at
+        least: (M,)."""
+        out = np.empty(len(self.start) - 1)
+        for ranks in self.parts():
+            slots = self.slots(ranks)
+            begins = self.start[ranks] - slots.start
+            out[ranks] = np.add.reduceat(values[self.order[slots]], begins)
+        return out
 
 
 def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:

@@ -125,6 +125,10 @@ class ReadChains:
             self._after[rank, stage], self._after_seq[rank, stage] = after
         return self._batches[rank]
 
+    def end(self) -> None:
+        """Let go of the transfers, when all batches are loaded; the bytes stay known."""
+        del self.filled, self._filled, self._group, self._after, self._after_seq, self._batches
+
 
 def read_chains(
     reads: Reads,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,30 @@ class Batches:
     samples: NDArray[np.int64]
     nbytes: Floats
     size: int
+
+
+def batch_edges(shards: Shards, batch_size: int, iterations: int) -> Ints:
+    """(iterations + 1, M) slots: batch i of rank r has those from ``edges[i, r]`` up to
+    ``edges[i + 1, r]``."""
+    begin, end = shards.start[:-1], shards.start[1:]
+    return np.asarray(np.minimum(begin + np.arange(iterations + 1)[:, None] * batch_size, end))
+
+
+def batch_sums(shards: Shards, edges: Ints, values: Callable[[slice], Floats]) -> Floats:
+    """(iterations, M) sums of ``values`` of slots over the batches between `batch_edges`.
+
+    They are differences of one sum over all slots, of which a part is kept at a time.
+    """
+    out = np.empty((len(edges) - 1, edges.shape[1]))
+    before = 0.0
+    for ranks in shards.parts():
+        slots = shards.slots(ranks)
+        total = np.empty(slots.stop - slots.start + 1)
+        total[0], total[1:] = before, values(slots)
+        np.cumsum(total, out=total)
+        out[:, ranks] = np.diff(total[edges[:, ranks] - slots.start], axis=0)
+        before = total[-1]
+    return out
 
 
 class CacheEpoch:
@@ -51,31 +75,30 @@ class CacheEpoch:
         self.first_rank = np.flatnonzero(np.diff(host_of, prepend=-1))
         self.iterations, self._size = len(batches.samples), batches.size
         self.longest = int(shards.sizes.max())
-        self._within = np.arange(self.longest) < shards.sizes[:, None]
-        self._full = bool(self._within.all())
 
-    @cached_property
-    def sizes(self) -> Floats:
-        """(N,) bytes of the sample of every slot."""
-        return np.asarray(self._nbytes[self.shards.order])
+    @property
+    def hosts(self) -> int:
+        """H."""
+        return len(self.first_rank)
+
+    def parts(self) -> Iterator[Slots]:
+        """All slots, a part at a time."""
+        for ranks in self.shards.parts():
+            yield Slots(self, ranks)
+
+    def sizes(self, slots: slice | Ints) -> Floats:
+        """Bytes of the samples of these slots."""
+        return np.asarray(self._nbytes[self.shards.order[slots]])
 
     @cached_property
     def held(self) -> Floats:
         """(H,) bytes of the host's shards."""
-        return np.asarray(
-            np.add.reduceat(np.add.reduceat(self.sizes, self.shards.start[:-1]), self.first_rank)
-        )
+        return np.asarray(np.add.reduceat(self.shards.sums(self._nbytes), self.first_rank))
 
     @cached_property
     def read(self) -> Floats:
         """Cumulative bytes that loaders have read."""
         return self._cumulative(self.batches.nbytes)
-
-    @cached_property
-    def before(self) -> Floats:
-        """(M, longest) bytes of its shards that the host has touched in this epoch before each
-        sample is read."""
-        return self.at(self.read, self.ahead if self.sent_before_use.any() else None)
 
     @cached_property
     def kept(self) -> Floats:
@@ -86,6 +109,8 @@ class CacheEpoch:
     @cached_property
     def places(self) -> Ints:
         """(steps, M) place in its rank's order of each sample that is sent."""
+        if not len(self.exchange.sample):
+            return self.exchange.sample
         slot = np.empty_like(self.shards.order)
         slot[self.shards.order] = np.arange(len(slot), dtype=slot.dtype)
         return np.asarray(slot[self.exchange.sample] - self.shards.start[:-1])
@@ -112,7 +137,7 @@ class CacheEpoch:
         """Bytes of samples that were sent and will yet be trained on, at the beginning of each
         iteration, (iterations + 1, H)."""
         if not self.sent_before_use.any():
-            return np.zeros((self.iterations + 1, len(self.first_rank)))
+            return np.zeros((self.iterations + 1, self.hosts))
         sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
         return self._by_iteration(sent, self.sent_before_use) - self._by_iteration(
             self.read_in, self.sent_before_use & (self.read_in < self.iterations)
@@ -161,17 +186,17 @@ class CacheEpoch:
     def _cumulative(self, of_ranks: Floats) -> Floats:
         """(n, M) bytes as (n + 1, H) cumulative ones."""
         of_hosts = np.add.reduceat(of_ranks, self.first_rank, axis=1)
-        return np.concatenate([np.zeros((1, len(self.first_rank))), np.cumsum(of_hosts, axis=0)])
-
-    def flat(self, dense: Any) -> Any:
-        """(M, longest) values as values of slots."""
-        return dense.ravel() if self._full else dense[self._within]
+        return np.concatenate([np.zeros((1, self.hosts)), np.cumsum(of_hosts, axis=0)])
 
     def at(
-        self, cumulative: Floats, stepwise: Floats | None = None, count: int | None = None
+        self,
+        cumulative: Floats,
+        stepwise: Floats | None = None,
+        count: int | None = None,
+        ranks: slice = slice(None),
     ) -> Floats:
         """(M, count) value when each of the first ``count`` samples of a shard (all by default) is
-        read.
+        read; of some ``ranks`` only if they are given.
 
         The values of ``cumulative`` grow while a batch is read, those of ``stepwise``, which are
         added, after it.
@@ -181,22 +206,63 @@ class CacheEpoch:
         length = np.minimum(self._size, self.longest - batch * self._size)
         # what is left over is read at the end
         share = np.where(batch < self.iterations, (place - batch * self._size + 0.5) / length, 0.0)
-        of_ranks = cumulative.T[self.host_of]
+        of_ranks = cumulative.T[self.host_of[ranks]]
         growth = np.diff(of_ranks, axis=1, append=of_ranks[:, -1:])
         if stepwise is not None:
-            of_ranks = of_ranks + stepwise.T[self.host_of]
+            of_ranks = of_ranks + stepwise.T[self.host_of[ranks]]
         return np.asarray(of_ranks[:, batch] + share * growth[:, batch])
 
-    def hosts(self) -> Ints:
-        """(N,) host of every slot."""
-        return np.asarray(np.repeat(self.host_of, self.shards.sizes))
+    @cached_property
+    def _unread(self) -> Ints:
+        """(M,) samples of each rank that no batch has."""
+        return np.asarray(self.shards.sizes - self.batches.samples.sum(axis=0))
+
+    @property
+    def left_over_hosts(self) -> Ints:
+        """Hosts of `left_over`."""
+        return np.asarray(np.repeat(self.host_of, self._unread))
 
     @cached_property
     def left_over(self) -> Ints:
         """Slots that no batch has."""
-        unread = self.shards.sizes - self.batches.samples.sum(axis=0)
+        unread = self._unread
         if not unread.any():
             return np.zeros(0, np.int64)
         return np.concatenate(
             [np.arange(end - n, end) for end, n in zip(self.shards.start[1:], unread, strict=True)]
         )
+
+
+class Slots:
+    """The slots of a few ranks of an epoch.
+
+    Attributes:
+        slots: where they are.
+        samples: (n,) the sample of each.
+        hosts: (n,) its host.
+    """
+
+    def __init__(self, epoch: CacheEpoch, ranks: slice) -> None:
+        shards = epoch.shards
+        self._epoch, self._ranks, self.slots = epoch, ranks, shards.slots(ranks)
+        self.samples = shards.order[self.slots]
+        sizes = shards.sizes[ranks]
+        self.hosts: Ints = np.repeat(epoch.host_of[ranks], sizes)
+        self._within = np.arange(epoch.longest) < sizes[:, None]
+
+    def at(self, cumulative: Floats, stepwise: Floats | None = None) -> Floats:
+        """(n,) values, see `CacheEpoch.at`."""
+        dense = self._epoch.at(cumulative, stepwise, ranks=self._ranks)
+        return np.asarray(dense[self._within])
+
+    @property
+    def sizes(self) -> Floats:
+        """(n,) bytes of each sample."""
+        return self._epoch.sizes(self.slots)
+
+    @cached_property
+    def before(self) -> Floats:
+        """(n,) bytes of its shards that the host has touched in this epoch before each sample is
+        read."""
+        epoch = self._epoch
+        return self.at(epoch.read, epoch.ahead if epoch.sent_before_use.any() else None)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange import EpochContext, ExchangePlan, Shards, empty_plan
-from simshuffle.plan.cache_epoch import Batches
+from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.staging import staging_bound
@@ -98,8 +98,12 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
         )
         inference = _inference(scenario, owner, nbytes, caches) if strategy.inference_pass else None
         training, sent = _training(scenario, epoch, shards, exchange, nbytes, caches)
+        if epoch == scenario.epochs:
+            caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
         owner = exchange.apply(owner)
+        caches.note()
+        del shards  # the next epoch's take its room
 
 
 def drawn_importance(scenario: Scenario, epoch: int) -> Floats:
@@ -165,14 +169,9 @@ def _batches(
     shards: Shards, nbytes: Floats, batch_size: int, iterations: int
 ) -> tuple[NDArray[np.int64], Floats]:
     """Samples and bytes of every batch, (iterations, M) each."""
-    total = np.zeros(len(nbytes) + 1)
-    # in place: "clip" keeps `take` from making a copy first, and no sample is out of range
-    np.take(nbytes, shards.order, out=total[1:], mode="clip")
-    np.cumsum(total[1:], out=total[1:])
-    # batch i of rank r are the places edges[i, r] to edges[i + 1, r] of the order of all shards
-    edges = shards.start[:-1][None, :] + np.arange(iterations + 1)[:, None] * batch_size
-    edges = np.minimum(edges, shards.start[1:][None, :])
-    return np.diff(edges, axis=0), np.diff(total[edges], axis=0)
+    edges = batch_edges(shards, batch_size, iterations)
+    sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
+    return np.diff(edges, axis=0), sums
 
 
 def _filled_up(

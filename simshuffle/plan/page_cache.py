@@ -12,12 +12,13 @@ together.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, Shards
-from simshuffle.plan.cache_epoch import Batches, CacheEpoch
+from simshuffle.plan.cache_epoch import Batches, CacheEpoch, Slots, batch_edges, batch_sums
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer]
@@ -60,13 +61,13 @@ class _Past:
 
     Attributes:
         host: (N,) the host that read each sample; -1 where none did.
-        after: (N,) bytes that this host read after it in that epoch; None if the whole set fits, so
+        after: (N,) bytes that this host read after it in that epoch; (0,) if the whole set fits, so
             that it does not matter.
         unread: (H,) share of the set that each host has not read in the epochs since.
     """
 
     host: Ints
-    after: NDArray[np.float32] | None
+    after: NDArray[np.float32]
     unread: Floats
 
 
@@ -87,38 +88,48 @@ class PageCaches:
         # a small type, since one is kept for each sample
         self._host_of: Ints = host_of.astype(np.int16) if host_of[-1] < 1 << 15 else host_of
         self._total = float(nbytes.sum())
-        self._last: CacheEpoch | None = None
+        self._cold = True
+        self._last: CacheEpoch | None = None  # until it is noted
         self._past: list[_Past] = []  # redrawn: the latest last
-        # not redrawn: bytes touched on its host since each sample was, up to the end of the latest
-        # epoch, or ABSENT
-        self._since = np.full(0 if redrawn else len(nbytes), ABSENT, np.float32)
+
+    @cached_property
+    def _since(self) -> NDArray[np.float32]:
+        """Not redrawn: (N,) bytes touched on its host since each sample was, up to the end of the
+        latest epoch, or ABSENT; there from when something may have left a cache."""
+        return np.full(len(self._nbytes), ABSENT, np.float32)
 
     def epoch(self, shards: Shards, exchange: ExchangePlan, batches: Batches) -> Hits:
         """The hits of the next epoch; in the first there are none."""
         if self._capacity == 0:
             return no_hits(batches, exchange)
-        last, epoch = self._last, CacheEpoch(shards, exchange, batches, self._nbytes, self._host_of)
+        self.note()
+        cold, self._cold, last = self._cold, False, self._last
+        epoch = CacheEpoch(shards, exchange, batches, self._nbytes, self._host_of)
         self._last = epoch
-        if last is None:
+        if cold:
             return no_hits(batches, exchange)
-        if (
-            not self._redrawn
-            and not len(last.left_over)
-            and self._fits(last).all()
-            and self._fits(epoch).all()
-        ):
-            return all_hits(batches, exchange)  # everything was touched in the epoch before
-        if self._redrawn:
-            self._note_redrawn(last)
+        if last is None:
             found = self._found_redrawn(epoch)
+        elif not len(last.left_over) and self._fits(last).all() and self._fits(epoch).all():
+            return all_hits(batches, exchange)  # everything was touched in the epoch before
         else:
             self._note(last)
-            since = self._since[shards.order]
-            found = (since >= 0) & (since * self._fresh(epoch) <= self._free(epoch))
+            found = self._found(epoch)
         sent = self._sent(epoch, found)
         if epoch.sent_before_use.any():
             self._note_sent_before_use(epoch, found, sent)
         return Hits(*_of_batches(epoch, found), sent)
+
+    def note(self) -> None:
+        """Under global shuffle: note what the latest epoch left, so that its order is not needed
+        any more."""
+        if self._redrawn and self._last is not None:
+            self._note_redrawn(self._last)
+            self._last = None
+
+    def forget(self) -> None:
+        """Let go of what only later epochs would need, which there are none of."""
+        self._last, self._past, self._since = None, [], self._since[:0].copy()
 
     # An access finds its sample if at most the capacity has been touched since the last one. That
     # is `since` (what followed up to the end of that epoch), then `before` (of this epoch), of
@@ -127,27 +138,34 @@ class PageCaches:
 
     def _universe(self, epoch: CacheEpoch) -> Floats:
         """(H,) bytes of which a host reads a random part in each epoch."""
-        return np.full(len(epoch.held), self._total) if self._redrawn else epoch.held
+        return np.full(epoch.hosts, self._total) if self._redrawn else epoch.held
 
     def _fits(self, epoch: CacheEpoch) -> Flags:
         """(H,) whether nothing need ever leave the cache."""
         return np.asarray(self._universe(epoch) + epoch.arrived[-1] <= self._capacity)
 
-    def _fresh(self, epoch: CacheEpoch) -> Floats:
-        """(N,) by slot: 1 - before / universe."""
-        return np.asarray(
-            epoch.flat(1.0 - epoch.before / self._universe(epoch)[self._host_of][:, None])
-        )
+    def _fresh(self, epoch: CacheEpoch, part: Slots) -> Floats:
+        """(n,) by slot: 1 - before / universe."""
+        return np.asarray(1.0 - part.before / self._universe(epoch)[part.hosts])
 
-    def _free(self, epoch: CacheEpoch) -> Floats:
-        """(N,) by slot: capacity - before - arrived - size; without bound where everything fits."""
+    def _free(self, epoch: CacheEpoch, part: Slots) -> Floats:
+        """(n,) by slot: capacity - before - arrived - size; without bound where everything fits."""
         free = self._capacity - (
-            epoch.at(epoch.read, epoch.arrived + epoch.ahead)
+            part.at(epoch.read, epoch.arrived + epoch.ahead)
             if epoch.arrived[-1].any()
-            else epoch.before
+            else part.before
         )
-        free[self._fits(epoch)[self._host_of]] = np.inf
-        return np.asarray(epoch.flat(free) - epoch.sizes)
+        free[self._fits(epoch)[part.hosts]] = np.inf
+        return np.asarray(free - part.sizes)
+
+    def _found(self, epoch: CacheEpoch) -> Flags:
+        """(N,) by slot, where a sample has one place: whether it is still there."""
+        found = np.empty(len(epoch.shards.order), bool)
+        for part in epoch.parts():
+            since = self._since[part.samples]
+            enough = since * self._fresh(epoch, part) <= self._free(epoch, part)
+            found[part.slots] = (since >= 0) & enough
+        return found
 
     def _note(self, epoch: CacheEpoch) -> None:
         """Where a sample has one place: note what was touched since each one was."""
@@ -156,20 +174,20 @@ class PageCaches:
         kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived
         sent = epoch.removed[-1] - epoch.removed  # touched from now on, and removed at the end
         limit = np.where(self._fits(epoch), np.inf, self._capacity)
-        left = epoch.left_over
-        since = epoch.flat(epoch.at(kept, arrived))
-        if sent[0].any():
-            peak = epoch.at(kept, arrived + sent) - limit[self._host_of][:, None]
-            since[epoch.flat(peak) + epoch.sizes > 0] = ABSENT
-        sample, host = epoch.shards.order[left], epoch.hosts()[left]
+        sample, host = epoch.shards.order[epoch.left_over], epoch.left_over_hosts
         old = self._since[sample]
         aged = (
             epoch.read[-1][host]
             + epoch.arrived[-1][host]
             + old * (1.0 - epoch.read[-1][host] / epoch.held[host])
         )
-        since[left] = np.where(old >= 0, aged, ABSENT)
-        self._since[epoch.shards.order] = since
+        for part in epoch.parts():
+            since = part.at(kept, arrived)
+            if sent[0].any():
+                peak = part.at(kept, arrived + sent) - limit[part.hosts]
+                since[peak + part.sizes > 0] = ABSENT
+            self._since[part.samples] = since
+        self._since[sample] = np.where(old >= 0, aged, ABSENT)
         if len(exchange.sample):
             host_to = self._host_of[exchange.target]
             # bytes that a received sample's new host touches after the iteration, to be kept or
@@ -184,17 +202,16 @@ class PageCaches:
         """Under global shuffle: keep which host read what, and how much after it."""
         for past in self._past:
             past.unread = past.unread * (1.0 - epoch.read[-1] / self._total)
-        host = epoch.hosts()
-        host[epoch.left_over] = -1
-        by_sample = np.empty_like(host)
-        by_sample[epoch.shards.order] = host
-        after: NDArray[np.float32] | None = None
-        if self._total > self._capacity:
-            after = np.empty(len(host), np.float32)
-            after[epoch.shards.order] = epoch.flat(
-                (epoch.read[-1][self._host_of][:, None] - epoch.before).astype(np.float32)
-            )
-        self._past.append(_Past(by_sample, after, np.ones(len(epoch.held))))
+        count = len(epoch.shards.order)
+        host = np.empty(count, self._host_of.dtype)
+        fits = self._total <= self._capacity
+        after = np.empty(0 if fits else count, np.float32)
+        for part in epoch.parts():
+            host[part.samples] = part.hosts
+            if not fits:
+                after[part.samples] = epoch.read[-1][part.hosts] - part.before
+        host[epoch.shards.order[epoch.left_over]] = -1
+        self._past.append(_Past(host, after, np.ones(epoch.hosts)))
         self._past = [
             past
             for past in self._past
@@ -204,19 +221,25 @@ class PageCaches:
     def _found_redrawn(self, epoch: CacheEpoch) -> Flags:
         """(N,) by slot: whether the host has read the sample in an epoch before, and it is still
         there."""
-        order, host_of_slot = epoch.shards.order, epoch.hosts()
-        fresh, free = self._fresh(epoch), self._free(epoch)
-        slot, host = np.empty_like(order), np.empty_like(host_of_slot)
-        slot[order], host[order] = np.arange(len(order), dtype=order.dtype), host_of_slot
-        found = np.zeros(len(order), bool)
+        found = np.zeros(len(epoch.shards.order), bool)
+        for part in epoch.parts():
+            found[part.slots] = self._found_redrawn_in(epoch, part)
+        return found
+
+    def _found_redrawn_in(self, epoch: CacheEpoch, part: Slots) -> Flags:
+        """(n,) of a part: the same."""
+        found = np.zeros(len(part.samples), bool)
+        if self._total <= self._capacity:
+            for past in self._past:
+                found |= past.host[part.samples] == part.hosts
+            return found
+        fresh, free = self._fresh(epoch, part), self._free(epoch, part)
+        looked_for = np.ones(len(part.samples), bool)
         for past in reversed(self._past):
-            sample = np.flatnonzero(past.host == host)
-            host[sample] = -2  # not looked for any more
-            at = slot[sample]
-            if past.after is None:
-                found[at] = True
-                continue
-            untouched = (1.0 - past.after[sample] / self._total) * past.unread[host_of_slot[at]]
+            at = np.flatnonzero((past.host[part.samples] == part.hosts) & looked_for)
+            looked_for[at] = False
+            after = past.after[part.samples[at]]
+            untouched = (1.0 - after / self._total) * past.unread[part.hosts[at]]
             found[at] = self._total * (1.0 - untouched) * fresh[at] <= free[at]
         return found
 
@@ -273,13 +296,11 @@ class PageCaches:
 
 def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[NDArray[np.int64], Floats]:
     """Samples and bytes of every batch that were found, (iterations, M) each."""
-    batches, start = epoch.batches, epoch.shards.start
-    edges = np.minimum(
-        start[:-1] + np.arange(epoch.iterations + 1)[:, None] * batches.size, start[1:]
+    batches, shards = epoch.batches, epoch.shards
+    edges = batch_edges(shards, batches.size, epoch.iterations)
+    samples = batch_sums(shards, edges, lambda slots: found[slots].astype(float)).astype(np.int64)
+    nbytes = batch_sums(
+        shards, edges, lambda slots: np.where(found[slots], epoch.sizes(slots), 0.0)
     )
-    count = np.concatenate([[0], np.cumsum(found)])
-    total = np.concatenate([[0.0], np.cumsum(np.where(found, epoch.sizes, 0.0))])
-    samples = np.diff(count[edges], axis=0)
-    nbytes = np.diff(total[edges], axis=0)
     nbytes[samples == 0] = 0.0  # without what rounding leaves
     return samples, np.where(samples == batches.samples, batches.nbytes, nbytes)

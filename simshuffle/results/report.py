@@ -105,19 +105,23 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     return table.reset_index()
 
 
-def epochs(timeline: Timeline) -> pd.DataFrame:
+def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
     """One row for each epoch of each run: columns `EPOCH_COLUMNS`, and the seed after the run where
-    the timeline has it."""
+    the timeline has it.
+
+    Args:
+        timeline: of the epochs.
+        in_phases: its `phase_seconds`, where they are known.
+    """
     keys = keys_of(timeline.phases)
-    seconds = phase_seconds(timeline).set_index(keys)
+    seconds = (phase_seconds(timeline) if in_phases is None else in_phases).set_index(keys)
     phases = timeline.phases
     exclusive = ~phases["phase"].isin(HIDDEN)
-    start, end = (
-        phases[name].where(exclusive).groupby([phases[key] for key in keys], observed=True)
-        for name in ("start_s", "end_s")
-    )
+    by_epoch = [phases[key] for key in keys]
+    end = phases["end_s"].where(exclusive).groupby(by_epoch, observed=True).max()
+    start = phases["start_s"].where(exclusive).groupby(by_epoch, observed=True).min()
     table = timeline.sources.set_index(keys)
-    exact = end.max() - start.min()
+    exact = end - start
     table["epoch_s"] = np.where(
         table["steady_last"] > 0, seconds[list(EXCLUSIVE)].sum(axis=1), exact.loc[table.index]
     )
@@ -151,7 +155,7 @@ def listed(table: pd.DataFrame) -> pd.DataFrame:
     return table[~measures].reset_index(drop=True)
 
 
-def all_labels(timeline: Timeline) -> pd.DataFrame:
+def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
     """Seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause, seconds.
 
     With an empty cause they are a rank's own work. With one they are waiting for ranks that were
@@ -159,30 +163,34 @@ def all_labels(timeline: Timeline) -> pd.DataFrame:
     gradients in flight add to the backward pass is booked at FW+BW and caused by GE+WU. All
     rows of an epoch add up to its duration, and all rows of a label to what the authors' timers
     book there (`booked`). Waiting is listed only where there is any.
+
+    Args:
+        timeline: of the epochs.
+        in_phases: its `phase_seconds`, where they are known.
     """
     keys = keys_of(timeline.phases)
-    seconds = phase_seconds(timeline)
-    own = []
-    for label, phases in LABELS.items():
-        worked = [p for p in phases if not p.startswith("wait_") and p != SLOWDOWN]
-        values = seconds[worked].sum(axis=1)
-        own.append(seconds[keys].assign(label=label, cause="", seconds=values))
+    seconds = phase_seconds(timeline) if in_phases is None else in_phases
+    worked = {
+        label: [p for p in phases if not p.startswith("wait_") and p != SLOWDOWN]
+        for label, phases in LABELS.items()
+    }
+    # every step in pandas costs more than all the sums of an epoch
+    own = seconds[keys].iloc[np.tile(np.arange(len(seconds)), len(worked))]
+    own = own.assign(
+        label=np.repeat(list(worked), len(seconds)),
+        cause="",
+        seconds=np.concatenate([seconds[phases].sum(axis=1) for phases in worked.values()]),
+    )
     slowed = seconds.loc[seconds[SLOWDOWN] > 0, [*keys, SLOWDOWN]]
-    slowed = slowed.rename(columns={SLOWDOWN: "seconds"}).assign(label="FW+BW", cause=SLOWING)
-    parts = [*own, slowed, waiting(timeline.phases, LABELS, keys, weights(timeline))]
+    slowed = slowed.set_axis([*keys, "seconds"], axis=1).assign(label="FW+BW", cause=SLOWING)
+    parts = [own, slowed, waiting(timeline.phases, LABELS, keys, weights(timeline))]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     runs = {str(run): place for place, run in enumerate(timeline.sources["run"].unique())}
     places = {label: place for place, label in enumerate(["", *LABELS])}
-    order = pd.DataFrame(
-        {
-            **{key: table[key] for key in keys},
-            "run": table["run"].astype(str).map(runs),
-            "label": table["label"].map(places),
-            "cause": table["cause"].map(places),
-        }
-    ).sort_values([*keys, "label", "cause"])
+    by: list[Any] = [[runs[str(run)] for run in table["run"]], *(table[key] for key in keys[1:])]
+    by += [[places[name] for name in table[column]] for column in ("label", "cause")]
     columns = [*keys, "label", "cause", "seconds"]
-    return table.loc[order.index, columns].reset_index(drop=True)
+    return table[columns].iloc[np.lexsort(by[::-1])].reset_index(drop=True)
 
 
 def hidden(epochs: Any, name: str) -> Any:

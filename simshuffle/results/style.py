@@ -73,6 +73,8 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "simshuffle",
 }
+NO_LAYOUT: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_layout.use": False}
+"""For a figure without an engine of its own."""
 
 
 def new_figure(height: float) -> Figure:
@@ -114,10 +116,11 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem``.png (300 dpi) and ``stem``.pdf, the same bytes for the same figure; returns
     both paths."""
     png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context({**STYLE, **NO_LAYOUT}):
         figure.savefig(png, dpi=300, metadata={"Software": None})
         layout = figure.get_layout_engine()
-        figure.set_layout_engine("none")  # all stands where it is to stand
+        # all stands where it is to stand; with any engine it would be drawn once more, to no effect
+        figure.set_layout_engine(None)
         figure.savefig(pdf, metadata={"CreationDate": None})
         figure.set_layout_engine(layout)
     return [png, pdf]

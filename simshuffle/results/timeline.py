@@ -127,7 +127,7 @@ def phase_rows(
         phases: (k,) names.
         bounds: (iterations, M, k + 1) s; phase j lasts from bound j to bound j + 1. Phases of no
             length give no row.
-        nbytes: (iterations, M, k) bytes.
+        nbytes: (iterations, M, k) bytes, or of fewer dimensions where they are alike.
         final: the rows are what follows the last iteration.
     """
     lasts = bounds[..., 1:] > bounds[..., :-1]

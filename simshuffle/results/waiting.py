@@ -7,7 +7,7 @@ comes last did more than the one that waits, since they last were together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def waiting(
     rows = []
     if weights is not None:
         phases = phases.assign(weight=weights)
-    for (run, *epoch), table in phases.groupby(list(keys), observed=True, sort=False):
+    for (run, *epoch), table in _by_epoch(phases, keys):
         for booked, seconds in _of_epoch(table, labels).items():
             rows += [
                 (str(run), *epoch, booked, cause, value)
@@ -54,6 +54,17 @@ def waiting(
                 if value > 0
             ]
     return pd.DataFrame(rows, columns=[*keys, "label", "cause", "seconds"])
+
+
+def _by_epoch(
+    phases: pd.DataFrame, keys: Sequence[str]
+) -> Iterable[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """The rows of each epoch, after its keys. If all are of one they are not copied: a simulation
+    reports each epoch by itself, of which there may be a million rows."""
+    first = [phases[key].iloc[:1].array for key in keys]
+    if all((phases[key] == of[0]).all() for key, of in zip(keys, first, strict=True) if len(of)):
+        return [(tuple(of[0] for of in first), phases)] if len(phases) else []
+    return phases.groupby(list(keys), observed=True, sort=False)
 
 
 def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:

@@ -131,6 +131,7 @@ class Epoch:
         yield self._env.all_of(
             [self._env.process(self._rank(rank)) for rank in range(self._world_size)]
         )
+        self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
         """What the epoch leaves behind when it is over: phase rows (see

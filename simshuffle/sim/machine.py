@@ -78,6 +78,7 @@ class Machine:
             progress: called after each iteration with the number of iterations done.
         """
         scenario, env = self.scenario, self._env
+        staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         epoch = Epoch(
             scenario,
             self._resources,
@@ -92,7 +93,6 @@ class Machine:
         begin = env.now
         with without_cycle_collection():
             env.run(until=env.process(epoch.run()))
-        staged = self._staged(plan, thinning, nbytes)
         return SimulatedEpoch(
             rows=epoch.rows(),
             links=self._links.close_epoch(plan.epoch, env.now),
@@ -107,7 +107,7 @@ class Machine:
         if plan.epoch > 1:
             return NOTHING
         if self._stage is None:  # a longer window of the epoch stages the same
-            shards = np.add.reduceat(nbytes[plan.shards.order], plan.shards.start[:-1])
+            shards = plan.shards.sums(nbytes)
             # sums of so many times as many samples differ by the square root of that
             factor = thinning.factor
             whole = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
@@ -246,9 +246,9 @@ class LinkStatistics:
             {
                 "epoch": np.full(len(used), epoch, np.int16),
                 "link": np.array(table.names, object)[used],
-                "tier": pd.Categorical(np.array(table.tiers, object)[used]),
+                "tier": _of_kinds(table.tiers, used),
                 "capacity": table.capacity[used],
-                "unit": pd.Categorical(np.array(table.units, object)[used]),
+                "unit": _of_kinds(table.units, used),
                 "nbytes": (after["nbytes"] - self._before["nbytes"])[used],
                 "mean_utilisation": work[used] / table.capacity[used] / elapsed,
                 "peak_utilisation": after["peak"][used],
@@ -259,3 +259,10 @@ class LinkStatistics:
         self._before = after.copy()
         self._since = now
         return carried
+
+
+def _of_kinds(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
+    """The names of the links ``used``; made of them, not of codes, pandas would copy all of them
+    into strings of Arrow."""
+    kinds, codes = np.unique(np.array(names, object)[used], return_inverse=True)
+    return pd.Categorical.from_codes(codes, pd.Index(kinds))

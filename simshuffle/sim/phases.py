@@ -95,7 +95,7 @@ class PhaseLog:
     def rows(
         self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
     ) -> dict[str, Any]:
-        """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`).
+        """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`); uses the times up.
 
         Args:
             epoch: from 1.
@@ -104,8 +104,14 @@ class PhaseLog:
             final: they are no iterations.
         """
         ranks = np.stack([np.frombuffer(times) for times in self._times])
+        self._times.clear()
         bounds = ranks.reshape(len(ranks), -1, 1 + len(self._parts)).swapaxes(0, 1)
-        moved = np.zeros((*bounds.shape[:2], len(self._parts)))
-        for number, part in enumerate(self._parts):
-            moved[..., number] = (nbytes or {}).get(part, 0.0)
-        return phase_rows(epoch, list(self._parts.values()), bounds, moved, final)
+        rows = phase_rows(epoch, list(self._parts.values()), bounds, np.zeros(1), final)
+        # not as one array of all parts: most move nothing
+        lasts = bounds[..., 1:] > bounds[..., :-1]
+        number = np.broadcast_to(np.arange(len(self._parts), dtype=np.int8), lasts.shape)[lasts]
+        for place, part in enumerate(self._parts):
+            if nbytes and part in nbytes:
+                moved = np.broadcast_to(nbytes[part], lasts.shape[:2])
+                rows["nbytes"][number == place] = moved[lasts[..., place]]
+        return rows

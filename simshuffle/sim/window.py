@@ -52,6 +52,7 @@ def windows(
             each = plan.iterations
             report = reporter(progress, (epoch - first_epoch) * each, count * each)
             simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
+            del plan, nbytes, report  # the next one needs their room
             window = _window(scenario, simulated, thinning, whole)
             if not thinning.left_out or window.does(tolerance):
                 break
@@ -66,6 +67,7 @@ def windows(
         before = because
         row = WindowRow(window.simulated, window.first, window.last, window.half_width, because)
         yield simulated.timeline(run, row, earlier)
+        del simulated
 
 
 def _window(
@@ -95,8 +97,8 @@ def _reason(window: Window, tolerance: float) -> str:
 
 
 class ThinnedPlans:
-    """The plans of a scenario's epochs with any number of iterations, asked for in the order of
-    epochs."""
+    """The plans of a scenario's epochs, asked for in the order of epochs, with more and more
+    iterations in each."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -113,4 +115,6 @@ class ThinnedPlans:
             nbytes = sample_nbytes(thinning.scenario)
             self._of[size] = thinning, nbytes, plan_epochs(thinning.scenario, nbytes)
         thinning, nbytes, plans = self._of[size]
+        if epoch == self._scenario.epochs:  # nobody asks for these again
+            self._of = {more: of for more, of in self._of.items() if more > size}
         return thinning, next(plan for plan in plans if plan.epoch == epoch), nbytes

@@ -17,6 +17,10 @@ class Late:
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def load(self) -> None:
+        """Import it now, for what is forked from this process."""
+        importlib.import_module(self._name)
+
     def __getattr__(self, attribute: str) -> Any:
         value = getattr(importlib.import_module(self._name), attribute)
         setattr(self, attribute, value)

@@ -54,13 +54,14 @@ def _imported(path: Path) -> tuple[Path, ...]:
     return tuple(file for name in names for file in _files(name))
 
 
-def _files(name: str) -> list[Path]:
+@cache
+def _files(name: str) -> tuple[Path, ...]:
     """The file of a module and those of the packages around it, but for those that decide nothing;
     none if there is no such module."""
     _, *parts = name.split(".")
     base = ROOT.joinpath(*parts)
     own = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     if parts[:1] in ([], ["study"]) or parts == ["studies"] or not own.is_file():
-        return []
+        return ()
     around = [ROOT.joinpath(*parts[:depth]) / "__init__.py" for depth in range(1, len(parts))]
-    return [own, *(path for path in around if path != ROOT / "studies" / "__init__.py")]
+    return (own, *(path for path in around if path != ROOT / "studies" / "__init__.py"))

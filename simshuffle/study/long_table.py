@@ -205,7 +205,7 @@ class Growing:
     def _write(self, group: pd.DataFrame) -> None:
         if self._folder is None or self._file is None:
             self._folder = _Folder()
-            self._file = _File(self._folder.path / "table.parquet")
+            self._file = _File(self._folder.path / "table.parquet", lean=True)
         self._file.write(group)
 
     def table(self) -> Table:
@@ -229,17 +229,29 @@ class _Folder:
 
 
 class _File:
-    """A Parquet file that is written group by group."""
+    """A Parquet file that is written group by group.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        path: of the file.
+        lean: numbers are written as they are, without a dictionary of those that occur, which takes
+            20 MB while it is made and saves nothing where few times are equal.
+    """
+
+    def __init__(self, path: Path, *, lean: bool = False) -> None:
+        self.path, self._lean = path, lean
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, group: pd.DataFrame) -> None:
         """Add a group of rows."""
         if self._writer is None:
             schema = pa.Schema.from_pandas(group.head(0), preserve_index=False)
-            self._writer = pq.ParquetWriter(self.path, schema, compression="zstd")
+            named = [field.name for field in schema if not pa.types.is_primitive(field.type)]
+            self._writer = pq.ParquetWriter(
+                self.path,
+                schema,
+                compression="zstd",
+                use_dictionary=named if self._lean else True,
+            )
         schema = self._writer.schema
         self._writer.write_table(pa.Table.from_pandas(group, schema, preserve_index=False))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,55 @@ def plans(run: Scenario) -> tuple[Any, list[EpochPlan]]:
 @pytest.fixture(params=STRATEGIES)
 def exchange(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+# -------------------------------------------------------------------------------------------- parts
+
+
+@pytest.mark.parametrize("cached", [0.2, 0.7, 9.0])
+@pytest.mark.parametrize("part", [1, 400, 1003])
+def test_plans_are_the_same_whatever_is_made_at_once(
+    exchange: str, cached: float, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays of all samples are made a few ranks at a time: one, two and all six of them."""
+    run = scenario(exchange, cluster__memory__page_cache=f"{cached * 500} MB", epochs=4)
+    _, expected = plans(run)
+    monkeypatch.setattr("simshuffle.exchange.plan.PART", part)
+    shards = expected[0].shards
+    assert len(list(shards.parts())) == {1: 6, 400: 3, 1003: 1}[part]
+    _, found = plans(run)
+    for plan, other in zip(found, expected, strict=True):
+        for name in ("samples", "nbytes", "hit_samples", "hit_nbytes"):
+            assert np.array_equal(getattr(plan.training, name), getattr(other.training, name))
+        assert np.array_equal(plan.sent_from_cache, other.sent_from_cache)
+
+
+def test_sums_of_shards() -> None:
+    nbytes, (plan, *_) = plans(scenario())
+    each = np.split(nbytes[plan.shards.order], plan.shards.start[1:-1])
+    assert plan.shards.sums(nbytes) == pytest.approx([part.sum() for part in each], rel=1e-12)
+
+
+@pytest.mark.parametrize("cache", ["0 B", "20 GB", "300 GB"])
+def test_a_sample_of_the_set_takes_few_bytes(cache: str) -> None:
+    """Under global shuffle its size, 8 B, its place, 4 B, and the host that read it and how much
+    after it, 6 B, are kept; little more is made at once."""
+    run = scenario(
+        STRATEGIES[0],
+        epochs=2,
+        cluster__memory__page_cache=cache,
+        workload__dataset__num_samples=1_000_000,
+        workload__dataset__sample_size={"mean": "100 kB", "std": "60 kB"},
+        workload__local_batch_size=64,
+    )
+    tracemalloc.start()
+    try:
+        nbytes = sample_nbytes(run)
+        for _ in plan_epochs(run, nbytes):
+            pass
+        assert tracemalloc.get_traced_memory()[1] < 45 * len(nbytes)
+    finally:
+        tracemalloc.stop()
 
 
 # ------------------------------------------------------------------------------------------ batches

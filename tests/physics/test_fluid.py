@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from simshuffle.errors import SimulationError
 from simshuffle.network import Flows, Fluid, Links
 from simshuffle.network.batch import TransferBatch, pad_routes, tasks
+from simshuffle.network.fluid.ahead import LARGE
 from simshuffle.network.fluid.network import FluidNetwork
 from tests import reference
 from tests.explicit import finish_times
@@ -294,6 +295,17 @@ def test_many_that_start_and_end_at_the_same_instant(seed):
     np.testing.assert_allclose(
         ends, reference.finish_times([4.0, 8.0], [0.0, 0.0], routes, size, start, after), rtol=1e-9
     )
+
+
+def test_links_without_flows_change_nothing():
+    """With so many links the engine looks ahead; what it finds is the same."""
+    rng = np.random.default_rng(5)
+    routes = [rng.choice(60, int(rng.integers(1, 5)), replace=False).tolist() for _ in range(600)]
+    size, start = rng.exponential(4.0, 600), rng.choice([0.0, 1.0, 2.5, 3.0], 600)
+    few = rng.uniform(1.0, 5.0, 60)
+    many = np.concatenate([few, np.ones(2 * LARGE)])
+    ends = [finish_times(list(c), [0.0] * len(c), routes, size, start) for c in (few, many)]
+    np.testing.assert_array_equal(*ends)
 
 
 def test_a_long_solution_tells_its_progress(monkeypatch):

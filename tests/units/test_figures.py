@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 from matplotlib.lines import Line2D
 
-from simshuffle.results.style import COLUMN_INCHES, STYLE, legend_above, line_handle, new_figure
+from simshuffle.results.style import (
+    COLUMN_INCHES,
+    STYLE,
+    legend_above,
+    line_handle,
+    new_figure,
+    save,
+)
 from simshuffle.studies.calibrate.figures import residuals_figure
 from simshuffle.studies.hidden_fraction.figures import hiding_figure
 from simshuffle.studies.simulation.sweep_figures import sweep_figure
@@ -229,3 +236,21 @@ def test_lines_of_a_legend_look_as_they_are_drawn():
     handle = line_handle("IS", {"color": "red", "marker": "^"})
     assert isinstance(handle, Line2D)
     assert (handle.get_color(), handle.get_marker(), handle.get_label()) == ("red", "^", "IS")
+
+
+# -------------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("engine", ["autolayout", "constrained_layout.use"])
+def test_what_is_kept_is_laid_out_once_whatever_layout_the_user_has_set(engine, tmp_path):
+    figure = with_legend(["a", "b"], "a title")
+    with mpl.rc_context({f"figure.{engine}": True}):
+        png, pdf = save(figure, tmp_path / "kept")
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    with mpl.rc_context(STYLE):
+        figure.set_layout_engine("none")
+        figure.savefig(tmp_path / "again.png", dpi=300, metadata={"Software": None})
+        figure.savefig(tmp_path / "again.pdf", metadata={"CreationDate": None})
+    assert png.read_bytes() == (tmp_path / "again.png").read_bytes()
+    assert pdf.read_bytes() == (tmp_path / "again.pdf").read_bytes()

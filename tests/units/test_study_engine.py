@@ -426,7 +426,7 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
     monkeypatch.setattr("simshuffle.study.digest.ROOT", root)
 
     def digest() -> str:
-        for function in ("code_digest", "_imported"):
+        for function in ("code_digest", "_imported", "_files"):
             getattr(sys.modules["simshuffle.study.digest"], function).cache_clear()
         return code_digest("simshuffle.sim.run")
 
@@ -439,7 +439,7 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
         (root / name).write_text(sources[name])
     assert digest() == before
     monkeypatch.undo()
-    for function in ("code_digest", "_imported"):
+    for function in ("code_digest", "_imported", "_files"):
         getattr(sys.modules["simshuffle.study.digest"], function).cache_clear()
     assert ROOT.name == "simshuffle"
 

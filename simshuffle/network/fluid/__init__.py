@@ -31,7 +31,8 @@ Where to read, each file standing on those before it:
 
 - ``records.py``: the arrays, by owner, with the meaning and unit of each field; ``check.py``: what
   holds between them after every event, in plain Python;
-- ``ends.py``: the next end of a flow; ``members.py``: the flows of a link;
+- ``ends.py``: the next end of a flow; ``members.py``: the flows of a link; ``ahead.py``: what
+  is needed next, fetched into the caches where a network is larger than they are;
 - ``repair.py``, ``sweep.py``, ``fill.py``: three ways to make rates fair again; ``shares.py``
   chooses among them, and ends flows;
 - ``events.py``, ``posting.py``, ``transfers.py``: the life of a transfer around its draining:

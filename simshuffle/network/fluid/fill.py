@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.network.compiling import compiled, int64
+from simshuffle.network.fluid.ahead import IN_HEAP, LARGE, LISTED, TURNS, fetch_members, fetch_turns
 from simshuffle.network.fluid.ends import refresh_minima, upcoming_end
 from simshuffle.network.fluid.members import add_row, fair_level, join_links, sift_down, write_entry
 from simshuffle.network.fluid.records import CAPACITY, FIRST, OTHER, PEAK, Ints, State
@@ -101,6 +102,8 @@ def _open_links(s: State) -> tuple[int, int]:
     """
     n, highest = FIRST, 0.0
     for ident in range(s.links.shape[0]):
+        if ident % LISTED == 0 and s.links.shape[0] >= LARGE:
+            fetch_members(s, ident)
         if s.links[ident].n_active > 0:
             s.visits[n].key = _open_link(s, ident)
             s.visits[n].link = ident
@@ -117,6 +120,22 @@ def _open_links(s: State) -> tuple[int, int]:
             s.visits[n_heap].link = link
     order_visits(s.visits, n_heap)
     return int(n_heap), int(n)
+
+
+@compiled
+def _finish(s: State, n_heap: int, at: int, n: int) -> None:
+    """Note the loads of the links whose turn never came, and that all rates are new."""
+    clock = s.clock[0]
+    for i in range(n):
+        if i < n_heap or i >= at:
+            ident = int64(s.visits[i].link)
+            s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
+    clock.in_order = 0
+    clock.sweeping = 0
+    clock.n_repairs = 0
+    clock.fetched = 0.0
+    clock.n_visits += clock.n_active
+    refresh_minima(s.ends, s.links.shape[0])
 
 
 @compiled
@@ -139,8 +158,15 @@ def fill(s: State, flows: Ints, n_new: int) -> None:
     n_heap, n = _open_links(s)
     at = n_heap  # the first of those after the heap whose turn has not come
     n_left = clock.n_active
+    large = s.links.shape[0] >= LARGE
+    fetched, turn = at, FIRST  # listed before it; turns of the heap until more is fetched
     while n_left > 0:
         listed = at < n and (n_heap == 0 or is_before(s.visits, at, 0))
+        if large and (at >= fetched if listed else turn == 0):
+            last = min(at + LISTED, n) if listed else min(IN_HEAP, n_heap)
+            fetch_turns(s, at if listed else FIRST, last)
+            fetched, turn = (last, turn) if listed else (fetched, TURNS)
+        turn -= not listed
         key = s.visits[at if listed else 0].key
         ident = int64(s.visits[at if listed else 0].link)
         link = s.links[ident]
@@ -166,12 +192,4 @@ def fill(s: State, flows: Ints, n_new: int) -> None:
         else:
             n_heap -= 1
             pop_visit(s.visits, n_heap)
-    for i in range(n):
-        if i < n_heap or i >= at:
-            ident = int64(s.visits[i].link)
-            s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
-    clock.in_order = 0
-    clock.sweeping = 0
-    clock.n_repairs = 0
-    clock.n_visits += clock.n_active
-    refresh_minima(s.ends, s.links.shape[0])
+    _finish(s, n_heap, at, n)

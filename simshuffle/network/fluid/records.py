@@ -109,6 +109,9 @@ CLOCK = np.dtype(
         ("in_order", "i4"),  # 1: the saturated links are listed in `order`
         ("sweeping", "i4"),  # sweeps to go before a repair is tried again
         ("n_repairs", "i4"),  # since all was filled anew
+        # what is fetched into the caches in time (ahead.py)
+        ("fetched", "f8"),  # s, what ends until then has been asked for
+        ("ahead", "f8"),  # s, how far to look ahead
     ],
     align=True,
 )

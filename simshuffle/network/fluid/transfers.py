@@ -14,6 +14,7 @@ import numpy as np
 
 from simshuffle.network.compiling import compiled, entry, int64
 from simshuffle.network.fluid.address import graph_at, state_at
+from simshuffle.network.fluid.ahead import LARGE, fetch_ends
 from simshuffle.network.fluid.ends import next_end, next_link
 from simshuffle.network.fluid.events import make_ready, pop_event, push_event, upcoming
 from simshuffle.network.fluid.records import (
@@ -205,6 +206,8 @@ def advance(state: int, graph: int, horizon: float, tolerance: float, budget: in
         first = upcoming(s, g)
         if first > horizon or first == np.inf:
             return first
+        if s.links.shape[0] >= LARGE:
+            fetch_ends(s, next_end(s.ends))
         clock.now = max(clock.now, first)
         limit = clock.now * (1.0 + INSTANT)
         n_starting = FIRST

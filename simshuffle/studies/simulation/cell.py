@@ -23,6 +23,7 @@ from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate_epochs
+from simshuffle.spec.late import special
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.long_table import Growing, LazyTables, LongTable, Part, long
 from simshuffle.study.store import TABLE
@@ -32,8 +33,10 @@ TABLES = ("timeline", "iterations", "links", "sources")
 NAMELESS = ""
 """What the run is called in a cell's tables: its name is that of its place in a study."""
 
+M_MMAP_THRESHOLD, MAPPED = -3, 1 << 20
+"""An option of glibc: the size in bytes from which an array is mapped by itself."""
 LARGE = 100e6
-"""Bytes of a simulation after which it pays to look for memory to give back."""
+"""Bytes of a simulation from which on that pays."""
 
 
 class NetworkCell(PlainCell):
@@ -60,6 +63,12 @@ class RunCell(NetworkCell):
     label: str
     with_tables: bool = True
     timeline: Kept = "full"
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads what windows need as well."""
+        NetworkCell.make_ready()
+        special.load()
 
     @cached_property
     def scenario(self) -> Scenario:
@@ -108,28 +117,39 @@ class RunCell(NetworkCell):
         """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
         tables, if they are kept. Of each epoch they are taken when it is over."""
         scenario = self.scenario
+        self._hold_little()
         tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
-            self._give_back()  # before tables are made of it
-            reported["epochs"].append(report.epochs(timeline))
-            reported["breakdown"].append(report.all_labels(timeline))
+            _give_back()  # before tables are made of it
+            seconds = report.phase_seconds(timeline)
+            reported["epochs"].append(report.epochs(timeline, seconds))
+            reported["breakdown"].append(report.all_labels(timeline, seconds))
+            _give_back()
             if tables is not None:
                 tables.add(timeline)
             del timeline  # the next epoch needs its room
-            self._give_back()
+            _give_back()
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
         about = {"label": scenario.label(), "facts": facts(scenario)}
-        return Outcome({**about, **values}, {} if tables is None else tables.all())
+        outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
+        _give_back()  # the machine is gone only now
+        return outcome
 
-    def _give_back(self) -> None:
-        """Give the system the memory that is no longer used, which the allocators of Arrow and of C
-        would keep: 60 MB of 2048 ranks, in 5 ms."""
-        if self.memory > LARGE:
-            pa.default_memory_pool().release_unused()
-            # glibc alone has it; other C libraries do so by themselves
-            if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-                trim(0)
+    def _hold_little(self) -> None:
+        """Have the system take every large array back as soon as nobody has it any more; glibc
+        would raise that size to 32 MB, and keep the room of all that are smaller."""
+        if self.memory > LARGE and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
+            set_option(M_MMAP_THRESHOLD, MAPPED)
+
+
+def _give_back() -> None:
+    """Give the system the memory that is no longer used, which the allocators of Arrow and of C
+    would keep: 60 MB of 2048 ranks, in 5 ms."""
+    pa.default_memory_pool().release_unused()
+    # glibc alone has it; other C libraries do so by themselves
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 TIMELINES: Mapping[Kept, tuple[str, ...]] = {
