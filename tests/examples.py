@@ -38,7 +38,17 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.units import Dimension, format_quantity
 from simshuffle.storage import LocalSsd, Memory
 from simshuffle.topology import Custom
-from tests.strategies import abci, fat_tree, star, switch_tree
+from tests.strategies import (
+    abci,
+    dln,
+    dragonfly,
+    dragonfly_plus,
+    fat_tree,
+    hyperx,
+    star,
+    switch_tree,
+    torus_of,
+)
 
 # -------------------------------------------------------------------------------------- topologies
 
@@ -95,6 +105,33 @@ TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "switches, tapered, two rails": lambda _: switch_tree(7, 10, taper=2, rails=2),
     "switches, parallel links": lambda _: switch_tree(8, 8, rails=2),
     "switches, 3 levels, two rails": lambda _: switch_tree(8, 20, rails=2),
+    "dragonfly": lambda _: dragonfly(),
+    "dragonfly, 2 links between groups": lambda _: dragonfly(
+        hosts_per_switch=1, groups=5, local_links=2, hcas_per_host=2, global_bandwidth="50 GB/s"
+    ),
+    "dragonfly of grids, cut": lambda _: dragonfly(
+        hosts_per_switch=2,
+        switches_per_group=None,
+        group_shape=[3, 2],
+        local_links=[1, 3],
+        groups=4,
+        hosts=31,
+    ),
+    "dragonfly of 1 group": lambda _: dragonfly(groups=1),
+    "Dragonfly+": lambda _: dragonfly_plus(),
+    "Dragonfly+, 2 links between groups": lambda _: dragonfly_plus(
+        groups=3, leaf_switches=3, leaf_spine_links=2, hosts=10, local_bandwidth="50 GB/s"
+    ),
+    "Dragonfly+ of 1 group": lambda _: dragonfly_plus(groups=1),
+    "torus of 2 dimensions": lambda _: torus_of([5, 4]),
+    "torus of 3 dimensions": lambda _: torus_of([4, 3, 2], links=[1, 2, 1], hcas_per_host=2),
+    "mesh": lambda _: torus_of([4, 3], wrap=[False, False], hosts_per_switch=2, hosts=20),
+    "Tofu-D": lambda _: torus_of([2, 2, 2, 3, 2], wrap=[True, True, False, True, False]),
+    "full mesh": lambda _: hyperx([6], links=2),
+    "HyperX": lambda _: hyperx([4, 3], links=[1, 2], hcas_per_host=2),
+    "HyperX of 3 dimensions": lambda _: hyperx([3, 2, 3], hosts=30),
+    "DLN": lambda _: dln(16),
+    "DLN of 12 switches": lambda _: dln(12, shortcuts=[4, 6], hosts_per_switch=2, hosts=20),
     "star": lambda _: star(5, hcas_per_host=2),
     "custom json": lambda folder: written(fat_tree(2, 2).graph(), folder / "net.json", multi=True),
     "custom graphml": lambda folder: written(

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.topology.base import Interconnect
+from simshuffle.topology.base import Interconnect, problem
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
@@ -87,7 +87,7 @@ class FatTree(Sourced, Interconnect):
             missing = "levels" if self.arity else "arity" if self.levels else "ports"
             rule = "is required: a fat tree has the ports of its switches, or arity and levels"
             remedy = "Write for example ports: 40, hosts: 64, taper: 2, rails: 2."
-            raise _problem(missing, rule, "none", remedy)
+            raise problem(missing, rule, "none", remedy)
         if self.levels > 1 and not math.isclose(self.uplinks * self.taper, self.arity):
             raise PydanticCustomError(
                 "taper", "taper must divide the arity into a whole number of links up"
@@ -100,19 +100,19 @@ class FatTree(Sourced, Interconnect):
 
     def _check_ports(self) -> None:
         if self.arity is not None:
-            raise _problem(
+            raise problem(
                 "arity",
                 "a fat tree has either ports or arity",
                 str(self.arity),
                 "Leave arity out: ports and taper say how many hosts are on a leaf switch.",
             )
         if self.hosts is None:
-            raise _problem("hosts", "is required with ports", "none", "Add it.")
+            raise problem("hosts", "is required with ports", "none", "Add it.")
         if self.hosts * self.rails > MOST_HOSTS:
             rule = f"x rails must be at most {MOST_HOSTS}"
-            raise _problem("hosts", rule, f"{self.hosts} x {self.rails}", "Give fewer.")
+            raise problem("hosts", rule, f"{self.hosts} x {self.rails}", "Give fewer.")
         if self.uplinks == 0 and self.levels != 1:
-            raise _problem(
+            raise problem(
                 "taper",
                 f"a leaf switch of {self.ports} ports must have at least one of them up",
                 f"{self.taper:g}",
@@ -134,7 +134,7 @@ class FatTree(Sourced, Interconnect):
             if self._capacity(ports, levels) >= hosts
         ][:1]
         tapered = f" tapered {self.taper:g}:1" if self.taper > 1 and levels > 1 else ""
-        return _problem(
+        return problem(
             "hosts",
             f"a fat tree with {levels} level{'s' * (levels > 1)} of {self.ports}-port"
             f" switches{tapered} and {self.rails} rail{'s' * (self.rails > 1)} has room for {room}",
@@ -320,9 +320,3 @@ class FatTree(Sourced, Interconnect):
     def _name(self, level: int, above: tuple[int, ...], below: tuple[int, ...]) -> str:
         digits = ".".join(str(d) for d in (*above, *below))
         return f"{self._tier(level)}.{digits}" if digits else self._tier(level)
-
-
-def _problem(key: str, rule: str, value: str, remedy: str) -> PydanticCustomError:
-    """A problem of ``key`` whose rule and remedy are told as given."""
-    context = {"key": key, "rule": rule, "value": value, "remedy": remedy}
-    return PydanticCustomError("topology", "{key} {rule}", context)
