@@ -45,6 +45,7 @@ from tests.strategies import (
     dragonfly_plus,
     fat_tree,
     hyperx,
+    rail_optimised,
     star,
     switch_tree,
     torus_of,
@@ -105,6 +106,12 @@ TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "switches, tapered, two rails": lambda _: switch_tree(7, 10, taper=2, rails=2),
     "switches, parallel links": lambda _: switch_tree(8, 8, rails=2),
     "switches, 3 levels, two rails": lambda _: switch_tree(8, 20, rails=2),
+    "rails, shared spines": lambda _: rail_optimised(),
+    "rails, tapered, cut": lambda _: rail_optimised(taper=3, hosts=13, spines=4),
+    "rails with spines of their own": lambda _: rail_optimised(spine_layout="rail"),
+    "pods with spines of their own": lambda _: rail_optimised(
+        spine_layout="pod", pods=3, ports=8, hosts_per_pod=4, spines=2, core_taper=2
+    ),
     "dragonfly": lambda _: dragonfly(),
     "dragonfly, 2 links between groups": lambda _: dragonfly(
         hosts_per_switch=1, groups=5, local_links=2, hcas_per_host=2, global_bandwidth="50 GB/s"

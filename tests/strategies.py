@@ -15,7 +15,17 @@ from simshuffle.exchange import (
     PairSchedule,
     PartialLocalShuffle,
 )
-from simshuffle.topology import Abci, Dln, Dragonfly, DragonflyPlus, FatTree, HyperX, Star, Torus
+from simshuffle.topology import (
+    Abci,
+    Dln,
+    Dragonfly,
+    DragonflyPlus,
+    FatTree,
+    HyperX,
+    RailOptimised,
+    Star,
+    Torus,
+)
 
 LINKS: dict[str, Any] = {"link_bandwidth": "12.5 GB/s", "cable_latency": "26 ns"}
 ABCI_LATENCIES: dict[str, Any] = {
@@ -71,6 +81,12 @@ def abci(**changes: Any) -> Abci:
         "fbb_spine_links": 4,
     }
     return Abci.model_validate({"kind": "abci", **counts, **LINKS, **ABCI_LATENCIES, **changes})
+
+
+def rail_optimised(**changes: Any) -> RailOptimised:
+    """Two pods of 8 hosts with two rails on 16-port switches, with EDR links."""
+    values = {"pods": 2, "hosts_per_pod": 8, "rails": 2, "ports": 16}
+    return RailOptimised.model_validate({"kind": "rail_optimised", **values, **LINKS, **changes})
 
 
 def dragonfly(**changes: Any) -> Dragonfly:

@@ -14,11 +14,21 @@ from simshuffle.topology.dragonfly import Dragonfly
 from simshuffle.topology.dragonfly_plus import DragonflyPlus
 from simshuffle.topology.fat_tree import FatTree
 from simshuffle.topology.hyperx import HyperX
+from simshuffle.topology.rail_optimised import RailOptimised
 from simshuffle.topology.star import Star
 from simshuffle.topology.torus import Torus
 
 Topology = Annotated[
-    Abci | FatTree | Star | Dragonfly | DragonflyPlus | Torus | HyperX | Dln | Custom,
+    Abci
+    | FatTree
+    | RailOptimised
+    | Star
+    | Dragonfly
+    | DragonflyPlus
+    | Torus
+    | HyperX
+    | Dln
+    | Custom,
     Field(discriminator="kind"),
 ]
 
@@ -30,6 +40,7 @@ __all__ = [
     "DragonflyPlus",
     "FatTree",
     "HyperX",
+    "RailOptimised",
     "Star",
     "Topology",
     "Torus",

@@ -18,7 +18,15 @@ from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.validation import validated
 from simshuffle.topology.graph import graph_problems
 from tests.examples import ABCI
-from tests.strategies import dln, dragonfly, dragonfly_plus, hyperx, torus_of
+from tests.strategies import (
+    dln,
+    dragonfly,
+    dragonfly_plus,
+    hyperx,
+    rail_optimised,
+    switch_tree,
+    torus_of,
+)
 
 LINK = 12.5  # GB/s of every link of these
 
@@ -470,6 +478,131 @@ def test_bisection_of_a_loop_network(shortcuts: Any) -> None:
 )
 def test_bad_loop_networks(change: dict[str, Any], where: str, text: str) -> None:
     found = problem({"kind": "dln", "switches": 8, "hosts_per_switch": 2, **change})
+    assert found.path == f"topology.{where}" and text in found.rule
+
+
+# ------------------------------------------------------------------------------------------ rails
+
+
+def tiers(topology: Any) -> Counter[str]:
+    """Switches by tier."""
+    return Counter(tier for _, tier in switches(topology).nodes(data="tier"))
+
+
+def flow_bisection(topology: Any) -> float:
+    """GB/s, both ways together, between two halves of the hosts, whichever are joined least, at
+    most what their HCAs carry: by maximum flow."""
+    graph = nx.DiGraph()
+    for a, b, data in topology.graph().edges(data=True):
+        for x, y in ((a, b), (b, a)):
+            before = graph.get_edge_data(x, y, {"capacity": 0.0})["capacity"]
+            graph.add_edge(x, y, capacity=before + data["bandwidth"] / 1e9)
+    hosts = [f"h{i:04d}" for i in range(topology.num_hosts)]
+    least = np.inf
+    for half in itertools.combinations(hosts[1:], len(hosts) // 2):
+        whole = graph.copy()
+        for host in hosts:
+            ends = (host, "to") if host in half else ("from", host)
+            whole.add_edge(*ends, capacity=np.inf)
+        least = min(least, nx.maximum_flow_value(whole, "from", "to"))
+    return 2 * float(least)
+
+
+@pytest.mark.parametrize(
+    ("pods", "hosts", "leaves", "spines"),
+    [(1, 31, 8, 4), (2, 63, 16, 8), (3, 95, 24, 16), (4, 127, 32, 16)],
+)
+def test_superpods(pods: int, hosts: int, leaves: int, spines: int) -> None:
+    """Scalable units of 32 DGX H100 less one for management, 8 rails on switches of 64 ports: leaf
+    and spine switches of table 4 of NVIDIA's reference architecture."""
+    topology = rail_optimised(pods=pods, hosts_per_pod=32, hosts=hosts, rails=8, ports=64)
+    assert tiers(topology) == {"leaf": leaves, "spine": spines}
+    graph = topology.graph()
+    assert all(graph.degree(f"pod0.rail{k}.leaf0") <= 64 for k in range(8))
+    assert graph.number_of_edges() == 8 * hosts + leaves * 32
+    assert max(degree for name, degree in graph.degree() if "spine" in name) <= 64
+
+
+def test_shared_spines_are_a_fat_tree_with_rails() -> None:
+    """Where a pod fills its leaf switches, the same links as those of a fat tree of two levels."""
+    rails, tree = rail_optimised().graph(), switch_tree(16, 16, rails=2).graph()
+    found = [sorted(d for _, d in graph.degree()) for graph in (rails, tree)]
+    assert found[0] == found[1]
+    assert nx.faster_could_be_isomorphic(nx.Graph(rails), nx.Graph(tree))
+
+
+def test_a_leaf_switch_for_each_rail_of_a_pod() -> None:
+    """HCA k of a host is on rail k of its pod, on the second leaf switch where 4 hosts fill one."""
+    graph = rail_optimised(hosts_per_pod=6, ports=8, pods=3, spine_layout="pod").graph()
+    assert list(graph.neighbors("h0000")) == ["pod0.rail0.leaf0", "pod0.rail1.leaf0"]
+    assert list(graph.neighbors("h0005")) == ["pod0.rail0.leaf1", "pod0.rail1.leaf1"]
+    assert list(graph.neighbors("h0006")) == ["pod1.rail0.leaf0", "pod1.rail1.leaf0"]
+
+
+@pytest.mark.parametrize("layout", ["rail", "pod"])
+def test_three_levels_of_rails(layout: str) -> None:
+    """4 pods of 4 hosts with 4 rails on 8-port switches: 16 leaf switches with 4 links up; in each
+    of 4 blocks 4 of them below 4 spines, which have 4 links up; the 4 spines of one number need 16
+    ports above: two core switches. A full tree of 3 levels: 5 n^2 / 4 = 80 ports by half."""
+    topology = rail_optimised(pods=4, hosts_per_pod=4, rails=4, ports=8, spine_layout=layout)
+    assert tiers(topology) == {"leaf": 16, "spine": 16, "core": 8}
+    graph = topology.graph()
+    assert {graph.degree(name) for name, kind in graph.nodes(data="kind") if kind == "switch"} == {
+        8
+    }
+    router, routes = routed(topology)
+    names = router.links.names
+    for route in routes:
+        path = [names[link].split("#")[0].split(">") for link in route if link >= 0]
+        first, last = path[0][1], path[-1][0]
+        block = [name.split(".")[layout == "rail"] for name in (first, last)]
+        cores = any("core" in node for _, node in path)
+        assert cores == (block[0] != block[1])
+        assert len(path) - 2 == (0 if first == last else 4 if cores else 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "both"),
+    [
+        # 8 hosts with 2 HCAs: all of it
+        ({"pods": 2, "hosts_per_pod": 4, "ports": 8}, 16),
+        ({"pods": 2, "hosts_per_pod": 4, "ports": 8, "spine_layout": "rail"}, 16),
+        ({"pods": 2, "hosts_per_pod": 4, "ports": 8, "spine_layout": "pod"}, 16),
+        # 2 x 2 leaf switches with 2 links up each
+        ({"pods": 2, "hosts_per_pod": 4, "ports": 8, "taper": 3, "spine_layout": "pod"}, 8),
+        # 2 x 2 leaf switches with 2 links each; their 2 x 2 spines with 2 links down have one up
+        (
+            {"pods": 2, "hosts_per_pod": 4, "ports": 6, "taper": 2, "spine_layout": "pod"}
+            | {"spines": 2, "core_taper": 2},
+            4,
+        ),
+    ],
+)
+def test_bisection_of_rails(change: dict[str, Any], both: int) -> None:
+    topology = rail_optimised(**change)
+    assert told(topology) == pytest.approx(both * LINK)
+    assert flow_bisection(topology) == pytest.approx(both * LINK)
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "text"),
+    [
+        ({"hosts": 8}, "hosts", "from 9 to 16"),
+        ({"hosts": 17}, "hosts", "from 9 to 16"),
+        ({"spines": 3}, "spines", "evenly"),
+        ({"cores": 2}, "cores", "join all"),
+        ({"cores": 3, "spine_layout": "rail"}, "cores", "evenly"),
+        ({"taper": 40}, "taper", "one of them up"),
+        ({"core_taper": 100, "spine_layout": "rail"}, "core_taper", "one up"),
+        ({"pods": 20}, "ports", "spines with a link to each of the 40 leaf"),
+        ({"pods": 40, "spine_layout": "pod"}, "ports", "cores with a link to each of the 40"),
+        ({"pods": 4000, "hosts_per_pod": 40}, "pods", "200000"),
+        ({"spine_layout": "core"}, "spine_layout", "'shared'"),
+    ],
+)
+def test_bad_rails(change: dict[str, Any], where: str, text: str) -> None:
+    values = {"pods": 2, "hosts_per_pod": 8, "rails": 2, "ports": 16}
+    found = problem({"kind": "rail_optimised", **values, **change})
     assert found.path == f"topology.{where}" and text in found.rule
 
 
