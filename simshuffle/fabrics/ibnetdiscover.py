@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from simshuffle.errors import TopologyError
 from simshuffle.fabrics.imported import (
     Cable,
     ImportedFabric,
+    Missing,
     Node,
     Place,
     natural,
     opensm_order,
     plain_guid,
-    read_text,
     refuse,
     unique_names,
 )
@@ -72,8 +71,9 @@ def begins(text: str) -> bool:
     return any(_RECORD.match(line) for line in text.splitlines()[:2000])
 
 
-def read(path: Path, link_bandwidth: float | None = None) -> ImportedFabric:
-    """The fabric of a file; ``link_bandwidth`` (bytes/s) is for cables without width and speed.
+def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
+    """The fabric of a file's text; ``source`` is what errors call the file, ``missing`` is for
+    cables without width and speed.
 
     Adapters whose descriptions name the same host ('node7 mlx5_0', 'node7 mlx5_1') are one host;
     one with a word alone ('Hca7') is a host of its own. Hosts have the number of adapter ports that
@@ -84,11 +84,6 @@ def read(path: Path, link_bandwidth: float | None = None) -> ImportedFabric:
         TopologyError: the file is none of ibnetdiscover, is cut off, its ports do not match at both
             ends, a host has no switch, or it is no usable network.
     """
-    return fabric_of(read_text(path), str(path), link_bandwidth)
-
-
-def fabric_of(text: str, source: str, link_bandwidth: float | None = None) -> ImportedFabric:
-    """The same of a text; ``source`` is what errors call it."""
     records = _records(text, source)
     routers = {key for key, record in records.items() if record.kind == "Rt"}
     _check(records, source)
@@ -99,7 +94,7 @@ def fabric_of(text: str, source: str, link_bandwidth: float | None = None) -> Im
             number: port for number, port in record.ports.items() if port.peer[0] not in routers
         }
     left_out = [f"routers: {len(routers)}"] if routers else []
-    return _Fabric(records, source, link_bandwidth, left_out).imported().checked()
+    return _Fabric(records, source, missing.bandwidth, left_out).imported().checked()
 
 
 def _records(text: str, source: str) -> dict[str, _Record]:
@@ -217,7 +212,7 @@ class _Fabric:
     Args:
         records: switches and adapters by their identities; matched at both ends.
         source: what errors call the file.
-        link_bandwidth: as of `read`.
+        link_bandwidth: bytes/s of cables without width and speed.
         left_out: texts.
     """
 

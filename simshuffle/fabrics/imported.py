@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.spec.units import Dimension, format_quantity, readable
@@ -23,6 +24,19 @@ SWITCH_LATENCY = 100e-9
 """s; an estimate: between the 90 ns of EDR switches and the 130 ns of HDR and NDR ones."""
 MAX_BYTES = 64 << 20
 """Largest file that is read: ibnetdiscover writes some 300 bytes for an adapter."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a file may not say of its links.
+
+    Attributes:
+        bandwidth: bytes/s of each.
+        links_up: from each switch to the one above.
+    """
+
+    bandwidth: float | None = None
+    links_up: int | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,7 @@ class ImportedFabric:
             tier = node.tier or node.kind
             sketch.add_node(node.name, kind=node.kind, tier=tier, latency=_crossing(node))
         for cable in self.cables:
-            ports = {} if cable.ports is None else {"ports": cable.ports}
+            ports: dict[str, Any] = {} if cable.ports is None else {"ports": cable.ports}
             sketch.add_edge(*cable.ends, bandwidth=cable.bandwidth, latency=cable.latency, **ports)
         return sketch
 

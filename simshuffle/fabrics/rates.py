@@ -30,3 +30,12 @@ def bandwidth_of(rate: str) -> float | None:
     found = _RATE.fullmatch(rate)
     lane = LANE_GBIT.get(found[2]) if found else None
     return None if found is None or lane is None else int(found[1]) * lane * 1e9 / 8
+
+
+def rate_of(bandwidth: float) -> str:
+    """The width and speed that carry so much (bytes/s), four lanes first; '' if none does."""
+    for width in (4, 1, 2, 8, 12):
+        for speed in LANE_GBIT:
+            if bandwidth_of(f"{width}x{speed}") == bandwidth:
+                return f"{width}x{speed}"
+    return ""

@@ -76,7 +76,7 @@ class ForwardingTables(RoutingRule):
         try:
             content = content_of(self.path, MAX_BYTES, "Import a part of the fabric.")
             if self.sha256 not in (None, hashlib.sha256(content).hexdigest()):
-                rule = "the file is no longer the one that sha256 names. Remove sha256 to use the new one."
+                rule = "is no longer the file that sha256 names. Remove sha256 to use the new one."
                 raise TopologyError(rule, self.path)
             return Tables.model_validate_json(content)
         except TopologyError:
@@ -185,7 +185,7 @@ class TableRouter(HopByHop):
             max(int(ports.max(initial=0)), int(numbers.max(initial=0))) + 1, -1, np.int32
         )
         by_port[numbers[numbers > 0]] = own[numbers > 0]
-        links = by_port[ports]
+        links: Ints = by_port[ports]
         for wrong in np.flatnonzero((links < 0) & (ports > 0)).tolist():
             to = self._called(int(columns[wrong]))
             rule = f"the port towards {to} must have a cable"
