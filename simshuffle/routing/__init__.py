@@ -13,6 +13,7 @@ from simshuffle.routing.d_mod_k import DModK, ForwardingTable
 from simshuffle.routing.dimension_order import DimensionOrder
 from simshuffle.routing.ecmp import Ecmp
 from simshuffle.routing.fabric import Fabric
+from simshuffle.routing.forwarding_tables import ForwardingTables
 from simshuffle.routing.min_hop import MinHop
 from simshuffle.routing.minimal import Minimal
 from simshuffle.routing.random_static import RandomStatic
@@ -31,7 +32,8 @@ Routing = Annotated[
     | DimensionOrder
     | Minimal
     | Valiant
-    | Adaptive,
+    | Adaptive
+    | ForwardingTables,
     Field(discriminator="kind"),
 ]
 
@@ -59,6 +61,7 @@ __all__ = [
     "Ecmp",
     "Fabric",
     "ForwardingTable",
+    "ForwardingTables",
     "MinHop",
     "Minimal",
     "RandomStatic",

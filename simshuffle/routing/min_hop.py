@@ -18,7 +18,8 @@ class MinHop(RoutingRule):
     """Min-hop as OpenSM balances it (``osm_ucast_mgr.c`` and ``osm_switch.c`` of
     github.com/linux-rdma/opensm).
 
-    Destinations are taken switch by switch, those with the most ports first. For each, every switch
+    Destinations are taken switch by switch, those with the most ports first, and at a switch by its
+    port numbers, if those are known. For each, every switch
     takes of the links that begin a shortest way the one with the fewest destinations so far; among
     equals that of the lowest port. It is for any network. Where there are circles, routes may wait
     for one another in a circle.
@@ -51,7 +52,7 @@ class BalancedRouter(HopByHop):
             switches = np.flatnonzero(of.of[:, goal] >= 0)
             among = _rows(of, of.of[switches, goal], sizes, order)
             rows = np.arange(len(switches))
-            for port in np.flatnonzero(fabric.at == fabric.goals[goal]):
+            for port in self._ports_in_order(goal):
                 chosen = among[rows, given[among].argmin(axis=1)]
                 given[chosen] += 1
                 table[switches, port] = chosen
@@ -62,6 +63,15 @@ class BalancedRouter(HopByHop):
         fabric = self.fabric
         ports = np.bincount(fabric.at, minlength=len(fabric.switches.nodes))[fabric.goals]
         return [int(goal) for goal in np.argsort(-ports, kind="stable")]
+
+    def _ports_in_order(self, goal: int) -> Ints:
+        """The ports at a goal, by the port of the switch that leads there if that is known."""
+        fabric = self.fabric
+        ports = np.flatnonzero(fabric.at == fabric.goals[goal]).astype(np.int32)
+        order = fabric.port_order
+        if order is None:
+            return ports
+        return np.asarray(ports[np.argsort(order[fabric.eject[ports]], kind="stable")])
 
     def choose(self, step: Step) -> Ints:
         """See `HopByHop.choose`."""

@@ -98,8 +98,11 @@ class Cabling:
     @cached_property
     def depth(self) -> Ints:
         """(nodes,) of a switch its distance from the nearest host, leaf switches being 0; -1 of
-        what is no switch, or is not reached."""
-        steps = self._steps_from(self.of_kind("host"))
+        what is no switch, or is not reached. What takes no part but is of the tier 'host' stands
+        where hosts stand, and counts as one."""
+        beside = [node for node in self.of_kind("other").tolist() if self.tiers[node] == "host"]
+        start = np.append(self.of_kind("host"), np.array(beside, np.int32))
+        steps = self._steps_from(start)
         switch = np.zeros(len(self.names), bool)
         switch[self.of_kind("switch")] = True
         return np.where(switch & (steps > 0), steps - 1, -1).astype(np.int32)

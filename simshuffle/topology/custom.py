@@ -153,19 +153,26 @@ class Custom(Interconnect):
         return found
 
     def _content(self) -> bytes:
-        """What the file holds; a device or a pipe, which may have no end, is not opened."""
-        path = Path(self.path)
-        if path.exists() and not path.is_file():
-            raise TopologyError("is not a file. Give the path of one.", self.path)
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise TopologyError(
-                f"must have at most {MAX_BYTES >> 20} MiB. Write parallel links as 'links', and"
-                " leave other attributes out.",
-                self.path,
-            )
-        return content
+        remedy = "Write parallel links as 'links', and leave other attributes out."
+        return content_of(self.path, MAX_BYTES, remedy)
+
+
+def content_of(name: str, most: int, remedy: str) -> bytes:
+    """What a file of at most so many bytes holds; a device or a pipe, which may have no end, is not
+    opened.
+
+    Raises:
+        TopologyError: it is not a file, or too large; then ``remedy`` is told.
+        OSError, ValueError: it cannot be read.
+    """
+    path = Path(name)
+    if path.exists() and not path.is_file():
+        raise TopologyError("is not a file. Give the path of one.", name)
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise TopologyError(f"must have at most {most >> 20} MiB. {remedy}", name)
+    return content
 
 
 def _parsed(content: bytes, *, graphml: bool) -> Any:

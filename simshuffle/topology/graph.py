@@ -2,7 +2,8 @@
 a `Sketch` of one; and the checks on it.
 
 Node attributes: ``kind`` ('host', 'switch', 'storage', or 'other' for what is attached and takes no
-part), ``tier`` (name of its level, such as 'leaf'), ``latency`` (s, crossing it); of a switch maybe
+part), ``tier`` (name of its level, such as 'leaf'; an 'other' node of the tier 'host' stands where
+hosts stand, and levels are counted from it too), ``latency`` (s, crossing it); of a switch maybe
 ``coordinates``. Graph attribute: ``height``, the number of switch levels less
 one, if the network is a tree in which all routes go up and then down. Edge attributes:
 ``bandwidth`` (bytes/s in each direction), ``latency`` (s, the cable); maybe ``ports``, their
