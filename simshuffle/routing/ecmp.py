@@ -47,8 +47,8 @@ class Ecmp(RoutingRule):
 def most_choices(fabric: Fabric) -> int:
     """How often, at most, switches of a shortest way have several links to choose from; of many
     switches with ports 256 are looked at."""
-    _, ports = np.unique(fabric.at, return_index=True)
-    ports = ports[:: -(-len(ports) // 256)].astype(np.int32)
+    _, first = np.unique(fabric.at, return_index=True)
+    ports: Ints = first[:: -(-len(first) // 256)].astype(np.int32)
     src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
     counter = _ChoiceCounter(fabric, len(src))
     counter.routes(src, dst)
