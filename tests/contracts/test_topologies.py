@@ -723,6 +723,7 @@ def test_the_key_routes_of_a_file_says_where_routings_are_named_now(tmp_path: Pa
                 "sweep": {},
                 "world_size": 8,
                 "cluster.host.hcas": 1,
+                "workload.allreduce.rings": 1,
                 "cluster.topology": topology,
             },
         )
