@@ -33,6 +33,18 @@ from simshuffle.exchange import (
     PairSchedule,
     PartialLocalShuffle,
 )
+from simshuffle.routing import (
+    Adaptive,
+    DimensionOrder,
+    DModK,
+    Ecmp,
+    MinHop,
+    Minimal,
+    RandomStatic,
+    SModK,
+    UpDown,
+    Valiant,
+)
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.units import Dimension, format_quantity
@@ -167,6 +179,24 @@ SMALL = [name for name in TOPOLOGIES if name != "abci"]
 def small_topologies(folder: Path) -> dict[str, Any]:
     """The topologies of `SMALL` by name."""
     return {name: TOPOLOGIES[name](folder) for name in SMALL}
+
+
+# ---------------------------------------------------------------------------------------- routings
+
+ROUTINGS: dict[str, Any] = {
+    "d_mod_k": DModK(),
+    "s_mod_k": SModK(),
+    "random_static": RandomStatic(),
+    "min_hop": MinHop(),
+    "ecmp": Ecmp(),
+    "ecmp without salt, 3 queue pairs": Ecmp(queue_pairs=3, ports=16, salt="none"),
+    "up_down": UpDown(),
+    "dimension_order": DimensionOrder(),
+    "minimal": Minimal(),
+    "valiant": Valiant(),
+    "adaptive": Adaptive(),
+    "adaptive with detours": Adaptive(detours=True),
+}
 
 
 # ---------------------------------------------------------------------------------------- clusters

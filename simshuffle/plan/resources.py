@@ -20,6 +20,7 @@ from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.shared import SharedNetwork, shared_network
+from simshuffle.plan.placement import placed
 from simshuffle.routing import Fabric, Router, RoutingRule, routing_of
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
@@ -124,6 +125,32 @@ def _wiring(asked: _Asked) -> Wiring:
     return Wiring(cabling, fabric, routing_of(asked.topology, fabric), racks(cabling))
 
 
+def routing(cluster: Cluster) -> RoutingRule:
+    """The routing that runs on a cluster use: the one that it names, or that of its topology.
+
+    Raises:
+        TopologyError: as `wiring`; or the routing is not known for the network.
+    """
+    wires = wiring(cluster)
+    if cluster.routing is None:
+        return wires.routing
+    wires.router(cluster.routing, np.random.default_rng(0))
+    return cluster.routing
+
+
+def check_machine(cluster: Cluster) -> None:
+    """See that a routing and hosts that a cluster names are known for its network, which is built
+    only if there are any.
+
+    Raises:
+        TopologyError: as `routing`, or as `placed`.
+    """
+    if cluster.routing is not None:
+        routing(cluster)
+    if cluster.named_hosts is not None:
+        placed(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
+
+
 def racks(cabling: Cabling) -> dict[str, int]:
     """See `Wiring`."""
     depth = cabling.depth
@@ -147,7 +174,7 @@ class Resources:
 
     Args:
         cluster: the machine.
-        world_size: M; ranks fill the hosts one after the other.
+        world_size: M; ranks fill the hosts one after the other, in the order of its placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
     """
 
@@ -157,12 +184,9 @@ class Resources:
         self.cluster = cluster
         self.world_size = world_size
         host = cluster.host
-        names = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
         self.num_hosts = cluster.hosts_for(world_size)
         self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
-        if cluster.placement == "scattered":
-            names = [names[i] for i in np.sort(rng.permutation(len(names))[: self.num_hosts])]
-        self.hosts = names[: self.num_hosts]
+        self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
         self.host_of: Ints = cluster.host_of(world_size)
         self.gpu_of: Ints = np.arange(world_size, dtype=np.int32) % host.gpus

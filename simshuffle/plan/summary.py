@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.host_work import payload_nbytes
+from simshuffle.plan.resources import routing
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.units import Dimension, readable
@@ -32,6 +33,7 @@ def derived(scenario: Scenario) -> dict[str, str]:
     }
     if sample := _sample(dataset):
         out["sample"] = sample
+    out["routing"] = routing(scenario.cluster).describe()
     if structure := scenario.cluster.topology.structure():
         out["network"] = structure
     schedule = exchange.exchange_schedule

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 
 from simshuffle.errors import Problem
+from simshuffle.plan.resources import wiring
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 
@@ -68,8 +69,8 @@ SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
 
 
 def warnings(scenario: Scenario) -> list[Problem]:
-    """What is far from the usual, in the order of `USUAL`, then what is odd together. Only values
-    that the run uses are looked at."""
+    """What is far from the usual, in the order of `USUAL`, what the routing warns of, and what is
+    odd together. Only values that the run uses are looked at."""
     found = []
     for key, usual in USUAL.items():
         if key.startswith(_unused(scenario)):
@@ -78,6 +79,9 @@ def warnings(scenario: Scenario) -> list[Problem]:
         value = _value(scenario, path)
         if value and not usual.is_near(value):
             found.append(_far(path, value, usual))
+    routing = scenario.cluster.routing
+    if routing is not None and scenario.hosts > 1:
+        found += routing.warnings(wiring(scenario.cluster).fabric)
     told = {problem.path for problem in found}
     return found + [problem for problem in _odd(scenario) if problem.path not in told]
 

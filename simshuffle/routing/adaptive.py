@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.routing.base import RoutingRule, unsuited
+from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.fabric import Choices, Fabric, Ints
+from simshuffle.routing.minimal import check_groups
 from simshuffle.routing.router import Router, mixed
 
 
@@ -34,12 +35,8 @@ class Adaptive(RoutingRule):
 
     def router(self, fabric: Fabric, seed: int) -> Router:
         """See `RoutingRule.router`."""
-        if self.detours and not fabric.grouped:
-            raise unsuited(
-                "detours are for groups of switches that are linked to one another",
-                "switches without groups, or groups without a link between them",
-                "Leave detours out.",
-            )
+        if self.detours:
+            check_groups(fabric, f"{self.kind} with detours")
         return _AdaptiveRouter(fabric, seed, detours=self.detours)
 
 

@@ -30,6 +30,10 @@ class RoutingRule(Spec, ABC):
             TopologyError: the routing is not known for this network.
         """
 
+    def warnings(self, fabric: Fabric) -> list[Problem]:
+        """What is valid on a network and seldom meant."""
+        return []
+
     def describe(self) -> str:
         """Its kind and keys, for people."""
         keys = self.model_dump(mode="json", exclude={"kind"}, exclude_none=True)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from simshuffle.errors import Problem
 from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.fabric import Fabric, Ints
 from simshuffle.routing.router import HopByHop, Router, Step, mixed
@@ -33,6 +34,39 @@ class Ecmp(RoutingRule):
     def router(self, fabric: Fabric, seed: int) -> Router:
         """See `RoutingRule.router`."""
         return _EcmpRouter(fabric, seed, self)
+
+    def warnings(self, fabric: Fabric) -> list[Problem]:
+        """See `RoutingRule.warnings`: polarisation, where a route has two choices or more."""
+        if self.salt != "none" or most_choices(fabric) < 2:
+            return []
+        rule = "lets switches on one route make the same choice, so that some links stay unused"
+        path, remedy = "cluster.routing.salt", "Write per_switch, or leave it out."
+        return [Problem(path, rule, self.salt, remedy)]
+
+
+def most_choices(fabric: Fabric) -> int:
+    """How often, at most, switches of a shortest way have several links to choose from; of many
+    switches with ports 256 are looked at."""
+    _, first = np.unique(fabric.at, return_index=True)
+    ports: Ints = first[:: -(-len(first) // 256)].astype(np.int32)
+    src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
+    counter = _ChoiceCounter(fabric, len(src))
+    counter.routes(src, dst)
+    return int(counter.found.max(initial=0))
+
+
+class _ChoiceCounter(HopByHop):
+    """Takes the first link of each choice, and counts in ``found``, (n,), how often each message
+    has others."""
+
+    def __init__(self, fabric: Fabric, count: int) -> None:
+        super().__init__(fabric)
+        self.found = np.zeros(count, np.int64)
+
+    def choose(self, step: Step) -> Ints:
+        first = self.choices.first
+        self.found[step.message] += first[step.choice + 1] - first[step.choice] > 1
+        return self.of_count(step, np.zeros(len(step.here), np.int64))
 
 
 class _EcmpRouter(HopByHop):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.errors import Problem, TopologyError
 from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph
 from simshuffle.topology.links import directed_links
 
@@ -142,37 +141,19 @@ class Fabric:
     @cached_property
     def direct(self) -> Choices:
         """The links that begin a way with the fewest hops between groups, of those the shortest;
-        with at most one hop between groups.
-
-        Raises:
-            TopologyError: some groups are not linked to one another.
-        """
-        return self.choices(self._grouped_steps, self._ways_cost)
+        with at most one hop between groups. Only if it is `grouped`."""
+        return self.choices(self._direct_steps, self._ways_cost)
 
     @property
     def direct_way(self) -> int:
-        """As `longest_way`, of the ways of `direct`; raises as that."""
-        steps = self._grouped_steps
+        """As `longest_way`, of the ways of `direct`."""
+        steps = self._direct_steps
         return 2 + int((steps % GROUP_HOP)[steps < 2 * GROUP_HOP].max(initial=0))
 
     @property
     def grouped(self) -> bool:
         """Whether the switches stand in groups of which each is linked to all others."""
         return self.groups is not None and not (self._direct_steps == FAR).any()
-
-    @property
-    def _grouped_steps(self) -> NDArray[np.int16]:
-        if not self.grouped:
-            raise TopologyError(
-                Problem(
-                    "cluster.routing",
-                    "minimal and valiant are for groups of switches that are linked to one another",
-                    "groups without a link between them",
-                    "Use another routing, such as dimension_order or min_hop.",
-                ),
-                "routing",
-            )
-        return self._direct_steps
 
     @cached_property
     def _ways_cost(self) -> Ints:

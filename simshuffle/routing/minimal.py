@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
-from simshuffle.routing.base import RoutingRule
+from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.dimension_order import check_coordinates
 from simshuffle.routing.fabric import Choices, Fabric, Ints
 from simshuffle.routing.router import HopByHop, Router, Step, mixed
@@ -22,8 +22,20 @@ class Minimal(RoutingRule):
 
     def router(self, fabric: Fabric, seed: int) -> Router:
         """See `RoutingRule.router`."""
-        check_coordinates(fabric, self.kind)
+        check_groups(fabric, self.kind)
         return MinimalRouter(fabric, seed)
+
+
+def check_groups(fabric: Fabric, kind: str) -> None:
+    """Raises a TopologyError where the switches do not stand in groups of which each is linked to
+    all others, which ``kind`` needs."""
+    check_coordinates(fabric, kind)
+    if not fabric.grouped:
+        raise unsuited(
+            f"{kind} is for groups of switches of which each is linked to all others",
+            "groups without a link between them",
+            "Use another routing, such as dimension_order or min_hop.",
+        )
 
 
 class MinimalRouter(HopByHop):

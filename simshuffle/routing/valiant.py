@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.routing.base import RoutingRule
-from simshuffle.routing.dimension_order import check_coordinates
 from simshuffle.routing.fabric import Fabric, Ints
-from simshuffle.routing.minimal import MinimalRouter
+from simshuffle.routing.minimal import MinimalRouter, check_groups
 from simshuffle.routing.router import Router, mixed
 
 
@@ -26,7 +25,7 @@ class Valiant(RoutingRule):
 
     def router(self, fabric: Fabric, seed: int) -> Router:
         """See `RoutingRule.router`."""
-        check_coordinates(fabric, self.kind)
+        check_groups(fabric, self.kind)
         return ValiantRouter(fabric, seed)
 
 

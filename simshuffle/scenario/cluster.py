@@ -3,17 +3,21 @@ placed."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.routing import Routing
+from simshuffle.spec.hostlist import expanded
 from simshuffle.spec.record import Bandwidth, Count, Seconds, Sourced, Spec
 from simshuffle.storage import LocalSsd, Memory, ParallelFileSystem
 from simshuffle.topology import Topology
+
+PLACEMENTS = ("compact", "scattered", "round_robin")
+"""Placements that name no hosts."""
 
 
 class Host(Sourced):
@@ -52,8 +56,9 @@ class MessagePassing(Sourced):
 
 
 class Cluster(Spec):
-    """A machine. ``placement``: consecutive hosts ('compact') or hosts drawn at random
-    ('scattered'). Ranks fill the hosts one after the other."""
+    """A machine. ``placement``: the first hosts ('compact'), these in such an order that each leaf
+    switch gets one in turn ('round_robin'), hosts drawn at random ('scattered'), or hosts by name:
+    a list, or a node list of Slurm. Ranks fill the hosts one after the other."""
 
     name: str
     topology: Topology
@@ -63,8 +68,27 @@ class Cluster(Spec):
     memory: Memory
     parallel_file_system: ParallelFileSystem
     message_passing: MessagePassing = Field(default_factory=MessagePassing)
-    placement: Literal["compact", "scattered"] = "compact"
+    placement: str | list[str] = "compact"
     description: Annotated[str, Field(default="")] = ""
+
+    @field_validator("placement", mode="before")
+    @classmethod
+    def _text_or_list(cls, placement: object) -> object:
+        parts = placement if isinstance(placement, list) else [placement]
+        if not all(isinstance(part, str) for part in parts):
+            raise PydanticCustomError("placement", "must be text, or a list of names of hosts")
+        return placement
+
+    @property
+    def named_hosts(self) -> list[str] | None:
+        """The hosts that ``placement`` names; None if it is a rule.
+
+        Raises:
+            InputError: it is no node list.
+        """
+        if isinstance(self.placement, list):
+            return self.placement
+        return None if self.placement in PLACEMENTS else expanded(self.placement)
 
     @property
     def num_gpus(self) -> int:

@@ -97,6 +97,7 @@ def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
 
     return {
         "cluster": lambda text: _cluster(text, folder),
+        "cluster.routing": by_kind,
         "workload.dataset": lambda name: catalog_entry("datasets", name),
         "workload.exchange": by_kind,
         "workload.exchange.schedule": by_kind,

@@ -22,9 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.errors import TopologyError
+from simshuffle.errors import ScenarioError, TopologyError
 from simshuffle.plan.summary import derived
-from simshuffle.routing import ForwardingTable
+from simshuffle.routing import Fabric, ForwardingTable, MinHop, routing_of
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.validation import validated
 from simshuffle.topology import Custom, FatTree
@@ -137,13 +137,15 @@ def test_resolved_record_reads_back_to_the_same_graph(topology: Any) -> None:
 _PRINT_ROUTES = """
 import hashlib, numpy as np, sys
 from pathlib import Path
+from simshuffle.routing import Fabric, routing_of
 from simshuffle.topology.graph import attach_storage
 from tests.examples import small_topologies
 digest = hashlib.sha256()
 for topology in small_topologies(Path(sys.argv[1])).values():
     graph = topology.graph()
     attach_storage(graph, "pfs", bandwidth=1e9, latency=0.0, links=2)
-    table = topology.routing(graph)
+    fabric = Fabric(graph)
+    table = routing_of(topology, fabric).router(fabric, 0)
     nodes = [n for n in graph if graph.nodes[n]["kind"] != "switch"]
     ends = np.array([p for n in nodes for p in table.endpoints(n)], np.int32)
     routes = table.routes(np.repeat(ends, len(ends)), np.tile(ends, len(ends)))
@@ -714,7 +716,38 @@ def test_size_of_a_file_is_read_once_and_again_when_it_changed(
         assert custom.num_hosts
 
 
-def test_file_without_levels_is_refused_unless_shortest_paths_are_accepted(tmp_path: Path) -> None:
+def test_a_file_without_levels_is_routed_by_min_hop(tmp_path: Path) -> None:
+    """On a ring of four switches the neighbour is 3 links away and the one across 4."""
+    custom = ring_file(tmp_path)
+    assert custom.num_hosts == 4
+    fabric = Fabric(custom.sketch())
+    rule = routing_of(custom, fabric)
+    assert rule == MinHop()
+    ends = np.array([0, 0], np.int32), np.array([1, 2], np.int32)
+    assert (rule.router(fabric, 0).routes(*ends) >= 0).sum(axis=1).tolist() == [3, 4]
+
+
+def test_the_key_routes_of_a_file_says_where_routings_are_named_now(tmp_path: Path) -> None:
+    topology = {**ring_file(tmp_path).model_dump(mode="json"), "routes": "shortest_path"}
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(
+            "quickstart",
+            {
+                "sweep": {},
+                "world_size": 8,
+                "cluster.host.hcas": 1,
+                "workload.allreduce.rings": 1,
+                "cluster.topology": topology,
+            },
+        )
+    (problem,) = caught.value.problems
+    assert problem.path == "cluster.topology.routes"
+    assert problem.value == "'shortest_path'"
+    assert "cluster.routing: {kind: min_hop}" in problem.remedy
+
+
+def ring_file(folder: Path) -> Custom:
+    """Four switches in a ring, a host at each."""
     graph = new_graph()
     for i in range(4):
         add_switch(graph, f"s{i}", "leaf", 1e-7)
@@ -722,17 +755,7 @@ def test_file_without_levels_is_refused_unless_shortest_paths_are_accepted(tmp_p
         connect(graph, f"h{i}", f"s{i}", bandwidth=1e9, latency=1e-9)
     for i in range(4):
         connect(graph, f"s{i}", f"s{(i + 1) % 4}", bandwidth=1e9, latency=1e-9)
-    custom = written(graph, tmp_path / "ring.json", multi=True)
-    with pytest.raises(
-        TopologyError, match=r"(?s)routes: the switches must stand in levels.*short"
-    ):
-        assert custom.num_hosts
-    with pytest.raises(TopologyError, match="must stand in levels"):
-        custom.routing(graph)
-    accepting = custom.model_copy(update={"routes": "shortest_path"})
-    assert accepting.num_hosts == 4
-    ends = np.array([0, 0], np.int32), np.array([1, 2], np.int32)
-    assert (accepting.routing(graph).routes(*ends) >= 0).sum(axis=1).tolist() == [3, 4]
+    return written(graph, folder / "ring.json", multi=True)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"nodes": 3}', "not json"])
