@@ -30,6 +30,14 @@ class RoutingRule(Spec, ABC):
             TopologyError: the routing is not known for this network.
         """
 
+    def short(self) -> str:
+        """As it is written in short: its kind, and the keys that are not the default ones, such as
+        ``ecmp:queue_pairs=4``."""
+        keys = self.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
+        given = ",".join(f"{key}={value}" for key, value in keys.items())
+        kind = str(getattr(self, "kind", type(self).__name__))
+        return f"{kind}:{given}" if given else kind
+
     def describe(self) -> str:
         """Its kind and keys, for people."""
         keys = self.model_dump(mode="json", exclude={"kind"}, exclude_none=True)
