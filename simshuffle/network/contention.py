@@ -157,15 +157,15 @@ class _Clock:
         self.left = np.empty(0)  # inf where a slot is free
         self.enough = np.empty(0)  # bytes left at which the flow ends
         self.free: list[int] = []
-        # those that are to begin: the ones that wait for none, soonest last, and the others
+        # those that are to begin: the ones that wait for none, soonest last, with the time before 0
+        # that mirrors the one when each begins, which ascends; and the others
         self.waiting = np.bincount(flows.after_to, minlength=count)
         self.edges = successors(flows) if len(flows.after_to) else None
         none = np.flatnonzero(self.waiting == 0)
-        begin = (flows.posted + self.latency)[none]
-        order = np.argsort(-begin, kind="stable")
-        self.first, self.first_begin = none[order], begin[order]
+        minus = -(flows.posted + self.latency)[none]
+        order = np.argsort(minus, kind="stable")
+        self.first, self.minus = none[order], minus[order]
         self.later: list[tuple[float, int]] = []
-        self.posted = flows.posted.copy()
         self.now = self.skipped = 0.0
 
     def run(self) -> Outcome:
@@ -187,7 +187,7 @@ class _Clock:
         return Outcome(self.finish, float(self.finish.max(initial=0.0)), skipped)
 
     def _next_begin(self) -> float:
-        soonest = self.first_begin[-1] if len(self.first_begin) else np.inf
+        soonest = -self.minus[-1] if len(self.minus) else np.inf
         return float(min(soonest, self.later[0][0] if self.later else np.inf))
 
     def _rates(self) -> Floats:
@@ -230,13 +230,11 @@ class _Clock:
 
     def _begin(self, now: float) -> None:
         """Put what begins until ``now`` under way; what has nothing to move ends."""
-        new: list[NDArray[np.int64]] = []
-        begun = len(self.first_begin) - int(np.searchsorted(-self.first_begin, -now, side="left"))
-        if begun:
-            new.append(self.first[-begun:])
-            self.first, self.first_begin = self.first[:-begun], self.first_begin[:-begun]
-        if len(new):
-            self._start(new[0], now)
+        count = len(self.first) - int(np.searchsorted(self.minus, -now))
+        if count:
+            new = self.first[-count:]
+            self.first, self.minus = self.first[:-count], self.minus[:-count]
+            self._start(new, now)
         while self.later and self.later[0][0] <= now:
             some = []
             while self.later and self.later[0][0] <= now:

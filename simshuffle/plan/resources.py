@@ -125,6 +125,19 @@ def _wiring(asked: _Asked) -> Wiring:
     return Wiring(cabling, fabric, routing_of(asked.topology, fabric), racks(cabling))
 
 
+def routing(cluster: Cluster) -> RoutingRule:
+    """The routing that runs on a cluster use: the one that it names, or that of its topology.
+
+    Raises:
+        TopologyError: as `wiring`; or the routing is not known for the network.
+    """
+    wires = wiring(cluster)
+    if cluster.routing is None:
+        return wires.routing
+    wires.router(cluster.routing, np.random.default_rng(0))
+    return cluster.routing
+
+
 def racks(cabling: Cabling) -> dict[str, int]:
     """See `Wiring`."""
     depth = cabling.depth
