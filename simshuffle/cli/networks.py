@@ -147,6 +147,14 @@ def congestion(
             help="analytic, fluid or packet; several times for several. Default: fluid, packet.",
         ),
     ] = None,
+    routing: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A routing, such as ecmp:queue_pairs=4; may be given several times. Default: the"
+            " scenario's.",
+        ),
+    ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, metavar="N", help="Seeds for analytic and fluid.")
     ] = 5,
@@ -187,7 +195,7 @@ def congestion(
     from simshuffle.studies.congestion.study import STUDY
 
     counts = Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets, jitter=jitter)
-    settings = chosen(counts, pattern or [], network or [])
+    settings = chosen(counts, pattern or [], network or [], routing or [])
     sized = scenarios(scenario, values(set_ or []), world_size or [])
     carry_out(
         STUDY, request(sized, settings), Options(out, json, force, processes, scheduler, to=to)

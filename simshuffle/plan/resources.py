@@ -9,6 +9,7 @@ cores; operations for the opening of files.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -293,6 +294,17 @@ class Resources:
         out[far, : routes.shape[1]] = routes
         latency[far] = self.forwarding.latencies(routes)
         return out, latency
+
+    @property
+    def ports(self) -> Ints:
+        """The ports of all ranks, each once."""
+        return np.unique(self._endpoint[self.host_of, self.rail_of])
+
+    def afresh(self) -> Resources:
+        """The same, with routes as if none had been asked for yet."""
+        out = copy(self)
+        out.forwarding = self.forwarding.afresh()
+        return out
 
     def gradient(self, src: Ints, dst: Ints, rail: Ints) -> Ints:
         """Routes of gradient flows between GPUs: NVLink inside a host; else PCIe slot, HCA

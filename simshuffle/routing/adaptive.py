@@ -47,6 +47,15 @@ class _AdaptiveRouter(Router):
         self._load = np.zeros(len(fabric.links.names), np.int64)
         self._sent = 0
 
+    @property
+    def constant(self) -> bool:
+        """See `Router.constant`."""
+        return False
+
+    def afresh(self) -> Router:
+        """See `Router.afresh`."""
+        return _AdaptiveRouter(self.fabric, self._seed, detours=self._detours)
+
     @cached_property
     def _choices(self) -> Choices:
         return self.fabric.direct if self.fabric.grouped else self.fabric.shortest

@@ -34,6 +34,14 @@ class RoutingRule(Spec, ABC):
         """What is valid on a network and seldom meant."""
         return []
 
+    def short(self) -> str:
+        """As it is written in short: its kind, and the keys that are not the default ones, such as
+        ``ecmp:queue_pairs=4``."""
+        keys = self.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
+        given = ",".join(f"{key}={value}" for key, value in keys.items())
+        kind = str(getattr(self, "kind", type(self).__name__))
+        return f"{kind}:{given}" if given else kind
+
     def describe(self) -> str:
         """Its kind and keys, for people."""
         keys = self.model_dump(mode="json", exclude={"kind"}, exclude_none=True)

@@ -75,6 +75,10 @@ class _EcmpRouter(HopByHop):
         self._seed, self._rule = seed, rule
         self._header: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
+    @property
+    def constant(self) -> bool:
+        return self._rule.queue_pairs == 1
+
     def routes(self, src: Ints, dst: Ints) -> Ints:
         pair = src.astype(np.int64) * (len(self.fabric.at) + 1) + dst
         queue = _occurrence(pair) % self._rule.queue_pairs

@@ -104,6 +104,11 @@ class Fabric:
         begin, end = (np.searchsorted(pair[order], ways, side) for side in ("left", "right"))
         self._way, self.parallel = begin, end - begin
 
+    @property
+    def between(self) -> Ints:
+        """The links between switches."""
+        return self._between
+
     def endpoints(self, node: str) -> list[int]:
         """Numbers of the ports of a host or storage system, in the order of its links to leaf
         switches."""

@@ -52,6 +52,16 @@ class Router(ABC):
         self.fabric = fabric
 
     @property
+    def constant(self) -> bool:
+        """Whether all messages from a port to another take one route, whenever they are asked
+        for."""
+        return True
+
+    def afresh(self) -> Router:
+        """The same routes as if none had been asked for yet."""
+        return self
+
+    @property
     def links(self) -> DirectedLinks:
         """All links of the network."""
         return self.fabric.links

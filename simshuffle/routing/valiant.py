@@ -37,6 +37,15 @@ class ValiantRouter(MinimalRouter):
         self._sent = 0
 
     @property
+    def constant(self) -> bool:
+        """See `Router.constant`."""
+        return False
+
+    def afresh(self) -> Router:
+        """See `Router.afresh`."""
+        return ValiantRouter(self.fabric, self.seed)
+
+    @property
     def diameter(self) -> int:
         """See `Router.diameter`."""
         return 2 * (self.fabric.direct_way - 2) + 2

@@ -211,11 +211,12 @@ def test_there_must_be_something_to_exchange(values, words):
 A, B = QUESTIONS[0]
 
 
-def times_of(seconds, world_size=8):
+def times_of(seconds, world_size=8, routing="d_mod_k"):
     """A table of times: {(bytes_set, model): {variant: times by seed}}."""
     rows = [
         {
             "world_size": world_size,
+            "routing": routing,
             "bytes_set": bytes_set,
             "pattern": v.pattern,
             "batching": v.batching,
@@ -703,7 +704,7 @@ def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
 def test_json_is_one_document_and_nothing_else(finished, capsys):
     assert main(["congestion", *FEW, "--out", str(finished), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert set(printed) == {"sets", "times", "comparisons", "verdicts", "ablation"}
+    assert set(printed) == {"sets", "times", "comparisons", "verdicts", "routings", "ablation"}
     assert printed["times"][0]["pattern"] == "all_to_all"
     assert printed["ablation"][-1]["last"] is None
 

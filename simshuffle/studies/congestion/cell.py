@@ -13,6 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.network import Analytic, Flows, Fluid, Links, Outcome, Packet
+from simshuffle.network.analytic import unhindered
+from simshuffle.network.contention import first_stage
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario
@@ -209,6 +211,7 @@ def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
     links, tiers = fabric.links, np.array(fabric.tiers)
     nbytes = traffic.flows.link_bytes(links)
     bound = bound_seconds(links, traffic.flows, nbytes)
+    alone = unhindered(links, traffic.flows)
     spent = completion_seconds(traffic, outcome)
     p50, p99 = np.percentile(spent, [50, 99])
     share = nbytes / links.capacity / outcome.makespan
@@ -216,6 +219,9 @@ def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
         "time_s": outcome.makespan,
         "bound_s": bound,
         "slowdown": outcome.makespan / bound,
+        "alone_s": alone,
+        "self_contention": outcome.makespan / alone,
+        "first_contention": first_stage(links, traffic.flows)[0],
         "flow_p50_s": float(p50),
         "flow_p99_s": float(p99),
         "flow_max_s": float(spent.max()),

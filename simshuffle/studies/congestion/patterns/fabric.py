@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from simshuffle.network import Links
 from simshuffle.plan.resources import Resources
+from simshuffle.routing.reach import reach
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -14,7 +15,8 @@ Floats = NDArray[np.float64]
 
 class Fabric:
     """The links that messages between the ranks can use, and no others: models are faster without
-    those of idle hosts.
+    those of idle hosts. A routing that looks at what it sent before begins anew with every
+    exchange.
 
     Args:
         resources: where routes come from.
@@ -30,12 +32,15 @@ class Fabric:
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         count, table, cables = resources.world_size, resources.links, resources.forwarding.links
+        router = resources.forwarding
         src = np.repeat(np.arange(count, dtype=np.int32), count - 1)
         dst = (src + np.tile(np.arange(1, count, dtype=np.int32), count)) % np.int32(count)
-        routes = resources.message(src, dst)[0]
+        routes = resources.afresh().message(src, dst)[0]
         used = np.zeros(len(table.names) + 1, bool)
         for hop in routes.T:
             used[hop] = True
+        if not router.constant:
+            used[np.flatnonzero(reach(router, resources.ports))] = True
         kept = np.flatnonzero(used[:-1])
         # the last one is for the padding, -1
         self._number = np.full(len(table.names) + 1, -1, np.int32)
@@ -72,8 +77,9 @@ class Fabric:
         return self.resources.world_size
 
     def routes(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
-        """Links of messages between ranks: (n, longest) int32, padded with -1."""
-        return self._renumbered(self.resources.message(src, dst)[0])
+        """Links of messages between ranks, the first that are sent: (n, longest) int32, padded
+        with -1."""
+        return self._renumbered(self.resources.afresh().message(src, dst)[0])
 
     @property
     def ports(self) -> Ints:
