@@ -9,13 +9,14 @@ import typer
 
 from simshuffle.cli.common import choice, say, set_volume
 from simshuffle.cli.help import EXAMPLES, HELP_OPTIONS, Quiet, Verbose, Verbs, command
+from simshuffle.cli.topology_show import show
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
 
 app = typer.Typer()
-_verbs = typer.Typer(
+verbs = typer.Typer(
     cls=Verbs,
     help="Import the network of a machine from what its tools print; export one for other tools.",
     epilog="\n".join(
@@ -29,7 +30,7 @@ _verbs = typer.Typer(
     context_settings=HELP_OPTIONS,
 )
 app.add_typer(
-    _verbs,
+    verbs,
     name="topology",
     rich_help_panel="Describe",
     short_help="Import the network of a machine from what its tools print; export one.",
@@ -39,13 +40,13 @@ SHOWN = 10
 """Cables slower than others that are named; the rest are counted."""
 
 
-@_verbs.callback()
+@verbs.callback()
 def _options(quiet: Quiet = False, verbose: Verbose = False) -> None:
     set_volume(quiet=quiet, verbose=verbose)
 
 
 @command(
-    _verbs,
+    verbs,
     "Describe",
     "simshuffle topology import ibnet.txt --out mine.yaml",
     "simshuffle topology import ibnet.txt --routes lfts.txt --gpus 8 --out mine.yaml",
@@ -189,7 +190,7 @@ def _tell(fabric: ImportedFabric) -> None:
 
 
 @command(
-    _verbs,
+    verbs,
     "Describe",
     "simshuffle topology export abci --to json --out abci.json",
     "simshuffle topology export mine.yaml --to ibsim --out mine.net",
@@ -217,6 +218,7 @@ def export(
 ) -> None:
     """Write the network of NAME for another tool."""
     from simshuffle.fabrics import ibsim, infragraph
+    from simshuffle.fabrics.imported import ImportedFabric
     from simshuffle.fabrics.network import graphml
     from simshuffle.scenario.draft import check_place, write_together
 
@@ -226,7 +228,7 @@ def export(
         "ibsim": ibsim.written,
         "infragraph": infragraph.written,
         "graphml": graphml,
-        "json": lambda of: of.to_json(),
+        "json": ImportedFabric.to_json,
     }
     (path,) = write_together(out.parent, {out.name: writers[to](fabric)})
     _tell(fabric)
@@ -244,3 +246,12 @@ def _fabric(source: str) -> ImportedFabric:
     if is_file(path) and (path.suffix not in {".yaml", ".yml"} or is_fabric(path)):
         return read_fabric(path)
     return of_network(machine_of(source).topology.sketch(), source)
+
+
+command(
+    verbs,
+    "Describe",
+    "simshuffle topology show abci --route h0000 h0700",
+    "simshuffle topology show abci --pattern random_pairs --routing ecmp --out abci.png",
+    name="show",
+)(show)

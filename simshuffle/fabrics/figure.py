@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+from typing import Any
+
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
@@ -58,6 +62,18 @@ def fabric_figure(fabric: Fabric, loads: NDArray[np.integer], pattern: str) -> F
         ax.set_axis_off()
         ax.autoscale_view()
     return figure
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as a file whose name ends in .png or .pdf, whole or not at all."""
+    metadata: dict[str, Any] = (
+        {"Software": None} if path.suffix == ".png" else {"CreationDate": None}
+    )
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:40]}.") as folder:
+        draft = Path(folder, path.name)
+        with matplotlib.rc_context(STYLE):
+            figure.savefig(draft, dpi=300, metadata=metadata)
+        draft.replace(path)
 
 
 def _places(fabric: Fabric) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,7 @@ from numpy.typing import NDArray
 from simshuffle.errors import InputError, Problem
 from simshuffle.fabrics.patterns import host_ports
 from simshuffle.fabrics.survey import Survey
-from simshuffle.routing.fabric import Ints
 from simshuffle.routing.router import Router
-from simshuffle.spec.library import nearest
 from simshuffle.spec.units import Dimension, readable
 
 
@@ -72,28 +71,20 @@ def route_rows(router: Router, source: str, target: str) -> list[tuple[str, str,
     """
     fabric = router.fabric
     names = [fabric.cabling.names[host] for host in fabric.cabling.of_kind("host").tolist()]
-    for name in (source, target):
-        if name not in names:
-            raise InputError(
-                Problem("--route", "needs two hosts", repr(name), nearest(name, names)),
-                "command line",
-            )
-    if source == target:
-        raise InputError(
-            Problem("--route", "needs two different hosts", repr(source), "Name another."),
-            "command line",
-        )
+    unknown = [name for name in (source, target) if name not in names]
+    if unknown or source == target:
+        found = ", ".join(map(repr, unknown)) or f"{source!r} twice"
+        close = get_close_matches(unknown[0], names, 3) if unknown else []
+        remedy = f"There are {len(names)}, such as {', '.join(close or names[:2])}."
+        problem = Problem("--route", "needs the names of two hosts", found, remedy)
+        raise InputError(problem, "command line")
     ports = host_ports(fabric)
     a, b = (ports[names.index(name)] for name in (source, target))
     out = []
-    for rail, route in enumerate(_one_by_one(router, a, b)):
+    for rail, route in enumerate(router.routes(a, b)):
         for link in route[route >= 0].tolist():
             links = router.links
             rate = readable(float(links.capacity[link]), Dimension.BANDWIDTH)
             latency = readable(float(links.latency[link]), Dimension.SECONDS)
             out.append((str(rail), links.names[link], rate, latency))
     return out
-
-
-def _one_by_one(router: Router, src: Ints, dst: Ints) -> list[Ints]:
-    return list(router.routes(src, dst))

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from simshuffle.errors import InputError
 from simshuffle.routing.adaptive import Adaptive
 from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.d_mod_k import DModK, ForwardingTable
@@ -21,6 +22,9 @@ from simshuffle.routing.router import Router
 from simshuffle.routing.s_mod_k import SModK
 from simshuffle.routing.up_down import UpDown
 from simshuffle.routing.valiant import Valiant
+from simshuffle.spec.library import by_kind
+from simshuffle.spec.record import Spec
+from simshuffle.spec.validation import validated
 
 Routing = Annotated[
     DModK
@@ -54,6 +58,22 @@ def routing_of(topology: Any, fabric: Fabric) -> RoutingRule:
     return chosen
 
 
+class _Named(Spec):
+    routing: Routing
+
+
+def routing_named(text: str) -> RoutingRule:
+    """The routing of a short form such as ``ecmp:queue_pairs=4``.
+
+    Raises:
+        InputError: there is none of that kind, or a key of it is not valid.
+    """
+    found, problems = validated({"routing": by_kind(text)}, _Named)
+    if found is None or problems:
+        raise InputError(problems, "command line")
+    return found.routing
+
+
 __all__ = [
     "Adaptive",
     "DModK",
@@ -71,5 +91,6 @@ __all__ = [
     "SModK",
     "UpDown",
     "Valiant",
+    "routing_named",
     "routing_of",
 ]
