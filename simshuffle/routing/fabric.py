@@ -61,6 +61,7 @@ class Fabric:
         entered: (links,) the switch that each enters, or -1.
         inject, eject: (ports,) the links of each port to its switch and back.
         at: (ports,) that switch. Ports are numbered switch by switch, those of storage last.
+        stores: (ports,) whether it is one of a storage system.
         goals: the switches that have ports, ascending.
         parallel: (ways,) links of each pair of linked switches, in the order of `SwitchGraph.here`.
     """
@@ -85,6 +86,7 @@ class Fabric:
         node, at = leaves[inject], self.entered[inject]
         storage = np.isin(node, cabling.of_kind("storage"))
         order = np.lexsort((cabling.parallel[inject // 2], node, at, storage))
+        self.stores: Bools = storage[order]
         self.inject: Ints = inject[order].astype(np.int32)
         self.eject: Ints = self.inject ^ 1
         self.at: Ints = at[order]
