@@ -15,7 +15,9 @@ from simshuffle.routing.router import Router, Step
 class SModK(RoutingRule):
     """S-mod-K: up-links by the digits of the source, so that every source has one chain of links up
     (Rodriguez et al., Oblivious Routing Schemes in Extended Generalized Fat Tree Networks, CLUSTER
-    2009); for trees. What a storage system sends goes by the digits of the destination. It needs switches that look at the source, as those of InfiniBand do not."""
+    2009); for trees. What a storage system sends goes by the digits of the destination. It needs
+    switches that look at the source, as those of InfiniBand do not.
+    """
 
     kind: Literal["s_mod_k"] = "s_mod_k"
 
