@@ -3,7 +3,8 @@ with bandwidths, instances of devices and the edges between them; YAML or JSON.
 
 Read are devices, instances and the edges between instances. What is inside of a device, such as
 PCIe, is not: a machine's file says it. A device with an ``xpu``, in itself or in a device that it
-is composed of, is a host; others are switches.
+is composed of, is a host; another one with a ``nic`` is attached and takes no part; the rest are
+switches.
 """
 
 from __future__ import annotations
@@ -128,16 +129,25 @@ def _imported(of: _Infrastructure, source: str, missing: Missing) -> ImportedFab
     used = {end for cable in cables for end in cable.ends}
     nodes, left_out = [], Counter[str]()
     for instance, (device, count) in of.instances.items():
-        host = _has_xpu(of, device, {device})
+        kind = _kind(of, device)
         for number in range(count):
             name = f"{instance}.{number}"
             if name in used:
-                nodes.append(Node(name, "host" if host else "switch"))
+                nodes.append(Node(name, kind))
             else:
                 left_out[instance] += 1
-    adapters = sum(len(numbers[node.name]) for node in nodes if node.kind == "host")
+    adapters = sum(len(numbers[node.name]) for node in nodes if node.kind != "switch")
     without = [f"{name} without an edge: {count}" for name, count in left_out.items()]
     return ImportedFabric(source, nodes, cables, adapters, left_out=without)
+
+
+def _kind(of: _Infrastructure, device: str) -> str:
+    """The kind of the nodes that a device stands for."""
+    if _has_xpu(of, device, {device}):
+        return "host"
+    return (
+        "other" if any(choice == "nic" for _, choice in of.devices[device].values()) else "switch"
+    )
 
 
 def _has_xpu(of: _Infrastructure, device: str, seen: set[str]) -> bool:
@@ -242,7 +252,9 @@ def _devices(
     devices, instances = [], []
     for (kind, ports), number in count.items():
         switch = kind == "switch"
-        inner = ("asic", "switch") if switch else ("xpu", "xpu" if kind == "host" else "cpu")
+        inner = (
+            ("asic", "switch") if switch else ("xpu", "xpu") if kind == "host" else ("cpu", "cpu")
+        )
         outer = ("port", "port") if switch else ("nic", "nic")
         parts = [
             {"name": name, "count": many, "choice": choice, choice: {}}
