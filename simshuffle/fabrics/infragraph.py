@@ -29,7 +29,7 @@ from simshuffle.spec.library import documents
 
 _BEGIN = re.compile(r'^\s*"?(instances|devices)"?\s*:', re.MULTILINE)
 _BITS = {"gigabits_per_second": 1e9 / 8, "gigabytes_per_second": 1e9}
-_SECONDS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_A_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 MOST_EDGES = 1_000_000
 
 
@@ -94,7 +94,7 @@ def _physical(physical: dict[str, Any]) -> tuple[float | None, float]:
     """Bandwidth and latency of a link."""
     wide, late = physical.get("bandwidth") or {}, physical.get("latency") or {}
     bandwidth = next((wide[unit] * _BITS[unit] for unit in _BITS if wide.get(unit)), None)
-    latency = next((late[unit] * _SECONDS[unit] for unit in _SECONDS if unit in late), None)
+    latency = next((late[unit] / _A_SECOND[unit] for unit in _A_SECOND if unit in late), None)
     return bandwidth, CABLE_LATENCY if latency is None else float(latency)
 
 
@@ -277,6 +277,6 @@ def _devices(
 def _link(name: str, bandwidth: float, latency: float) -> dict[str, Any]:
     physical = {
         "bandwidth": {"choice": "gigabytes_per_second", "gigabytes_per_second": bandwidth / 1e9},
-        "latency": {"choice": "ns", "ns": latency * 1e9},
+        "latency": {"choice": "ns", "ns": round(latency * 1e9, 6)},
     }
     return {"name": name, "physical": physical}

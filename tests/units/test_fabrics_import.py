@@ -14,6 +14,7 @@ import yaml
 from simshuffle.cli import main
 from simshuffle.errors import TopologyError
 from simshuffle.fabrics import ibsim, infragraph
+from simshuffle.fabrics.ibnetdiscover import fabric_of
 from simshuffle.fabrics.imported import Missing, natural, opensm_order, unique_names
 from simshuffle.fabrics.lfts import read_tables, tables_of
 from simshuffle.fabrics.network import graphml, of_network
@@ -125,21 +126,16 @@ def test_a_slow_cable_is_named_with_what_it_costs():
     )
 
 
-def test_where_all_cables_of_two_levels_are_alike_none_is_slow():
+def test_slow_is_what_is_slower_than_others_between_the_same_levels():
+    """Cables of adapters may all be slower than those between switches."""
     text = rack_text().replace("2xHDR", "4xHDR")
-    slower_hosts = re.sub(
-        r'("node\d mlx5_\d" lid \d+ |"MF0;leaf\d:MQM8700/U1" lid \d+ )4xHDR', r"\g<1>4xEDR", text
-    )
-    from simshuffle.fabrics.ibnetdiscover import fabric_of
-
-    assert fabric_of(text, "x", Missing()).slow_cables == []
-    mixed = re.sub(r'("node\d mlx5_\d" lid \d+) 4xHDR', r"\1 4xEDR", text)
-    mixed = re.sub(r'(lid \d+ lmc 0 "MF0;leaf\d:MQM8700/U1" lid \d) 4xHDR', r"\1 4xEDR", mixed)
-    assert slower_hosts != text
-    login = re.sub(r'("(?:login|MT4123)[^"]*" lid \d+) 4xHDR', r"\1 4xEDR", mixed)
-    login = re.sub(r'("Mellanox Tech[^"]*" lid \d+) 4xHDR', r"\1 4xEDR", login)
-    login = re.sub(r'(lid \d+ lmc 0 "MF0;spine\d:MQM8700/U1" lid \d) 4xHDR', r"\1 4xEDR", login)
-    assert fabric_of(login, "x", Missing()).slow_cables == []
+    lines = [
+        line.replace("4xHDR", "4xEDR") if '"H-' in line or " lmc 0 " in line else line
+        for line in text.splitlines()
+    ]
+    fabric = fabric_of("\n".join(lines), "x", Missing())
+    assert Counter(cable.rate for cable in fabric.cables) == {"4xEDR": 12, "4xHDR": 8}
+    assert fabric.slow_cables == []
 
 
 def test_switches_stand_in_the_order_in_which_opensm_takes_them():
@@ -150,55 +146,35 @@ def test_switches_stand_in_the_order_in_which_opensm_takes_them():
     assert opensm_order("1") == 1 << 56
 
 
-def test_hosts_of_management_do_not_make_a_spine_a_leaf():
-    text = rack_text()
-    for port, label in (("[11]", "login"),):
-        assert port in text
-        assert label in text
-    cabling = Cabling.of(read_fabric(RACK).sketch())
-    depth = dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
+def depth_of(fabric):
+    cabling = Cabling.of(fabric.sketch())
+    return dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
+
+
+def test_an_adapter_at_a_spine_does_not_make_it_a_leaf():
+    guid = "e09d7303000000c0"  # the aggregation node of spine1
+    text = re.sub(rf'({guid}.*)"Mellanox[^"]*"', r'\1"watch mlx5_0"', rack_text())
+    fabric = fabric_of(text, "x", Missing())
+    assert {node.name for node in fabric.of_kind("host")} == {f"node{n}" for n in range(1, 5)}
+    depth = depth_of(fabric)
     assert [depth[name] for name in ("leaf1", "leaf2", "spine1", "spine2")] == [0, 0, 1, 1]
 
 
-def test_a_leaf_without_a_host_that_takes_part_is_no_top_switch():
+def test_a_leaf_whose_hosts_take_no_part_is_no_top_switch():
     """The file system would be attached to it alone."""
-    text = rack_text()
-    # node 3 and 4 lose their names on leaf2, where nothing else is then a host
-    for number in (1, 2, 3, 4):
-        text = text.replace(f'"node{number} mlx5_1"', f'"store{number} mlx5_1"')
-        text = text.replace(
-            f'"node{number} mlx5_0"',
-            f'"store{number} mlx5_0"' if number > 4 else f'"node{number} mlx5_0"',
-        )
-    text = text.replace('"store1 mlx5_1"', '"store mlx5_1"').replace(
-        '"store2 mlx5_1"', '"store mlx5_2"'
-    )
-    text = text.replace('"store3 mlx5_1"', '"store mlx5_3"').replace(
-        '"store4 mlx5_1"', '"store mlx5_4"'
-    )
-    from simshuffle.fabrics.ibnetdiscover import fabric_of
-
-    # more adapter ports are shared by one than by two: store has 4, node1 to node4 and login one
+    text = re.sub(r'"node(\d) mlx5_1"', r'"MT4123 number \1"', rack_text())
     fabric = fabric_of(text, "x", Missing())
-    assert {node.name for node in fabric.of_kind("host")} == {
-        "node1",
-        "node2",
-        "node3",
-        "node4",
-        "login",
-    }
-    cabling = Cabling.of(fabric.sketch())
-    depth = dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
-    assert depth["leaf2"] == 0
-    assert depth["spine1"] == depth["spine2"] == 1
+    hosts = {node.name for node in fabric.of_kind("host")}
+    assert hosts == {"login", *(f"node{n}" for n in range(1, 5))}
+    assert not any("leaf2" in cable.ends and hosts & set(cable.ends) for cable in fabric.cables)
+    depth = depth_of(fabric)
+    assert [depth[name] for name in ("leaf1", "leaf2", "spine1", "spine2")] == [0, 0, 1, 1]
 
 
 def test_an_adapter_alone_is_a_host_and_numbers_sort_as_numbers():
     text = re.sub(r'"node(\d) mlx5_(\d)"', r'"Hca\1\2"', rack_text()).replace(
         '"login mlx5_0"', '"Hca9"'
     )
-    from simshuffle.fabrics.ibnetdiscover import fabric_of
-
     fabric = fabric_of(text, "x", Missing())
     assert [node.name for node in fabric.of_kind("host")] == [
         "Hca9", "Hca10", "Hca11", "Hca20", "Hca21", "Hca30", "Hca31", "Hca40", "Hca41",
@@ -210,8 +186,6 @@ def test_without_any_name_each_adapter_is_a_host():
     text = re.sub(
         r'"(node\d|login) mlx5_\d"', '"MT4123 ConnectX6 Mellanox Technologies"', rack_text()
     )
-    from simshuffle.fabrics.ibnetdiscover import fabric_of
-
     fabric = fabric_of(text, "x", Missing())
     assert len(fabric.of_kind("host")) == 10
     assert fabric.warnings == ["no adapter's description names a host: each is taken for one"]
@@ -251,15 +225,12 @@ def line_of(text, part):
         ('[6]\t"S-2c5eab0300000c00"[1]', '[99]\t"S-2c5eab0300000c00"[1]', "from 1 to 11"),
         ('"node1 mlx5_0" lid 5 4xHDR', '"node1 mlx5_0" lid 5 4xEDR', "one rate"),
         ('Ca\t1 "H-e09d730300000010"', 'Ca\t1 "H-e09d730300000020"', "every node once"),
-        ('"node1 mlx5_0" lid 5 4xHDR', '"node1 mlx5_0" lid 5 4xHDR garbage"x', None),
         ("vendid=0x2c9", "vendor 0x2c9", "must be a line of ibnetdiscover"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_where_it_stands(old, new, rule, tmp_path):
     text = rack_text().replace(old, new, 1)
     assert text != rack_text()
-    if rule is None:
-        return
     problem = refusal(text, tmp_path)
     assert rule in problem.rule
     assert re.fullmatch(r"line \d+", problem.path)
@@ -380,8 +351,8 @@ def test_tables_of_opensm_are_read_by_guid_and_by_lid():
 @pytest.mark.parametrize(
     ("damage", "rule"),
     [
-        (lambda text: text[: len(text) // 2], "must have"),
-        (lambda text: text.replace("2c5eab0300000a00 ('MF0", "2c5eab0300000aff ('MF0"), "of the fabric"),
+        (lambda text: text[: text.index("'MF0;spine1")], "must have"),
+        (lambda text: text.replace("00a00 ('MF0", "00aff ('MF0"), "of the fabric"),
         (lambda text: text.replace("0x0005 ", "nonsense "), "line of a forwarding table"),
         (lambda text: "\n", "must hold forwarding tables"),
         (lambda text: re.sub(r"0x0005 \d+.*\n", "", text), "host ports"),
@@ -468,7 +439,7 @@ def test_slurm_needs_a_bandwidth(tmp_path):
     [
         (CONF.replace("s[0-1]", "s[0-2]"), 4, "must be a switch of the file"),
         (CONF.replace("a1,", "dev00,"), 3, "below one switch"),
-        (CONF.replace("a1,", "top,"), 4, None),
+        (CONF.replace("a1,", "top,"), 3, "no switch itself"),
         (CONF + "SwitchName=up Switches=s0\n", 5, "one switch above"),
         (CONF + "SwitchName=s0 Nodes=z\n", 5, "every switch once"),
         (CONF + "SwitchName=s9\n", 5, "Nodes= or Switches="),
@@ -476,14 +447,13 @@ def test_slurm_needs_a_bandwidth(tmp_path):
         (CONF.replace("[00-03,9]", "[00-03,9"), 2, "brackets"),
         (CONF.replace("[00-03,9]", "[3-a]"), 2, "brackets"),
         (CONF.replace("[00-03,9]", "[1-999999999]"), 2, "at most"),
-        ("SwitchName=a Switches=b\nSwitchName=b Switches=a\n", 1, "a tree"),
+        ("SwitchName=a Switches=b\nSwitchName=b Switches=a\n", 2, "a tree"),
     ],
 )
 def test_slurm_files_that_do_not_fit_are_refused(text, line, rule, tmp_path):
     problem = refusal(text, tmp_path, "topology.conf", GIVEN)
-    if rule is not None:
-        assert problem.path == f"line {line}"
-        assert rule in problem.rule
+    assert problem.path == f"line {line}"
+    assert rule in problem.rule
 
 
 def test_lists_with_brackets_are_those_of_slurm():
@@ -539,9 +509,9 @@ def test_an_infragraph_is_read(tmp_path):
     ("old", "new", "rule"),
     [
         ("link: wire}", "link: bare}", "needs a bandwidth"),
-        ("instance: 'leaf[0]', component: 'port[0:2]'", "instance: 'lef[0]', component: 'port[0:2]'", "an instance"),
+        ("'leaf[0]', component: 'port[0:2]'", "'lef[0]', component: 'port[0:2]'", "an instance"),
         ("component: 'port[0:2]'", "component: 'prt[0:2]'", "component of sw"),
-        ("instance: 'leaf[0]', component: 'port[0:2]'", "instance: 'leaf[7]', component: 'port[0:2]'", "index below 2"),
+        ("'leaf[0]', component: 'port[0:2]'", "'leaf[7]', component: 'port'", "index below 2"),
         ("scheme: one2one", "scheme: ring", "one2one or many2many"),
         ("edges:", "edgs:", "must be InfraGraph"),
         ("count: 2}", "count: two}", "must be InfraGraph"),
@@ -573,7 +543,7 @@ def test_what_is_written_is_read_again_alike(kind, tmp_path):
     ends = {"ibsim": "net", "infragraph": "json", "graphml": "graphml", "json": "json"}
     again = read_fabric(written(texts[kind](fabric), tmp_path, f"net.{ends[kind]}"))
     assert len(again.of_kind("host")) == len(fabric.of_kind("host"))
-    assert Counter(again.tiers.values()) == Counter(fabric.tiers.values())
+    assert sorted(Counter(again.tiers.values()).values()) == [2, 4, 16]
     if kind == "infragraph":  # where nodes are called otherwise
         ports = [Counter(cable.ports for cable in each.cables) for each in (again, fabric)]
         assert ports[0].total() == ports[1].total()
@@ -681,29 +651,17 @@ def test_bad_input_writes_nothing(words, told, here, capsys):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        # spine1 sends what is for node1 on leaf1 back to leaf2
-        ("0x0005 001 # Channel Adapter portguid 0xe09d730300000011", None, "a circle"),
-        ("0x0005 001 # Channel Adapter portguid 0xe09d730300000011", 0, "no port for it"),
-        ("0x0005 001 # Channel Adapter portguid 0xe09d730300000011", 9, "must have a cable"),
-    ],
+    ("port", "told"), [(3, "a circle"), (255, "no port for it"), (9, "must have a cable")]
 )
-def test_tables_with_a_circle_or_a_hole_write_nothing(old, new, told, here, capsys):
-    lines = DUMP.read_text(encoding="utf-8").splitlines()
-    switch = ""
-    out = []
-    for line in lines:
-        if line.startswith("Unicast"):
-            switch = re.search(r"'MF0;(\w+):", line)[1]
-        if line.startswith("0x0005 ") and switch.startswith("spine"):
-            port = 3 if new is None else 255 if new == 0 else new
-            line = (
-                f"0x0005 {port:03d} # Channel Adapter portguid 0xe09d730300000011: 'node1 mlx5_0'"
-            )
-        out.append(line)
-    (here / "dump").write_text("\n".join(out), encoding="utf-8")
-    assert old.split()[0] == "0x0005"
+def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):
+    """What both spines do with what is for node1, which is below leaf1: ports 3 lead to leaf2."""
+    tables = re.split(r"(?=Unicast)", DUMP.read_text(encoding="utf-8"))
+    damaged = [
+        re.sub(r"0x0005 \d+", f"0x0005 {port:03d}", table) if "'MF0;spine" in table[:90] else table
+        for table in tables
+    ]
+    assert sum(old != new for old, new in zip(tables, damaged, strict=True)) == 2
+    (here / "dump").write_text("".join(damaged), encoding="utf-8")
     assert main(["topology", "import", str(RACK), "--routes", "dump", "--out", "mine.yaml"]) == 2
     error = capsys.readouterr().err
     assert told in error

@@ -4,8 +4,8 @@
     python validation/opensm/compare.py --record    # make the nets and record the tables again
     python validation/opensm/compare.py FILE ...    # other files of ibnetdiscover, live
 
-Live runs need opensm, ibsim and ibsim-run on PATH (Debian: opensm, ibsim-utils). Nothing is sent to a
-real fabric: ibsim simulates it.
+Live runs need opensm, ibsim and ibsim-run on PATH (Debian: opensm, ibsim-utils). Nothing is sent to
+a real fabric: ibsim simulates it.
 """
 
 from __future__ import annotations
