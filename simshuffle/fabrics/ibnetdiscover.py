@@ -231,9 +231,10 @@ class _Fabric:
 
     def imported(self) -> ImportedFabric:
         """The fabric, not yet checked."""
-        nodes = [*self._ends(), *self._switches()]
+        switches = self._switches()
+        nodes = [*self._ends(), *switches]
         adapters = [key for key, record in self.records.items() if record.kind == "Ca"]
-        if len(nodes) == len(adapters):
+        if not switches:
             rule, remedy = "a fabric needs a switch", "Run the tool where it reaches one."
             raise refuse(self.source, 0, rule, "none", remedy)
         ports: dict[str, Place] = {}

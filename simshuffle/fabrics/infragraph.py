@@ -3,7 +3,8 @@ with bandwidths, instances of devices and the edges between them; YAML or JSON.
 
 Read are devices, instances and the edges between instances. What is inside of a device, such as
 PCIe, is not: a machine's file says it. A device with an ``xpu``, in itself or in a device that it
-is composed of, is a host; others are switches.
+is composed of, is a host; another one with a ``nic`` is attached and takes no part; the rest are
+switches.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from simshuffle.spec.library import documents
 
 _BEGIN = re.compile(r'^\s*"?(instances|devices)"?\s*:', re.MULTILINE)
 _BITS = {"gigabits_per_second": 1e9 / 8, "gigabytes_per_second": 1e9}
-_SECONDS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_A_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 MOST_EDGES = 1_000_000
 
 
@@ -93,7 +94,7 @@ def _physical(physical: dict[str, Any]) -> tuple[float | None, float]:
     """Bandwidth and latency of a link."""
     wide, late = physical.get("bandwidth") or {}, physical.get("latency") or {}
     bandwidth = next((wide[unit] * _BITS[unit] for unit in _BITS if wide.get(unit)), None)
-    latency = next((late[unit] * _SECONDS[unit] for unit in _SECONDS if unit in late), None)
+    latency = next((late[unit] / _A_SECOND[unit] for unit in _A_SECOND if unit in late), None)
     return bandwidth, CABLE_LATENCY if latency is None else float(latency)
 
 
@@ -128,16 +129,25 @@ def _imported(of: _Infrastructure, source: str, missing: Missing) -> ImportedFab
     used = {end for cable in cables for end in cable.ends}
     nodes, left_out = [], Counter[str]()
     for instance, (device, count) in of.instances.items():
-        host = _has_xpu(of, device, {device})
+        kind = _kind(of, device)
         for number in range(count):
             name = f"{instance}.{number}"
             if name in used:
-                nodes.append(Node(name, "host" if host else "switch"))
+                nodes.append(Node(name, kind))
             else:
                 left_out[instance] += 1
-    adapters = sum(len(numbers[node.name]) for node in nodes if node.kind == "host")
+    adapters = sum(len(numbers[node.name]) for node in nodes if node.kind != "switch")
     without = [f"{name} without an edge: {count}" for name, count in left_out.items()]
     return ImportedFabric(source, nodes, cables, adapters, left_out=without)
+
+
+def _kind(of: _Infrastructure, device: str) -> str:
+    """The kind of the nodes that a device stands for."""
+    if _has_xpu(of, device, {device}):
+        return "host"
+    return (
+        "other" if any(choice == "nic" for _, choice in of.devices[device].values()) else "switch"
+    )
 
 
 def _has_xpu(of: _Infrastructure, device: str, seen: set[str]) -> bool:
@@ -242,7 +252,9 @@ def _devices(
     devices, instances = [], []
     for (kind, ports), number in count.items():
         switch = kind == "switch"
-        inner = ("asic", "switch") if switch else ("xpu", "xpu" if kind == "host" else "cpu")
+        inner = (
+            ("asic", "switch") if switch else ("xpu", "xpu") if kind == "host" else ("cpu", "cpu")
+        )
         outer = ("port", "port") if switch else ("nic", "nic")
         parts = [
             {"name": name, "count": many, "choice": choice, choice: {}}
@@ -265,6 +277,6 @@ def _devices(
 def _link(name: str, bandwidth: float, latency: float) -> dict[str, Any]:
     physical = {
         "bandwidth": {"choice": "gigabytes_per_second", "gigabytes_per_second": bandwidth / 1e9},
-        "latency": {"choice": "ns", "ns": latency * 1e9},
+        "latency": {"choice": "ns", "ns": round(latency * 1e9, 6)},
     }
     return {"name": name, "physical": physical}

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from simshuffle.fabrics.imported import Cable, ImportedFabric, Node, opensm_order
 from simshuffle.spec.late import networkx as nx
 from simshuffle.topology.cabling import Cabling
@@ -53,13 +55,18 @@ def made_guid(number: int, kind: str) -> str:
 
 
 def _new_ports(cabling: Cabling) -> list[tuple[int, int]]:
-    """Numbers from 1 at every node, in the order of the cables."""
+    """Numbers from 1 at every node: first of the cables to what is no switch, then of the others,
+    each in their order."""
+    switch = np.zeros(len(cabling.names), bool)
+    switch[cabling.of_kind("switch")] = True
+    between = switch[cabling.ends].all(axis=1)
     given: Counter[int] = Counter()
-    numbers = []
-    for a, b in cabling.ends.tolist():
+    numbers = [(0, 0)] * len(between)
+    for cable in np.argsort(between, kind="stable").tolist():
+        a, b = cabling.ends[cable].tolist()
         given[a] += 1
         given[b] += 1
-        numbers.append((given[a], given[b]))
+        numbers[cable] = (given[a], given[b])
     return numbers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from simshuffle.errors import TopologyError
+from simshuffle.errors import Problem, TopologyError
 from simshuffle.fabrics import ibnetdiscover, infragraph, slurm
 from simshuffle.fabrics.imported import ImportedFabric, Missing, read_text
 from simshuffle.fabrics.network import of_network
@@ -38,7 +38,8 @@ def read_fabric(path: Path, missing: Missing | None = None) -> ImportedFabric:
         if problems := graph_problems(sketch, "fabric"):
             raise TopologyError(problems, str(path))
         return of_network(sketch, str(path))
-    raise TopologyError(f"must be one of: {KNOWN}. Name such a file.", str(path))
+    problem = Problem("", f"must be one of: {KNOWN}", "something else", "Name such a file.")
+    raise TopologyError(problem, str(path))
 
 
 def is_fabric(path: Path) -> bool:

@@ -45,7 +45,8 @@ class Custom(Interconnect):
     Nodes need ``kind`` ('host', 'switch', 'storage', 'other'); a node may have ``tier`` (text) and
     ``latency``. Edges need ``bandwidth`` and ``latency``, as text with a unit; ``links`` (default
     1) makes parallel links. ``sha256``, if given, must be that of the file. Switches may have
-    ``coordinates`` ('0.3.1'), links ``ports`` ('12-5', at source and target).
+    ``coordinates`` ('0.3.1'), links ``ports`` ('12-5', in JSON at source and target, in GraphML at
+    the node that comes first and at the other).
     """
 
     kind: Literal["custom"]
@@ -180,7 +181,19 @@ def _parsed(content: bytes, *, graphml: bool) -> Any:
         _check_xml(content)
         return nx.read_graphml(io.BytesIO(content))
     data = json.loads(content.decode("utf-8"))
+    _turn(data)
     return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
+
+
+def _turn(data: Any) -> None:
+    """Turn links with ports so that their source is the node that comes first: networkx gives both
+    ends of an undirected link in the order of the nodes, whatever the file calls source."""
+    links = [each for each in data.get("links", data.get("edges", [])) if "ports" in each]
+    order = {node["id"]: place for place, node in enumerate(data["nodes"])} if links else {}
+    for link in links:
+        if order[link["target"]] < order[link["source"]]:
+            link["source"], link["target"] = link["target"], link["source"]
+            link["ports"] = "-".join(reversed(str(link["ports"]).split("-")))
 
 
 def _check_xml(content: bytes) -> None:
