@@ -45,11 +45,12 @@ class Ecmp(RoutingRule):
 
 
 def most_choices(fabric: Fabric) -> int:
-    """How often, at most, switches of a shortest way have several links to choose from; of many
-    switches with ports 256 are looked at."""
+    """How often, at most, switches of a shortest way to a host have several links to choose from;
+    of many switches with ports 256 are looked at."""
     _, first = np.unique(fabric.at, return_index=True)
     ports: Ints = first[:: -(-len(first) // 256)].astype(np.int32)
-    src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
+    ends = ports[fabric.switches.transit[fabric.at[ports]]]  # nothing is written to storage
+    src, dst = np.repeat(ports, len(ends)), np.tile(ends, len(ports))
     counter = _ChoiceCounter(fabric, len(src))
     counter.routes(src, dst)
     return int(counter.found.max(initial=0))
