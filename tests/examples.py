@@ -93,6 +93,9 @@ SMALL_ABCI: dict[str, int] = {
 TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "abci": lambda _: abci(),
     "abci of 2 racks": lambda _: abci(**SMALL_ABCI),
+    "abci of 2 racks, opened directors": lambda _: abci(
+        **SMALL_ABCI, directors={"line_ports": 4, "fabric_modules": 4}
+    ),
     "fat tree of 1 level": lambda _: fat_tree(1, 5),
     "fat tree of 2 levels": lambda _: fat_tree(2, 3),
     "fat tree of 3 levels": lambda _: fat_tree(3, 3),
@@ -106,6 +109,15 @@ TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "switches, tapered, two rails": lambda _: switch_tree(7, 10, taper=2, rails=2),
     "switches, parallel links": lambda _: switch_tree(8, 8, rails=2),
     "switches, 3 levels, two rails": lambda _: switch_tree(8, 20, rails=2),
+    "fat tree, opened directors": lambda _: fat_tree(
+        2, 4, hosts=32, directors={"line_ports": 3, "fabric_modules": 3}
+    ),
+    "switches, opened directors": lambda _: switch_tree(
+        8, 24, taper=2, directors={"line_ports": 4, "fabric_modules": 4}
+    ),
+    "switches, 3 levels, rails, opened directors": lambda _: switch_tree(
+        4, 7, rails=2, levels=3, directors={"line_ports": 4, "fabric_modules": 2}
+    ),
     "rails, shared spines": lambda _: rail_optimised(),
     "rails, tapered, cut": lambda _: rail_optimised(taper=3, hosts=13, spines=4),
     "rails with spines of their own": lambda _: rail_optimised(spine_layout="rail"),

@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from simshuffle.routing import Fabric, Router, routing_of
+from simshuffle.routing import DModK, Fabric, Router, routing_of
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.validation import validated
 from simshuffle.topology.graph import graph_problems
 from tests.examples import ABCI
 from tests.strategies import (
+    abci,
     dln,
     dragonfly,
     dragonfly_plus,
+    fat_tree,
     hyperx,
     rail_optimised,
     switch_tree,
@@ -543,7 +546,8 @@ def test_a_leaf_switch_for_each_rail_of_a_pod() -> None:
 def test_three_levels_of_rails(layout: str) -> None:
     """4 pods of 4 hosts with 4 rails on 8-port switches: 16 leaf switches with 4 links up; in each
     of 4 blocks 4 of them below 4 spines, which have 4 links up; the 4 spines of one number need 16
-    ports above: two core switches. A full tree of 3 levels: 5 n^2 / 4 = 80 ports by half."""
+    ports above: two core switches. That is half of the 5 n^2 / 4 = 80 switches of a full tree of
+    three levels (Al-Fares, Loukissas & Vahdat, SIGCOMM 2008)."""
     topology = rail_optimised(pods=4, hosts_per_pod=4, rails=4, ports=8, spine_layout=layout)
     assert tiers(topology) == {"leaf": 16, "spine": 16, "core": 8}
     graph = topology.graph()
@@ -604,6 +608,124 @@ def test_bad_rails(change: dict[str, Any], where: str, text: str) -> None:
     values = {"pods": 2, "hosts_per_pod": 8, "rails": 2, "ports": 16}
     found = problem({"kind": "rail_optimised", **values, **change})
     assert found.path == f"topology.{where}" and text in found.rule
+
+
+# ---------------------------------------------------------------------------------------- directors
+
+
+def test_opened_directors_of_abci() -> None:
+    """ABCI's two spines are Mellanox CS7500, with line modules of 18 ports and 18 fabric modules of
+    36: four FBB switches with 4 links each fit a line module, so that 96 fill 24, each with a link
+    to all fabric modules."""
+    opened, closed = abci(directors={"line_ports": 18, "fabric_modules": 18}), abci()
+    assert tiers(opened) == {"leaf": 128, "fbb": 96, "line": 2 * 24, "fabric": 2 * 18}
+    graph = opened.graph()
+    assert {graph.degree(f"spine1.line{i}") for i in range(24)} == {4 * 4 + 18}
+    assert {graph.degree(f"spine0.fabric{i}") for i in range(18)} == {24}
+    assert graph.number_of_edges("r03.fbb0", "spine0.line0") == 4
+    assert graph.number_of_edges("r04.fbb0", "spine0.line1") == 4
+    assert graph.number_of_edges("r00.fbb1", "spine1.line8") == 4
+    assert (closed.height, opened.height) == (2, 3)
+    assert opened.structure() == "every spine director of 24 line and 18 fabric modules"
+    below = [
+        Counter(frozenset(ends) for ends in topology.graph().edges() if "spine" not in str(ends))
+        for topology in (opened, closed)
+    ]
+    assert below[0] == below[1]
+
+
+def test_a_way_through_an_opened_director_takes_as_long() -> None:
+    """Line, fabric and line module take a third of the closed switch each; on one line module a
+    message turns after the first."""
+    counts: dict[str, Any] = {"racks": 3, "hosts_per_rack": 2, "hcas_per_host": 1}
+    counts |= {"leaf_switches_per_rack": 2, "fbb_switches_per_rack": 1, "spine_switches": 1}
+    latencies = []
+    for directors in (None, {"line_ports": 4, "fabric_modules": 4}):
+        topology = abci(**counts, fbb_spine_links=2, directors=directors)
+        fabric = Fabric(topology.graph())
+        router = routing_of(topology, fabric).router(fabric, 0)
+        ports = [router.endpoints(f"h000{i}")[0] for i in (0, 2, 4)]
+        first, others = np.full(2, ports[0], np.int32), np.array(ports[1:], np.int32)
+        latencies.append(router.latencies(router.routes(first, others)))
+    # racks 0 and 1 are on the first line module of 4 ports, rack 2 on the second
+    assert latencies[1] == pytest.approx(latencies[0] - [2 / 3 * 400e-9, 0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 12), st.integers(1, 4), st.integers(1, 6), st.integers(1, 6))
+def test_line_modules_have_ports_for_their_links(
+    racks: int, links: int, line_ports: int, fabric_modules: int
+) -> None:
+    counts = {"hosts_per_rack": 2, "leaf_switches_per_rack": 1, "hcas_per_host": 1}
+    counts |= {"fbb_switches_per_rack": 1, "spine_switches": 1}
+    directors = {"line_ports": line_ports, "fabric_modules": fabric_modules}
+    values = {**counts, "racks": racks, "fbb_spine_links": links, "directors": directors}
+    whole = line_ports // links  # lower switches on a line module
+    if whole == 0 or -(-racks // whole) > line_ports + fabric_modules:
+        with pytest.raises(ValidationError, match="have no room"):
+            abci(**values)
+        return
+    graph = switches(abci(**values))
+    lines = [name for name in graph if ".line" in name]
+    assert len(lines) == -(-racks // whole)
+    for line in lines:
+        below = [n for n in graph.neighbors(line) if "fbb" in n]
+        assert 1 <= len(below) <= whole
+        assert all(graph.number_of_edges(n, line) == links for n in below)
+        assert graph.degree(line) - links * len(below) == fabric_modules
+
+
+def test_opened_directors_of_a_fat_tree() -> None:
+    """Directors with at most 6 line modules of 3 ports."""
+    directors = {"line_ports": 3, "fabric_modules": 3}
+    topology = switch_tree(8, 16, directors=directors)
+    # 4 leaf switches with 4 links up: 2 spines would do by 8 ports each, of 2 links to each; on a
+    # line module of 3 ports there is room for one leaf switch with 2 links: 4 of at most 6
+    assert tiers(topology) == {"leaf": 4, "line": 2 * 4, "fabric": 2 * 3}
+    assert topology.structure().split("; ")[1] == (
+        "2 spine switches of 4 line and 3 fabric modules, 2 links to each one below"
+    )
+    # more hosts than closed spines of 8 ports have room for: 18 leaf switches
+    large = switch_tree(8, 72, levels=2, directors=directors)
+    assert tiers(large) == {"leaf": 18, "line": 4 * 6, "fabric": 4 * 3}
+    with pytest.raises(ValidationError, match="has room for 72"):
+        switch_tree(8, 73, levels=2, directors=directors)
+    with pytest.raises(ValidationError, match="has room for 32"):
+        switch_tree(8, 72, levels=2)
+
+
+def test_every_shift_is_free_of_contention_in_opened_directors() -> None:
+    """As in closed ones (Zahavi, JPDC 2012), since they too have full bisection: 18 leaf switches
+    with 9 links up to directors of 2 line modules of 9 ports and 9 fabric modules."""
+    directors = {"line_ports": 9, "fabric_modules": 9}
+    fabric = Fabric(fat_tree(2, 9, hosts=162, directors=directors).graph())
+    router = DModK().router(fabric, 0)
+    ports = np.arange(162, dtype=np.int32)
+    for shift in range(1, 162, 7):
+        routes = router.routes(ports, np.roll(ports, -shift))
+        assert np.bincount(routes[routes >= 0]).max() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"arity": 4, "levels": 1}, "at least two levels"),
+        ({"arity": 4, "levels": 2, "hosts": 40}, "4 line modules of 2 ports have no room"),
+        ({"ports": 8, "hosts": 8}, "at least two levels"),
+    ],
+)
+def test_bad_directors(change: dict[str, Any], text: str) -> None:
+    directors = {"line_ports": 2, "fabric_modules": 2}
+    found = problem({"kind": "fat_tree", "directors": directors, **change})
+    assert found.path == "topology.directors" and text in found.rule
+
+
+def test_directors_need_both_numbers() -> None:
+    found = problem(
+        {"kind": "fat_tree", "arity": 4, "levels": 2, "directors": {"line_ports": 2, "fabrics": 1}}
+        | {"directors": {"line_ports": 0, "fabric_modules": 1}}
+    )
+    assert found.path == "topology.directors.line_ports"
 
 
 # ------------------------------------------------------------------------------------ fewer hosts

@@ -99,9 +99,11 @@ def test_attributes_are_present_and_positive(topology: Any) -> None:
     ]
     assert set(places) == {None} or len(set(places)) == len(places)  # all, and each its own
     assert len({len(place or ()) for place in places}) == 1
-    for _, _, data in graph.edges(data=True):
+    for a, b, data in graph.edges(data=True):
         assert set(data) == {"bandwidth", "latency"}
-        assert all(isinstance(value, float) and 0 < value < math.inf for value in data.values())
+        assert all(isinstance(value, float) and 0 <= value < math.inf for value in data.values())
+        inside = {graph.nodes[a]["tier"], graph.nodes[b]["tier"]} == {"line", "fabric"}
+        assert data["bandwidth"] > 0 and (data["latency"] == 0) == inside
 
 
 def test_hosts_and_their_links_are_counted_without_the_graph(topology: Any) -> None:
