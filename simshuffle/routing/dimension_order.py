@@ -9,6 +9,7 @@ import numpy as np
 
 from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints
+from simshuffle.routing.grid import Grid
 from simshuffle.routing.router import HopByHop, Router, Step
 
 
@@ -66,6 +67,22 @@ class DimensionOrderRouter(HopByHop):
 
         return fabric.choices_of(nearer)
 
+    @cached_property
+    def _grid(self) -> Grid | None:
+        return Grid.of(self.fabric)
+
+    @property
+    def diameter(self) -> int:
+        """See `Router.diameter`."""
+        return super().diameter if self._grid is None else 3 + self._grid.farthest
+
+    def choice_of(self, here: Ints, goal: Ints) -> Ints:
+        """See `HopByHop.choice_of`; on a grid there are none, and no table of all pairs."""
+        return super().choice_of(here, goal) if self._grid is None else np.zeros_like(here)
+
     def choose(self, step: Step) -> Ints:
         """See `HopByHop.choose`."""
-        return self.of_count(step, step.dst)
+        if self._grid is None:
+            return self.of_count(step, step.dst)
+        ways = self._grid.ways(step.here, self.fabric.goals[step.goal])
+        return self.fabric.link_of(ways, step.dst)

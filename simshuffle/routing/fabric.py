@@ -256,6 +256,17 @@ class Fabric:
             starts,
         )
 
+    def link_of(self, ways: NDArray[np.integer], number: Ints) -> Ints:
+        """(n,) the link with that number, modulo how many there are, among those of ``ways``, (n,
+        most), numbers of pairs of linked switches, larger than all where there are fewer."""
+        parallel = np.append(self._parallel, 0)[ways]
+        ends = parallel.cumsum(axis=1)
+        number = number % ends[:, -1]
+        rows = np.arange(len(ways))
+        slot = (number[:, None] >= ends).sum(axis=1)
+        place = self._way[ways[rows, slot]] + number - (ends - parallel)[rows, slot]
+        return np.asarray(self._between[place])
+
     def latencies(self, routes: Ints) -> NDArray[np.float64]:
         """(n,) sum of the link latencies of each route (s)."""
         padded = np.append(self.links.latency, 0.0)
@@ -286,25 +297,52 @@ def relax(
     if not len(ways):
         return
     here, there = of.here[ways], of.there[ways]
-    first = np.flatnonzero(np.diff(here, prepend=-1))
-    rows, after = here[first], steps if of_steps is None else of_steps
-    width = max(1, (16 << 20) // len(ways))
+    after = steps if of_steps is None else of_steps
+    width = max(1, (4 << 20) // len(ways))
     for begin in range(0, len(goals), width):
         part = slice(begin, begin + width)
-        # no way leads through the switch of a storage system
-        closed = ~(of.transit[there][:, None] | (there[:, None] == goals[part]))
+        changed = (after[:, part] < FAR).any(axis=1)
         while True:
-            through = np.minimum(after[there, part].astype(np.int32) + cost, FAR)
-            through[closed] = FAR
-            least = np.minimum.reduceat(through, first)
-            if open_to is not None:
-                least[~open_to[rows, part]] = FAR
-            found = np.minimum(steps[rows, part], least).astype(steps.dtype)
-            if np.array_equal(found, steps[rows, part]):
+            # a way may shorten others only if what it leads to got shorter
+            taken = changed[there]
+            rows = _relaxed(
+                steps, fabric, here[taken], there[taken], cost, part, open_to=open_to, after=after
+            )
+            if of_steps is not None or not len(rows):
                 break
-            steps[rows, part] = found
-            if of_steps is not None:
-                break
+            changed = np.zeros(len(steps), bool)
+            changed[rows] = True
+
+
+def _relaxed(
+    steps: NDArray[np.integer],
+    fabric: Fabric,
+    here: Ints,
+    there: Ints,
+    cost: int,
+    part: slice,
+    *,
+    open_to: Bools | None,
+    after: NDArray[np.integer],
+) -> NDArray[np.integer]:
+    """Shorten ``steps`` of the goals ``part`` along ways, once; returns the switches from which
+    something got shorter. See `relax`."""
+    if not len(here):
+        return here
+    transit = fabric.switches.transit[there]
+    first = np.flatnonzero(np.diff(here, prepend=-1))
+    rows = here[first]
+    through = np.minimum(after[there, part], FAR - cost) + steps.dtype.type(cost)
+    # no way leads through the switch of a storage system
+    ends = np.flatnonzero(~transit)
+    through[ends] = np.where(there[ends, None] == fabric.goals[part], through[ends], FAR)
+    least = np.minimum.reduceat(through, first)
+    if open_to is not None:
+        least[~open_to[rows, part]] = FAR
+    found = steps[rows, part]
+    shorter = (least < found).any(axis=1)
+    steps[rows, part] = np.minimum(found, least)
+    return rows[shorter]
 
 
 def _kinds(columns: Bools) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -100,6 +100,10 @@ class HopByHop(Router):
         """The links that a switch chooses among; those of all shortest ways."""
         return self.fabric.shortest
 
+    def choice_of(self, here: Ints, goal: Ints) -> Ints:
+        """(n,) which of `choices` the switches ``here`` have for places in `Fabric.goals`."""
+        return self.choices.of[here, goal]
+
     @abstractmethod
     def choose(self, step: Step) -> Ints:
         """(n,) the link by which each message goes on."""
@@ -129,13 +133,14 @@ class HopByHop(Router):
     ) -> None:
         """Go on from the switches ``here`` to the goals, noting the links in ``out`` from
         ``length`` on; both arrays, and ``here``, are moved on."""
-        fabric, of = self.fabric, self.choices.of
+        fabric = self.fabric
         there = fabric.goals[goal]
         rows = np.flatnonzero(here != there)
         hop = 1
         while len(rows):
             place, to = here[rows], goal[rows]
-            step = Step(hop, place, to, of[place, to], src[rows], dst[rows], rows)
+            choice = self.choice_of(place, to)
+            step = Step(hop, place, to, choice, src[rows], dst[rows], rows)
             following = self.choose(step)
             out[rows, length[rows]] = following
             length[rows] += 1

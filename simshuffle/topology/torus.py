@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from simshuffle.spec.record import Few
+from simshuffle.spec.record import Bandwidth, Few
 from simshuffle.topology.base import problem
 from simshuffle.topology.graph import Graph, add_switch, connect
 from simshuffle.topology.hyperx import places
@@ -17,7 +17,8 @@ from simshuffle.topology.populated import Each, Populated, Shape, of_each
 class Torus(Populated):
     """Switches on a grid of ``shape``, each linked to the next one in every dimension by ``links``
     parallel links (one number, or one for each dimension). Dimensions of which ``wrap`` is true are
-    rings, the others lines; a ring of two is one cable, not two.
+    rings, the others lines; a ring of two is one cable, not two. ``grid_bandwidth`` is that of the
+    links between switches, if it is not ``link_bandwidth``.
 
     Tofu-D (Ajima et al., CLUSTER 2018) is ``shape: [X, Y, Z, 2, 3, 2]`` with ``wrap: [true, true,
     true, false, true, false]``.
@@ -31,6 +32,7 @@ class Torus(Populated):
     links: Each = Field(default=[1])
     wrap: list[bool] | None = None
     hosts_per_switch: Few = 1
+    grid_bandwidth: Bandwidth | None = None
 
     def _check(self) -> None:
         of_each(self.links, "links", len(self.shape))
@@ -65,11 +67,12 @@ class Torus(Populated):
         """See `Interconnect.structure`."""
         count = self.switches_with_hosts
         middle = min(links * (1 + closed) * (count // n) for n, links, closed in self._dimensions)
-        return self._told(count, bisection=middle * self.link_bandwidth)
+        return self._told(count, bisection=middle * (self.grid_bandwidth or self.link_bandwidth))
 
     def build(self, graph: Graph) -> None:
         """Add switches ``s0.0.0`` by their coordinates, and hosts ``h0000``."""
         names = {place: f"s{'.'.join(map(str, place))}" for place in places(self.shape)}
+        cable = {**self._cable, "bandwidth": self.grid_bandwidth or self.link_bandwidth}
         for place, name in names.items():
             add_switch(graph, name, "leaf", self.switch_latency, place)
         for place, name in names.items():
@@ -77,5 +80,5 @@ class Torus(Populated):
                 following = (place[dimension] + 1) % size
                 if following or closed:
                     there = (*place[:dimension], following, *place[dimension + 1 :])
-                    connect(graph, name, names[there], links=links, **self._cable)
+                    connect(graph, name, names[there], links=links, **cable)
         self._add_hosts(graph, list(names.values()))
