@@ -259,7 +259,7 @@ class Fabric:
     def link_of(self, ways: NDArray[np.integer], number: Ints) -> Ints:
         """(n,) the link with that number, modulo how many there are, among those of ``ways``, (n,
         most), numbers of pairs of linked switches, larger than all where there are fewer."""
-        parallel = np.append(self._parallel, 0)[ways]
+        parallel = np.append(self.parallel, 0)[ways]
         ends = parallel.cumsum(axis=1)
         number = number % ends[:, -1]
         rows = np.arange(len(ways))
@@ -301,7 +301,7 @@ def relax(
     width = max(1, (4 << 20) // len(ways))
     for begin in range(0, len(goals), width):
         part = slice(begin, begin + width)
-        changed = (after[:, part] < FAR).any(axis=1)
+        changed = np.asarray((after[:, part] < FAR).any(axis=1))
         while True:
             # a way may shorten others only if what it leads to got shorter
             taken = changed[there]

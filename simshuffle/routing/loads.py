@@ -48,14 +48,14 @@ def uniform_loads(router: Router, ports: Ints) -> Longs:
 
 def _follow(router: HopByHop, here: Ints, dst: Ints, weight: Longs, out: Longs) -> None:
     """Add the messages, ``weight`` of each kind, on their way from the switches ``here``."""
-    fabric, of = router.fabric, router.choices.of
+    fabric = router.fabric
     goal = np.searchsorted(fabric.goals, fabric.at[dst]).astype(np.int32)
     rows = np.flatnonzero(here != fabric.at[dst])
     hop = 1
     while len(rows):
         place, to = here[rows], goal[rows]
         # whichever port of the switch they are from
-        step = Step(hop, place, to, of[place, to], dst[rows], dst[rows], rows)
+        step = Step(hop, place, to, router.choice_of(place, to), dst[rows], dst[rows], rows)
         following = router.choose(step)
         out += np.bincount(following, weight[rows], len(out)).astype(np.int64)
         here[rows] = fabric.entered[following]
