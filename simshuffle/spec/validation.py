@@ -235,11 +235,5 @@ def _step_into(model: Any, step: int | str) -> Any:
     ):
         return None
     annotation = model.model_fields[str(step)].annotation
-    members = getattr(annotation, "__args__", ())
-    if type(None) in members and len(members) == 2:  # a key that may be left out
-        return next(m for m in members if m is not type(None))
-    return (
-        members
-        if len(members) > 1 and all(hasattr(m, "model_fields") for m in members)
-        else annotation
-    )
+    members = _records_in(annotation)
+    return tuple(members) if len(members) > 1 else next(iter(members), annotation)
