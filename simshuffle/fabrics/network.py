@@ -59,7 +59,7 @@ def _new_ports(cabling: Cabling) -> list[tuple[int, int]]:
     each in their order."""
     switch = np.zeros(len(cabling.names), bool)
     switch[cabling.of_kind("switch")] = True
-    between = switch[cabling.ends].all(axis=1)
+    between = np.asarray(switch[cabling.ends].all(axis=1))
     given: Counter[int] = Counter()
     numbers = [(0, 0)] * len(between)
     for cable in np.argsort(between, kind="stable").tolist():
