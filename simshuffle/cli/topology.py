@@ -13,6 +13,8 @@ from simshuffle.cli.topology_show import show
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from simshuffle.fabrics.imported import ImportedFabric
 
 app = typer.Typer()
@@ -45,6 +47,34 @@ def _options(quiet: Quiet = False, verbose: Verbose = False) -> None:
     set_volume(quiet=quiet, verbose=verbose)
 
 
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
+        " networkx node-link JSON, or GraphML.",
+    ),
+]
+Routes = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
+    ),
+]
+LinkBandwidth = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE", help="What links carry of which the file does not say it: '25 GB/s'."
+    ),
+]
+LinksUp = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Slurm: links from a switch up. Default: hosts below."),
+]
+Replace = Annotated[bool, typer.Option("--force", help="Replace the files that are there.")]
+
+
 @command(
     verbs,
     "Describe",
@@ -54,37 +84,14 @@ def _options(quiet: Quiet = False, verbose: Verbose = False) -> None:
     name="import",
 )
 def import_(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
-            " networkx node-link JSON, or GraphML.",
-        ),
-    ],
+    file: File,
     out: Annotated[
         Path,
         typer.Option(metavar="FILE", help="A machine (.yaml), or its network alone (.json)."),
     ],
-    routes: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
-        ),
-    ] = None,
-    link_bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE", help="What links carry of which the file does not say it: '25 GB/s'."
-        ),
-    ] = None,
-    links_up: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Slurm: links from a switch up. Default: as hosts below it."
-        ),
-    ] = None,
+    routes: Routes = None,
+    link_bandwidth: LinkBandwidth = None,
+    links_up: LinksUp = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of the machine. Default: that of --out.")
     ] = None,
@@ -94,41 +101,29 @@ def import_(
     accelerator: Annotated[
         str | None, typer.Option(metavar="NAME", help="The key of step times in a scenario.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the files there.")] = False,
+    force: Replace = False,
 ) -> None:
     """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
     from simshuffle.fabrics.imported import Missing
     from simshuffle.fabrics.lfts import read_tables
     from simshuffle.fabrics.reading import read_fabric
-    from simshuffle.routing import Fabric
-    from simshuffle.routing.forwarding_tables import TableRouter
     from simshuffle.scenario.draft import check_place, write_together
-    from simshuffle.scenario.machine import ACCELERATOR, fabric_file, machine_files, tables_file
+    from simshuffle.scenario.machine import check_tables, fabric_file, machine_files, tables_file
 
-    stem = _stem(out, routes)
-    files = [out.name]
-    if out.suffix != ".json":
-        files += [fabric_file(stem), *([tables_file(stem)] if routes else [])]
-    ends = [file.removeprefix(stem) for file in files]
+    stem, alone = _stem(out, routes), out.suffix == ".json"
+    beside = [] if alone else [fabric_file(stem), *([tables_file(stem)] if routes else [])]
+    ends = [name.removeprefix(stem) for name in (out.name, *beside)]
     check_place(out.with_name(stem), replace=force, option="--out", ends=ends)
     _check_name(name)
     fabric = read_fabric(file, Missing(_bandwidth(link_bandwidth), links_up))
-    tables = None
-    if routes is not None:
-        tables = read_tables(routes, fabric)
-        TableRouter(Fabric(fabric.sketch()), tables, str(routes))
-    texts = (
-        {out.name: fabric.to_json()}
-        if out.suffix == ".json"
-        else machine_files(
-            stem,
-            name or stem,
-            fabric,
-            tables,
-            gpus=gpus,
-            accelerator=accelerator or ACCELERATOR,
+    tables = None if routes is None else read_tables(routes, fabric)
+    if tables is not None:
+        check_tables(fabric, tables, str(routes))
+    texts = {out.name: fabric.to_json()}
+    if not alone:
+        texts = machine_files(
+            out.name, name or stem, fabric, tables, gpus=gpus, accelerator=accelerator
         )
-    )
     written = write_together(out.parent, texts)
     _tell(fabric)
     if routes is not None:
@@ -214,7 +209,7 @@ def export(
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace the file there.")] = False,
+    force: Replace = False,
 ) -> None:
     """Write the network of NAME for another tool."""
     from simshuffle.fabrics import ibsim, infragraph
@@ -224,7 +219,7 @@ def export(
 
     check_place(out, replace=force, option="--out", ends=[""])
     fabric = _fabric(source)
-    writers = {
+    writers: dict[str, Callable[[ImportedFabric], str]] = {
         "ibsim": ibsim.written,
         "infragraph": infragraph.written,
         "graphml": graphml,

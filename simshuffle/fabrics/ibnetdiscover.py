@@ -231,8 +231,9 @@ class _Fabric:
 
     def imported(self) -> ImportedFabric:
         """The fabric, not yet checked."""
-        switches = self._switches()
-        nodes = [*self._ends(), *switches]
+        ends = self._ends()
+        switches = self._switches({node.name for node in ends})
+        nodes = [*ends, *switches]
         adapters = [key for key, record in self.records.items() if record.kind == "Ca"]
         if not switches:
             rule, remedy = "a fabric needs a switch", "Run the tool where it reaches one."
@@ -253,10 +254,15 @@ class _Fabric:
             self.source, nodes, cables, len(adapters), ports, lids, self.left_out, self.warnings
         )
 
-    def _switches(self) -> list[Node]:
+    def _switches(self, taken: set[str]) -> list[Node]:
+        """Switches, called otherwise than the names ``taken``."""
         found = [(key, record) for key, record in self.records.items() if record.kind == "Switch"]
         found.sort(key=lambda each: opensm_order(each[1].guid))
         names = unique_names((_switch_name(record.label), record.guid) for _, record in found)
+        names = [
+            f"{name}.{record.guid}" if name in taken else name
+            for name, (_, record) in zip(names, found, strict=True)
+        ]
         for name, (key, record) in zip(names, found, strict=True):
             self.places |= {(key, number): (name, number) for number in record.ports}
         return [
@@ -270,7 +276,7 @@ class _Fabric:
         sizes = Counter(
             sum(len(self.records[key].ports) for key in keys) for keys in named.values()
         )
-        usual = max(sizes, key=lambda size: (size * sizes[size], size))
+        usual = max(sizes, key=lambda size: (size * sizes[size], size), default=0)
         nodes = []
         for host in sorted(named, key=natural):
             keys = named[host]
@@ -364,23 +370,23 @@ class _Fabric:
         return found[2] if found and record.kind == "Ca" else ""
 
     def _bandwidth(self, port: _Port) -> float:
-        found = bandwidth_of(port.rate) if port.rate else self.link_bandwidth
+        found = bandwidth_of(port.rate) or self.link_bandwidth
         if found is not None:
             return found
         if port.rate:
             known = ", ".join(LANE_GBIT)
-            rule, remedy = f"a rate must be a width and one of {known}", "For example 4xNDR."
+            rule = f"a rate must be a width and one of {known}, such as 4xNDR"
         else:
             rule = "every cable needs a width and a speed"
-            remedy = "Say what cables carry with --link-bandwidth, such as '12.5 GB/s'."
+        remedy = "Say what such cables carry with --link-bandwidth, as in '12.5 GB/s'."
         raise refuse(self.source, port.line, rule, repr(port.rate), remedy)
 
 
 def _host_name(label: str) -> str:
     """The host that a description names; '' if none."""
-    if found := _ADAPTER.fullmatch(label):
-        return found[1]
-    return label if re.fullmatch(r"[^\s>#]+", label) else ""
+    found = _ADAPTER.fullmatch(label)
+    name = found[1] if found else label
+    return name if re.fullmatch(r"[^\s>#]+", name) else ""
 
 
 def _switch_name(label: str) -> str:

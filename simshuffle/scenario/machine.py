@@ -7,7 +7,8 @@ from pathlib import Path
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY, ImportedFabric
-from simshuffle.routing.forwarding_tables import Tables
+from simshuffle.routing import Fabric
+from simshuffle.routing.forwarding_tables import TableRouter, Tables
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.draft import links_of, scalar
 from simshuffle.scenario.questions import BY_NAME
@@ -46,29 +47,29 @@ def tables_file(stem: str) -> str:
 
 
 def machine_files(
-    stem: str,
+    file: str,
     name: str,
     fabric: ImportedFabric,
     tables: Tables | None = None,
     *,
     gpus: int | None = None,
-    accelerator: str = ACCELERATOR,
+    accelerator: str | None = None,
 ) -> dict[str, str]:
-    """The texts of a machine's files by their names: ``stem``.yaml, its network, and its forwarding
+    """The texts of a machine's files by their names: ``file``, its network, and its forwarding
     tables if there are any.
 
     Args:
-        stem: of the names of the files.
+        file: the name of the machine's file.
         name: of the machine.
         fabric: its network.
         tables: its forwarding tables.
         gpus: of a host; as many as adapter ports if None.
-        accelerator: the key of step times.
+        accelerator: the key of step times; `ACCELERATOR` if None.
 
     Raises:
         InputError: GPUs do not share the adapters of a host evenly.
     """
-    hcas = fabric.hcas
+    stem, hcas = Path(file).stem, fabric.hcas
     count = hcas if gpus is None else gpus
     if count < 1 or count % hcas:
         rule = f"must be a multiple of the {hcas} adapter ports of a host"
@@ -89,7 +90,17 @@ def machine_files(
         head += ROUTING.format(tables=tables_file(stem), dump=tables.source)
         files[tables_file(stem)] = tables.to_json()
     given = "given" if gpus is not None else "estimate: one for each adapter port"
-    return {**files, f"{stem}.yaml": head + _host(hcas, count, given, accelerator)}
+    return {**files, file: head + _host(hcas, count, given, accelerator or ACCELERATOR)}
+
+
+def check_tables(fabric: ImportedFabric, tables: Tables, source: str) -> None:
+    """See that forwarding tables lead to every host port of a fabric; ``source`` is what errors
+    call them.
+
+    Raises:
+        TopologyError: a port has no cable, a host port is not reached, or a way is a circle.
+    """
+    TableRouter(Fabric(fabric.sketch()), tables, source)
 
 
 def _host(hcas: int, gpus: int, given: str, accelerator: str) -> str:

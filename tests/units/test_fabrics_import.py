@@ -191,6 +191,13 @@ def test_without_any_name_each_adapter_is_a_host():
     assert fabric.warnings == ["no adapter's description names a host: each is taken for one"]
 
 
+def test_a_switch_that_is_called_as_a_host_gets_another_name():
+    fabric = fabric_of(rack_text().replace("MF0;leaf1:", "MF0;node1:"), "x", Missing())
+    names = [node.name for node in fabric.nodes]
+    assert len(set(names)) == len(names)
+    assert "node1.2c5eab0300000a00" in names
+
+
 def test_names_are_unique_and_fit_those_of_links():
     assert unique_names([("a", "1"), ("b c", "2"), ("a", "3"), ("", "4"), ("x>y#z", "5")]) == [
         "a.1", "b_c", "a.3", "4", "x_y_z",
@@ -243,11 +250,13 @@ def test_ports_that_do_not_match_are_named_with_both_ends(tmp_path):
     assert "port 6 of 'MF0;leaf1:MQM8700/U1'" in problem.value
 
 
-@pytest.mark.parametrize("rate", ["4x", "4xZDR", "0xHDR"])
+@pytest.mark.parametrize("rate", ["4x12", "4xZDR", "0xHDR"])
 def test_an_unknown_rate_is_refused(rate, tmp_path):
     text = rack_text().replace("2xHDR", rate)
     problem = refusal(text, tmp_path)
-    assert "rate" in problem.rule or "width" in problem.rule
+    assert "such as 4xNDR" in problem.rule
+    fabric = read_fabric(tmp_path / "net.txt", Missing(bandwidth=1e9))
+    assert min(cable.bandwidth for cable in fabric.cables) == 1e9
 
 
 def test_a_cable_without_a_rate_takes_what_is_given(tmp_path):
