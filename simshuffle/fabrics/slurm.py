@@ -144,7 +144,7 @@ def _of_yaml(text: str, source: str) -> dict[str, _Switch]:
         raise TopologyError(error.problems, source) from None
     except ValueError:
         raise refuse(source, 0, "must be one YAML document", "several", "Keep one.") from None
-    found = [each for each in topologies if isinstance(each, dict)]
+    found = _list({"topologies": topologies}, "topologies", source)
     chosen = next((each for each in found if each.get("cluster_default") is True), found[0])
     switches: dict[str, _Switch] = {}
     tree, block = chosen.get("tree"), chosen.get("block")
@@ -152,12 +152,12 @@ def _of_yaml(text: str, source: str) -> dict[str, _Switch]:
         for each in _list(tree, "switches", source):
             nodes = expanded(str(each.get("nodes") or ""), source, 0)
             below = expanded(str(each.get("children") or ""), source, 0)
-            _add(switches, str(each.get("switch")), _Switch(0, nodes, below), source)
+            _add(switches, _name(each, "switch", source), _Switch(0, nodes, below), source)
         return switches
     if isinstance(block, dict):
         for each in _list(block, "blocks", source):
             nodes = expanded(str(each.get("nodes") or ""), source, 0)
-            _add(switches, str(each.get("block")), _Switch(0, nodes, []), source)
+            _add(switches, _name(each, "block", source), _Switch(0, nodes, []), source)
         return _joined(switches)
     rule, remedy = "a topology must be a tree or blocks", "A flat one says nothing of the network."
     raise refuse(source, 0, rule, repr(chosen.get("topology")), remedy)
@@ -165,11 +165,18 @@ def _of_yaml(text: str, source: str) -> dict[str, _Switch]:
 
 def _list(holder: dict[str, Any], key: str, source: str) -> list[dict[str, Any]]:
     found = holder.get(key)
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    if not isinstance(found, list) or not found or not all(isinstance(e, dict) for e in found):
         raise refuse(
             source, 0, f"{key} must be a list of mappings", repr(found)[:60], "Correct it."
         )
     return found
+
+
+def _name(each: dict[str, Any], key: str, source: str) -> str:
+    if not isinstance(each.get(key), str | int):
+        rule, remedy = f"every {key} needs a name", f"Write {key}: NAME."
+        raise refuse(source, 0, rule, repr(each.get(key)), remedy)
+    return str(each[key])
 
 
 def _add(switches: dict[str, _Switch], name: str, switch: _Switch, source: str) -> None:

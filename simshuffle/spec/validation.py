@@ -185,7 +185,7 @@ def _visible(location: Iterable[int | str]) -> list[int | str]:
     }
     tags |= {"importance_exchange", "importance_pair", "recorded", "ring", "tree", "nccl"}
     tags |= {"halving_doubling", "recursive_doubling", "torus", "hierarchical"}
-    tags |= {"sharp", "sparse"}
+    tags |= {"sharp", "sparse", "forwarding_tables"}
     tags |= {
         "digits",
         "procedural",

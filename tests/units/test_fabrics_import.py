@@ -465,6 +465,24 @@ def test_slurm_files_that_do_not_fit_are_refused(text, line, rule, tmp_path):
     assert rule in problem.rule
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("- topology: flat1", "- - topology: flat1", "list of mappings"),
+        ("switch: s0", "swich: s0", "needs a name"),
+        ("  tree:", "  forest:", "must be a tree or blocks"),
+        ("    switches:", "    switchs:", "switches must be a list"),
+        ("s[0-1]", "s[0-2]", "must be a switch of the file"),
+        ("- {switch: s0,", "- {switch: [s0,", "must be YAML"),
+    ],
+)
+def test_a_yaml_file_of_slurm_that_does_not_fit_is_refused(old, new, rule, tmp_path):
+    text = TREE.replace(old, new, 1)
+    if old.startswith("- topology"):
+        text = text.replace("\n  cluster", "\n    cluster", 1).replace("\n  flat", "\n    flat", 1)
+    assert rule in refusal(text, tmp_path, "topology.yaml", GIVEN).rule
+
+
 def test_lists_with_brackets_are_those_of_slurm():
     assert expanded("a[1-3,07]b,c", "x", 1) == ["a1b", "a2b", "a3b", "a07b", "c"]
     assert expanded("r[1-2]n[01-02]", "x", 1) == ["r1n01", "r1n02", "r2n01", "r2n02"]
