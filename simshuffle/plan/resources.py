@@ -22,7 +22,7 @@ from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.placement import placed
-from simshuffle.routing import Fabric, Router, RoutingRule, routing_of
+from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_topology, routing_of
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.storage import ParallelFileSystem
@@ -127,16 +127,10 @@ def _wiring(asked: _Asked) -> Wiring:
 
 
 def routing(cluster: Cluster) -> RoutingRule:
-    """The routing that runs on a cluster use: the one that it names, or that of its topology.
-
-    Raises:
-        TopologyError: as `wiring`; or the routing is not known for the network.
-    """
-    wires = wiring(cluster)
-    if cluster.routing is None:
-        return wires.routing
-    wires.router(cluster.routing, np.random.default_rng(0))
-    return cluster.routing
+    """The routing that runs on a cluster use: the one that it names, or that of its topology;
+    raises as `wiring`."""
+    known = cluster.routing or routing_by_topology(cluster.topology)
+    return known or wiring(cluster).routing
 
 
 def check_machine(cluster: Cluster) -> None:
@@ -144,10 +138,10 @@ def check_machine(cluster: Cluster) -> None:
     only if there are any.
 
     Raises:
-        TopologyError: as `routing`, or as `placed`.
+        TopologyError: as `wiring`, `Wiring.router` and `placed`.
     """
     if cluster.routing is not None:
-        routing(cluster)
+        wiring(cluster).router(cluster.routing, np.random.default_rng(0))
     if cluster.named_hosts is not None:
         placed(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
 

@@ -49,13 +49,20 @@ _DEFAULTS: dict[str, RoutingRule] = {
 }
 
 
-def routing_of(topology: Any, fabric: Fabric) -> RoutingRule:
-    """The routing of a network for which none is named: that of its topology; min-hop for trees
-    whose switches do not stand in levels, and for all that is irregular."""
+def routing_by_topology(topology: Any) -> RoutingRule | None:
+    """The routing of a network for which none is named, if its topology alone says it: it names
+    another than D-mod-K, or says that it is a tree."""
     chosen = _DEFAULTS[topology.default_routing]
-    if isinstance(chosen, DModK) and not fabric.switches.stand_in_levels():
-        return _DEFAULTS["min_hop"]
-    return chosen
+    return None if isinstance(chosen, DModK) and topology.height is None else chosen
+
+
+def routing_of(topology: Any, fabric: Fabric) -> RoutingRule:
+    """The routing of a network for which none is named: that of its topology; min-hop for files
+    whose switches do not stand in levels."""
+    chosen = routing_by_topology(topology)
+    if chosen is not None:
+        return chosen
+    return _DEFAULTS["d_mod_k" if fabric.switches.stand_in_levels() else "min_hop"]
 
 
 class _Named(Spec):
@@ -91,6 +98,7 @@ __all__ = [
     "SModK",
     "UpDown",
     "Valiant",
+    "routing_by_topology",
     "routing_named",
     "routing_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from simshuffle.errors import ScenarioError, TopologyError
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import from_dict, load_scenario
-from tests.examples import ABCI, cluster
+from simshuffle.topology.graph import add_host, add_switch, connect, new_graph
+from tests.examples import ABCI, cluster, written
 from tests.strategies import fat_tree, star, switch_tree
 
 RUN = {"sweep": {}, "workload.exchange": "local_shuffle"}
@@ -68,6 +70,22 @@ def test_round_robin_on_abci() -> None:
     # of 38 hosts 34 are in the first rack, and 4 in the second
     assert in_turn[:8] == ["h0000", "h0001", "h0034", "h0035", "h0002", "h0003", "h0036", "h0037"]
     assert in_turn[8:] == [f"h{i:04d}" for i in range(4, 34)]
+
+
+def test_round_robin_looks_at_the_first_hca(tmp_path: Path) -> None:
+    """Two hosts have it on the first leaf switch, one on the second."""
+    graph = new_graph()
+    for switch in ("s0", "s1", "s2", "top"):
+        add_switch(graph, switch, "spine" if switch == "top" else "leaf", 9e-8)
+    for switch in ("s0", "s1", "s2"):
+        connect(graph, switch, "top", bandwidth=1e9, latency=1e-9)
+    for host, leaves in {"a": "01", "b": "02", "c": "12"}.items():
+        add_host(graph, host)
+        for leaf in leaves:
+            connect(graph, host, f"s{leaf}", bandwidth=1e9, latency=1e-9)
+    topology = written(graph, tmp_path / "net.json", multi=True)
+    machine = cluster(topology, gpus=2, hcas=2, slots=2, placement="round_robin")
+    assert hosts(machine, 6) == ["a", "c", "b"]
 
 
 def test_ranks_fill_the_hosts_of_any_placement_one_after_the_other() -> None:

@@ -323,6 +323,26 @@ def test_lengths_of_up_down_on_a_ring_with_a_root() -> None:
     assert lengths(ring_of_switches(7), UpDown(roots=["s0"])) == expected
 
 
+def test_up_down_counts_the_way_that_is_taken() -> None:
+    """Of switches that all have hosts the lower number is up. From 9 to 8 leads no way down. By 1
+    it would be short: up to 0 and down, 3 links; but 1 can go down all the way and does, by 2, 3,
+    4. So 9 goes by 5, 6, 7."""
+    graph = new_graph()
+    for i in range(10):
+        add_switch(graph, f"s{i}", "leaf", 9e-8)
+        add_host(graph, f"h{i}")
+        connect(graph, f"h{i}", f"s{i}", **CABLE)
+    ways = [(0, 1), (0, 8), (1, 2), (2, 3), (3, 4), (4, 8), (2, 5), (5, 6), (6, 7), (7, 8)]
+    ways += [(1, 9), (5, 9)]
+    for a, b in ways:
+        connect(graph, f"s{a}", f"s{b}", **CABLE)
+    net = Net(graph, UpDown().router(Fabric(graph), 0))
+    (route,) = net.table.routes(np.array([9], np.int32), np.array([8], np.int32))
+    assert net.path(route) == ["h9", "s9", "s5", "s6", "s7", "s8", "h8"]
+    (route,) = net.table.routes(np.array([1], np.int32), np.array([8], np.int32))
+    assert net.path(route) == ["h1", "s1", "s2", "s3", "s4", "s8", "h8"]
+
+
 @pytest.mark.parametrize("roots", [["s0", "h0"], ["none"]])
 def test_roots_must_be_switches(roots: list[str]) -> None:
     with pytest.raises(TopologyError, match=r"names of switches as roots; got '(h0|none)'"):
@@ -449,6 +469,16 @@ def test_valiant_puts_twice_as_much_on_the_links_between_groups() -> None:
     deviation = np.sqrt(least * share * (1 - share))
     assert abs(most - least * (2 - share)) < 6 * deviation
     assert most / least == pytest.approx(2, abs=0.25)
+
+
+def test_valiant_draws_anew_for_messages_that_come_later() -> None:
+    graph = dragonfly(5, 2, 2)
+    net = Net(graph, Valiant().router(Fabric(graph), 3))
+    pairs = net.pairs()
+    first, second = net.table.routes(*pairs), net.table.routes(*pairs)
+    assert not np.array_equal(first, second)
+    both = Valiant().router(Fabric(graph), 3).routes(*(np.tile(ends, 2) for ends in pairs))
+    assert np.array_equal(both, np.concatenate([first, second]))
 
 
 def test_valiant_spreads_what_minimal_puts_on_one_link() -> None:
