@@ -1,5 +1,5 @@
-"""Ways on grids of switches, found from coordinates alone: for networks too large for a table of all
-pairs of switches."""
+"""Ways on grids of switches, found from coordinates alone: for networks too large for a table of
+all pairs of switches."""
 
 from __future__ import annotations
 
