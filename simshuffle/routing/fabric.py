@@ -332,7 +332,8 @@ def _relaxed(
     transit = fabric.switches.transit[there]
     first = np.flatnonzero(np.diff(here, prepend=-1))
     rows = here[first]
-    through = np.minimum(after[there, part], FAR - cost) + steps.dtype.type(cost)
+    through: NDArray[np.integer] = np.minimum(after[there, part], FAR - cost)
+    through += steps.dtype.type(cost)
     # no way leads through the switch of a storage system
     ends = np.flatnonzero(~transit)
     through[ends] = np.where(there[ends, None] == fabric.goals[part], through[ends], FAR)
@@ -340,9 +341,8 @@ def _relaxed(
     if open_to is not None:
         least[~open_to[rows, part]] = FAR
     found = steps[rows, part]
-    shorter = (least < found).any(axis=1)
     steps[rows, part] = np.minimum(found, least)
-    return rows[shorter]
+    return rows[np.asarray(least < found).any(axis=1)]
 
 
 def _kinds(columns: Bools) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
