@@ -164,6 +164,11 @@ def _visible(location: Iterable[int | str]) -> list[int | str]:
         "fat_tree",
         "star",
         "custom",
+        "dragonfly",
+        "dragonfly_plus",
+        "hyperx",
+        "dln",
+        "rail_optimised",
         "global_shuffle",
         "local_shuffle",
         "partial_local_shuffle",
@@ -231,6 +236,8 @@ def _step_into(model: Any, step: int | str) -> Any:
         return None
     annotation = model.model_fields[str(step)].annotation
     members = getattr(annotation, "__args__", ())
+    if type(None) in members and len(members) == 2:  # a key that may be left out
+        return next(m for m in members if m is not type(None))
     return (
         members
         if len(members) > 1 and all(hasattr(m, "model_fields") for m in members)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+from pydantic_core import PydanticCustomError
+
 from simshuffle.spec.record import Spec
 from simshuffle.topology.graph import Graph, Sketch, new_graph
 
@@ -74,3 +76,9 @@ class Interconnect(Spec, ABC):
     def key(self) -> str:
         """The same text for the same network, and another for another one."""
         return f"{type(self).__qualname__} {self.model_dump_json(exclude={'source'})}"
+
+
+def problem(key: str, rule: str, value: object, remedy: str) -> PydanticCustomError:
+    """A problem of ``key`` of a topology whose rule and remedy are told as given."""
+    context = {"key": key, "rule": rule, "value": str(value), "remedy": remedy}
+    return PydanticCustomError("topology", "{key} {rule}", context)

@@ -89,14 +89,21 @@ def test_attributes_are_present_and_positive(topology: Any) -> None:
     graph = topology.graph()
     assert isinstance(graph, nx.MultiGraph) and not graph.is_directed()
     for _, data in graph.nodes(data=True):
-        assert set(data) == {"kind", "tier", "latency"}
+        assert set(data) - {"coordinates"} == {"kind", "tier", "latency"}
         assert data["kind"] in {"host", "switch"}
         assert isinstance(data["tier"], str) and data["tier"]
         assert isinstance(data["latency"], float)
         assert data["latency"] > 0 if data["kind"] == "switch" else data["latency"] == 0
-    for _, _, data in graph.edges(data=True):
+    places = [
+        data.get("coordinates") for _, data in graph.nodes(data=True) if data["kind"] == "switch"
+    ]
+    assert set(places) == {None} or len(set(places)) == len(places)  # all, and each its own
+    assert len({len(place or ()) for place in places}) == 1
+    for a, b, data in graph.edges(data=True):
         assert set(data) == {"bandwidth", "latency"}
-        assert all(isinstance(value, float) and 0 < value < math.inf for value in data.values())
+        assert all(isinstance(value, float) and 0 <= value < math.inf for value in data.values())
+        inside = {graph.nodes[a]["tier"], graph.nodes[b]["tier"]} == {"line", "fabric"}
+        assert data["bandwidth"] > 0 and (data["latency"] == 0) == inside
 
 
 def test_hosts_and_their_links_are_counted_without_the_graph(topology: Any) -> None:
@@ -175,7 +182,13 @@ def test_cabling_has_the_nodes_and_links_of_networkx_in_its_order(topology: Any)
         assert [
             (name, {"kind": kind, "tier": tier, "latency": latency})
             for name, kind, tier, latency in nodes
-        ] == list(graph.nodes(data=True))
+        ] == [
+            (name, {key: value for key, value in data.items() if key != "coordinates"})
+            for name, data in graph.nodes(data=True)
+        ]
+        places = [data.get("coordinates", ()) for _, data in graph.nodes(data=True)]
+        found = [()] * len(names) if cabling.coordinates is None else cabling.coordinates.tolist()
+        assert [tuple(n for n in place if n >= 0) for place in found] == places
         values = zip(
             cabling.ends, cabling.parallel, cabling.bandwidth, cabling.latency, strict=True
         )
