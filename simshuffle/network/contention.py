@@ -174,11 +174,14 @@ class _Clock:
             begin = self._next_begin()
             rate = self._rates()
             step = float((self.left / rate).min(initial=np.inf))
-            after = min(begin, self.now + step)
-            if after == np.inf:
+            if min(begin, step) == np.inf:
                 break
-            self._move(rate, min(step, after - self.now), after)
-            self._begin(after)
+            # an end may come so soon that the clock does not move: its bytes have to
+            if self.now + step <= begin:
+                self._move(rate, step, self.now + step)
+            else:
+                self._move(rate, begin - self.now, begin)
+            self._begin(self.now)
         if unended := int(np.isnan(self.finish).sum()):
             raise SimulationError(
                 f"{unended} flows wait for each other in a circle and never start"

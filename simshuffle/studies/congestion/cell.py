@@ -198,12 +198,16 @@ class TrafficCell(NetworkCell):
 
     def run(self, tell: Tell) -> cell.Outcome:
         """As for `Cell`: the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
-        fabric, of = fabric_of(self.place), self.samples
-        importance = of.scenario.rng("congestion.importance", self.seed).random(fabric.world_size)
-        rng = of.scenario.rng(f"congestion.{self.variant.pattern}", self.seed)
-        nbytes = of.nbytes(self.seed)
-        traffic = exchange(self.variant, fabric, nbytes, of.iteration, rng, importance)
+        fabric, traffic = fabric_of(self.place), traffic_of(self)
         return measure(fabric, traffic, self.model.finish_times(fabric.links, traffic.flows))
+
+
+def traffic_of(run: TrafficCell) -> Traffic:
+    """The flows of a run."""
+    fabric, of = fabric_of(run.place), run.samples
+    importance = of.scenario.rng("congestion.importance", run.seed).random(fabric.world_size)
+    rng = of.scenario.rng(f"congestion.{run.variant.pattern}", run.seed)
+    return exchange(run.variant, fabric, of.nbytes(run.seed), of.iteration, rng, importance)
 
 
 def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:

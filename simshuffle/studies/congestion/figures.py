@@ -295,15 +295,17 @@ def heat_figure(tables: Tables) -> Figure:
     several = routings(tables)
     of_each = _variants(tables["times"].merge(used[VARIANT].drop_duplicates(), on=VARIANT))
     rows = [(routing, *variant) for routing in several for variant in of_each]
+    labels = [_label(*row[1:]) for row in rows]
+    if len(several) > 1:  # of each the first row says which it is
+        for number, routing in enumerate(several):
+            labels[number * len(of_each)] += f" ({routing})"
     with matplotlib.rc_context(STYLE):
         figure = new_figure(1.2 + 0.115 * len(rows))
         axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         for ax, tier in zip(axes, names, strict=True):
             image = heat(used[used["tier"] == tier], rows, int(counts[tier]), ax)
             ax.set_title(f"{tier} ({counts[tier]})", fontsize=6, rotation=90)
-        axes[0].set_yticks(
-            range(len(rows)), [_label(*row, named=len(several) > 1) for row in rows], fontsize=6
-        )
+        axes[0].set_yticks(range(len(rows)), labels, fontsize=6)
         bar = figure.colorbar(image, ax=list(axes), location="bottom", aspect=40, pad=0.01)
         bar.set_label("utilisation: bytes / (capacity × time)", fontsize=7, loc="right")
         figure.supxlabel(
@@ -357,8 +359,8 @@ def _back(tier: str) -> str:
     return ">".join(reversed(tier.split(">")))
 
 
-def _label(routing: str, pattern: str, batching: str, barrier: bool, *, named: bool) -> str:
+def _label(pattern: str, batching: str, barrier: bool) -> str:
     name = pattern.replace("_", " ")
-    if pattern != "all_to_all":
-        name = f"{name}, {batching}{', barrier' if barrier else ''}"
-    return f"{name}, {routing}" if named else name
+    return (
+        name if pattern == "all_to_all" else f"{name}, {batching}{', barrier' if barrier else ''}"
+    )

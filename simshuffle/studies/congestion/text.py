@@ -171,22 +171,23 @@ def verdict_lines(tables: Tables) -> Iterator[str]:
 def routing_lines(tables: Tables) -> Iterator[str]:
     """For which routing the verdicts hold; with several, which hold under all of them."""
     names = routings(tables)
-    rows = over_routings(verdicts(comparisons(tables["times"]))).to_dict("records")
-    if not rows:
+    judged = verdicts(comparisons(tables["times"]))
+    if judged.empty:
         return
     if len(names) == 1:
         yield f"Verdicts are for the routing {names[0]}."
         return
     yield f"Under all of {', '.join(names)}:"
-    for row in rows:
-        question = f"  {row['world_size']} ranks, {row['a']} or {row['b']}"
+    for row in over_routings(judged).to_dict("records"):
+        size, a, b = row["world_size"], row["a"], row["b"]
+        question = f"  {size} ranks, {a} or {b}"
         if row["holds"]:
-            yield f"{question}: {_named(row, row['a'], row['b'])}. HOLDS."
-        elif row["winner"] != "differs":
-            same = f"{_named(row, row['a'], row['b'])} under all, but not stable"
-            yield f"{question}: {same}. DOES NOT HOLD: {row['winners']}."
-        else:
-            yield f"{question}: DOES NOT HOLD: {row['winners']}."
+            yield f"{question}: {_named(row, a, b)}. HOLDS."
+            continue
+        yield f"{question}: DOES NOT HOLD."
+        of_pair = judged[(judged["world_size"] == size) & (judged["a"] == a) & (judged["b"] == b)]
+        for one in of_pair.to_dict("records"):
+            yield f"    {one['routing']}: {_named(one, a, b)}, {one['verdict']}"
 
 
 def _named(row: Row, a: str, b: str) -> str:
