@@ -23,7 +23,7 @@ class Minimal(RoutingRule):
     def router(self, fabric: Fabric, seed: int) -> Router:
         """See `RoutingRule.router`."""
         check_groups(fabric, self.kind)
-        return MinimalRouter(fabric, seed)
+        return MinimalRouter(fabric, 0)
 
 
 def check_groups(fabric: Fabric, kind: str) -> None:

@@ -65,7 +65,8 @@ def test_what_is_in_reach_lies_on_a_shortest_way() -> None:
 
 def test_routers_say_whether_their_routes_are_constant() -> None:
     fabric = tree()
-    src, dst = (np.tile(of, 3) for of in pairs(np.arange(12, dtype=np.int32)))
+    # an uneven pattern: what adaptive routing gave before changes what it gives next
+    src, dst = (np.tile(of[::3], 3) for of in pairs(np.arange(12, dtype=np.int32)))
     count = len(src) // 3
     for name, rule in RULES.items():
         router = rule.router(fabric, 7)
