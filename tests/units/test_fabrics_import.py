@@ -311,7 +311,7 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
 def pod(tmp_path):
     """The DGX H100 pod of github.com/NVIDIA/topograph."""
     path = tmp_path / "pod.out"
-    packed = (ROOT / "validation" / "opensm" / "dgx-pod.net.gz").read_bytes()
+    packed = (ROOT / "tests" / "data" / "opensm" / "dgx-pod.net.gz").read_bytes()
     path.write_bytes(gzip.decompress(packed))
     return path
 
