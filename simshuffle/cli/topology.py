@@ -104,10 +104,10 @@ def import_(
 ) -> None:
     """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
     from simshuffle.fabrics.imported import Missing
-    from simshuffle.fabrics.lfts import read_tables
+    from simshuffle.fabrics.lfts import check_ways, read_tables
     from simshuffle.fabrics.reading import read_fabric
     from simshuffle.scenario.draft import check_place, write_together
-    from simshuffle.scenario.machine import check_tables, fabric_file, machine_files, tables_file
+    from simshuffle.scenario.machine import fabric_file, machine_files, tables_file
 
     stem, alone = _stem(out, routes), out.suffix == ".json"
     beside = [] if alone else [fabric_file(stem), *([tables_file(stem)] if routes else [])]
@@ -115,9 +115,10 @@ def import_(
     check_place(out.with_name(stem), replace=force, option="--out", ends=ends)
     _check_name(name)
     fabric = read_fabric(file, Missing(_bandwidth(link_bandwidth), links_up))
-    tables = None if routes is None else read_tables(routes, fabric)
-    if tables is not None:
-        check_tables(fabric, tables, str(routes))
+    tables = None
+    if routes is not None:
+        tables = read_tables(routes, fabric)
+        check_ways(routes, fabric, tables)
     texts = {out.name: fabric.to_json()}
     if not alone:
         texts = machine_files(

@@ -693,7 +693,8 @@ def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):
     error = capsys.readouterr().err
     assert told in error
     assert "node1 port 1" in error
-    assert "spine" in error
+    line, spine = re.search(r"line (\d+), switches\.(spine\d|leaf2): ", error).groups()
+    assert f"MF0;{spine}" in "".join(damaged).splitlines()[int(line) - 1]
     assert files(here) == ["dump"]
 
 
