@@ -33,6 +33,10 @@ routing:
   kind: forwarding_tables
   path: {tables}  # read from {dump}
 """
+DEFAULT_ROUTING = """\
+routing:
+  kind: min_hop  # estimate: what OpenSM does by default; --routes takes the tables that it made
+"""
 
 
 def fabric_file(stem: str) -> str:
@@ -88,6 +92,8 @@ def machine_files(
     if tables is not None:
         head += ROUTING.format(tables=tables_file(stem), dump=tables.source)
         files[tables_file(stem)] = tables.to_json()
+    elif fabric.ports:  # of InfiniBand
+        head += DEFAULT_ROUTING
     given = "given" if gpus is not None else "estimate: one for each adapter port"
     return {**files, file: head + _host(hcas, count, given, accelerator or ACCELERATOR)}
 

@@ -649,6 +649,15 @@ def test_a_machine_is_found_from_another_folder(here, monkeypatch):
     assert scenario.cluster.routing.sha256
 
 
+def test_without_tables_infiniband_is_routed_as_opensm_does_by_default(here):
+    assert main(["topology", "import", str(RACK), "--out", "mine.yaml"]) == 0
+    assert machine_of("mine.yaml").routing.kind == "min_hop"
+    (here / "topology.conf").write_text(CONF, encoding="utf-8")
+    words = ["topology.conf", "--link-bandwidth", "25 GB/s", "--out", "slurm.yaml"]
+    assert main(["topology", "import", *words]) == 0
+    assert machine_of("slurm.yaml").routing is None
+
+
 def test_the_network_alone(here):
     assert main(["topology", "import", str(RACK), "--out", "net.json"]) == 0
     assert files(here) == ["net.json"]
