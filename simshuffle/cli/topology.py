@@ -101,14 +101,17 @@ def import_(
     accelerator: Annotated[
         str | None, typer.Option(metavar="NAME", help="The key of step times in a scenario.")
     ] = None,
+    mended: Annotated[
+        bool, typer.Option("--mended", help="Give slow cables the bandwidth of their neighbours.")
+    ] = False,
     force: Replace = False,
 ) -> None:
     """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
     from simshuffle.fabrics.imported import Missing
-    from simshuffle.fabrics.lfts import read_tables
+    from simshuffle.fabrics.lfts import check_ways, read_tables
     from simshuffle.fabrics.reading import read_fabric
     from simshuffle.scenario.draft import check_place, write_together
-    from simshuffle.scenario.machine import check_tables, fabric_file, machine_files, tables_file
+    from simshuffle.scenario.machine import fabric_file, machine_files, tables_file
 
     stem, alone = _stem(out, routes), out.suffix == ".json"
     beside = [] if alone else [fabric_file(stem), *([tables_file(stem)] if routes else [])]
@@ -116,9 +119,11 @@ def import_(
     check_place(out.with_name(stem), replace=force, option="--out", ends=ends)
     _check_name(name)
     fabric = read_fabric(file, Missing(_bandwidth(link_bandwidth), links_up))
-    tables = None if routes is None else read_tables(routes, fabric)
-    if tables is not None:
-        check_tables(fabric, tables, str(routes))
+    fabric = fabric.mended() if mended else fabric
+    tables = None
+    if routes is not None:
+        tables = read_tables(routes, fabric)
+        check_ways(routes, fabric, tables)
     texts = {out.name: fabric.to_json()}
     if not alone:
         texts = machine_files(
@@ -182,6 +187,8 @@ def _tell(fabric: ImportedFabric) -> None:
         say(f"  {'slow cable':10} {cable}")
     if len(slow) > SHOWN:
         say(f"  {'':10} and {len(slow) - SHOWN} other slow cables")
+    if slow:
+        say("What they cost an epoch: import once more with --mended, run both, and compare.")
 
 
 @command(

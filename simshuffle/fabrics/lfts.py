@@ -4,11 +4,20 @@ dump_lfts and ibroute print."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simshuffle.fabrics.imported import ImportedFabric, Place, plain_guid, read_text, refuse
-from simshuffle.routing.forwarding_tables import Tables
+from simshuffle.errors import TopologyError
+from simshuffle.fabrics.imported import (
+    ImportedFabric,
+    Place,
+    at_line,
+    plain_guid,
+    read_text,
+    refuse,
+)
+from simshuffle.routing import Fabric
+from simshuffle.routing.forwarding_tables import TableRouter, Tables
 
 _SWITCH = re.compile(r"Unicast lids.* of switch .*?guid (?:0x)?([0-9a-fA-F]+)")
 _ENTRY = re.compile(r"(0x[0-9a-fA-F]+)\s+(\d{1,3}|UNREACHABLE)\b\s*(?:[:#]\s*(.*))?$")
@@ -70,6 +79,29 @@ def tables_of(text: str, source: str, fabric: ImportedFabric) -> Tables:
     known = [place for place in destinations if any(place in of for of in dumped.values())]
     switches = {name: [table.get(place, 0) for place in known] for name, table in dumped.items()}
     return Tables(destinations=known, switches=switches, source=Path(source).name)
+
+
+def check_ways(path: Path, fabric: ImportedFabric, tables: Tables) -> None:
+    """See that the tables that were read from ``path`` lead to every host port of a fabric.
+
+    Raises:
+        TopologyError: a port has no cable, a host port is not reached, or a way is a circle; with
+            the line where the table of the switch begins.
+    """
+    try:
+        TableRouter(Fabric(fabric.sketch()), tables, str(path))
+    except TopologyError as error:
+        names = {node.guid: node.name for node in fabric.of_kind("switch")}
+        begun = {
+            f"switches.{names[guid]}": line for guid, line, _ in _dumped(read_text(path), str(path))
+        }
+        problems = [
+            replace(problem, path=f"{at_line(begun[problem.path])}, {problem.path}")
+            if problem.path in begun
+            else problem
+            for problem in error.problems
+        ]
+        raise TopologyError(problems, error.source) from None
 
 
 def _dumped(text: str, source: str) -> list[tuple[str, int, list[_Entry]]]:

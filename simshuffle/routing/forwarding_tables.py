@@ -144,7 +144,6 @@ class TableRouter(HopByHop):
         known = self._known_ports()
         columns = np.array([known.get(each, -1) for each in tables.destinations], np.int64)
         missing = set(np.flatnonzero(self._kind != "storage").tolist()) - set(columns.tolist())
-        table[:, sorted(missing)] = -1
         for port in sorted(missing):
             if self._kind[port] == "host":
                 self._problem("destinations", "must hold every host port", self._called(port))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY, ImportedFabric
-from simshuffle.routing import Fabric
-from simshuffle.routing.forwarding_tables import TableRouter, Tables
+from simshuffle.routing.forwarding_tables import Tables
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.draft import links_of, scalar
 from simshuffle.scenario.questions import BY_NAME
@@ -33,6 +32,10 @@ ROUTING = """\
 routing:
   kind: forwarding_tables
   path: {tables}  # read from {dump}
+"""
+DEFAULT_ROUTING = """\
+routing:
+  kind: min_hop  # estimate: what OpenSM does by default; --routes takes the tables that it made
 """
 
 
@@ -89,18 +92,10 @@ def machine_files(
     if tables is not None:
         head += ROUTING.format(tables=tables_file(stem), dump=tables.source)
         files[tables_file(stem)] = tables.to_json()
+    elif fabric.ports:  # of InfiniBand
+        head += DEFAULT_ROUTING
     given = "given" if gpus is not None else "estimate: one for each adapter port"
     return {**files, file: head + _host(hcas, count, given, accelerator or ACCELERATOR)}
-
-
-def check_tables(fabric: ImportedFabric, tables: Tables, source: str) -> None:
-    """See that forwarding tables lead to every host port of a fabric; ``source`` is what errors
-    call them.
-
-    Raises:
-        TopologyError: a port has no cable, a host port is not reached, or a way is a circle.
-    """
-    TableRouter(Fabric(fabric.sketch()), tables, source)
 
 
 def _host(hcas: int, gpus: int, given: str, accelerator: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from simshuffle.fabrics.opensm import missing_programs
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "validation" / "opensm" / "compare.py"
+SCRIPT = ROOT / "benchmarks" / "opensm.py"
 
 
 def loaded():

@@ -126,6 +126,16 @@ def test_a_slow_cable_is_named_with_what_it_costs():
     )
 
 
+def test_a_mended_fabric_has_the_same_cables_none_of_them_slow():
+    fabric = read_fabric(RACK)
+    mended = fabric.mended()
+    assert mended.slow_cables == []
+    changed = [(a, b) for a, b in zip(fabric.cables, mended.cables, strict=True) if a != b]
+    ((slow, whole),) = changed
+    assert (slow.ends, slow.ports) == (whole.ends, whole.ports)
+    assert whole.bandwidth == 2 * slow.bandwidth
+
+
 def test_slow_is_what_is_slower_than_others_between_the_same_levels():
     """Cables of adapters may all be slower than those between switches."""
     text = rack_text().replace("2xHDR", "4xHDR")
@@ -311,7 +321,7 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
 def pod(tmp_path):
     """The DGX H100 pod of github.com/NVIDIA/topograph."""
     path = tmp_path / "pod.out"
-    packed = (ROOT / "validation" / "opensm" / "dgx-pod.net.gz").read_bytes()
+    packed = (ROOT / "tests" / "data" / "opensm" / "dgx-pod.net.gz").read_bytes()
     path.write_bytes(gzip.decompress(packed))
     return path
 
@@ -621,6 +631,7 @@ def files(folder):
 def test_a_machine_in_one_command(here, capsys):
     assert main(["topology", "import", str(RACK), "--routes", str(DUMP), "--out", "mine.yaml"]) == 0
     told = capsys.readouterr()
+    assert "--mended" in told.err
     for text in (
         "adapters   12",
         "hosts      4, of 2",
@@ -647,6 +658,15 @@ def test_a_machine_is_found_from_another_folder(here, monkeypatch):
     assert Path(scenario.cluster.routing.path) == here / "machines" / "mine-tables.json"
     assert scenario.cluster.topology.sha256
     assert scenario.cluster.routing.sha256
+
+
+def test_without_tables_infiniband_is_routed_as_opensm_does_by_default(here):
+    assert main(["topology", "import", str(RACK), "--out", "mine.yaml"]) == 0
+    assert machine_of("mine.yaml").routing.kind == "min_hop"
+    (here / "topology.conf").write_text(CONF, encoding="utf-8")
+    words = ["topology.conf", "--link-bandwidth", "25 GB/s", "--out", "slurm.yaml"]
+    assert main(["topology", "import", *words]) == 0
+    assert machine_of("slurm.yaml").routing is None
 
 
 def test_the_network_alone(here):
@@ -693,7 +713,8 @@ def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):
     error = capsys.readouterr().err
     assert told in error
     assert "node1 port 1" in error
-    assert "spine" in error
+    line, spine = re.search(r"line (\d+), switches\.(spine\d|leaf2): ", error).groups()
+    assert f"MF0;{spine}" in "".join(damaged).splitlines()[int(line) - 1]
     assert files(here) == ["dump"]
 
 

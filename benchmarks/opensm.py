@@ -1,8 +1,8 @@
 """OpenSM's forwarding tables beside those of simshuffle's routings.
 
-    python validation/opensm/compare.py             # recorded tables, and live ones where opensm is
-    python validation/opensm/compare.py --record    # make the nets and record the tables again
-    python validation/opensm/compare.py FILE ...    # other files of ibnetdiscover, live
+    python benchmarks/opensm.py             # recorded tables, and live ones where opensm is
+    python benchmarks/opensm.py --record    # make the nets and record the tables again
+    python benchmarks/opensm.py FILE ...    # other files of ibnetdiscover, live
 
 Live runs need opensm, ibsim and ibsim-run on PATH (Debian: opensm, ibsim-utils). Nothing is sent to
 a real fabric: ibsim simulates it.
@@ -30,7 +30,7 @@ from simshuffle.scenario.machine import machine_of
 from simshuffle.topology import FatTree
 from simshuffle.topology.graph import Sketch, add_host, add_switch, connect
 
-HERE = Path(__file__).parent
+KEPT = Path(__file__).parents[1] / "tests" / "data" / "opensm"
 CABLE = {"bandwidth": 12.5e9, "latency": 26e-9}
 ENGINES: dict[str, RoutingRule] = {"minhop": MinHop(), "ftree": DModK()}
 """OpenSM's engines, and the routing that stands for each."""
@@ -97,12 +97,12 @@ NOTED = {("abci-8-racks", "ftree")}
 
 def net_of(name: str) -> str:
     """The net file of a case."""
-    return gzip.decompress((HERE / f"{name}.net.gz").read_bytes()).decode()
+    return gzip.decompress((KEPT / f"{name}.net.gz").read_bytes()).decode()
 
 
 def recorded(name: str, engine: str) -> Tables:
     """The recorded tables of a case."""
-    packed = (HERE / f"{name}.{engine}.json.gz").read_bytes()
+    packed = (KEPT / f"{name}.{engine}.json.gz").read_bytes()
     return Tables.model_validate_json(gzip.decompress(packed))
 
 
@@ -132,7 +132,7 @@ def record() -> None:
 
 
 def _pack(name: str, text: str) -> None:
-    (HERE / name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    (KEPT / name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 def main(arguments: list[str]) -> None:
