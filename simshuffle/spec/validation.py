@@ -235,9 +235,5 @@ def _step_into(model: Any, step: int | str) -> Any:
     ):
         return None
     annotation = model.model_fields[str(step)].annotation
-    members = getattr(annotation, "__args__", ())
-    return (
-        members
-        if len(members) > 1 and all(hasattr(m, "model_fields") for m in members)
-        else annotation
-    )
+    members = _records_in(annotation)
+    return tuple(members) if len(members) > 1 else next(iter(members), annotation)

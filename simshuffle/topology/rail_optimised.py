@@ -64,7 +64,7 @@ class RailOptimised(Sourced, Interconnect):
         if self.num_blocks > 1:
             below = self._leaves_of_a_block * self._spine_links
             if self._above(below) == 0:
-                rule = f"a spine with {below} links down must have at least one up"
+                rule = f"a spine with {of(below, 'link')} down must have at least one up"
                 raise problem("core_taper", rule, f"{self.core_taper:g}", f"Use at most {below}.")
             self._check_number("cores", self.cores, self._core_counts)
         return self

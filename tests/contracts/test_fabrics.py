@@ -4,20 +4,22 @@ bisections that were worked out by hand."""
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.routing import DModK, Fabric, Router, routing_of
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.validation import validated
-from simshuffle.topology.graph import graph_problems
+from simshuffle.topology import RailOptimised
+from simshuffle.topology.graph import attach_storage, graph_problems
 from tests.examples import ABCI
 from tests.strategies import (
     abci,
@@ -537,6 +539,10 @@ def test_shared_spines_are_a_fat_tree_with_rails() -> None:
 def test_a_leaf_switch_for_each_rail_of_a_pod() -> None:
     """HCA k of a host is on rail k of its pod, on the second leaf switch where 4 hosts fill one."""
     graph = rail_optimised(hosts_per_pod=6, ports=8, pods=3, spine_layout="pod").graph()
+    fabric = Fabric(graph)
+    for host in ("h0000", "h0005", "h0017"):
+        ports = np.array(fabric.endpoints(host))
+        assert fabric.switch_names(fabric.at[ports]) == list(graph.neighbors(host))
     assert list(graph.neighbors("h0000")) == ["pod0.rail0.leaf0", "pod0.rail1.leaf0"]
     assert list(graph.neighbors("h0005")) == ["pod0.rail0.leaf1", "pod0.rail1.leaf1"]
     assert list(graph.neighbors("h0006")) == ["pod1.rail0.leaf0", "pod1.rail1.leaf0"]
@@ -586,6 +592,68 @@ def test_bisection_of_rails(change: dict[str, Any], both: int) -> None:
     topology = rail_optimised(**change)
     assert told(topology) == pytest.approx(both * LINK)
     assert flow_bisection(topology) == pytest.approx(both * LINK)
+
+
+@st.composite
+def rails(draw: Any) -> RailOptimised:
+    """Pods of any size, with a layout for which the ports suffice."""
+    pods, per_pod = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    values = {
+        "pods": pods,
+        "hosts_per_pod": per_pod,
+        "hosts": pods * per_pod - draw(st.integers(0, per_pod - 1)),
+        "rails": draw(st.integers(1, 3)),
+        "ports": draw(st.integers(4, 16)),
+        "taper": draw(st.sampled_from([1, 1.5, 3])),
+        "spine_layout": draw(st.sampled_from(["shared", "rail", "pod"])),
+        "core_taper": draw(st.sampled_from([1, 2])),
+    }
+    try:
+        return rail_optimised(**values)
+    except ValidationError as error:
+        assert re.search("ports are too few|must have at least one up", str(error))
+        reject()
+
+
+@settings(max_examples=60, deadline=None)
+@given(rails())
+def test_rails_of_any_size(topology: RailOptimised) -> None:
+    """No switch has more links than ports; every host has one to each rail; every HCA reaches every
+    other by going up and then down."""
+    graph, depth = topology.graph(), {"leaf": 0, "spine": 1, "core": 2}
+    assert graph_problems(graph, "") == []
+    assert set(tiers(topology)) == set(list(depth)[: topology.height + 1])
+    for node, kind in graph.nodes(data="kind"):
+        if kind == "switch":
+            assert graph.degree(node) <= topology.ports
+        else:
+            on = [leaf.split(".")[1] for leaf in graph.neighbors(node)]
+            assert on == [f"rail{k}" for k in range(topology.rails)]
+    router, routes = routed(topology)
+    for route in routes:
+        used = [router.links.tiers[link].split(">") for link in route[1:] if link >= 0][:-1]
+        ways = [depth[b] - depth[a] for a, b in used]
+        assert ways == sorted(ways, reverse=True) and set(map(abs, ways)) <= {1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(rails())
+def test_destinations_share_the_links_down_to_their_leaf_switch(topology: RailOptimised) -> None:
+    graph = topology.graph()
+    attach_storage(graph, "pfs", bandwidth=1e9, latency=0.0, links=1)
+    router = DModK().router(Fabric(graph), 0)
+    hosts = [f"h{i:04d}" for i in range(topology.num_hosts)]
+    ports = np.array([port for host in hosts for port in router.endpoints(host)], np.int32)
+    routes = router.routes(np.full(len(ports), router.endpoints("pfs")[0], np.int32), ports)
+    load = np.bincount(routes[routes >= 0], minlength=len(router.links.names))
+    down: dict[str, list[int]] = {}
+    for name, tier, flows in zip(router.links.names, router.links.tiers, load, strict=True):
+        if tier == "spine>leaf":
+            down.setdefault(name.split("#")[0].split(">")[1], []).append(int(flows))
+    assert len(down) == tiers(topology)["leaf"]
+    for leaf, flows in down.items():
+        on = sum(node.startswith("h") for node in graph.neighbors(leaf))
+        assert sum(flows) == on and max(flows) <= -(-on // len(flows))
 
 
 @pytest.mark.parametrize(
@@ -720,12 +788,38 @@ def test_bad_directors(change: dict[str, Any], text: str) -> None:
     assert found.path == "topology.directors" and text in found.rule
 
 
-def test_directors_need_both_numbers() -> None:
-    found = problem(
-        {"kind": "fat_tree", "arity": 4, "levels": 2, "directors": {"line_ports": 2, "fabrics": 1}}
-        | {"directors": {"line_ports": 0, "fabric_modules": 1}}
-    )
+def test_bad_keys_of_directors() -> None:
+    tree = {"kind": "fat_tree", "arity": 4, "levels": 2}
+    found = problem({**tree, "directors": {"line_ports": 0, "fabric_modules": 1}})
     assert found.path == "topology.directors.line_ports"
+    modules = {"line_ports": 4, "fabric_modules": 4, "line_port": 4}
+    found = problem({**tree, "directors": modules})
+    assert found.path == "topology.directors.line_port" and "'line_ports'" in found.remedy
+
+
+# ------------------------------------------------------------------------------------------ storage
+
+
+@pytest.mark.parametrize(
+    ("make", "tier", "tops"),
+    [
+        (dragonfly, "leaf", 36),
+        (lambda: dragonfly(hosts_per_switch=2, hosts=37), "leaf", 36),
+        (dragonfly_plus, "spine", 10),
+        (lambda: torus_of([4, 3]), "leaf", 12),
+        (lambda: dln(8), "leaf", 8),
+        (lambda: rail_optimised(hosts=9), "spine", 2),
+        (lambda: rail_optimised(spine_layout="rail"), "core", 2),
+        (lambda: abci(directors={"line_ports": 18, "fabric_modules": 18}), "fabric", 36),
+    ],
+)
+def test_storage_is_tied_to_the_switches_farthest_from_hosts(
+    make: Any, tier: str, tops: int
+) -> None:
+    graph = make().graph()
+    attach_storage(graph, "pfs", bandwidth=2e9, latency=1e-8, links=1)
+    tied = [node for node in graph.neighbors("pfs.switch") if node != "pfs"]
+    assert {graph.nodes[node]["tier"] for node in tied} == {tier} and len(tied) == tops
 
 
 # ------------------------------------------------------------------------------------ fewer hosts
