@@ -180,7 +180,7 @@ class ImportedFabric:
         return found
 
     def mended(self) -> ImportedFabric:
-        """The same with the usual bandwidth for `slow_cables`: a run on both says what they cost."""
+        """The same with the usual bandwidth for `slow_cables`; two runs say what they cost."""
         slow = {id(found.cable): found for found in self.slow_cables}
         cables = [
             replace(

@@ -301,7 +301,7 @@ def relax(
     width = max(1, (4 << 20) // len(ways))
     for begin in range(0, len(goals), width):
         part = slice(begin, begin + width)
-        changed = np.asarray((after[:, part] < FAR).any(axis=1))
+        changed: Bools = np.any(after[:, part] < FAR, axis=1)
         while True:
             # a way may shorten others only if what it leads to got shorter
             taken = changed[there]
@@ -342,7 +342,7 @@ def _relaxed(
         least[~open_to[rows, part]] = FAR
     found = steps[rows, part]
     steps[rows, part] = np.minimum(found, least)
-    return rows[np.asarray(least < found).any(axis=1)]
+    return rows[(least < found).any(axis=1)]
 
 
 def _kinds(columns: Bools) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
