@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+Routings = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A routing, such as ecmp:queue_pairs=4; may be given several times. Default: the"
+        " scenario's.",
+    ),
+]
+
 
 @command(
     app,
@@ -147,14 +156,7 @@ def congestion(
             help="analytic, fluid or packet; several times for several. Default: fluid, packet.",
         ),
     ] = None,
-    routing: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A routing, such as ecmp:queue_pairs=4; may be given several times. Default: the"
-            " scenario's.",
-        ),
-    ] = None,
+    routing: Routings = None,
     seeds: Annotated[
         int, typer.Option(min=1, metavar="N", help="Seeds for analytic and fluid.")
     ] = 5,

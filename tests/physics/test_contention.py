@@ -98,6 +98,12 @@ def test_what_moves_nothing_ends_at_once():
     assert (nothing.makespan, nothing.coefficient, nothing.first, nothing.link) == (0, 1, 1, -1)
 
 
+def test_an_end_so_near_that_the_clock_does_not_move_is_reached():
+    # from 1e6 s on the clock goes in steps of 1e-10 s
+    flows = Flows.of([[0], [0], [0]], [1e-14, 3e-14, 1.0], [1e6, 1e6, 1e6 + 1])
+    assert finish_times(equal_links(1), flows).finish.tolist() == [1e6, 1e6, 1e6 + 2]
+
+
 def test_flows_that_wait_in_a_circle_are_refused():
     flows = Flows.of([[0], [0], [0]], [1.0] * 3, after=[[], [2], [1]])
     with pytest.raises(SimulationError, match="2 flows wait for each other in a circle"):
