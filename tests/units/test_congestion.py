@@ -910,9 +910,9 @@ def test_world_sizes_come_from_the_sweep_and_nothing_else_does():
         (["--pattern", "xor", "--world-size", "6"], ("power of two", "6")),
         (["--world-size", "10000"], ("world_size", "10000", "16 GPUs")),
         (["--routing", "emcp"], ("--routing.kind", "'ecmp'", "'emcp'")),
-        (["--routing", "ecmp:queue_pairs=0"], ("--routing.ecmp.queue_pairs", "got 0")),
+        (["--routing", "ecmp:queue_pairs=0"], ("--routing.queue_pairs", "got 0")),
         (["--routing", "ecmp:queue_pairs"], ("--routing", "name=value", "'queue_pairs'")),
-        (["--routing", "dimension_order"], ("--routing", "dimension_order", "min_hop")),
+        (["--routing", "dimension_order"], ("cluster.routing", "dimension_order", "min_hop")),
         (["--set", "workload.exchange=local_shuffle"], ("workload.exchange", "local_shuffle")),
     ],
 )

@@ -124,5 +124,5 @@ def test_a_result_names_the_routing_that_was_used(routing, told):
 
 
 def test_an_unknown_kind_names_all(capsys):
-    with pytest.raises(ScenarioError, match="'adaptive'; got 'nonsense'"):
+    with pytest.raises(ScenarioError, match="'adaptive', 'forwarding_tables'; got 'nonsense'"):
         load_scenario("quickstart", {**PLAIN, "cluster.routing": "nonsense"})
