@@ -43,7 +43,8 @@ class LinkTable:
         tiers: (links,) kind of link: 'leaf>fbb', 'ssd', ...
         units: (links,) 'B', or 's' of device or core time, or 'ops'.
         capacity: (links,) units/s.
-        latency: (links,) s, of cables; 0 for all others.
+        latency: (links,) s, of cables and of links out to the other hosts of a scale-up domain; 0
+            for all others.
         cable: (links,) whether it is a cable: part of the network, and not a device.
     """
 
@@ -177,6 +178,12 @@ class Resources:
         cluster: the machine.
         world_size: M; ranks fill the hosts one after the other, in the order of its placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
+
+    Attributes:
+        host_of: (M,) number of each rank's host.
+        domain_of: (M,) number of its scale-up domain, in the order in which ranks come to them; of
+            its host if there are none.
+        num_domains: how many they are.
     """
 
     def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
@@ -190,6 +197,12 @@ class Resources:
         self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
         self.host_of: Ints = cluster.host_of(world_size)
+        domain = self._domains(cabling)
+        self.domain_of: Ints = domain[self.host_of]
+        self._domain_size = np.bincount(domain)
+        self.num_domains = len(self._domain_size)
+        self._by_domain = np.argsort(domain, kind="stable")  # hosts, those of a domain together
+        self._first_of_domain = np.cumsum(self._domain_size) - self._domain_size
         self.gpu_of: Ints = np.arange(world_size, dtype=np.int32) % host.gpus
         self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus
         self._endpoint = np.array(
@@ -216,6 +229,13 @@ class Resources:
             _numbered(leaf),
             _numbered([self._rack_of_switch[switch] for switch in leaf]),
         )
+
+    def _domains(self, cabling: Cabling) -> Ints:
+        """(hosts,) see `domain_of`."""
+        nodes = cabling.of_kind("host").tolist()
+        place = {cabling.names[node]: number for number, node in enumerate(nodes)}
+        each = self.cluster.hosts_per_domain
+        return _numbered([place[name] // each for name in self.hosts])
 
     def network(self, model: Network, accounts: int = 0) -> SharedNetwork:
         """A network of all links, with nothing on it yet; cables are shared as ``model`` says.
@@ -247,6 +267,10 @@ class Resources:
         self.pcie_out = add(host.pcie_slots, "pcie_out", "B", host.pcie_bandwidth)
         self.pcie_in = add(host.pcie_slots, "pcie_in", "B", host.pcie_bandwidth)
         self.nvlink = add(host.gpus, "nvlink", "B", host.nvlink_bandwidth)
+        domains = cluster.topology.domains
+        if domains is not None:
+            self.scale_up_out = add(host.gpus, "scale_up_out", "B", domains.bandwidth)
+            self.scale_up_in = add(host.gpus, "scale_up_in", "B", domains.bandwidth)
         self.memory = add(1, "memory", "B", cluster.memory.bandwidth)[:, 0]
         self.ssd = add(1, "ssd", "s", 1.0)[:, 0]
         self.cores = add(1, "cores", "s", float(host.cores))[:, 0]
@@ -262,6 +286,8 @@ class Resources:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
         latency = np.zeros(len(names))
         latency[: len(cables.names)] = cables.latency
+        if domains is not None:
+            latency[self.scale_up_out] = domains.latency
         return LinkTable(
             names,
             tiers,
@@ -278,7 +304,7 @@ class Resources:
 
         Args:
             src, dst: (n,) ranks. Between ranks of one host a message crosses the host's memory
-                only.
+                only, and between hosts of one scale-up domain only what joins their GPUs.
 
         Returns:
             (n, width) int32 links padded with -1, and (n,) s.
@@ -287,7 +313,9 @@ class Resources:
         latency = np.zeros(len(src))
         inside = self.host_of[src] == self.host_of[dst]
         out[inside, 0] = self.memory[self.host_of[src[inside]]]
-        far = np.flatnonzero(~inside)
+        near, far = self._apart(src, dst)
+        out[near, :2] = self._scale_up(src[near], dst[near])
+        latency[near] = self.links.latency[out[near, 0]]
         a = self._endpoint[self.host_of[src[far]], self.rail_of[src[far]]]
         b = self._endpoint[self.host_of[dst[far]], self.rail_of[dst[far]]]
         routes = self.forwarding.routes(a, b)
@@ -307,27 +335,50 @@ class Resources:
         return out
 
     def gradient(self, src: Ints, dst: Ints, rail: Ints) -> Ints:
-        """Routes of gradient flows between GPUs: NVLink inside a host; else PCIe slot, HCA
-        ``rail``, network, HCA, PCIe slot.
+        """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what joins the
+        GPUs inside a scale-up domain; else PCIe slot, HCA ``rail``, network, HCA, PCIe slot.
 
         Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever GPU is its
-        last (as NCCL orders its rings).
+        last (as NCCL orders its rings). The HCAs of a domain count on from host to host.
         """
         host = self.cluster.host
         out = np.full((len(src), self.width), -1, np.int32)
         inside = self.host_of[src] == self.host_of[dst]
         out[inside, 0] = self.nvlink[self.host_of[src[inside]], self.gpu_of[src[inside]]]
-        far = np.flatnonzero(~inside)
-        slot = rail[far] * host.pcie_slots // host.hcas
-        routes = self.forwarding.routes(
-            self._endpoint[self.host_of[src[far]], rail[far]],
-            self._endpoint[self.host_of[dst[far]], rail[far]],
-        )
-        out[far, 0] = self.pcie_out[self.host_of[src[far]], slot]
+        near, far = self._apart(src, dst)
+        out[near, 0] = self.nvlink[self.host_of[src[near]], self.gpu_of[src[near]]]
+        out[near, 1:3] = self._scale_up(src[near], dst[near])
+        a, b = (self._gate(ranks[far], rail[far]) for ranks in (src, dst))
+        hca = rail[far] % host.hcas
+        slot = hca * host.pcie_slots // host.hcas
+        routes = self.forwarding.routes(self._endpoint[a, hca], self._endpoint[b, hca])
+        out[far, 0] = self.pcie_out[a, slot]
         out[far, 1 : 1 + routes.shape[1]] = routes
         ends = 1 + (routes >= 0).sum(axis=1)
-        out[far, ends] = self.pcie_in[self.host_of[dst[far]], slot]
+        out[far, ends] = self.pcie_in[b, slot]
         return out
+
+    def _apart(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[Any, Any]:
+        """Which pairs of ranks are on two hosts of one scale-up domain, and which in two domains:
+        their numbers."""
+        within = self.domain_of[src] == self.domain_of[dst]
+        near = within & (self.host_of[src] != self.host_of[dst])
+        return np.flatnonzero(near), np.flatnonzero(~within)
+
+    def _scale_up(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
+        """(n, 2) links out of and into the GPUs of ranks on hosts of one scale-up domain."""
+        out = np.empty((len(src), 2), np.int32)
+        if len(src):  # else there may be no such links
+            out[:, 0] = self.scale_up_out[self.host_of[src], self.gpu_of[src]]
+            out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
+        return out
+
+    def _gate(self, ranks: Ints, rail: Ints) -> NDArray[np.int64]:
+        """The hosts through which the flows of a rail leave or enter the domains of ``ranks``; with
+        fewer hosts than rails ask for, one has several."""
+        domain = self.domain_of[ranks]
+        place = rail // self.cluster.host.hcas % self._domain_size[domain]
+        return self._by_domain[self._first_of_domain[domain] + place]
 
     def pfs_read(self) -> tuple[Ints, NDArray[np.float64]]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
