@@ -8,7 +8,6 @@ cores; operations for the opening of files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -21,6 +20,7 @@ from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.shared import SharedNetwork, shared_network
+from simshuffle.plan.domains import Domains, numbered
 from simshuffle.plan.placement import placed
 from simshuffle.routing import Fabric, Router, RoutingRule, routing_of
 from simshuffle.scenario.checks import cluster_problems
@@ -165,12 +165,6 @@ def racks(cabling: Cabling) -> dict[str, int]:
     return dict(zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True))
 
 
-def _numbered(names: Sequence[Any]) -> Ints:
-    """Numbers from 0 in the order in which the names first occur."""
-    number: dict[Any, int] = {}
-    return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
-
-
 class Resources:
     """The links of a cluster that ``world_size`` ranks use, and the routes between them.
 
@@ -197,12 +191,10 @@ class Resources:
         self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
         self.host_of: Ints = cluster.host_of(world_size)
-        domain = self._domains(cabling)
-        self.domain_of: Ints = domain[self.host_of]
-        self._domain_size = np.bincount(domain)
-        self.num_domains = len(self._domain_size)
-        self._by_domain = np.argsort(domain, kind="stable")  # hosts, those of a domain together
-        self._first_of_domain = np.cumsum(self._domain_size) - self._domain_size
+        known = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
+        self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
+        self.domain_of: Ints = self._domains.of_host[self.host_of]
+        self.num_domains = self._domains.count
         self.gpu_of: Ints = np.arange(world_size, dtype=np.int32) % host.gpus
         self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus
         self._endpoint = np.array(
@@ -226,16 +218,9 @@ class Resources:
         leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
         return Places(
             self.host_of,
-            _numbered(leaf),
-            _numbered([self._rack_of_switch[switch] for switch in leaf]),
+            numbered(leaf),
+            numbered([self._rack_of_switch[switch] for switch in leaf]),
         )
-
-    def _domains(self, cabling: Cabling) -> Ints:
-        """(hosts,) see `domain_of`."""
-        nodes = cabling.of_kind("host").tolist()
-        place = {cabling.names[node]: number for number, node in enumerate(nodes)}
-        each = self.cluster.hosts_per_domain
-        return _numbered([place[name] // each for name in self.hosts])
 
     def network(self, model: Network, accounts: int = 0) -> SharedNetwork:
         """A network of all links, with nothing on it yet; cables are shared as ``model`` says.
@@ -348,8 +333,8 @@ class Resources:
         near, far = self._apart(src, dst)
         out[near, 0] = self.nvlink[self.host_of[src[near]], self.gpu_of[src[near]]]
         out[near, 1:3] = self._scale_up(src[near], dst[near])
-        a, b = (self._gate(ranks[far], rail[far]) for ranks in (src, dst))
-        hca = rail[far] % host.hcas
+        host_number, hca = np.divmod(rail[far], host.hcas)
+        a, b = (self._domains.member(self.domain_of[each[far]], host_number) for each in (src, dst))
         slot = hca * host.pcie_slots // host.hcas
         routes = self.forwarding.routes(self._endpoint[a, hca], self._endpoint[b, hca])
         out[far, 0] = self.pcie_out[a, slot]
@@ -372,13 +357,6 @@ class Resources:
             out[:, 0] = self.scale_up_out[self.host_of[src], self.gpu_of[src]]
             out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
         return out
-
-    def _gate(self, ranks: Ints, rail: Ints) -> NDArray[np.int64]:
-        """The hosts through which the flows of a rail leave or enter the domains of ``ranks``; with
-        fewer hosts than rails ask for, one has several."""
-        domain = self.domain_of[ranks]
-        place = rail // self.cluster.host.hcas % self._domain_size[domain]
-        return self._by_domain[self._first_of_domain[domain] + place]
 
     def pfs_read(self) -> tuple[Ints, NDArray[np.float64]]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
