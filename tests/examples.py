@@ -136,6 +136,9 @@ TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "pods with spines of their own": lambda _: rail_optimised(
         spine_layout="pod", pods=3, ports=8, hosts_per_pod=4, spines=2, core_taper=2
     ),
+    "rails, scale-up domains": lambda _: rail_optimised(
+        hosts=14, scale_up={"hosts": 3, "bandwidth": "40 GB/s", "latency": "1 us"}
+    ),
     "dragonfly": lambda _: dragonfly(),
     "dragonfly, 2 links between groups": lambda _: dragonfly(
         hosts_per_switch=1, groups=5, local_links=2, hcas_per_host=2, global_bandwidth="50 GB/s"

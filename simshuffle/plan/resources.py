@@ -8,7 +8,6 @@ cores; operations for the opening of files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -21,6 +20,7 @@ from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.shared import SharedNetwork, shared_network
+from simshuffle.plan.domains import Domains, numbered
 from simshuffle.plan.placement import placed
 from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_topology, routing_of
 from simshuffle.scenario.checks import cluster_problems
@@ -43,7 +43,8 @@ class LinkTable:
         tiers: (links,) kind of link: 'leaf>fbb', 'ssd', ...
         units: (links,) 'B', or 's' of device or core time, or 'ops'.
         capacity: (links,) units/s.
-        latency: (links,) s, of cables; 0 for all others.
+        latency: (links,) s, of cables and of links out to the other hosts of a scale-up domain; 0
+            for all others.
         cable: (links,) whether it is a cable: part of the network, and not a device.
     """
 
@@ -158,12 +159,6 @@ def racks(cabling: Cabling) -> dict[str, int]:
     return dict(zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True))
 
 
-def _numbered(names: Sequence[Any]) -> Ints:
-    """Numbers from 0 in the order in which the names first occur."""
-    number: dict[Any, int] = {}
-    return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
-
-
 class Resources:
     """The links of a cluster that ``world_size`` ranks use, and the routes between them.
 
@@ -171,6 +166,12 @@ class Resources:
         cluster: the machine.
         world_size: M; ranks fill the hosts one after the other, in the order of its placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
+
+    Attributes:
+        host_of: (M,) number of each rank's host.
+        domain_of: (M,) number of its scale-up domain, in the order in which ranks come to them; of
+            its host if there are none.
+        num_domains: how many they are.
     """
 
     def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
@@ -184,6 +185,10 @@ class Resources:
         self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
         self.host_of: Ints = cluster.host_of(world_size)
+        known = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
+        self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
+        self.domain_of: Ints = self._domains.of_host[self.host_of]
+        self.num_domains = self._domains.count
         self.gpu_of: Ints = np.arange(world_size, dtype=np.int32) % host.gpus
         self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus
         self._endpoint = np.array(
@@ -207,8 +212,8 @@ class Resources:
         leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
         return Places(
             self.host_of,
-            _numbered(leaf),
-            _numbered([self._rack_of_switch[switch] for switch in leaf]),
+            numbered(leaf),
+            numbered([self._rack_of_switch[switch] for switch in leaf]),
         )
 
     def network(self, model: Network, accounts: int = 0) -> SharedNetwork:
@@ -241,6 +246,10 @@ class Resources:
         self.pcie_out = add(host.pcie_slots, "pcie_out", "B", host.pcie_bandwidth)
         self.pcie_in = add(host.pcie_slots, "pcie_in", "B", host.pcie_bandwidth)
         self.nvlink = add(host.gpus, "nvlink", "B", host.nvlink_bandwidth)
+        domains = cluster.topology.domains
+        if domains is not None:
+            self.scale_up_out = add(host.gpus, "scale_up_out", "B", domains.bandwidth)
+            self.scale_up_in = add(host.gpus, "scale_up_in", "B", domains.bandwidth)
         self.memory = add(1, "memory", "B", cluster.memory.bandwidth)[:, 0]
         self.ssd = add(1, "ssd", "s", 1.0)[:, 0]
         self.cores = add(1, "cores", "s", float(host.cores))[:, 0]
@@ -256,6 +265,8 @@ class Resources:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
         latency = np.zeros(len(names))
         latency[: len(cables.names)] = cables.latency
+        if domains is not None:
+            latency[self.scale_up_out] = domains.latency
         return LinkTable(
             names,
             tiers,
@@ -272,7 +283,7 @@ class Resources:
 
         Args:
             src, dst: (n,) ranks. Between ranks of one host a message crosses the host's memory
-                only.
+                only, and between hosts of one scale-up domain only what joins their GPUs.
 
         Returns:
             (n, width) int32 links padded with -1, and (n,) s.
@@ -281,7 +292,9 @@ class Resources:
         latency = np.zeros(len(src))
         inside = self.host_of[src] == self.host_of[dst]
         out[inside, 0] = self.memory[self.host_of[src[inside]]]
-        far = np.flatnonzero(~inside)
+        near, far = self._apart(src, dst)
+        out[near, :2] = self._scale_up(src[near], dst[near])
+        latency[near] = self.links.latency[out[near, 0]]
         a = self._endpoint[self.host_of[src[far]], self.rail_of[src[far]]]
         b = self._endpoint[self.host_of[dst[far]], self.rail_of[dst[far]]]
         routes = self.forwarding.routes(a, b)
@@ -301,26 +314,42 @@ class Resources:
         return out
 
     def gradient(self, src: Ints, dst: Ints, rail: Ints) -> Ints:
-        """Routes of gradient flows between GPUs: NVLink inside a host; else PCIe slot, HCA
-        ``rail``, network, HCA, PCIe slot.
+        """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what joins the
+        GPUs inside a scale-up domain; else PCIe slot, HCA ``rail``, network, HCA, PCIe slot.
 
         Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever GPU is its
-        last (as NCCL orders its rings).
+        last (as NCCL orders its rings). The HCAs of a domain count on from host to host.
         """
         host = self.cluster.host
         out = np.full((len(src), self.width), -1, np.int32)
         inside = self.host_of[src] == self.host_of[dst]
         out[inside, 0] = self.nvlink[self.host_of[src[inside]], self.gpu_of[src[inside]]]
-        far = np.flatnonzero(~inside)
-        slot = rail[far] * host.pcie_slots // host.hcas
-        routes = self.forwarding.routes(
-            self._endpoint[self.host_of[src[far]], rail[far]],
-            self._endpoint[self.host_of[dst[far]], rail[far]],
-        )
-        out[far, 0] = self.pcie_out[self.host_of[src[far]], slot]
+        near, far = self._apart(src, dst)
+        out[near, 0] = self.nvlink[self.host_of[src[near]], self.gpu_of[src[near]]]
+        out[near, 1:3] = self._scale_up(src[near], dst[near])
+        host_number, hca = np.divmod(rail[far], host.hcas)
+        a, b = (self._domains.member(self.domain_of[each[far]], host_number) for each in (src, dst))
+        slot = hca * host.pcie_slots // host.hcas
+        routes = self.forwarding.routes(self._endpoint[a, hca], self._endpoint[b, hca])
+        out[far, 0] = self.pcie_out[a, slot]
         out[far, 1 : 1 + routes.shape[1]] = routes
         ends = 1 + (routes >= 0).sum(axis=1)
-        out[far, ends] = self.pcie_in[self.host_of[dst[far]], slot]
+        out[far, ends] = self.pcie_in[b, slot]
+        return out
+
+    def _apart(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[Any, Any]:
+        """Which pairs of ranks are on two hosts of one scale-up domain, and which in two domains:
+        their numbers."""
+        within = self.domain_of[src] == self.domain_of[dst]
+        near = within & (self.host_of[src] != self.host_of[dst])
+        return np.flatnonzero(near), np.flatnonzero(~within)
+
+    def _scale_up(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
+        """(n, 2) links out of and into the GPUs of ranks on hosts of one scale-up domain."""
+        out = np.empty((len(src), 2), np.int32)
+        if len(src):  # else there may be no such links
+            out[:, 0] = self.scale_up_out[self.host_of[src], self.gpu_of[src]]
+            out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
         return out
 
     def pfs_read(self) -> tuple[Ints, NDArray[np.float64]]:

@@ -83,10 +83,11 @@ def _used(scenario: Scenario, key: str) -> dict[str, float]:
     ranks, hosts = scenario.world_size, scenario.hosts
     last = key.rsplit(".", 1)[-1]
     if key.startswith("workload.allreduce."):
+        domains = scenario.cluster.domains_for(ranks)
         idle = (
             ranks == 1
-            or ("inter_host" in last and hosts == 1)
-            or (last == "intra_host_bus_bandwidth" and hosts > 1)
+            or ("inter_host" in last and domains == 1)
+            or (last == "intra_host_bus_bandwidth" and domains > 1)
         )
         return (
             {}

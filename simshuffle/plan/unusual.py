@@ -98,7 +98,9 @@ def _unused(scenario: Scenario) -> tuple[str, ...]:
         "cluster.parallel_file_system.latency": not opened,
         "cluster.ssd.": workload.source != "ssd",
         "cluster.topology.": scenario.hosts == 1,
-        "cluster.host.nvlink_bandwidth": cluster.ranks_per_host(scenario.world_size) == 1,
+        "cluster.host.nvlink_bandwidth": (
+            cluster.ranks_per_host(scenario.world_size) == 1 and cluster.topology.domains is None
+        ),
         "cluster.message_passing.": not workload.exchange.fraction,
         "workload.dataset.encode": not workload.exchange.fraction,
         "workload.dataset.decoded_size.": not workload.exchange.fraction,

@@ -85,7 +85,23 @@ def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
         )
         remedy = f"Use at most {gpus} ranks or a larger topology."
         problems.append(Problem("world_size", rule, str(world_size), remedy))
-    return problems + _placement_problems(cluster, world_size)
+    return problems + _scale_up_problems(cluster) + _placement_problems(cluster, world_size)
+
+
+def _scale_up_problems(cluster: Cluster) -> list[Problem]:
+    """More bandwidth between the hosts of a domain than their GPUs have."""
+    domains, most = cluster.topology.domains, cluster.host.nvlink_bandwidth
+    if domains is None or domains.bandwidth <= most:
+        return []
+    own = readable(most, Dimension.BANDWIDTH)
+    return [
+        Problem(
+            "cluster.topology.scale_up.bandwidth",
+            f"of a GPU must not exceed cluster.host.nvlink_bandwidth, {own}, over which it goes",
+            readable(domains.bandwidth, Dimension.BANDWIDTH),
+            "Lower it, or raise cluster.host.nvlink_bandwidth.",
+        )
+    ]
 
 
 def _placement_problems(cluster: Cluster, world_size: int) -> list[Problem]:
@@ -114,12 +130,13 @@ def _placement_problems(cluster: Cluster, world_size: int) -> list[Problem]:
 
 
 def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
-    """More rings or channels than HCAs."""
-    key, hcas = allreduce.one_for_each_hca, cluster.host.hcas
+    """More rings or channels than HCAs of a host, or of a scale-up domain."""
+    key, hcas = allreduce.one_for_each_hca, cluster.host.hcas * cluster.hosts_per_domain
     count = getattr(allreduce, key)
     if count <= hcas:
         return []
-    rule = f"each of the {key} has an HCA of its own; the hosts have {hcas}"
+    owners = "hosts" if cluster.hosts_per_domain == 1 else "scale-up domains"
+    rule = f"each of the {key} has an HCA of its own; the {owners} have {hcas}"
     path = f"workload.allreduce.{key}"
     return [Problem(path, rule, str(count), f"Use at most {hcas} {key}.")]
 

@@ -99,6 +99,15 @@ class Cluster(Spec):
         """Hosts that so many ranks fill, the last one maybe in part: ceil(M / gpus)."""
         return -(-world_size // self.host.gpus)
 
+    @property
+    def hosts_per_domain(self) -> int:
+        """Hosts of a scale-up domain but maybe the last; 1 if there are none."""
+        return 1 if self.topology.domains is None else self.topology.domains.hosts
+
+    def domains_for(self, world_size: int) -> int:
+        """Scale-up domains of so many ranks on consecutive hosts; hosts if there are none."""
+        return -(-self.hosts_for(world_size) // self.hosts_per_domain)
+
     def ranks_per_host(self, world_size: int) -> int:
         """Ranks of every host but maybe the last: min(M, gpus)."""
         return min(world_size, self.host.gpus)
@@ -106,3 +115,8 @@ class Cluster(Spec):
     def host_of(self, world_size: int) -> NDArray[np.int32]:
         """(M,) number of the host of each rank."""
         return np.arange(world_size, dtype=np.int32) // np.int32(self.host.gpus)
+
+    def domain_of(self, world_size: int) -> NDArray[np.int32]:
+        """(M,) number of the scale-up domain of each rank on consecutive hosts; of its host if
+        there are none."""
+        return self.host_of(world_size) // np.int32(self.hosts_per_domain)

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Spec
 from simshuffle.topology.graph import Graph, Sketch, new_graph
+from simshuffle.topology.scale_up import ScaleUp
 
 
 class Interconnect(Spec, ABC):
@@ -37,6 +38,11 @@ class Interconnect(Spec, ABC):
     def links_per_host(self) -> int:
         """Links of a host to switches; of the host with the fewest, if they differ. Raises as
         `num_hosts`."""
+
+    @property
+    def domains(self) -> ScaleUp | None:
+        """What joins hosts beside the network; None if nothing does."""
+        return None
 
     def structure(self) -> str:
         """What the network is made of, where its keys do not say it; else empty."""

@@ -13,6 +13,7 @@ from simshuffle.topology.base import Interconnect, problem
 from simshuffle.topology.fat_tree import MOST_PORTS, ROUNDING, Taper
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 from simshuffle.topology.populated import Populated, of
+from simshuffle.topology.scale_up import ScaleUp
 
 
 class RailOptimised(Sourced, Interconnect):
@@ -31,6 +32,8 @@ class RailOptimised(Sourced, Interconnect):
     or pods, are linked to ``cores`` core switches of their own, the second ones to as many others,
     and so on. The default of both is the fewest over which links spread evenly. ``core_taper`` is
     the ratio of the links below a spine to those above it.
+
+    ``scale_up`` joins the hosts of a domain beside this network, which it does not change.
     """
 
     hcas_are_rails: ClassVar[bool] = True
@@ -50,6 +53,7 @@ class RailOptimised(Sourced, Interconnect):
     link_bandwidth: Bandwidth
     cable_latency: Seconds = 26e-9
     switch_latency: Seconds = 90e-9
+    scale_up: ScaleUp | None = None
 
     @model_validator(mode="after")
     def _is_possible(self) -> RailOptimised:
@@ -165,6 +169,11 @@ class RailOptimised(Sourced, Interconnect):
         return self.rails
 
     @property
+    def domains(self) -> ScaleUp | None:
+        """``scale_up``."""
+        return self.scale_up
+
+    @property
     def height(self) -> int:
         """1, or 2 with core switches."""
         return 1 if self.num_blocks == 1 else 2
@@ -207,6 +216,9 @@ class RailOptimised(Sourced, Interconnect):
             told.append(f"{of(count, 'core')}, {links} to each spine below")
             if self.spine_layout == "pod":
                 both = min(both, spines * self.num_cores * self._core_links)
+        if self.scale_up is not None:
+            count = -(-self.num_hosts // self.scale_up.hosts)
+            told.append(f"{of(count, 'scale-up domain')} of up to {self.scale_up.hosts} hosts")
         middle = readable(both * self.link_bandwidth, Dimension.BANDWIDTH)
         return "; ".join((*told, f"bisection about {middle} both ways together"))
 
