@@ -33,6 +33,12 @@ class Problem:
         return f"{self.path or '(file)'}: {self.rule}{got}{fix}"
 
 
+def first_of(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are, as the value of a problem."""
+    more = f" and {len(names) - 3} more" * (len(names) > 3)
+    return ", ".join(map(repr, names[:3])) + more
+
+
 class SimshuffleError(Exception):
     """Whatever simshuffle refuses, with a text for the user."""
 

@@ -33,12 +33,35 @@ from simshuffle.exchange import (
     PairSchedule,
     PartialLocalShuffle,
 )
+from simshuffle.routing import (
+    Adaptive,
+    DimensionOrder,
+    DModK,
+    Ecmp,
+    MinHop,
+    Minimal,
+    RandomStatic,
+    SModK,
+    UpDown,
+    Valiant,
+)
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.units import Dimension, format_quantity
 from simshuffle.storage import LocalSsd, Memory
 from simshuffle.topology import Custom
-from tests.strategies import abci, fat_tree, star, switch_tree
+from tests.strategies import (
+    abci,
+    dln,
+    dragonfly,
+    dragonfly_plus,
+    fat_tree,
+    hyperx,
+    rail_optimised,
+    star,
+    switch_tree,
+    torus_of,
+)
 
 # -------------------------------------------------------------------------------------- topologies
 
@@ -82,6 +105,9 @@ SMALL_ABCI: dict[str, int] = {
 TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "abci": lambda _: abci(),
     "abci of 2 racks": lambda _: abci(**SMALL_ABCI),
+    "abci of 2 racks, opened directors": lambda _: abci(
+        **SMALL_ABCI, directors={"line_ports": 4, "fabric_modules": 4}
+    ),
     "fat tree of 1 level": lambda _: fat_tree(1, 5),
     "fat tree of 2 levels": lambda _: fat_tree(2, 3),
     "fat tree of 3 levels": lambda _: fat_tree(3, 3),
@@ -95,6 +121,51 @@ TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "switches, tapered, two rails": lambda _: switch_tree(7, 10, taper=2, rails=2),
     "switches, parallel links": lambda _: switch_tree(8, 8, rails=2),
     "switches, 3 levels, two rails": lambda _: switch_tree(8, 20, rails=2),
+    "fat tree, opened directors": lambda _: fat_tree(
+        2, 4, hosts=32, directors={"line_ports": 3, "fabric_modules": 3}
+    ),
+    "switches, opened directors": lambda _: switch_tree(
+        8, 24, taper=2, directors={"line_ports": 4, "fabric_modules": 4}
+    ),
+    "switches, 3 levels, rails, opened directors": lambda _: switch_tree(
+        4, 7, rails=2, levels=3, directors={"line_ports": 4, "fabric_modules": 2}
+    ),
+    "rails, shared spines": lambda _: rail_optimised(),
+    "rails, tapered, cut": lambda _: rail_optimised(taper=3, hosts=13, spines=4),
+    "rails with spines of their own": lambda _: rail_optimised(spine_layout="rail"),
+    "pods with spines of their own": lambda _: rail_optimised(
+        spine_layout="pod", pods=3, ports=8, hosts_per_pod=4, spines=2, core_taper=2
+    ),
+    "rails, scale-up domains": lambda _: rail_optimised(
+        hosts=14, scale_up={"hosts": 3, "bandwidth": "40 GB/s", "latency": "1 us"}
+    ),
+    "dragonfly": lambda _: dragonfly(),
+    "dragonfly, 2 links between groups": lambda _: dragonfly(
+        hosts_per_switch=1, groups=5, local_links=2, hcas_per_host=2, global_bandwidth="50 GB/s"
+    ),
+    "dragonfly of grids, cut": lambda _: dragonfly(
+        hosts_per_switch=2,
+        switches_per_group=None,
+        group_shape=[3, 2],
+        local_links=[1, 3],
+        groups=4,
+        hosts=31,
+    ),
+    "dragonfly of 1 group": lambda _: dragonfly(groups=1),
+    "Dragonfly+": lambda _: dragonfly_plus(),
+    "Dragonfly+, 2 links between groups": lambda _: dragonfly_plus(
+        groups=3, leaf_switches=3, leaf_spine_links=2, hosts=10, local_bandwidth="50 GB/s"
+    ),
+    "Dragonfly+ of 1 group": lambda _: dragonfly_plus(groups=1),
+    "torus of 2 dimensions": lambda _: torus_of([5, 4]),
+    "torus of 3 dimensions": lambda _: torus_of([4, 3, 2], links=[1, 2, 1], hcas_per_host=2),
+    "mesh": lambda _: torus_of([4, 3], wrap=[False, False], hosts_per_switch=2, hosts=20),
+    "Tofu-D": lambda _: torus_of([2, 2, 2, 3, 2], wrap=[True, True, False, True, False]),
+    "full mesh": lambda _: hyperx([6], links=2),
+    "HyperX": lambda _: hyperx([4, 3], links=[1, 2], hcas_per_host=2),
+    "HyperX of 3 dimensions": lambda _: hyperx([3, 2, 3], hosts=30),
+    "DLN": lambda _: dln(16),
+    "DLN of 12 switches": lambda _: dln(12, shortcuts=[4, 6], hosts_per_switch=2, hosts=20),
     "star": lambda _: star(5, hcas_per_host=2),
     "custom json": lambda folder: written(fat_tree(2, 2).graph(), folder / "net.json", multi=True),
     "custom graphml": lambda folder: written(
@@ -111,6 +182,24 @@ SMALL = [name for name in TOPOLOGIES if name != "abci"]
 def small_topologies(folder: Path) -> dict[str, Any]:
     """The topologies of `SMALL` by name."""
     return {name: TOPOLOGIES[name](folder) for name in SMALL}
+
+
+# ---------------------------------------------------------------------------------------- routings
+
+ROUTINGS: dict[str, Any] = {
+    "d_mod_k": DModK(),
+    "s_mod_k": SModK(),
+    "random_static": RandomStatic(),
+    "min_hop": MinHop(),
+    "ecmp": Ecmp(),
+    "ecmp without salt, 3 queue pairs": Ecmp(queue_pairs=3, ports=16, salt="none"),
+    "up_down": UpDown(),
+    "dimension_order": DimensionOrder(),
+    "minimal": Minimal(),
+    "valiant": Valiant(),
+    "adaptive": Adaptive(),
+    "adaptive with detours": Adaptive(detours=True),
+}
 
 
 # ---------------------------------------------------------------------------------------- clusters

@@ -15,7 +15,17 @@ from simshuffle.exchange import (
     PairSchedule,
     PartialLocalShuffle,
 )
-from simshuffle.topology import Abci, FatTree, Star
+from simshuffle.topology import (
+    Abci,
+    Dln,
+    Dragonfly,
+    DragonflyPlus,
+    FatTree,
+    HyperX,
+    RailOptimised,
+    Star,
+    Torus,
+)
 
 LINKS: dict[str, Any] = {"link_bandwidth": "12.5 GB/s", "cable_latency": "26 ns"}
 ABCI_LATENCIES: dict[str, Any] = {
@@ -71,6 +81,43 @@ def abci(**changes: Any) -> Abci:
         "fbb_spine_links": 4,
     }
     return Abci.model_validate({"kind": "abci", **counts, **LINKS, **ABCI_LATENCIES, **changes})
+
+
+def rail_optimised(**changes: Any) -> RailOptimised:
+    """Two pods of 8 hosts with two rails on 16-port switches, with EDR links."""
+    values = {"pods": 2, "hosts_per_pod": 8, "rails": 2, "ports": 16}
+    return RailOptimised.model_validate({"kind": "rail_optimised", **values, **LINKS, **changes})
+
+
+def dragonfly(**changes: Any) -> Dragonfly:
+    """A dragonfly of 9 groups of 4 switches with a host each, with EDR links."""
+    values = {"hosts_per_switch": 1, "switches_per_group": 4, "global_links_per_switch": 2}
+    given = {k: v for k, v in {**values, **changes}.items() if v is not None}
+    return Dragonfly.model_validate({"kind": "dragonfly", **LINKS, **given})
+
+
+def dragonfly_plus(**changes: Any) -> DragonflyPlus:
+    """A Dragonfly+ of 5 groups of 2 leaf and 2 spine switches, with EDR links."""
+    values = {"hosts_per_switch": 2, "leaf_switches": 2, "spine_switches": 2}
+    values |= {"global_links_per_switch": 2}
+    return DragonflyPlus.model_validate({"kind": "dragonfly_plus", **values, **LINKS, **changes})
+
+
+def torus_of(shape: list[int], **changes: Any) -> Torus:
+    """A torus with a host on each switch, with EDR links."""
+    return Torus.model_validate({"kind": "torus", "shape": shape, **LINKS, **changes})
+
+
+def hyperx(shape: list[int], **changes: Any) -> HyperX:
+    """A HyperX with two hosts on each switch, with EDR links."""
+    values = {"kind": "hyperx", "shape": shape, "hosts_per_switch": 2}
+    return HyperX.model_validate({**values, **LINKS, **changes})
+
+
+def dln(switches: int, **changes: Any) -> Dln:
+    """A distributed loop network with a host on each switch, with EDR links."""
+    values = {"kind": "dln", "switches": switches, "hosts_per_switch": 1}
+    return Dln.model_validate({**values, **LINKS, **changes})
 
 
 def fat_trees(

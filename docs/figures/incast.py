@@ -27,8 +27,8 @@ from matplotlib.figure import Figure
 
 from simshuffle.network import Flows, Fluid, Links, Packet
 from simshuffle.results.style import COLOURS, COLUMN_INCHES, STYLE
+from simshuffle.routing import ForwardingTable
 from simshuffle.topology import FatTree
-from simshuffle.topology.routing import ForwardingTable
 
 ARITY = 32
 SENDERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24)

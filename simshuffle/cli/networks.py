@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+Routings = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A routing, such as ecmp:queue_pairs=4; may be given several times. Default: the"
+        " scenario's.",
+    ),
+]
+
 
 @command(
     app,
@@ -147,6 +156,7 @@ def congestion(
             help="analytic, fluid or packet; several times for several. Default: fluid, packet.",
         ),
     ] = None,
+    routing: Routings = None,
     seeds: Annotated[
         int, typer.Option(min=1, metavar="N", help="Seeds for analytic and fluid.")
     ] = 5,
@@ -187,7 +197,7 @@ def congestion(
     from simshuffle.studies.congestion.study import STUDY
 
     counts = Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets, jitter=jitter)
-    settings = chosen(counts, pattern or [], network or [])
+    settings = chosen(counts, pattern or [], network or [], routing or [])
     sized = scenarios(scenario, values(set_ or []), world_size or [])
     carry_out(
         STUDY, request(sized, settings), Options(out, json, force, processes, scheduler, to=to)

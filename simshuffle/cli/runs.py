@@ -183,6 +183,7 @@ def check(
     """Say what bounds an epoch of each run, what it needs, and which values look wrong. Simulates
     nothing."""
     from simshuffle.plan.packets import check_size
+    from simshuffle.plan.resources import check_machine
     from simshuffle.scenario.scenario import all_runs
 
     check_format(json, to)
@@ -190,6 +191,7 @@ def check(
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
+        check_machine(single.cluster)
     if full:
         _print_in_full(scenarios, runs)
         return

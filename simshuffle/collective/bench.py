@@ -142,7 +142,7 @@ def bench(name: str, chosen: Chosen) -> Bench:
 def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     """An allreduce (plain values) with those of its required keys that it leaves out: latencies of
     NCCL's table, a ring or channel for each HCA, and as bus bandwidths what the NVLink of a GPU,
-    and all HCAs and PCIe slots of a host, carry."""
+    and all HCAs and PCIe slots of a host, or of a scale-up domain, carry."""
     kinds = {
         get_args(k.model_fields["kind"].annotation)[0]: k for k in get_args(get_args(Allreduce)[0])
     }
@@ -151,9 +151,9 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
         return dict(plain)
     host = cluster.host
     cables = host.hcas * float(getattr(cluster.topology, "link_bandwidth", host.pcie_bandwidth))
-    between = min(cables, host.pcie_slots * host.pcie_bandwidth)
+    between = cluster.hosts_per_domain * min(cables, host.pcie_slots * host.pcie_bandwidth)
     known: dict[str, Any] = {
-        record.one_for_each_hca: host.hcas,
+        record.one_for_each_hca: cluster.hosts_per_domain * host.hcas,
         "intra_host_bus_bandwidth": f"{host.nvlink_bandwidth!r} B/s",
         "inter_host_bus_bandwidth": f"{between!r} B/s",
     }

@@ -50,7 +50,7 @@ class Measurement:
     def notes(self) -> list[str]:
         """Which sizes a measured curve does not cover."""
         bench, out = self.bench, []
-        unused = "inter_" if bench.resources.num_hosts == 1 else "intra_"
+        unused = "inter_" if bench.resources.num_domains == 1 else "intra_"
         for key, curve in bench.allreduce:
             if not isinstance(curve, Curve) or key.startswith(unused):
                 continue
@@ -140,8 +140,8 @@ def measure(
 def _check_packets(bench: Bench, sizes: Sequence[float]) -> None:
     if not isinstance(bench.network, Packet):
         return
-    host_of, mtu = bench.resources.host_of, bench.network.mtu
-    total = sum(allreduce_packets(bench.allreduce, host_of, nbytes, mtu) for nbytes in sizes)
+    domain_of, mtu = bench.resources.domain_of, bench.network.mtu
+    total = sum(allreduce_packets(bench.allreduce, domain_of, nbytes, mtu) for nbytes in sizes)
     if total > MOST_PACKETS:
         rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
         remedy = "Leave out the largest, or use network.kind: fluid."

@@ -34,10 +34,11 @@ class Allreduces:
         self._batches: dict[float, TransferBatch | None] = {}
 
     def flows(self, nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes; None for one rank."""
-        host_of = self._resources.host_of[self._ranks]
+        """The flows of an allreduce of ``nbytes`` bytes, which takes a scale-up domain for one
+        host; None for one rank."""
+        domain_of = self._resources.domain_of[self._ranks]
         # numbered as it meets them, so that it goes through them in this order
-        place = np.cumsum(np.diff(host_of, prepend=host_of[0]) != 0).astype(np.int32)
+        place = np.cumsum(np.diff(domain_of, prepend=domain_of[0]) != 0).astype(np.int32)
         flows = self._allreduce.flows(place, nbytes)
         if flows is None:
             return None
@@ -81,15 +82,18 @@ class Allreduces:
 
 def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Generator) -> Ints:
     """(M,) ranks in the order in which an allreduce goes through their hosts; those of a host stay
-    together, in their order."""
+    together, in their order, and so do the hosts of a scale-up domain."""
     host_of = resources.host_of
     hosts = np.arange(resources.num_hosts)
+    first = np.searchsorted(host_of, hosts)  # the first rank of each host
     if order == "shuffled":
         hosts = rng.permutation(hosts)
     elif order == "sorted":
-        first = np.searchsorted(host_of, hosts)  # the first rank of each host
         hosts = np.lexsort((resources.places.leaf[first], resources.places.rack[first]))
-    place = np.argsort(hosts)
+    _, met, domain = np.unique(
+        resources.domain_of[first[hosts]], return_index=True, return_inverse=True
+    )
+    place = np.argsort(hosts[np.argsort(met[domain], kind="stable")])
     return np.argsort(place[host_of], kind="stable").astype(np.int32)
 
 
@@ -110,10 +114,14 @@ def gather_seconds(importances: float, resources: Resources) -> float | None:
 
 
 def _share_of_a_rank(resources: Resources) -> float:
-    """Bytes a second that a rank gets when all of its host send: of the HCA that they share, or of
-    the memory if there is one host."""
-    route, _ = resources.message(np.array([0]), np.array([resources.world_size - 1]))
-    shared_by = resources.ranks_per_host / (
-        resources.cluster.host.hcas if resources.num_hosts > 1 else 1
-    )
+    """Bytes a second that a rank gets when all of its host send: of the HCA that they share; of
+    what joins its GPU to the others if there is one scale-up domain, and of the memory if there is
+    one host."""
+    beyond = np.flatnonzero(resources.domain_of != resources.domain_of[0])
+    last = beyond[-1] if len(beyond) else resources.world_size - 1
+    route, _ = resources.message(np.array([0]), np.array([last]))
+    if resources.num_domains > 1:
+        shared_by = resources.ranks_per_host / resources.cluster.host.hcas
+    else:
+        shared_by = resources.ranks_per_host if resources.num_hosts == 1 else 1
     return float(resources.links.capacity[route[0, 0]]) / shared_by

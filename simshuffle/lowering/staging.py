@@ -108,7 +108,7 @@ class _Flows:
 
     def pass_on(self, nbytes: float) -> None:
         """Flows of ``nbytes`` bytes from every host to the next, the last one's to the first, over
-        as many HCAs as all hosts use."""
+        as many HCAs as all hosts use; in a scale-up domain from the GPUs of as many ranks."""
         resources = self._resources
         first, _ = self._hcas()
         rails = np.unique(np.bincount(resources.host_of[first]))[0]

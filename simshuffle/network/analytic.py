@@ -20,6 +20,11 @@ def alone(links: Links, flows: Flows) -> Floats:
     return np.asarray(flows.latencies(links) + _drain(links, flows))
 
 
+def unhindered(links: Links, flows: Flows) -> float:
+    """s until the last flow has ended if none gets into another's way."""
+    return float(latest_ends(flows, alone(links, flows)).max(initial=0.0))
+
+
 def _drain(links: Links, flows: Flows) -> Floats:
     """(flows,) s that the bytes of each flow take over its slowest link."""
     padded = np.append(links.capacity, np.inf)

@@ -176,12 +176,13 @@ def allreduce_seconds(scenario: Scenario) -> float:
     flows as if each were alone.
 
     A flow has at most its share of the bus bandwidth (`simshuffle.allreduce`), NVLink inside a
-    host, and between hosts what an HCA's cable and a PCIe slot carry. Of what overlaps with the
-    backward pass the last part always shows, and all that lasts longer than the pass. More than
-    `MOST_RANKS` are not looked at: 0, as for one rank.
+    host, what joins the GPUs inside a scale-up domain, and else what an HCA's cable and a PCIe slot
+    carry. Of what overlaps with the backward pass the last part always shows, and all that lasts
+    longer than the pass. Not looked at are more than `MOST_RANKS`, and domains whose hosts or order
+    are drawn or named: 0, as for one rank.
     """
     workload, world_size = scenario.workload, scenario.world_size
-    if not 1 < world_size <= MOST_RANKS:
+    if not 1 < world_size <= MOST_RANKS or not _known(scenario):
         return 0.0
     model, overlap = workload.model, workload.allreduce.overlap
     if isinstance(overlap, NoOverlap):
@@ -195,14 +196,23 @@ def allreduce_seconds(scenario: Scenario) -> float:
     return max(_alone(scenario, parts[-1]), whole - hidden)
 
 
+def _known(scenario: Scenario) -> bool:
+    """Whether the hosts of each scale-up domain are known before anything is drawn."""
+    cluster = scenario.cluster
+    drawn = scenario.workload.allreduce.order == "shuffled" or cluster.placement != "compact"
+    return cluster.topology.domains is None or not drawn
+
+
 def _alone(scenario: Scenario, nbytes: float) -> float:
     """Least time (s) of an allreduce of ``nbytes`` bytes by itself."""
-    cluster = scenario.cluster
+    cluster, domains = scenario.cluster, scenario.cluster.topology.domains
     host_of = cluster.host_of(scenario.world_size)
-    flows = scenario.workload.allreduce.flows(host_of, nbytes)
+    domain_of = cluster.domain_of(scenario.world_size)
+    flows = scenario.workload.allreduce.flows(domain_of, nbytes)
     if flows is None:
         return 0.0
-    between = min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth)
-    inside = host_of[flows.src] == host_of[flows.dst]
-    carried = np.minimum(flows.cap, np.where(inside, cluster.host.nvlink_bandwidth, between))
-    return flows.seconds(carried)
+    bandwidth = np.full(len(flows), min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth))
+    if domains is not None:
+        bandwidth[domain_of[flows.src] == domain_of[flows.dst]] = domains.bandwidth
+    bandwidth[host_of[flows.src] == host_of[flows.dst]] = cluster.host.nvlink_bandwidth
+    return flows.seconds(np.minimum(flows.cap, bandwidth))

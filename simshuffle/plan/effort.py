@@ -176,7 +176,7 @@ def _allreduces(scenario: Scenario) -> AllreduceEffort:
     if ranks > MOST_RANKS:
         return AllreduceEffort()
     algorithm = workload.allreduce
-    flows = algorithm.flows(scenario.cluster.host_of(ranks), workload.model.gradient_size)
+    flows = algorithm.flows(scenario.cluster.domain_of(ranks), workload.model.gradient_size)
     if flows is None:
         return AllreduceEffort()
     iterations = expected_iterations(scenario) * scenario.epochs

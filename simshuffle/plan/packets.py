@@ -31,8 +31,11 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
     )
     epochs = range(1, scenario.epochs + 1)
     out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
-    host_of = scenario.cluster.host_of(world_size)
-    of_one = allreduce_packets(workload.allreduce, host_of, workload.model.gradient_size, mtu)
+    domain_of, domains = (
+        scenario.cluster.domain_of(world_size),
+        scenario.cluster.domains_for(world_size),
+    )
+    of_one = allreduce_packets(workload.allreduce, domain_of, workload.model.gradient_size, mtu)
     out["gradients"] = of_one * workload.iterations(world_size) * scenario.epochs
     schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
     if schedule is not None and fraction is not None:
@@ -40,7 +43,7 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
         samples = world_size * sum(
             epoch_quota(fraction, dataset.num_samples, world_size, epoch) for epoch in epochs
         )
-        out["exchange"] = samples * (1 - 1 / scenario.hosts) * math.ceil(size / mtu)
+        out["exchange"] = samples * (1 - 1 / domains) * math.ceil(size / mtu)
     if workload.exchange.tier == "pfs":
         out["reads"] = (
             sum(1 - cached_share(scenario, epoch) for epoch in epochs) * dataset.nbytes / mtu
@@ -49,13 +52,14 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
 
 
 def allreduce_packets(
-    allreduce: Allreduce, host_of: NDArray[np.int32], nbytes: float, mtu: float
+    allreduce: Allreduce, domain_of: NDArray[np.int32], nbytes: float, mtu: float
 ) -> float:
-    """Packets of ``mtu`` bytes in an allreduce of ``nbytes`` bytes; ``host_of`` as of its flows."""
-    flows = allreduce.flows(host_of, nbytes)
+    """Packets of ``mtu`` bytes in an allreduce of ``nbytes`` bytes over ranks in scale-up domains,
+    or on hosts, ``domain_of``, (M,)."""
+    flows = allreduce.flows(domain_of, nbytes)
     if flows is None:
         return 0.0
-    far = host_of[flows.src] != host_of[flows.dst]
+    far = domain_of[flows.src] != domain_of[flows.dst]
     return float(np.ceil(flows.nbytes[far] / mtu).sum())
 
 

@@ -8,7 +8,7 @@ cores; operations for the opening of files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -20,13 +20,15 @@ from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.shared import SharedNetwork, shared_network
+from simshuffle.plan.domains import Domains, numbered
+from simshuffle.plan.placement import placed
+from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_topology, routing_of
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.storage import ParallelFileSystem
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import attach_storage, graph_problems
-from simshuffle.topology.routing import ForwardingTable
 
 Ints = NDArray[np.int32]
 PFS = "pfs"
@@ -41,7 +43,8 @@ class LinkTable:
         tiers: (links,) kind of link: 'leaf>fbb', 'ssd', ...
         units: (links,) 'B', or 's' of device or core time, or 'ops'.
         capacity: (links,) units/s.
-        latency: (links,) s, of cables; 0 for all others.
+        latency: (links,) s, of cables and of links out to the other hosts of a scale-up domain; 0
+            for all others.
         cable: (links,) whether it is a cable: part of the network, and not a device.
     """
 
@@ -59,14 +62,33 @@ class Wiring:
 
     Attributes:
         cabling: its nodes and cables.
-        forwarding: its links, and the routes over them.
+        fabric: its ports and links.
+        routing: the routing of its topology.
         rack_of: for every switch to which hosts are attached the number of what is joined below the
             topmost switches; all the same with one level.
     """
 
     cabling: Cabling
-    forwarding: ForwardingTable
+    fabric: Fabric
+    routing: RoutingRule
     rack_of: dict[str, int]
+    _routers: dict[str, Router] = field(default_factory=dict, repr=False)
+
+    def router(self, rule: RoutingRule | None, rng: np.random.Generator) -> Router:
+        """The routes by a rule, or by that of the topology; ``rng`` is for what is drawn.
+
+        Raises:
+            TopologyError: the routing is not known for this network.
+        """
+        rule = rule or self.routing
+        seed = int(rng.integers(2**63)) if rule.drawn else 0
+        if rule.remembers:
+            return rule.router(self.fabric, seed)
+        key = f"{seed} {rule.model_dump_json()}"
+        if key not in self._routers:
+            self._routers.clear()
+            self._routers[key] = rule.router(self.fabric, seed)
+        return self._routers[key]
 
 
 @dataclass(frozen=True)
@@ -101,7 +123,28 @@ def _wiring(asked: _Asked) -> Wiring:
         bandwidth, latency, links = asked.link
         attach_storage(sketch, PFS, bandwidth=bandwidth, latency=latency, links=links)
     cabling = Cabling.of(sketch)
-    return Wiring(cabling, asked.topology.routing(cabling), racks(cabling))
+    fabric = Fabric(cabling)
+    return Wiring(cabling, fabric, routing_of(asked.topology, fabric), racks(cabling))
+
+
+def routing(cluster: Cluster) -> RoutingRule:
+    """The routing that runs on a cluster use: the one that it names, or that of its topology;
+    raises as `wiring`."""
+    known = cluster.routing or routing_by_topology(cluster.topology)
+    return known or wiring(cluster).routing
+
+
+def check_machine(cluster: Cluster) -> None:
+    """See that a routing and hosts that a cluster names are known for its network, which is built
+    only if there are any.
+
+    Raises:
+        TopologyError: as `wiring`, `Wiring.router` and `placed`.
+    """
+    if cluster.routing is not None:
+        wiring(cluster).router(cluster.routing, np.random.default_rng(0))
+    if cluster.named_hosts is not None:
+        placed(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
 
 
 def racks(cabling: Cabling) -> dict[str, int]:
@@ -116,19 +159,19 @@ def racks(cabling: Cabling) -> dict[str, int]:
     return dict(zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True))
 
 
-def _numbered(names: Sequence[Any]) -> Ints:
-    """Numbers from 0 in the order in which the names first occur."""
-    number: dict[Any, int] = {}
-    return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
-
-
 class Resources:
     """The links of a cluster that ``world_size`` ranks use, and the routes between them.
 
     Args:
         cluster: the machine.
-        world_size: M; ranks fill the hosts one after the other.
-        rng: draws the hosts of a scattered placement.
+        world_size: M; ranks fill the hosts one after the other, in the order of its placement.
+        rng: draws the hosts of a scattered placement, and what the routing draws.
+
+    Attributes:
+        host_of: (M,) number of each rank's host.
+        domain_of: (M,) number of its scale-up domain, in the order in which ranks come to them; of
+            its host if there are none.
+        num_domains: how many they are.
     """
 
     def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
@@ -136,15 +179,16 @@ class Resources:
         cabling = wires.cabling
         self.cluster = cluster
         self.world_size = world_size
-        self.forwarding = wires.forwarding
         host = cluster.host
-        names = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
         self.num_hosts = cluster.hosts_for(world_size)
         self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
-        if cluster.placement == "scattered":
-            names = [names[i] for i in np.sort(rng.permutation(len(names))[: self.num_hosts])]
-        self.hosts = names[: self.num_hosts]
+        self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
+        self.forwarding = wires.router(cluster.routing, rng)
         self.host_of: Ints = cluster.host_of(world_size)
+        known = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
+        self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
+        self.domain_of: Ints = self._domains.of_host[self.host_of]
+        self.num_domains = self._domains.count
         self.gpu_of: Ints = np.arange(world_size, dtype=np.int32) % host.gpus
         self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus
         self._endpoint = np.array(
@@ -168,8 +212,8 @@ class Resources:
         leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
         return Places(
             self.host_of,
-            _numbered(leaf),
-            _numbered([self._rack_of_switch[switch] for switch in leaf]),
+            numbered(leaf),
+            numbered([self._rack_of_switch[switch] for switch in leaf]),
         )
 
     def network(self, model: Network, accounts: int = 0) -> SharedNetwork:
@@ -202,6 +246,10 @@ class Resources:
         self.pcie_out = add(host.pcie_slots, "pcie_out", "B", host.pcie_bandwidth)
         self.pcie_in = add(host.pcie_slots, "pcie_in", "B", host.pcie_bandwidth)
         self.nvlink = add(host.gpus, "nvlink", "B", host.nvlink_bandwidth)
+        domains = cluster.topology.domains
+        if domains is not None:
+            self.scale_up_out = add(host.gpus, "scale_up_out", "B", domains.bandwidth)
+            self.scale_up_in = add(host.gpus, "scale_up_in", "B", domains.bandwidth)
         self.memory = add(1, "memory", "B", cluster.memory.bandwidth)[:, 0]
         self.ssd = add(1, "ssd", "s", 1.0)[:, 0]
         self.cores = add(1, "cores", "s", float(host.cores))[:, 0]
@@ -217,6 +265,8 @@ class Resources:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
         latency = np.zeros(len(names))
         latency[: len(cables.names)] = cables.latency
+        if domains is not None:
+            latency[self.scale_up_out] = domains.latency
         return LinkTable(
             names,
             tiers,
@@ -233,7 +283,7 @@ class Resources:
 
         Args:
             src, dst: (n,) ranks. Between ranks of one host a message crosses the host's memory
-                only.
+                only, and between hosts of one scale-up domain only what joins their GPUs.
 
         Returns:
             (n, width) int32 links padded with -1, and (n,) s.
@@ -242,7 +292,9 @@ class Resources:
         latency = np.zeros(len(src))
         inside = self.host_of[src] == self.host_of[dst]
         out[inside, 0] = self.memory[self.host_of[src[inside]]]
-        far = np.flatnonzero(~inside)
+        near, far = self._apart(src, dst)
+        out[near, :2] = self._scale_up(src[near], dst[near])
+        latency[near] = self.links.latency[out[near, 0]]
         a = self._endpoint[self.host_of[src[far]], self.rail_of[src[far]]]
         b = self._endpoint[self.host_of[dst[far]], self.rail_of[dst[far]]]
         routes = self.forwarding.routes(a, b)
@@ -250,27 +302,54 @@ class Resources:
         latency[far] = self.forwarding.latencies(routes)
         return out, latency
 
+    @property
+    def ports(self) -> Ints:
+        """The ports of all ranks, each once."""
+        return np.unique(self._endpoint[self.host_of, self.rail_of])
+
+    def afresh(self) -> Resources:
+        """The same, with routes as if none had been asked for yet."""
+        out = copy(self)
+        out.forwarding = self.forwarding.afresh()
+        return out
+
     def gradient(self, src: Ints, dst: Ints, rail: Ints) -> Ints:
-        """Routes of gradient flows between GPUs: NVLink inside a host; else PCIe slot, HCA
-        ``rail``, network, HCA, PCIe slot.
+        """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what joins the
+        GPUs inside a scale-up domain; else PCIe slot, HCA ``rail``, network, HCA, PCIe slot.
 
         Ring k leaves and enters a host through the PCIe slot next to HCA k, whichever GPU is its
-        last (as NCCL orders its rings).
+        last (as NCCL orders its rings). The HCAs of a domain count on from host to host.
         """
         host = self.cluster.host
         out = np.full((len(src), self.width), -1, np.int32)
         inside = self.host_of[src] == self.host_of[dst]
         out[inside, 0] = self.nvlink[self.host_of[src[inside]], self.gpu_of[src[inside]]]
-        far = np.flatnonzero(~inside)
-        slot = rail[far] * host.pcie_slots // host.hcas
-        routes = self.forwarding.routes(
-            self._endpoint[self.host_of[src[far]], rail[far]],
-            self._endpoint[self.host_of[dst[far]], rail[far]],
-        )
-        out[far, 0] = self.pcie_out[self.host_of[src[far]], slot]
+        near, far = self._apart(src, dst)
+        out[near, 0] = self.nvlink[self.host_of[src[near]], self.gpu_of[src[near]]]
+        out[near, 1:3] = self._scale_up(src[near], dst[near])
+        host_number, hca = np.divmod(rail[far], host.hcas)
+        a, b = (self._domains.member(self.domain_of[each[far]], host_number) for each in (src, dst))
+        slot = hca * host.pcie_slots // host.hcas
+        routes = self.forwarding.routes(self._endpoint[a, hca], self._endpoint[b, hca])
+        out[far, 0] = self.pcie_out[a, slot]
         out[far, 1 : 1 + routes.shape[1]] = routes
         ends = 1 + (routes >= 0).sum(axis=1)
-        out[far, ends] = self.pcie_in[self.host_of[dst[far]], slot]
+        out[far, ends] = self.pcie_in[b, slot]
+        return out
+
+    def _apart(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[Any, Any]:
+        """Which pairs of ranks are on two hosts of one scale-up domain, and which in two domains:
+        their numbers."""
+        within = self.domain_of[src] == self.domain_of[dst]
+        near = within & (self.host_of[src] != self.host_of[dst])
+        return np.flatnonzero(near), np.flatnonzero(~within)
+
+    def _scale_up(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
+        """(n, 2) links out of and into the GPUs of ranks on hosts of one scale-up domain."""
+        out = np.empty((len(src), 2), np.int32)
+        if len(src):  # else there may be no such links
+            out[:, 0] = self.scale_up_out[self.host_of[src], self.gpu_of[src]]
+            out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
         return out
 
     def pfs_read(self) -> tuple[Ints, NDArray[np.float64]]:

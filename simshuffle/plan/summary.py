@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.host_work import payload_nbytes
+from simshuffle.plan.resources import routing
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.units import Dimension, readable
@@ -32,6 +33,7 @@ def derived(scenario: Scenario) -> dict[str, str]:
     }
     if sample := _sample(dataset):
         out["sample"] = sample
+    out["routing"] = routing(scenario.cluster).describe()
     if structure := scenario.cluster.topology.structure():
         out["network"] = structure
     schedule = exchange.exchange_schedule
@@ -81,10 +83,11 @@ def _used(scenario: Scenario, key: str) -> dict[str, float]:
     ranks, hosts = scenario.world_size, scenario.hosts
     last = key.rsplit(".", 1)[-1]
     if key.startswith("workload.allreduce."):
+        domains = scenario.cluster.domains_for(ranks)
         idle = (
             ranks == 1
-            or ("inter_host" in last and hosts == 1)
-            or (last == "intra_host_bus_bandwidth" and hosts > 1)
+            or ("inter_host" in last and domains == 1)
+            or (last == "intra_host_bus_bandwidth" and domains > 1)
         )
         return (
             {}

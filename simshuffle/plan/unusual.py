@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 
 from simshuffle.errors import Problem
+from simshuffle.plan.resources import wiring
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 
@@ -48,19 +49,19 @@ USUAL = {
     "workload.dataset.encode": Usual(0.4e-6, 4.9e-3, _S),
     "cluster.topology.link_bandwidth": Usual(9.7e9, 50e9, _RATE, 3.0),
     "cluster.topology.cable_latency": Usual(26e-9, 26e-9, _S, 1000.0),
-    "cluster.topology.switch_latency": Usual(90e-9, 900e-9, _S, 100.0),
+    "cluster.topology.switch_latency": Usual(75e-9, 400e-9, _S, 100.0),
     "cluster.host.pcie_bandwidth": Usual(16e9, 64e9, _RATE, 3.0),
     "cluster.host.nvlink_bandwidth": Usual(50e9, 450e9, _RATE),
-    "cluster.ssd.read_bandwidth": Usual(2e9, 50e9, _RATE),
-    "cluster.ssd.write_bandwidth": Usual(1e9, 25e9, _RATE),
+    "cluster.ssd.read_bandwidth": Usual(190e6, 50e9, _RATE),
+    "cluster.ssd.write_bandwidth": Usual(95e6, 25e9, _RATE),
     "cluster.ssd.latency": Usual(1e-6, 100e-6, _S),
-    "cluster.memory.bandwidth": Usual(60e9, 600e9, _RATE),
-    "cluster.memory.capacity": Usual(64e9, 2e12, _B),
-    "cluster.parallel_file_system.read_bandwidth": Usual(10e9, 2.5e12, _RATE),
+    "cluster.memory.bandwidth": Usual(60e9, 2e12, _RATE),
+    "cluster.memory.capacity": Usual(34.4e9, 2e12, _B),
+    "cluster.parallel_file_system.read_bandwidth": Usual(10e9, 30e12, _RATE),
     # servers of metadata in parallel reach a million
     "cluster.parallel_file_system.open_rate": Usual(20e3, 43e3, _FREQUENCY, 230.0),
     "cluster.parallel_file_system.latency": Usual(217e-6, 1e-3, _S),
-    "cluster.message_passing.latency": Usual(1.3e-6, 1.3e-6, _S, 100.0),
+    "cluster.message_passing.latency": Usual(0.5e-6, 2e-6, _S, 100.0),
 }
 """By dotted key; NAME is the cluster's accelerator."""
 SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
@@ -68,8 +69,8 @@ SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
 
 
 def warnings(scenario: Scenario) -> list[Problem]:
-    """What is far from the usual, in the order of `USUAL`, then what is odd together. Only values
-    that the run uses are looked at."""
+    """What is far from the usual, in the order of `USUAL`, what the routing warns of, and what is
+    odd together. Only values that the run uses are looked at."""
     found = []
     for key, usual in USUAL.items():
         if key.startswith(_unused(scenario)):
@@ -78,6 +79,9 @@ def warnings(scenario: Scenario) -> list[Problem]:
         value = _value(scenario, path)
         if value and not usual.is_near(value):
             found.append(_far(path, value, usual))
+    routing = scenario.cluster.routing
+    if routing is not None and scenario.hosts > 1:
+        found += routing.warnings(wiring(scenario.cluster).fabric)
     told = {problem.path for problem in found}
     return found + [problem for problem in _odd(scenario) if problem.path not in told]
 
@@ -94,7 +98,9 @@ def _unused(scenario: Scenario) -> tuple[str, ...]:
         "cluster.parallel_file_system.latency": not opened,
         "cluster.ssd.": workload.source != "ssd",
         "cluster.topology.": scenario.hosts == 1,
-        "cluster.host.nvlink_bandwidth": cluster.ranks_per_host(scenario.world_size) == 1,
+        "cluster.host.nvlink_bandwidth": (
+            cluster.ranks_per_host(scenario.world_size) == 1 and cluster.topology.domains is None
+        ),
         "cluster.message_passing.": not workload.exchange.fraction,
         "workload.dataset.encode": not workload.exchange.fraction,
         "workload.dataset.decoded_size.": not workload.exchange.fraction,

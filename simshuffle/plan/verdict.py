@@ -11,6 +11,7 @@ from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, SSD
+from simshuffle.plan.resources import routing
 from simshuffle.plan.summary import extrapolated
 from simshuffle.plan.unusual import warnings
 from simshuffle.results.console import new_table
@@ -53,6 +54,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "resources_s": dict(bound.resources),
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
+        "routing": routing(cluster).describe(),
         "storage_nbytes": scenario.storage_per_host,
         "storage_on": "memory" if in_memory else "SSD",
         "capacity_nbytes": cluster.memory.capacity if in_memory else cluster.ssd.capacity,
@@ -94,7 +96,7 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
     parts: list[str | Table] = [_bounds_table(rows), ABOUT]
     if any(row["exchange"] for row in rows):
         parts.append(_exchange_table(rows))
-    parts += [_needs_table(rows), ABOUT_EFFORT]
+    parts += [_needs_table(rows), ABOUT_EFFORT, *routing_lines(rows)]
     return parts + warning_lines(rows)
 
 
@@ -150,6 +152,17 @@ def _needs_table(rows: Sequence[Row]) -> Table:
             readable(row["simulation_nbytes"], Dimension.NBYTES, 2),
         )
     return table
+
+
+def routing_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each routing, with the runs that use it if not all do."""
+    runs: dict[str, list[str]] = {}
+    for row in rows:
+        runs.setdefault(row["routing"], []).append(row["run"])
+    return [
+        f"Routing: {text}." if len(of) == len(rows) else f"Routing: {text} ({', '.join(of)})."
+        for text, of in runs.items()
+    ]
 
 
 def warning_lines(rows: Sequence[Row]) -> list[str]:

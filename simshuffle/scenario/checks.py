@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, first_of
 from simshuffle.exchange import Recorded
-from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.cluster import PLACEMENTS, Cluster
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.library import nearest
 from simshuffle.spec.overrides import grid_problems
@@ -42,7 +43,8 @@ def sweep_problems(sweep: Mapping[str, list[Any]]) -> list[Problem]:
 
 
 def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
-    """More ranks than GPUs, more HCAs than links, or a topology that cannot be used."""
+    """More ranks than GPUs, more HCAs than links, hosts that cannot be placed on as named, or a
+    topology that cannot be used."""
     try:
         gpus, links = cluster.num_gpus, cluster.topology.links_per_host
     except InputError as error:
@@ -83,16 +85,58 @@ def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
         )
         remedy = f"Use at most {gpus} ranks or a larger topology."
         problems.append(Problem("world_size", rule, str(world_size), remedy))
-    return problems
+    return problems + _scale_up_problems(cluster) + _placement_problems(cluster, world_size)
+
+
+def _scale_up_problems(cluster: Cluster) -> list[Problem]:
+    """More bandwidth between the hosts of a domain than their GPUs have."""
+    domains, most = cluster.topology.domains, cluster.host.nvlink_bandwidth
+    if domains is None or domains.bandwidth <= most:
+        return []
+    own = readable(most, Dimension.BANDWIDTH)
+    return [
+        Problem(
+            "cluster.topology.scale_up.bandwidth",
+            f"of a GPU must not exceed cluster.host.nvlink_bandwidth, {own}, over which it goes",
+            readable(domains.bandwidth, Dimension.BANDWIDTH),
+            "Lower it, or raise cluster.host.nvlink_bandwidth.",
+        )
+    ]
+
+
+def _placement_problems(cluster: Cluster, world_size: int) -> list[Problem]:
+    """Hosts that are named twice, or too few of them, or in a text that is no list of them. Whether
+    the topology has them is seen where it is built."""
+    path = "cluster.placement"
+    try:
+        named = cluster.named_hosts
+    except InputError as error:
+        return [problem.below(path) for problem in error.problems]
+    if named is None:
+        return []
+    twice = [name for name, count in Counter(named).items() if count > 1]
+    if twice:
+        found = f"several times {first_of(twice)}"
+        return [Problem(path, "must name each host once", found, "Name each once.")]
+    need = cluster.hosts_for(world_size)
+    if need > len(named):
+        rule = (
+            f"must be {', '.join(PLACEMENTS)}, or name the {need} hosts that {world_size} ranks"
+            " fill"
+        )
+        found = f"{len(named)} of them: {first_of(named)}" if named else "none"
+        return [Problem(path, rule, found, "Name more hosts, or use fewer ranks.")]
+    return []
 
 
 def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
-    """More rings or channels than HCAs."""
-    key, hcas = allreduce.one_for_each_hca, cluster.host.hcas
+    """More rings or channels than HCAs of a host, or of a scale-up domain."""
+    key, hcas = allreduce.one_for_each_hca, cluster.host.hcas * cluster.hosts_per_domain
     count = getattr(allreduce, key)
     if count <= hcas:
         return []
-    rule = f"each of the {key} has an HCA of its own; the hosts have {hcas}"
+    owners = "hosts" if cluster.hosts_per_domain == 1 else "scale-up domains"
+    rule = f"each of the {key} has an HCA of its own; the {owners} have {hcas}"
     path = f"workload.allreduce.{key}"
     return [Problem(path, rule, str(count), f"Use at most {hcas} {key}.")]
 

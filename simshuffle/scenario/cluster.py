@@ -3,16 +3,21 @@ placed."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from simshuffle.routing import Routing
+from simshuffle.spec.hostlist import expanded
 from simshuffle.spec.record import Bandwidth, Count, Seconds, Sourced, Spec
 from simshuffle.storage import LocalSsd, Memory, ParallelFileSystem
 from simshuffle.topology import Topology
+
+PLACEMENTS = ("compact", "scattered", "round_robin")
+"""Placements that name no hosts."""
 
 
 class Host(Sourced):
@@ -51,18 +56,39 @@ class MessagePassing(Sourced):
 
 
 class Cluster(Spec):
-    """A machine. ``placement``: consecutive hosts ('compact') or hosts drawn at random
-    ('scattered'). Ranks fill the hosts one after the other."""
+    """A machine. ``placement``: the first hosts ('compact'), these in such an order that each leaf
+    switch gets one in turn ('round_robin'), hosts drawn at random ('scattered'), or hosts by name:
+    a list, or a node list of Slurm. Ranks fill the hosts one after the other."""
 
     name: str
     topology: Topology
+    routing: Routing | None = None
     host: Host
     ssd: LocalSsd
     memory: Memory
     parallel_file_system: ParallelFileSystem
     message_passing: MessagePassing = Field(default_factory=MessagePassing)
-    placement: Literal["compact", "scattered"] = "compact"
+    placement: str | list[str] = "compact"
     description: Annotated[str, Field(default="")] = ""
+
+    @field_validator("placement", mode="before")
+    @classmethod
+    def _text_or_list(cls, placement: object) -> object:
+        parts = placement if isinstance(placement, list) else [placement]
+        if not all(isinstance(part, str) for part in parts):
+            raise PydanticCustomError("placement", "must be text, or a list of names of hosts")
+        return placement
+
+    @property
+    def named_hosts(self) -> list[str] | None:
+        """The hosts that ``placement`` names; None if it is a rule.
+
+        Raises:
+            InputError: it is no node list.
+        """
+        if isinstance(self.placement, list):
+            return self.placement
+        return None if self.placement in PLACEMENTS else expanded(self.placement)
 
     @property
     def num_gpus(self) -> int:
@@ -73,6 +99,15 @@ class Cluster(Spec):
         """Hosts that so many ranks fill, the last one maybe in part: ceil(M / gpus)."""
         return -(-world_size // self.host.gpus)
 
+    @property
+    def hosts_per_domain(self) -> int:
+        """Hosts of a scale-up domain but maybe the last; 1 if there are none."""
+        return 1 if self.topology.domains is None else self.topology.domains.hosts
+
+    def domains_for(self, world_size: int) -> int:
+        """Scale-up domains of so many ranks on consecutive hosts; hosts if there are none."""
+        return -(-self.hosts_for(world_size) // self.hosts_per_domain)
+
     def ranks_per_host(self, world_size: int) -> int:
         """Ranks of every host but maybe the last: min(M, gpus)."""
         return min(world_size, self.host.gpus)
@@ -80,3 +115,8 @@ class Cluster(Spec):
     def host_of(self, world_size: int) -> NDArray[np.int32]:
         """(M,) number of the host of each rank."""
         return np.arange(world_size, dtype=np.int32) // np.int32(self.host.gpus)
+
+    def domain_of(self, world_size: int) -> NDArray[np.int32]:
+        """(M,) number of the scale-up domain of each rank on consecutive hosts; of its host if
+        there are none."""
+        return self.host_of(world_size) // np.int32(self.hosts_per_domain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,19 +193,15 @@ def _named(problem: Problem) -> Problem:
 
 def _derived(name: str, answers: Mapping[str, str]) -> dict[str, str]:
     """What follows from the answers: texts by name."""
-    accelerator = answers["accelerator"].lower()
-    known = next((key for key in _LINKS if accelerator.startswith(key)), None)
-    links = _LINKS[known or "a100"]
-    if known is None:
-        links = {k: f"{v}; as of an A100" if k.endswith("_why") else v for k, v in links.items()}
+    links = links_of(answers["accelerator"])
     adapters = int(answers["hcas"]) * parse_quantity(answers["hca_bandwidth"], Dimension.BANDWIDTH)
     ways, machine = listed(answers["ways"]), int(answers["hosts"]) * int(answers["gpus"])
     given = (machine if each == ALL_RANKS else int(each) for each in listed(answers["ranks"]))
     ranks = list(dict.fromkeys(given))
     return {
         "name": name,
-        "label": _scalar(name),
-        "device": _scalar(answers["accelerator"]),
+        "label": scalar(name),
+        "device": scalar(answers["accelerator"]),
         "ranks": str(max(ranks)),
         "gpu_counts": ", ".join(map(str, ranks)),
         "many": f"{int(answers['samples']):,}",
@@ -218,6 +214,15 @@ def _derived(name: str, answers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def links_of(accelerator: str) -> dict[str, str]:
+    """What joins the GPUs of a host, and why that is taken: texts by name."""
+    known = next((key for key in _LINKS if accelerator.lower().startswith(key)), None)
+    links = _LINKS[known or "a100"]
+    if known is not None:
+        return links
+    return {k: f"{v}; as of an A100" if k.endswith("_why") else v for k, v in links.items()}
+
+
 def _sweep(ranks: list[int], strategies: list[str]) -> str:
     """The sweep over what has several values; '' if nothing has."""
     lines = [f"  world_size: {ranks}\n"] if ranks[1:] else []
@@ -226,7 +231,7 @@ def _sweep(ranks: list[int], strategies: list[str]) -> str:
     return "".join(["sweep:  # a run for each combination\n", *lines]) if lines else ""
 
 
-def _scalar(text: str) -> str:
+def scalar(text: str) -> str:
     """A name as YAML, in quotes if it would be a number or the like without."""
     return yaml.safe_dump(text).splitlines()[0]
 
@@ -256,15 +261,21 @@ def write_drafts(stem: Path, given: Mapping[str, str], *, replace: bool = False)
     """
     check_place(stem, replace=replace)
     texts = drafts(stem.name, given)
+    return write_together(stem.parent, texts)
+
+
+def write_together(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files of a folder, by their names, all whole or none; what is there is replaced.
+    Returns the paths."""
     written: list[Path] = []
     with tempfile.TemporaryDirectory(
-        dir=stem.parent, prefix=f".{stem.name[:40]}.part-", ignore_cleanup_errors=True
+        dir=folder, prefix=f".{next(iter(texts))[:40]}.part-", ignore_cleanup_errors=True
     ) as room:
         for name, text in texts.items():
             Path(room, name).write_text(text, encoding="utf-8")
         try:
             for name in texts:
-                place = stem.parent / name
+                place = folder / name
                 if os.path.lexists(place):
                     place.rename(Path(room, f"old-{name}"))
                 written.append(place)
@@ -278,8 +289,14 @@ def write_drafts(stem: Path, given: Mapping[str, str], *, replace: bool = False)
     return written
 
 
-def check_place(stem: Path, *, replace: bool) -> None:
-    """See that the files of a new scenario can be written.
+def check_place(
+    stem: Path,
+    *,
+    replace: bool,
+    option: str = "NAME",
+    ends: Sequence[str] = (".yaml", "-cluster.yaml"),
+) -> None:
+    """See that the files ``stem`` with each of ``ends`` can be written; ``option`` says the name.
 
     Raises:
         InputError: they cannot.
@@ -287,18 +304,18 @@ def check_place(stem: Path, *, replace: bool) -> None:
     problems = []
     if not is_name(stem.name):
         rule = "must be letters, digits, '.', '_' and '-'"
-        problems.append(Problem("NAME", rule, repr(stem.name), "For example mycluster."))
+        problems.append(Problem(option, rule, repr(stem.name), "For example mycluster."))
     elif not stem.parent.is_dir():
         problems.append(
-            Problem("NAME", "must be in a folder that is there", str(stem), "Make the folder.")
+            Problem(option, "must be in a folder that is there", str(stem), "Make the folder.")
         )
     else:
-        for path in (stem.parent / f"{stem.name}{end}.yaml" for end in ("", "-cluster")):
+        for path in (stem.parent / f"{stem.name}{end}" for end in ends):
             if path.is_dir():
                 rule = "must not be that of a folder"
-                problems.append(Problem("NAME", rule, str(path), "Choose another name."))
+                problems.append(Problem(option, rule, str(path), "Choose another name."))
             elif os.path.lexists(path) and not replace:
                 remedy = "Choose another name, or use --force to replace it."
-                problems.append(Problem("NAME", "must not be there already", str(path), remedy))
+                problems.append(Problem(option, "must not be there already", str(path), remedy))
     if problems:
-        raise InputError(problems, "new scenario")
+        raise InputError(problems, "new files")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,7 @@ def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
 
     return {
         "cluster": lambda text: _cluster(text, folder),
+        "cluster.routing": by_kind,
         "workload.dataset": lambda name: catalog_entry("datasets", name),
         "workload.exchange": by_kind,
         "workload.exchange.schedule": by_kind,
@@ -109,6 +110,7 @@ def _cluster(text: str, folder: Path | None) -> dict[str, Any]:
     path = find(text, "topologies", folder)
     documents = read_yaml(path)
     if len(documents) == 1 and isinstance(documents[0], dict):
+        _find_beside(documents[0], path.parent)
         return documents[0]
     count = len(documents)
     found = f"{count} documents" if count != 1 else type(documents[0]).__name__
@@ -116,16 +118,17 @@ def _cluster(text: str, folder: Path | None) -> dict[str, Any]:
     raise ScenarioError(Problem("", rule, found, "See topologies/ for examples."))
 
 
-def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
-    """Make the paths of a custom topology and of a recorded exchange absolute, and note what the
-    files hold.
+_NAMING_FILES = (
+    ("cluster", "topology", "custom"),
+    ("cluster", "routing", "forwarding_tables"),
+    ("workload", "exchange", "recorded"),
+)
+"""Sections, and the kind of the key that names a file by its path."""
 
-    So the resolved scenario stands alone.
-    """
-    for section, key, kind in (
-        ("cluster", "topology", "custom"),
-        ("workload", "exchange", "recorded"),
-    ):
+
+def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The records that name a file."""
+    for section, key, kind in _NAMING_FILES:
         holder = raw.get(section)
         record = holder.get(key) if isinstance(holder, dict) else None
         if (
@@ -133,9 +136,26 @@ def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
             and record.get("kind") == kind
             and isinstance(record.get("path"), str)
         ):
-            beside = (folder or Path()) / record["path"]
-            path = beside if is_file(beside) else Path(record["path"])
-            with contextlib.suppress(OSError, ValueError):
-                record["path"] = str(path.resolve())
-            if is_file(path):
-                record.setdefault("sha256", hashlib.sha256(path.read_bytes()).hexdigest())
+            yield record
+
+
+def _find_beside(cluster: dict[str, Any], folder: Path) -> None:
+    """Make the paths of a cluster absolute that are those of files in the folder of its own."""
+    for record in _naming_files({"cluster": cluster}):
+        beside = folder / record["path"]
+        if is_file(beside):
+            record["path"] = str(beside.resolve())
+
+
+def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
+    """Make the paths of the files that a scenario names absolute, and note what the files hold.
+
+    So the resolved scenario stands alone.
+    """
+    for record in _naming_files(raw):
+        beside = (folder or Path()) / record["path"]
+        path = beside if is_file(beside) else Path(record["path"])
+        with contextlib.suppress(OSError, ValueError):
+            record["path"] = str(path.resolve())
+        if is_file(path):
+            record.setdefault("sha256", hashlib.sha256(path.read_bytes()).hexdigest())

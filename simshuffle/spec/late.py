@@ -29,3 +29,5 @@ class Late:
 
 networkx = Late("networkx")
 special = Late("scipy.special")
+sparse = Late("scipy.sparse")
+csgraph = Late("scipy.sparse.csgraph")

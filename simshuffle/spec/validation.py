@@ -108,10 +108,17 @@ CALLED = {
     "prefetch_factor": "prefetch",
 }
 """Keys as they are called elsewhere."""
+ELSEWHERE = {
+    "cluster.topology.routes": "Write cluster.routing: {kind: min_hop}, or leave it out: that is"
+    " what switches get that do not stand in levels.",
+}
+"""What to write in place of keys that are gone."""
 
 
 def _other_key(path: str, location: Iterable[int | str], record: type[BaseModel]) -> str:
     """A remedy for an unknown key: what it is called here, or where it belongs."""
+    if path in ELSEWHERE:
+        return ELSEWHERE[path]
     *parents, last = list(location)
     known = _known_keys([*parents, last], record)
     meant = CALLED.get(str(last).lower(), str(last))
@@ -164,6 +171,11 @@ def _visible(location: Iterable[int | str]) -> list[int | str]:
         "fat_tree",
         "star",
         "custom",
+        "dragonfly",
+        "dragonfly_plus",
+        "hyperx",
+        "dln",
+        "rail_optimised",
         "global_shuffle",
         "local_shuffle",
         "partial_local_shuffle",
@@ -173,7 +185,7 @@ def _visible(location: Iterable[int | str]) -> list[int | str]:
     }
     tags |= {"importance_exchange", "importance_pair", "recorded", "ring", "tree", "nccl"}
     tags |= {"halving_doubling", "recursive_doubling", "torus", "hierarchical"}
-    tags |= {"sharp", "sparse"}
+    tags |= {"sharp", "sparse", "forwarding_tables"}
     tags |= {
         "digits",
         "procedural",
@@ -188,7 +200,10 @@ def _visible(location: Iterable[int | str]) -> list[int | str]:
         "own",
     }
     tags |= {"random", "dirichlet", "sorted", "shards"}
+    tags |= {"d_mod_k", "s_mod_k", "random_static", "min_hop", "ecmp", "up_down"}
+    tags |= {"dimension_order", "minimal", "valiant", "adaptive"}
     unions = {"topology", "exchange", "network", "allreduce", "data", "model", "partition"}
+    unions |= {"routing"}
     steps = list(location)
     return [
         s
@@ -230,9 +245,5 @@ def _step_into(model: Any, step: int | str) -> Any:
     ):
         return None
     annotation = model.model_fields[str(step)].annotation
-    members = getattr(annotation, "__args__", ())
-    return (
-        members
-        if len(members) > 1 and all(hasattr(m, "model_fields") for m in members)
-        else annotation
-    )
+    members = _records_in(annotation)
+    return tuple(members) if len(members) > 1 else next(iter(members), annotation)

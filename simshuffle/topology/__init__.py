@@ -9,9 +9,39 @@ from pydantic import Field
 
 from simshuffle.topology.abci import Abci
 from simshuffle.topology.custom import Custom
+from simshuffle.topology.dln import Dln
+from simshuffle.topology.dragonfly import Dragonfly
+from simshuffle.topology.dragonfly_plus import DragonflyPlus
 from simshuffle.topology.fat_tree import FatTree
+from simshuffle.topology.hyperx import HyperX
+from simshuffle.topology.rail_optimised import RailOptimised
 from simshuffle.topology.star import Star
+from simshuffle.topology.torus import Torus
 
-Topology = Annotated[Abci | FatTree | Star | Custom, Field(discriminator="kind")]
+Topology = Annotated[
+    Abci
+    | FatTree
+    | RailOptimised
+    | Star
+    | Dragonfly
+    | DragonflyPlus
+    | Torus
+    | HyperX
+    | Dln
+    | Custom,
+    Field(discriminator="kind"),
+]
 
-__all__ = ["Abci", "Custom", "FatTree", "Star", "Topology"]
+__all__ = [
+    "Abci",
+    "Custom",
+    "Dln",
+    "Dragonfly",
+    "DragonflyPlus",
+    "FatTree",
+    "HyperX",
+    "RailOptimised",
+    "Star",
+    "Topology",
+    "Torus",
+]

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.base import Interconnect
+from simshuffle.topology.directors import Directors
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
@@ -19,6 +20,8 @@ class Abci(Sourced, Interconnect):
 
     Hosts stand in pairs: the even host of a pair has its HCAs on the first leaf switches of the
     rack, the odd one on the next ones.
+
+    With ``directors`` the spine switches are opened: they are made of line and fabric modules.
     """
 
     kind: Literal["abci"]
@@ -35,6 +38,7 @@ class Abci(Sourced, Interconnect):
     leaf_latency: Seconds
     fbb_latency: Seconds
     spine_latency: Seconds
+    directors: Directors | None = None
 
     @model_validator(mode="after")
     def _no_idle_leaf(self) -> Abci:
@@ -43,7 +47,14 @@ class Abci(Sourced, Interconnect):
                 "leaf",
                 "every leaf switch of a rack needs a host: give more hosts or fewer leaf switches",
             )
+        if self.directors and (found := self.directors.problem(*self._below_a_spine)):
+            raise found
         return self
+
+    @property
+    def _below_a_spine(self) -> tuple[int, int, int]:
+        """Racks, links to a spine switch of each FBB switch in them, and how many of those."""
+        return self.racks, self.fbb_spine_links, self.fbb_switches_per_rack
 
     @property
     def num_hosts(self) -> int:
@@ -57,14 +68,23 @@ class Abci(Sourced, Interconnect):
 
     @property
     def height(self) -> int:
-        """2."""
-        return 2
+        """2; 3 with ``directors``."""
+        return 3 if self.directors else 2
+
+    def structure(self) -> str:
+        """The modules of ``directors``; else empty."""
+        if self.directors is None:
+            return ""
+        return f"every spine director of {self.directors.told(*self._below_a_spine)}"
 
     def build(self, graph: Graph) -> None:
-        """Add hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``."""
+        """Add hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``, or its modules
+        ``spine0.line3`` and ``spine0.fabric7``."""
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
-        for s in range(self.spine_switches):
-            add_switch(graph, f"spine{s}", "spine", self.spine_latency)
+        spines = [f"spine{s}" for s in range(self.spine_switches)]
+        closed = [] if self.directors else spines
+        for spine in closed:
+            add_switch(graph, spine, "spine", self.spine_latency)
         for r in range(self.racks):
             leaves = [f"r{r:02d}.leaf{i}" for i in range(self.leaf_switches_per_rack)]
             fbbs = [f"r{r:02d}.fbb{i}" for i in range(self.fbb_switches_per_rack)]
@@ -72,8 +92,8 @@ class Abci(Sourced, Interconnect):
                 add_switch(graph, name, "leaf", self.leaf_latency)
             for name in fbbs:
                 add_switch(graph, name, "fbb", self.fbb_latency)
-                for s in range(self.spine_switches):
-                    connect(graph, name, f"spine{s}", links=self.fbb_spine_links, **cable)
+                for spine in closed:
+                    connect(graph, name, spine, links=self.fbb_spine_links, **cable)
                 for leaf in leaves:
                     connect(graph, leaf, name, links=self.leaf_fbb_links, **cable)
             for i in range(self.hosts_per_rack):
@@ -83,3 +103,15 @@ class Abci(Sourced, Interconnect):
                     connect(
                         graph, host, leaves[(i * self.hcas_per_host + k) % len(leaves)], **cable
                     )
+        if self.directors:
+            self._open(graph, spines, cable)
+
+    def _open(self, graph: Graph, spines: list[str], cable: dict[str, Any]) -> None:
+        """Add the modules of the spine switches."""
+        assert self.directors is not None  # noqa: S101 - where it is called
+        racks, fbbs = range(self.racks), range(self.fbb_switches_per_rack)
+        lower = [[f"r{r:02d}.fbb{i}" for r in racks] for i in fbbs]
+        for spine in spines:
+            self.directors.add(
+                graph, spine, self.spine_latency, lower, links=self.fbb_spine_links, cable=cable
+            )

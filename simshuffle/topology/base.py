@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from simshuffle.errors import Problem, TopologyError
+from pydantic_core import PydanticCustomError
+
 from simshuffle.spec.record import Spec
-from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import Graph, Sketch, new_graph
-from simshuffle.topology.routing import ForwardingTable, stands_in_levels
+from simshuffle.topology.scale_up import ScaleUp
 
 
 class Interconnect(Spec, ABC):
@@ -17,9 +17,12 @@ class Interconnect(Spec, ABC):
 
     Attributes:
         hcas_are_rails: whether every host must have as many HCAs as links, one for each rail.
+        default_routing: the kind of routing that is taken if none is named; D-mod-K becomes min-hop
+            where switches do not stand in levels.
     """
 
     hcas_are_rails: ClassVar[bool] = False
+    default_routing: ClassVar[str] = "d_mod_k"
 
     @property
     @abstractmethod
@@ -35,6 +38,11 @@ class Interconnect(Spec, ABC):
     def links_per_host(self) -> int:
         """Links of a host to switches; of the host with the fewest, if they differ. Raises as
         `num_hosts`."""
+
+    @property
+    def domains(self) -> ScaleUp | None:
+        """What joins hosts beside the network; None if nothing does."""
+        return None
 
     def structure(self) -> str:
         """What the network is made of, where its keys do not say it; else empty."""
@@ -75,26 +83,8 @@ class Interconnect(Spec, ABC):
         """The same text for the same network, and another for another one."""
         return f"{type(self).__qualname__} {self.model_dump_json(exclude={'source'})}"
 
-    def routing(self, graph: Graph | Cabling) -> ForwardingTable:
-        """The routes of ``graph``, which is this network, maybe with storage attached.
 
-        D-mod-K, which is known only for switches that stand in levels. Other topologies bring their
-        own: a ``ForwardingTable(graph, towards)``.
-
-        Raises:
-            TopologyError: the switches do not stand in levels.
-        """
-        if not stands_in_levels(graph):
-            raise TopologyError(no_routing("cluster.topology"), type(self).__name__)
-        return ForwardingTable(graph)
-
-
-def no_routing(path: str) -> Problem:
-    """The problem of a network for which no routing is known."""
-    return Problem(
-        path,
-        "the switches must stand in levels, each link between them leading up or down, for D-mod-K",
-        "a link between two switches of one level, and several ways around it",
-        "Write a topology with a routing of its own, or for a file accept uneven loads with"
-        " routes: shortest_path.",
-    )
+def problem(key: str, rule: str, value: object, remedy: str) -> PydanticCustomError:
+    """A problem of ``key`` of a topology whose rule and remedy are told as given."""
+    context = {"key": key, "rule": rule, "value": str(value), "remedy": remedy}
+    return PydanticCustomError("topology", "{key} {rule}", context)

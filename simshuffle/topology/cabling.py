@@ -33,6 +33,9 @@ class Cabling:
         bandwidth: (cables,) bytes/s in each direction.
         latency: (cables,) s.
         height: the number of switch levels less one; None if the network is not said to be a tree.
+        coordinates: (nodes, dimensions) of the switches, -1 for what has none; None if none has.
+        ports: (cables, 2) the number of the port at each end, -1 where it is not known; None if
+            none is.
     """
 
     names: list[str]
@@ -46,6 +49,8 @@ class Cabling:
     bandwidth: NDArray[np.float64]
     latency: NDArray[np.float64]
     height: int | None
+    coordinates: Ints | None = None
+    ports: Ints | None = None
 
     @staticmethod
     def of(graph: Any) -> Cabling:
@@ -82,6 +87,8 @@ class Cabling:
             bandwidth,
             latency,
             graph.graph.get("height"),
+            _coordinates(of_nodes),
+            _ports(edges, number, order),
         )
 
     def of_kind(self, kind: str) -> Ints:
@@ -91,8 +98,11 @@ class Cabling:
     @cached_property
     def depth(self) -> Ints:
         """(nodes,) of a switch its distance from the nearest host, leaf switches being 0; -1 of
-        what is no switch, or is not reached."""
-        steps = self._steps_from(self.of_kind("host"))
+        what is no switch, or is not reached. What takes no part but is of the tier 'host' stands
+        where hosts stand, and counts as one."""
+        beside = [node for node in self.of_kind("other").tolist() if self.tiers[node] == "host"]
+        start = np.append(self.of_kind("host"), np.array(beside, np.int32))
+        steps = self._steps_from(start)
         switch = np.zeros(len(self.names), bool)
         switch[self.of_kind("switch")] = True
         return np.where(switch & (steps > 0), steps - 1, -1).astype(np.int32)
@@ -122,6 +132,26 @@ class Cabling:
         """(nodes,) a number that is the same for those of the nodes ``among``, (nodes,), which
         cables between them join; each other node has a number of its own."""
         return parts(len(self.names), self.ends[among[self.ends].all(axis=1)])
+
+
+def _coordinates(nodes: list[dict[str, Any]]) -> Ints | None:
+    """See `Cabling`."""
+    found = [data.get("coordinates", ()) for data in nodes]
+    width = max(map(len, found), default=0)
+    if not width:
+        return None
+    return np.array([[*place, *[-1] * (width - len(place))] for place in found], np.int32)
+
+
+def _ports(edges: list[Any], number: dict[str, int], order: NDArray[np.int64]) -> Ints | None:
+    """See `Cabling`."""
+    if all("ports" not in data for *_, data in edges):
+        return None
+    found = (data.get("ports", (-1, -1)) for *_, data in edges)
+    each = [
+        p if number[a] < number[b] else p[::-1] for p, (a, b, _) in zip(found, edges, strict=True)
+    ]
+    return np.array(each, np.int32)[order]
 
 
 def parts(count: int, ends: Ints) -> Ints:

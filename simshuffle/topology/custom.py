@@ -16,10 +16,9 @@ import numpy as np
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.spec.late import networkx as nx
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
-from simshuffle.topology.base import Interconnect, no_routing
+from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import Graph, graph_problems
-from simshuffle.topology.routing import ForwardingTable, stands_in_levels
 
 MAX_BYTES = 32 << 20
 """Largest file: a node or link has some 150 bytes, and 100,000 of them take seconds to read."""
@@ -43,25 +42,23 @@ _UNREADABLE = (
 class Custom(Interconnect):
     """A graph read from ``path``: node-link JSON (``.json``) or GraphML (``.graphml``, ``.xml``).
 
-    Nodes need ``kind`` ('host', 'switch', 'storage'); a node may have ``tier`` (text) and
+    Nodes need ``kind`` ('host', 'switch', 'storage', 'other'); a node may have ``tier`` (text) and
     ``latency``. Edges need ``bandwidth`` and ``latency``, as text with a unit; ``links`` (default
-    1) makes parallel links. ``sha256``, if given, must be that of the file. ``routes`` says which
-    routes are taken: those of D-mod-K by default, which is known only for switches that stand in
-    levels; 'shortest_path' takes the first of the shortest paths for any network, and does not load
-    links evenly.
+    1) makes parallel links. ``sha256``, if given, must be that of the file. Switches may have
+    ``coordinates`` ('0.3.1'), links ``ports`` ('12-5', in JSON at source and target, in GraphML at
+    the node that comes first and at the other).
     """
 
     kind: Literal["custom"]
     path: str
     sha256: str | None = None
-    routes: Literal["shortest_path"] | None = None
 
     @property
     def num_hosts(self) -> int:
         """Hosts of the file.
 
         Raises:
-            TopologyError: as `graph`; or it is no usable network; or no routing is known for it.
+            TopologyError: as `graph`; or it is no usable network.
         """
         return self._size()[0]
 
@@ -78,17 +75,13 @@ class Custom(Interconnect):
             return _size(self, 0, 0)
         return _size(self, state.st_mtime_ns, state.st_size)
 
-    def routing(self, graph: Graph | Cabling) -> ForwardingTable:
-        """The routes of ``graph``, as ``routes`` says; raises as `Interconnect.routing`."""
-        return super().routing(graph) if self.routes is None else ForwardingTable(graph)
-
     def digest(self) -> str:
         """SHA-256 of the file, in hexadecimal."""
         return hashlib.sha256(self._content()).hexdigest()
 
     @property
     def key(self) -> str:
-        """As `Interconnect.key`: its routes, and the SHA-256 of the file."""
+        """As `Interconnect.key`, and the SHA-256 of the file."""
         return f"{super().key} {self.digest()}"
 
     def build(self, graph: Graph) -> None:
@@ -109,7 +102,9 @@ class Custom(Interconnect):
             latency = _quantity(
                 data.get("latency", "0 s"), Dimension.SECONDS, f"nodes.{node}.latency", problems
             )
-            graph.add_node(str(node), kind=kind, tier=str(data.get("tier", kind)), latency=latency)
+            place = _numbers(data, "coordinates", ".", f"nodes.{node}", problems)
+            tier = str(data.get("tier", kind))
+            graph.add_node(str(node), kind=kind, tier=tier, latency=latency, **place)
         for a, b, data in raw.edges(data=True):
             where = f"links.{a}-{b}"
             bandwidth = _quantity(
@@ -120,8 +115,9 @@ class Custom(Interconnect):
             )
             links = _links(data.get("links", 1), MAX_LINKS - added, where, problems)
             added += links
+            ports = _numbers(data, "ports", "-", where, problems)
             for _ in range(links):
-                graph.add_edge(str(a), str(b), bandwidth=bandwidth, latency=latency)
+                graph.add_edge(str(a), str(b), bandwidth=bandwidth, latency=latency, **ports)
         if problems:
             raise TopologyError(problems, self.path)
 
@@ -158,19 +154,26 @@ class Custom(Interconnect):
         return found
 
     def _content(self) -> bytes:
-        """What the file holds; a device or a pipe, which may have no end, is not opened."""
-        path = Path(self.path)
-        if path.exists() and not path.is_file():
-            raise TopologyError("is not a file. Give the path of one.", self.path)
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise TopologyError(
-                f"must have at most {MAX_BYTES >> 20} MiB. Write parallel links as 'links', and"
-                " leave other attributes out.",
-                self.path,
-            )
-        return content
+        remedy = "Write parallel links as 'links', and leave other attributes out."
+        return content_of(self.path, MAX_BYTES, remedy)
+
+
+def content_of(name: str, most: int, remedy: str) -> bytes:
+    """What a file of at most so many bytes holds; a device or a pipe, which may have no end, is not
+    opened.
+
+    Raises:
+        TopologyError: it is not a file, or too large; then ``remedy`` is told.
+        OSError, ValueError: it cannot be read.
+    """
+    path = Path(name)
+    if path.exists() and not path.is_file():
+        raise TopologyError("is not a file. Give the path of one.", name)
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise TopologyError(f"must have at most {most >> 20} MiB. {remedy}", name)
+    return content
 
 
 def _parsed(content: bytes, *, graphml: bool) -> Any:
@@ -178,7 +181,19 @@ def _parsed(content: bytes, *, graphml: bool) -> Any:
         _check_xml(content)
         return nx.read_graphml(io.BytesIO(content))
     data = json.loads(content.decode("utf-8"))
+    _turn(data)
     return nx.node_link_graph(data, edges="links" if "links" in data else "edges")
+
+
+def _turn(data: Any) -> None:
+    """Turn links with ports so that their source is the node that comes first: networkx gives both
+    ends of an undirected link in the order of the nodes, whatever the file calls source."""
+    links = [each for each in data.get("links", data.get("edges", [])) if "ports" in each]
+    order = {node["id"]: place for place, node in enumerate(data["nodes"])} if links else {}
+    for link in links:
+        if order[link["target"]] < order[link["source"]]:
+            link["source"], link["target"] = link["target"], link["source"]
+            link["ports"] = "-".join(reversed(str(link["ports"]).split("-")))
 
 
 def _check_xml(content: bytes) -> None:
@@ -207,6 +222,26 @@ def _check_xml(content: bytes) -> None:
     parser.Parse(content, True)
 
 
+def _numbers(
+    data: dict[str, Any], key: str, mark: str, where: str, problems: list[Problem]
+) -> dict[str, tuple[int, ...]]:
+    """The whole numbers of a text such as '0.3.1', by ``key``; empty if it is left out, or with a
+    problem, that is noted."""
+    if key not in data:
+        return {}
+    parts = str(data[key]).split(mark)
+    if all(part.isdecimal() and len(part) < 10 for part in parts) and (
+        key != "ports" or len(parts) == 2
+    ):
+        return {key: tuple(map(int, parts))}
+    example = "'12-5'" if key == "ports" else "'0.3.1'"
+    rule = f"must be whole numbers with {mark!r} between them"
+    problems.append(
+        Problem(f"{where}.{key}", rule, repr(data[key]), f"Write for example {example}.")
+    )
+    return {}
+
+
 def _links(value: object, most: int, where: str, problems: list[Problem]) -> int:
     """How many parallel links there are; with a problem, that is noted, one."""
     if type(value) is not int or value < 1:
@@ -224,8 +259,6 @@ def _size(topology: Custom, changed_ns: int, nbytes: int) -> tuple[int, int]:
     """Hosts of a file in that state, and links of the host with the fewest."""
     sketch = topology.sketch()
     problems = graph_problems(sketch, "cluster.topology")
-    if not problems and topology.routes is None and not stands_in_levels(sketch):
-        problems = [no_routing("cluster.topology.routes")]
     if problems:
         raise TopologyError(problems, topology.path)
     cabling = Cabling.of(sketch)

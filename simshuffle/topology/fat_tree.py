@@ -14,7 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.topology.base import Interconnect
+from simshuffle.topology.base import Interconnect, problem
+from simshuffle.topology.directors import Directors
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
@@ -55,6 +56,9 @@ class FatTree(Sourced, Interconnect):
 
     ``rails`` is the number of HCAs of a host. Rail k of every host is on leaf switches of its own,
     and rails meet in the topmost switches; on a tree of one switch all are on that.
+
+    With ``directors`` the topmost switches are made of line and fabric modules; they have as many
+    ports as those, whatever ``ports`` is.
     """
 
     hcas_are_rails: ClassVar[bool] = True
@@ -73,6 +77,7 @@ class FatTree(Sourced, Interconnect):
     link_bandwidth: Bandwidth
     cable_latency: Seconds = 26e-9
     switch_latency: Seconds = 90e-9
+    directors: Directors | None = None
 
     @model_validator(mode="after")
     def _is_a_tree(self) -> FatTree:
@@ -80,14 +85,24 @@ class FatTree(Sourced, Interconnect):
             self._check_arity()
         else:
             self._check_ports()
+        if self.directors:
+            self._check_directors(self.directors)
         return self
+
+    def _check_directors(self, directors: Directors) -> None:
+        if self.num_levels == 1:
+            rule = "are for trees of at least two levels"
+            raise problem("directors", rule, "1 level", "Leave it out, or set levels: 2.")
+        top = self._links()[-1]
+        if found := directors.problem(top.children, top.parallel):
+            raise found
 
     def _check_arity(self) -> None:
         if self.arity is None or self.levels is None:
             missing = "levels" if self.arity else "arity" if self.levels else "ports"
             rule = "is required: a fat tree has the ports of its switches, or arity and levels"
             remedy = "Write for example ports: 40, hosts: 64, taper: 2, rails: 2."
-            raise _problem(missing, rule, "none", remedy)
+            raise problem(missing, rule, "none", remedy)
         if self.levels > 1 and not math.isclose(self.uplinks * self.taper, self.arity):
             raise PydanticCustomError(
                 "taper", "taper must divide the arity into a whole number of links up"
@@ -100,19 +115,19 @@ class FatTree(Sourced, Interconnect):
 
     def _check_ports(self) -> None:
         if self.arity is not None:
-            raise _problem(
+            raise problem(
                 "arity",
                 "a fat tree has either ports or arity",
                 str(self.arity),
                 "Leave arity out: ports and taper say how many hosts are on a leaf switch.",
             )
         if self.hosts is None:
-            raise _problem("hosts", "is required with ports", "none", "Add it.")
+            raise problem("hosts", "is required with ports", "none", "Add it.")
         if self.hosts * self.rails > MOST_HOSTS:
             rule = f"x rails must be at most {MOST_HOSTS}"
-            raise _problem("hosts", rule, f"{self.hosts} x {self.rails}", "Give fewer.")
+            raise problem("hosts", rule, f"{self.hosts} x {self.rails}", "Give fewer.")
         if self.uplinks == 0 and self.levels != 1:
-            raise _problem(
+            raise problem(
                 "taper",
                 f"a leaf switch of {self.ports} ports must have at least one of them up",
                 f"{self.taper:g}",
@@ -134,7 +149,7 @@ class FatTree(Sourced, Interconnect):
             if self._capacity(ports, levels) >= hosts
         ][:1]
         tapered = f" tapered {self.taper:g}:1" if self.taper > 1 and levels > 1 else ""
-        return _problem(
+        return problem(
             "hosts",
             f"a fat tree with {levels} level{'s' * (levels > 1)} of {self.ports}-port"
             f" switches{tapered} and {self.rails} rail{'s' * (self.rails > 1)} has room for {room}",
@@ -153,9 +168,9 @@ class FatTree(Sourced, Interconnect):
     def _capacity(self, ports: int, levels: int) -> int:
         """Hosts that so many levels of such switches have room for: each rail has its share of the
         ports of a topmost switch, and every switch between has half of its ports down."""
-        share = ports // self.rails
         if levels == 1:
-            return share
+            return ports // self.rails
+        share = (self.directors.ports if self.directors else ports) // self.rails
         hosts_per_leaf = math.floor(self._up(ports) * self.taper + ROUNDING)
         return int(hosts_per_leaf * (ports // 2) ** (levels - 2) * share)
 
@@ -221,11 +236,20 @@ class FatTree(Sourced, Interconnect):
             # subtrees of one size, as few as there can be
             subtrees = 1 if top else -(-nodes // half)
             children = nodes * self.rails if top else -(-nodes // subtrees)
-            room = self._ports if top else half
-            parents = next(n for n in range(1, up + 1) if up % n == 0 and children * up <= n * room)
+            parents = next(
+                n
+                for n in range(1, up + 1)
+                if up % n == 0 and self._fits(children, up // n, top=top)
+            )
             links.append(Links(children, parents, up // parents))
             up, nodes = children * up // parents, subtrees
         return links
+
+    def _fits(self, children: int, parallel: int, *, top: bool) -> bool:
+        """Whether a switch has the ports for the links below it."""
+        if top and self.directors:
+            return self.directors.problem(children, parallel) is None
+        return children * parallel <= (self._ports if top else self._ports // 2)
 
     def structure(self) -> str:
         """The switches of a tree described by its ports; empty for a k-ary n-tree."""
@@ -247,15 +271,22 @@ class FatTree(Sourced, Interconnect):
             count = width * (1 if top else nodes * self.rails)
             each = f"{upper.parallel} link{'s' * (upper.parallel > 1)}"
             several = "es" if count > 1 else ""
-            tiers.append(f"{count} {self._tier(level)} switch{several}, {each} to each one below")
+            made = (
+                f" of {self.directors.told(upper.children, upper.parallel)}"
+                if top and self.directors
+                else ""
+            )
+            tiers.append(
+                f"{count} {self._tier(level)} switch{several}{made}, {each} to each one below"
+            )
         up = self.num_hosts * self.rails * self.uplinks / self.hosts_per_leaf
         bisection = readable(up * self.link_bandwidth, Dimension.BANDWIDTH)
         return "; ".join((*tiers, f"bisection about {bisection} both ways together"))
 
     @property
     def height(self) -> int:
-        """Its levels less one."""
-        return self.num_levels - 1
+        """Its levels less one; with ``directors`` one more, as the topmost have two."""
+        return self.num_levels - 1 + (self.directors is not None)
 
     def build(self, graph: Graph) -> None:
         """Add hosts ``h0000`` and switches, named by level and digits, such as ``leaf.3`` and
@@ -273,16 +304,31 @@ class FatTree(Sourced, Interconnect):
                 for above in self._subtrees(links[level:]):
                     if self._is_empty(above, links):
                         continue  # no host below: not built
-                    name = self._name(level, above, below)
-                    add_switch(graph, name, self._tier(level), self.switch_latency)
-                    if level == 1:
-                        continue
-                    for child in range(links[level - 1].children):
-                        lower = self._name(level - 1, (*above, child), below[:-1])
-                        if lower in graph:
-                            parallel = links[level - 1].parallel
-                            connect(graph, lower, name, links=parallel, **cable)
+                    name, lower = self._name(level, above, below), list[str]()
+                    if level > 1:
+                        of_all = range(links[level - 1].children)
+                        each = (self._name(level - 1, (*above, n), below[:-1]) for n in of_all)
+                        lower = [child for child in each if child in graph]
+                    self._add_switch(graph, level, name, lower, links[level - 1].parallel, cable)
         self._add_hosts(graph, links, cable)
+
+    def _add_switch(
+        self,
+        graph: Graph,
+        level: int,
+        name: str,
+        lower: list[str],
+        parallel: int,
+        cable: dict[str, Any],
+    ) -> None:
+        """Add a switch and its links to those below, or the modules of a director."""
+        latency = self.switch_latency
+        if self.directors and level == self.num_levels:
+            self.directors.add(graph, name, latency, [lower], links=parallel, cable=cable)
+            return
+        add_switch(graph, name, self._tier(level), latency)
+        for child in lower:
+            connect(graph, child, name, links=parallel, **cable)
 
     @staticmethod
     def _subtrees(links: list[Links]) -> Iterable[tuple[int, ...]]:
@@ -320,9 +366,3 @@ class FatTree(Sourced, Interconnect):
     def _name(self, level: int, above: tuple[int, ...], below: tuple[int, ...]) -> str:
         digits = ".".join(str(d) for d in (*above, *below))
         return f"{self._tier(level)}.{digits}" if digits else self._tier(level)
-
-
-def _problem(key: str, rule: str, value: str, remedy: str) -> PydanticCustomError:
-    """A problem of ``key`` whose rule and remedy are told as given."""
-    context = {"key": key, "rule": rule, "value": value, "remedy": remedy}
-    return PydanticCustomError("topology", "{key} {rule}", context)

@@ -1,11 +1,13 @@
 """What every topology adds its nodes and links to: an undirected networkx multigraph with units, or
 a `Sketch` of one; and the checks on it.
 
-Node attributes: ``kind`` ('host', 'switch' or 'storage'), ``tier`` (name of its level, such as
-'leaf'), ``latency`` (s, crossing it). Graph attribute: ``height``, the number of switch levels less
+Node attributes: ``kind`` ('host', 'switch', 'storage', or 'other' for what is attached and takes no
+part), ``tier`` (name of its level, such as 'leaf'; an 'other' node of the tier 'host' stands where
+hosts stand, and levels are counted from it too), ``latency`` (s, crossing it); of a switch maybe
+``coordinates``. Graph attribute: ``height``, the number of switch levels less
 one, if the network is a tree in which all routes go up and then down. Edge attributes:
-``bandwidth`` (bytes/s in each direction), ``latency`` (s, the cable). Parallel links are parallel
-edges.
+``bandwidth`` (bytes/s in each direction), ``latency`` (s, the cable); maybe ``ports``, their
+numbers at both ends. Parallel links are parallel edges.
 """
 
 from __future__ import annotations
@@ -66,9 +68,14 @@ def add_host(graph: Graph, name: str) -> None:
     graph.add_node(name, kind="host", tier="host", latency=0.0)
 
 
-def add_switch(graph: Graph, name: str, tier: str, latency: float) -> None:
-    """Add a switch of a named tier; ``latency`` in s."""
-    graph.add_node(name, kind="switch", tier=tier, latency=latency)
+def add_switch(
+    graph: Graph, name: str, tier: str, latency: float, coordinates: tuple[int, ...] = ()
+) -> None:
+    """Add a switch of a named tier; ``latency`` in s. ``coordinates`` say where it stands, for
+    routings that ask for that: in a torus its place in every dimension, in a dragonfly first its
+    group."""
+    where = {"coordinates": coordinates} if coordinates else {}
+    graph.add_node(name, kind="switch", tier=tier, latency=latency, **where)
 
 
 def connect(
@@ -117,9 +124,9 @@ def graph_problems(graph: Graph, path: str) -> list[Problem]:
 def _node_problems(node: str, data: dict[str, Any], path: str) -> list[Problem]:
     problems = []
     kind, latency = data.get("kind"), data.get("latency", 0.0)
-    if not isinstance(kind, str) or kind not in {"host", "switch", "storage"}:
+    if not isinstance(kind, str) or kind not in {"host", "switch", "storage", "other"}:
         where = f"{path}.nodes.{node}.kind"
-        rule = "must be 'host', 'switch' or 'storage'"
+        rule = "must be 'host', 'switch', 'storage' or 'other'"
         problems.append(Problem(where, rule, repr(kind), "Set the node's kind."))
     if not (isinstance(latency, float) and 0 <= latency < math.inf):
         where = f"{path}.nodes.{node}.latency"

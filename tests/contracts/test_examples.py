@@ -7,11 +7,20 @@ from pathlib import Path
 from simshuffle import storage
 from simshuffle.allreduce import Allreduce
 from simshuffle.exchange import Exchange, Recorded, TrainedExchange
+from simshuffle.routing import ForwardingTables, Routing
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.studies.training.figures import COLOURS, MARKERS
 from simshuffle.studies.training.tables import STRATEGIES as STRATEGY_ORDER
 from simshuffle.topology import Topology
-from tests.examples import ALGORITHMS, STRATEGIES, TIERS, TOPOLOGIES, clusters, small_topologies
+from tests.examples import (
+    ALGORITHMS,
+    ROUTINGS,
+    STRATEGIES,
+    TIERS,
+    TOPOLOGIES,
+    clusters,
+    small_topologies,
+)
 from tests.strategies import members
 
 
@@ -22,6 +31,11 @@ def test_every_topology_has_an_example_and_a_small_one(tmp_path: Path) -> None:
     assert max(each.num_hosts for each in small) <= 64
     on = {type(machine.topology) for machine, _ in clusters(tmp_path).values()}
     assert on == set(members(Topology))
+
+
+def test_every_routing_has_an_example() -> None:
+    # tables from a file have tests of their own
+    assert {*map(type, ROUTINGS.values()), ForwardingTables} == set(members(Routing))
 
 
 def test_every_strategy_has_an_example() -> None:

@@ -43,6 +43,13 @@ class Machine:
     def host_of(self, rank: int) -> str:
         return self.res.hosts[rank // self.host.gpus]
 
+    def gate_of(self, rank: int) -> str:
+        """The host whose HCAs the first rails use: the first of the scale-up domain, or the rank's
+        own if there is none."""
+        domains = self.res.cluster.topology.domains
+        number = rank // self.host.gpus
+        return self.res.hosts[number if domains is None else number - number % domains.hosts]
+
     def hca_of(self, rank: int) -> int:
         return (rank % self.host.gpus) // (self.host.gpus // self.host.hcas)
 
@@ -58,9 +65,10 @@ class Machine:
         return np.repeat(self.ranks, count), np.tile(self.ranks, count)
 
     def apart(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of ranks of different hosts: all, or 600 of them."""
+        """Pairs of ranks of different scale-up domains, or hosts: all, or 600 of them."""
         src, dst = self.pairs()
-        far = np.flatnonzero(src // self.host.gpus != dst // self.host.gpus)
+        gates = np.array([self.gate_of(rank) for rank in self.ranks.tolist()])
+        far = np.flatnonzero(gates[src] != gates[dst])
         far = np.random.default_rng(5).permutation(far)[:600]
         assert len(far)
         return src[far].astype(np.int32), dst[far].astype(np.int32)
@@ -298,7 +306,7 @@ def test_gradient_between_hosts_starts_and_ends_with_pcie(machine: Machine) -> N
         assert routes.shape[1] == machine.res.width
         for a, b, row in zip(src.tolist(), dst.tolist(), routes, strict=True):
             used = machine.route(row)
-            here, there = machine.host_of(a), machine.host_of(b)
+            here, there = machine.gate_of(a), machine.gate_of(b)
             assert used[0] == several(f"{here}.pcie_out", machine.host.pcie_slots, int(slot))
             assert used[-1] == several(f"{there}.pcie_in", machine.host.pcie_slots, int(slot))
             assert used[1] == machine.cables(here)[rail]

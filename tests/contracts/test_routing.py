@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import networkx as nx
 import numpy as np
@@ -15,6 +15,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simshuffle.errors import TopologyError
+from simshuffle.routing import (
+    DimensionOrder,
+    DModK,
+    Fabric,
+    ForwardingTable,
+    MinHop,
+    Router,
+    SModK,
+    routing_of,
+)
+from simshuffle.routing.d_mod_k import stands_in_levels
+from simshuffle.routing.minimal import MinimalRouter
 from simshuffle.topology import FatTree
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling
@@ -26,7 +38,7 @@ from simshuffle.topology.graph import (
     graph_problems,
     new_graph,
 )
-from simshuffle.topology.routing import ForwardingTable, directed_links, stands_in_levels
+from simshuffle.topology.links import directed_links
 from tests.examples import SMALL, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star, switch_tree, switch_trees, trees
 
@@ -37,7 +49,7 @@ HEIGHT = {"host": 0, "leaf": 1, "level2": 2, "fbb": 2, "level3": 3, "spine": 4, 
 class Net:
     """A network with the nodes at the ends of every directed link, and its ports by host."""
 
-    def __init__(self, graph: Any, table: ForwardingTable | None = None) -> None:
+    def __init__(self, graph: Any, table: Router | None = None) -> None:
         self.graph = graph
         self.table = ForwardingTable(graph) if table is None else table
         links = self.table.links
@@ -127,13 +139,15 @@ FULL = [(2, 2), (2, 3), (2, 5), (3, 2), (3, 3), (3, 4), (4, 2)]
 def made(name: str, folder: Path, storage: bool = False) -> Net:
     """The network of an example, maybe with storage."""
     if name in IRREGULAR:
-        graph, routing = IRREGULAR[name](), ForwardingTable
+        graph, topology = IRREGULAR[name](), None
     else:
         topology = TOPOLOGIES[name](folder)
-        graph, routing = topology.graph(), topology.routing
+        graph = topology.graph()
     if storage:
         attach_storage(graph, "pfs", bandwidth=12.5e9, latency=26e-9, links=2)
-    return Net(graph, routing(graph))
+    fabric = Fabric(graph)
+    rule = MinHop() if topology is None else routing_of(topology, fabric)
+    return Net(graph, rule.router(fabric, 0))
 
 
 @pytest.fixture(params=[*SMALL, *IRREGULAR])
@@ -190,12 +204,26 @@ def test_every_cable_is_two_links_on_any_tree(topology: Any) -> None:
 # -------------------------------------------------------------------------------------------- paths
 
 
-def check_routes(net: Net, src: Ints, dst: Ints) -> None:
-    """From host to host through switches only, over no more links than needed."""
+def distances(net: Net) -> dict[str, dict[str, int]]:
+    """Links between switches; where routes are minimal, with as few links between groups as there
+    can be, and of those the shortest."""
     switches = nx.Graph(
         net.graph.subgraph([n for n, k in net.graph.nodes(data="kind") if k == "switch"])
     )
-    distance = dict(nx.all_pairs_shortest_path_length(switches))
+    if not isinstance(net.table, MinimalRouter):
+        return dict(nx.all_pairs_shortest_path_length(switches))
+    group = {name: place[0] for name, place in switches.nodes(data="coordinates") if place}
+
+    def cost(a: str, b: str, _: Any) -> int:
+        return 1001 if a in group and b in group and group[a] != group[b] else 1
+
+    steps = dict(nx.all_pairs_dijkstra_path_length(switches, weight=cost))
+    return {a: {b: each % 1000 for b, each in to.items()} for a, to in steps.items()}
+
+
+def check_routes(net: Net, src: Ints, dst: Ints) -> None:
+    """From host to host through switches only, over no more links than needed."""
+    distance = distances(net)
     for a, b, route in zip(src.tolist(), dst.tolist(), net.table.routes(src, dst), strict=True):
         path = net.path(route)
         assert (path[0], path[-1]) == (net.host_of_port[a], net.host_of_port[b])
@@ -294,6 +322,8 @@ def test_routes_do_not_depend_on_order_or_batching(topology: Any, data: st.DataO
 
 
 def test_next_link_depends_on_the_destination_only(net: Net) -> None:
+    if isinstance(net.table, MinimalRouter):
+        return  # of several ways, source and destination choose
     src, dst = net.pairs()
     following: dict[tuple[str, int], int] = {}
     for goal, route in zip(dst.tolist(), net.table.routes(src, dst), strict=True):
@@ -449,16 +479,19 @@ def overloaded(net: Net) -> dict[str, tuple[int, float]]:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_uniform_traffic_loads_the_links_of_a_level_evenly(name: str, tmp_path: Path) -> None:
-    assert overloaded(made(name, tmp_path)) == {}
+    net = made(name, tmp_path)
+    if stands_in_levels(net.graph):
+        assert overloaded(net) == {}
 
 
 class Torus(Interconnect):
     """Switches on a grid of ``width`` by ``width`` points that is closed in both directions, a host
-    at each; ``own`` brings a routing: first along one direction, then along the other."""
+    at each. They have coordinates, by which `DimensionOrder` routes."""
+
+    default_routing: ClassVar[str] = "dimension_order"
 
     kind: Literal["torus"] = "torus"
     width: int
-    own: bool = False
 
     @property
     def num_hosts(self) -> int:
@@ -472,55 +505,57 @@ class Torus(Interconnect):
         points = range(self.width)
         link = {"bandwidth": 1e9, "latency": 1e-9}
         for x, y in product(points, points):
-            add_switch(graph, f"s{x}.{y}", "leaf", 9e-8)
+            add_switch(graph, f"s{x}.{y}", "leaf", 9e-8, (x, y))
         for x, y in product(points, points):
             connect(graph, f"s{x}.{y}", f"s{(x + 1) % self.width}.{y}", **link)
             connect(graph, f"s{x}.{y}", f"s{x}.{(y + 1) % self.width}", **link)
             add_host(graph, f"h{x}.{y}")
             connect(graph, f"h{x}.{y}", f"s{x}.{y}", **link)
 
-    def _towards(self, switch: str, goal: str) -> str:
-        here, there = ([int(n) for n in name[1:].split(".")] for name in (switch, goal))
-        axis = 0 if here[0] != there[0] else 1
-        ahead = (there[axis] - here[axis]) % self.width
-        # half way round, as many go one way as the other
-        back = 2 * ahead > self.width or (2 * ahead == self.width and sum(here) % 2)
-        here[axis] = (here[axis] + (-1 if back else 1)) % self.width
-        return f"s{here[0]}.{here[1]}"
 
-    def routing(self, graph: Any) -> ForwardingTable:
-        return ForwardingTable(graph, self._towards) if self.own else super().routing(graph)
+class Grid(Torus):
+    """A torus that names no routing."""
 
-
-@pytest.mark.parametrize("width", [4, 5])
-def test_a_torus_without_a_routing_of_its_own_is_refused(width: int) -> None:
-    graph = Torus(width=width).graph()
-    with pytest.raises(TopologyError, match="must stand in levels"):
-        Torus(width=width).routing(graph)
-    assert overloaded(Net(graph))  # and rightly: D-mod-K is not made for it
+    default_routing: ClassVar[str] = "d_mod_k"
 
 
 @pytest.mark.parametrize("width", [3, 4, 5])
-def test_a_torus_with_a_routing_of_its_own_keeps_the_contracts(width: int) -> None:
+def test_a_torus_keeps_the_contracts_by_dimension_order(width: int) -> None:
     """Along a ring of w switches the mean way is (w^2 - w mod 2) / 4w links; w^2 sources times w^2
     destinations go that way along each of the two axes, whose 4 w^2 links share it."""
-    topology = Torus(width=width, own=True)
-    graph = topology.graph()
-    net = Net(graph, topology.routing(graph))
-    check_routes(net, *net.pairs())
+    topology = Torus(width=width)
+    fabric = Fabric(topology.sketch())
+    rule = routing_of(topology, fabric)
+    assert isinstance(rule, DimensionOrder)
+    net = Net(topology.graph(), rule.router(fabric, 0))
+    src, dst = net.pairs()
+    check_routes(net, src, dst)
+    for route in net.table.routes(src, dst):
+        places = [name[1:].split(".") for name in net.path(route)[1:-1]]
+        axes = [0 if a[0] != b[0] else 1 for a, b in pairwise(places)]
+        assert axes == sorted(axes)  # first along x, then along y
     assert overloaded(net) == {}
-    load = net.load(*net.pairs())[net.of_tier("leaf>leaf")]
+    load = net.load(src, dst)[net.of_tier("leaf>leaf")]
     mean = (width**2 - width % 2) / (4 * width) * 2 * width**4 / (4 * width**2)
     assert load.mean() == pytest.approx(mean)
     if width % 2:
         assert set(load.tolist()) == {mean}
 
 
-def test_a_route_that_is_none_is_an_error_of_the_topology() -> None:
-    graph = Torus(width=4).graph()
-    src, dst = Net(graph).pairs()
-    with pytest.raises(ValueError, match=r"is not in list"):
-        ForwardingTable(graph, lambda switch, goal: goal).routes(src, dst)
+@pytest.mark.parametrize("width", [4, 5])
+def test_a_network_that_is_not_in_levels_gets_min_hop_unless_another_is_named(width: int) -> None:
+    topology = Grid(width=width)
+    fabric = Fabric(topology.sketch())
+    assert routing_of(topology, fabric) == MinHop()
+    for rule in (DModK(), SModK()):
+        with pytest.raises(TopologyError, match=r"cluster\.routing.*switches that stand in levels"):
+            rule.router(fabric, 0)
+    assert overloaded(Net(topology.graph()))  # and rightly: D-mod-K is not made for it
+
+
+def test_trees_get_d_mod_k() -> None:
+    for topology in (fat_tree(2, 3), abci(racks=2), star(3), switch_tree(8, 8, rails=2)):
+        assert routing_of(topology, Fabric(topology.sketch())) == DModK()
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.errors import TopologyError
+from simshuffle.errors import ScenarioError, TopologyError
 from simshuffle.plan.summary import derived
+from simshuffle.routing import Fabric, ForwardingTable, MinHop, routing_of
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.validation import validated
 from simshuffle.topology import Custom, FatTree
@@ -36,7 +37,6 @@ from simshuffle.topology.graph import (
     graph_problems,
     new_graph,
 )
-from simshuffle.topology.routing import ForwardingTable
 from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written
 from tests.strategies import (
     abci,
@@ -89,14 +89,21 @@ def test_attributes_are_present_and_positive(topology: Any) -> None:
     graph = topology.graph()
     assert isinstance(graph, nx.MultiGraph) and not graph.is_directed()
     for _, data in graph.nodes(data=True):
-        assert set(data) == {"kind", "tier", "latency"}
+        assert set(data) - {"coordinates"} == {"kind", "tier", "latency"}
         assert data["kind"] in {"host", "switch"}
         assert isinstance(data["tier"], str) and data["tier"]
         assert isinstance(data["latency"], float)
         assert data["latency"] > 0 if data["kind"] == "switch" else data["latency"] == 0
-    for _, _, data in graph.edges(data=True):
+    places = [
+        data.get("coordinates") for _, data in graph.nodes(data=True) if data["kind"] == "switch"
+    ]
+    assert set(places) == {None} or len(set(places)) == len(places)  # all, and each its own
+    assert len({len(place or ()) for place in places}) == 1
+    for a, b, data in graph.edges(data=True):
         assert set(data) == {"bandwidth", "latency"}
-        assert all(isinstance(value, float) and 0 < value < math.inf for value in data.values())
+        assert all(isinstance(value, float) and 0 <= value < math.inf for value in data.values())
+        inside = {graph.nodes[a]["tier"], graph.nodes[b]["tier"]} == {"line", "fabric"}
+        assert data["bandwidth"] > 0 and (data["latency"] == 0) == inside
 
 
 def test_hosts_and_their_links_are_counted_without_the_graph(topology: Any) -> None:
@@ -130,13 +137,15 @@ def test_resolved_record_reads_back_to_the_same_graph(topology: Any) -> None:
 _PRINT_ROUTES = """
 import hashlib, numpy as np, sys
 from pathlib import Path
+from simshuffle.routing import Fabric, routing_of
 from simshuffle.topology.graph import attach_storage
 from tests.examples import small_topologies
 digest = hashlib.sha256()
 for topology in small_topologies(Path(sys.argv[1])).values():
     graph = topology.graph()
     attach_storage(graph, "pfs", bandwidth=1e9, latency=0.0, links=2)
-    table = topology.routing(graph)
+    fabric = Fabric(graph)
+    table = routing_of(topology, fabric).router(fabric, 0)
     nodes = [n for n in graph if graph.nodes[n]["kind"] != "switch"]
     ends = np.array([p for n in nodes for p in table.endpoints(n)], np.int32)
     routes = table.routes(np.repeat(ends, len(ends)), np.tile(ends, len(ends)))
@@ -175,7 +184,13 @@ def test_cabling_has_the_nodes_and_links_of_networkx_in_its_order(topology: Any)
         assert [
             (name, {"kind": kind, "tier": tier, "latency": latency})
             for name, kind, tier, latency in nodes
-        ] == list(graph.nodes(data=True))
+        ] == [
+            (name, {key: value for key, value in data.items() if key != "coordinates"})
+            for name, data in graph.nodes(data=True)
+        ]
+        places = [data.get("coordinates", ()) for _, data in graph.nodes(data=True)]
+        found = [()] * len(names) if cabling.coordinates is None else cabling.coordinates.tolist()
+        assert [tuple(n for n in place if n >= 0) for place in found] == places
         values = zip(
             cabling.ends, cabling.parallel, cabling.bandwidth, cabling.latency, strict=True
         )
@@ -701,7 +716,38 @@ def test_size_of_a_file_is_read_once_and_again_when_it_changed(
         assert custom.num_hosts
 
 
-def test_file_without_levels_is_refused_unless_shortest_paths_are_accepted(tmp_path: Path) -> None:
+def test_a_file_without_levels_is_routed_by_min_hop(tmp_path: Path) -> None:
+    """On a ring of four switches the neighbour is 3 links away and the one across 4."""
+    custom = ring_file(tmp_path)
+    assert custom.num_hosts == 4
+    fabric = Fabric(custom.sketch())
+    rule = routing_of(custom, fabric)
+    assert rule == MinHop()
+    ends = np.array([0, 0], np.int32), np.array([1, 2], np.int32)
+    assert (rule.router(fabric, 0).routes(*ends) >= 0).sum(axis=1).tolist() == [3, 4]
+
+
+def test_the_key_routes_of_a_file_says_where_routings_are_named_now(tmp_path: Path) -> None:
+    topology = {**ring_file(tmp_path).model_dump(mode="json"), "routes": "shortest_path"}
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(
+            "quickstart",
+            {
+                "sweep": {},
+                "world_size": 8,
+                "cluster.host.hcas": 1,
+                "workload.allreduce.rings": 1,
+                "cluster.topology": topology,
+            },
+        )
+    (problem,) = caught.value.problems
+    assert problem.path == "cluster.topology.routes"
+    assert problem.value == "'shortest_path'"
+    assert "cluster.routing: {kind: min_hop}" in problem.remedy
+
+
+def ring_file(folder: Path) -> Custom:
+    """Four switches in a ring, a host at each."""
     graph = new_graph()
     for i in range(4):
         add_switch(graph, f"s{i}", "leaf", 1e-7)
@@ -709,17 +755,7 @@ def test_file_without_levels_is_refused_unless_shortest_paths_are_accepted(tmp_p
         connect(graph, f"h{i}", f"s{i}", bandwidth=1e9, latency=1e-9)
     for i in range(4):
         connect(graph, f"s{i}", f"s{(i + 1) % 4}", bandwidth=1e9, latency=1e-9)
-    custom = written(graph, tmp_path / "ring.json", multi=True)
-    with pytest.raises(
-        TopologyError, match=r"(?s)routes: the switches must stand in levels.*short"
-    ):
-        assert custom.num_hosts
-    with pytest.raises(TopologyError, match="must stand in levels"):
-        custom.routing(graph)
-    accepting = custom.model_copy(update={"routes": "shortest_path"})
-    assert accepting.num_hosts == 4
-    ends = np.array([0, 0], np.int32), np.array([1, 2], np.int32)
-    assert (accepting.routing(graph).routes(*ends) >= 0).sum(axis=1).tolist() == [3, 4]
+    return written(graph, folder / "ring.json", multi=True)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"nodes": 3}', "not json"])

@@ -24,9 +24,9 @@ LONG_FUNCTIONS = {
 }
 LONG_FILES: set[str] = set()
 # packages of which each file is a kind
-KINDS = ("topology", "allreduce", "exchange", "network", "train/data", "train/models")
+KINDS = ("topology", "routing", "allreduce", "exchange", "network", "train/data", "train/models")
 # those whose kinds nobody else may ask for, and who does
-OPEN_KINDS = {"topology", "exchange"}
+OPEN_KINDS = {"topology", "routing", "exchange"}
 ASKED_ELSEWHERE = {
     "studies/hidden_fraction/ways.py partial_local_shuffle",
     "studies/time_to_accuracy/simulated.py recorded",

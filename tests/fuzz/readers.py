@@ -19,12 +19,20 @@ from rich.console import Console
 from simshuffle.cli.common import load
 from simshuffle.exchange import EpochContext
 from simshuffle.exchange.recording import write_plans
+from simshuffle.fabrics import ibsim, infragraph
+from simshuffle.fabrics.imported import Missing
+from simshuffle.fabrics.lfts import read_tables, tables_of
+from simshuffle.fabrics.network import graphml
+from simshuffle.fabrics.reading import read_fabric
 from simshuffle.network import Fluid
 from simshuffle.network.replay.case import read_case
 from simshuffle.network.replay.replay import replay
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.summary import derived
 from simshuffle.plan.verdict import tables, verdict
+from simshuffle.routing import Fabric, ForwardingTables
+from simshuffle.routing.forwarding_tables import TableRouter
+from simshuffle.scenario.machine import machine_files
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.studies import policies, read_folder
@@ -409,7 +417,91 @@ def _shown(folder: Path, _: tuple[str, ...]) -> None:
     json.dumps(result.as_json(), allow_nan=False, default=lambda value: value.item())
 
 
+# ------------------------------------------------------------------------------------------ fabrics
+
+FABRICS = DATA.parent / "fabrics"
+TOPOLOGY_CONF = (
+    "SwitchName=a Nodes=n[0-3,07]\nSwitchName=b Nodes=m1,m2\nSwitchName=c Switches=[a-b]\n"
+)
+TOPOLOGY_YAML = [
+    {"topology": "flat", "flat": True},
+    {
+        "topology": "tree",
+        "cluster_default": True,
+        "tree": {
+            "switches": [
+                {"switch": "top", "children": "s[0-1]"},
+                {"switch": "s0", "nodes": "n[0-3]"},
+                {"switch": "s1", "nodes": "m[0-3]"},
+            ]
+        },
+    },
+]
+
+
+@cache
+def _rack() -> Any:
+    return read_fabric(FABRICS / "rack.ibnet")
+
+
+def _fabric(rng: random.Random, _: Path) -> Input:
+    kind = rng.choice(("ibnetdiscover", "conf", "yaml", "infragraph"))
+    if kind == "yaml":
+        return Input({"net.yaml": _yaml(TOPOLOGY_YAML, rng)}, ("net.yaml",))
+    if kind == "infragraph" and rng.random() < 0.7:
+        values = changed_values(json.loads(infragraph.written(_rack())), rng)
+        return Input({"net.json": json.dumps(values).encode("utf-8", "replace")}, ("net.json",))
+    text = {
+        "ibnetdiscover": (FABRICS / "rack.ibnet").read_text(encoding="utf-8"),
+        "conf": TOPOLOGY_CONF,
+        "infragraph": infragraph.written(_rack()),
+    }[kind]
+    content = rng.choice((changed_text, changed_lines))(text, rng).encode(
+        "utf-8", "surrogateescape"
+    )
+    content = changed_bytes(content, rng) if rng.random() < 0.1 else content
+    return Input({"net.txt": content}, ("net.txt",))
+
+
+def _imported(folder: Path, arguments: tuple[str, ...]) -> None:
+    """What `simshuffle topology import` and `export` do."""
+    fabric = read_fabric(folder / arguments[0], Missing(bandwidth=1e9))
+    fabric.counts()
+    "".join(map(str, fabric.slow_cables))
+    machine_files("m.yaml", "m", fabric)
+    for write in (ibsim.written, infragraph.written, graphml):
+        write(fabric)
+
+
+def _dump(rng: random.Random, _: Path) -> Input:
+    dump = (FABRICS / "rack-lfts.dump").read_text(encoding="utf-8")
+    if rng.random() < 0.5:
+        tables = json.loads(tables_of(dump, "dump", _rack()).to_json())
+        text = json.dumps(changed_values(tables, rng))
+        return Input({"t.json": text.encode("utf-8", "replace")}, ("t.json",))
+    text = rng.choice((changed_text, changed_lines))(dump, rng)
+    return Input({"dump": text.encode("utf-8", "surrogateescape")}, ("dump",))
+
+
+def _routed(folder: Path, arguments: tuple[str, ...]) -> None:
+    """Tables as they are dumped, or as they are kept."""
+    path, fabric = folder / arguments[0], Fabric(_rack().sketch())
+    if path.suffix == ".json":
+        router = ForwardingTables(path=str(path)).router(fabric, 0)
+    else:
+        router = TableRouter(fabric, read_tables(path, _rack()), "dump")
+    hosts = np.flatnonzero([fabric.cabling.kinds[node] == "host" for node in _owners(fabric)])
+    ends = hosts.astype(np.int32)
+    router.routes(np.repeat(ends, len(ends)), np.tile(ends, len(ends)))
+
+
+def _owners(fabric: Fabric) -> list[int]:
+    return fabric.links.enters[fabric.eject].tolist()
+
+
 READERS = {
+    "fabric": Reader(nothing, _fabric, _imported),
+    "forwarding tables": Reader(nothing, _dump, _routed),
     "scenario": Reader(nothing, _scenario, _check),
     "--set": Reader(_plain, _set, _check),
     "topology": Reader(_with_cluster, _cluster, _check),

@@ -17,7 +17,7 @@ from simshuffle.errors import SimulationError, TopologyError
 from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.network.packet.deadlock import ChannelDependencies
 from simshuffle.network.packet.network import PacketNetwork
-from simshuffle.topology.routing import ForwardingTable
+from simshuffle.routing import ForwardingTable
 from tests.strategies import fat_tree
 
 MTU = 4000

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from simshuffle.network import Flows, Fluid, Links, Packet
-from simshuffle.topology.routing import ForwardingTable
+from simshuffle.routing import ForwardingTable
 from tests.strategies import fat_tree
 
 LINE_RATE = 12.5e9  # bytes/s

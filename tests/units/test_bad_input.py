@@ -523,8 +523,8 @@ def spoiled(kind):
 SPOILED = {
     "loose part": ("h2", "must reach", "Add"),
     "no hosts": ("at least one node with kind 'host'", "Mark"),
-    "no kind": ("nodes.h1.kind", "None", "'host', 'switch' or 'storage'"),
-    "unknown kind": ("nodes.h1.kind", "'router'", "'host', 'switch' or 'storage'"),
+    "no kind": ("nodes.h1.kind", "None", "'host', 'switch', 'storage' or 'other'"),
+    "unknown kind": ("nodes.h1.kind", "'router'", "'host', 'switch', 'storage' or 'other'"),
     "no bandwidth": ("links.s-h1.bandwidth", "None", "has no unit"),
     "bandwidth without unit": ("links.s-h1.bandwidth", "got 10", "has no unit", "'12.5 GB/s'"),
     "bandwidth of the wrong kind": ("links.s-h1.bandwidth", "got '10 GB'", "'12.5 GB/s'"),

@@ -13,6 +13,7 @@ from matplotlib.colors import to_hex
 from simshuffle.cli import main
 from simshuffle.errors import InputError, ScenarioError
 from simshuffle.network import Analytic
+from simshuffle.plan import resources
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies import read_folder
 from simshuffle.studies.congestion import cell, figures, text
@@ -27,6 +28,7 @@ from simshuffle.studies.congestion.verdict import (
     QUESTIONS,
     compared,
     comparisons,
+    over_routings,
     verdicts,
 )
 from simshuffle.study import engine
@@ -211,11 +213,12 @@ def test_there_must_be_something_to_exchange(values, words):
 A, B = QUESTIONS[0]
 
 
-def times_of(seconds, world_size=8):
+def times_of(seconds, world_size=8, routing="d_mod_k"):
     """A table of times: {(bytes_set, model): {variant: times by seed}}."""
     rows = [
         {
             "world_size": world_size,
+            "routing": routing,
             "bytes_set": bytes_set,
             "pattern": v.pattern,
             "batching": v.batching,
@@ -544,6 +547,149 @@ def test_a_comparison_of_nothing_is_refused():
     assert compare([scenario()], both)["times"]["model"].tolist() == ["fluid"]
 
 
+# ------------------------------------------------------------------------------------- the routings
+
+ROUTINGS = ("d_mod_k", "ecmp:queue_pairs=2", "adaptive")
+
+
+@pytest.fixture(scope="module")
+def routed():
+    """The result under three routings, two world sizes, fluid alone."""
+    settings = Settings(
+        patterns=("all_to_all", "random_permutations", "pairing_random"),
+        models=("fluid",),
+        seeds=2,
+        routings=ROUTINGS,
+    )
+    return engine.run(STUDY, request([scenario(), scenario(world_size=16)], settings))
+
+
+def test_every_routing_gets_the_same_bytes_and_rows_of_its_own(routed):
+    times = routed.tables["times"]
+    assert list(times["routing"].unique()) == list(ROUTINGS)
+    assert times.groupby("routing").size().nunique() == 1
+    runs = ["world_size", "pattern", "batching", "barrier", "seed"]
+    assert (times.groupby(runs)["nbytes"].nunique() == 1).all()
+    assert set(routed.tables["sets"]["routing"]) == set(routed.tables["links"]["routing"])
+    # the scenario's own is d_mod_k, and is not named then
+    own = Settings(patterns=("all_to_all", "pairing_random"), models=("fluid",), seeds=2)
+    alone = compare([scenario(), scenario(world_size=16)], own)["times"]
+    wanted = times[(times["routing"] == "d_mod_k") & times["pattern"].isin(own.patterns)]
+    pd.testing.assert_frame_equal(alone, wanted.reset_index(drop=True), check_exact=True)
+    # with 16 ranks on two leaf switches a hash piles pairs up, and the least loaded link does not
+    whole = times[(times["world_size"] == 16) & (times["pattern"] == "pairing_random")]
+    slowest = whole[whole["batching"] == "all"].groupby("routing")["slowdown"].max()
+    assert slowest["adaptive"] == pytest.approx(1.0)
+    of_routing = whole[whole["batching"] == "all"].groupby("routing")["time_s"].max()
+    assert of_routing["adaptive"] < of_routing["d_mod_k"]
+
+
+def test_runs_of_several_routings_are_told_apart():
+    settings = Settings(patterns=("pairing_random",), models=("analytic",), routings=ROUTINGS)
+    jobs = request([scenario()], settings).values
+    labels = [run.label for job in jobs for run, _ in job.runs()]
+    assert len(set(labels)) == len(labels) == 3 * 5 * 5
+    assert labels[0] == "8 ranks, d_mod_k: pairing_random sample barrier, analytic, seed 1"
+    assert len({job.sent.label for job in jobs}) == 3
+    (one,) = request([scenario()], Settings(routings=("ecmp:queue_pairs=1",))).values
+    assert (one.routing, one.name) == ("ecmp", "8 ranks")
+
+
+def test_messages_do_not_depend_on_what_was_asked_before():
+    """Adaptive routes look at what was sent. Cells come in any order, and share the network."""
+    (job,) = request([scenario(world_size=16)], Settings(routings=("adaptive",))).values
+    runs = [run for run, _ in job.runs() if run.variant.pattern.startswith("pairing")]
+    first = [cell.traffic_of(run).flows.routes.tobytes() for run in runs]
+    again = [cell.traffic_of(run).flows.routes.tobytes() for run in reversed(runs)]
+    assert first == again[::-1]
+
+
+@pytest.mark.parametrize("routing", ["adaptive", "ecmp:queue_pairs=16", "random_static"])
+def test_no_link_of_a_route_is_left_out(routing):
+    (job,) = request([scenario(world_size=16)], Settings(routings=(routing,))).values
+    fabric = cell.fabric_of(job.place)
+    src = np.tile(np.arange(16), 60)
+    dst = (src + np.repeat(np.arange(60) % 15 + 1, 16)) % 16
+    routes = fabric.resources.afresh().message(src, dst)[0]
+    names = fabric.resources.links.names
+    wanted = [[names[link] for link in route if link >= 0] for route in routes.tolist()]
+    found = fabric.routes(src, dst).tolist()
+    assert [[fabric.links.name(link) for link in route if link >= 0] for route in found] == wanted
+
+
+def test_the_switches_are_cabled_once_for_all_routings():
+    cell.fabric_of.cache_clear()
+    resources._wiring.cache_clear()
+    compare([scenario()], Settings(models=("analytic",), seeds=1, routings=ROUTINGS))
+    assert cell.fabric_of.cache_info().misses == 3
+    assert resources._wiring.cache_info().misses == 1
+
+
+def test_what_holds_under_all_routings():
+    def of(routing, a, b, model="fluid"):
+        return times_of({("full", model): {A: a, B: b}}, routing=routing)
+
+    def judged_over(*tables):
+        (row,) = over_routings(verdicts(comparisons(pd.concat(tables)))).to_dict("records")
+        return row
+
+    sure, other, torn = ([1, 1], [2, 2]), ([2, 2], [1, 1]), ([1, 1], [2, 0.5])
+    both = judged_over(of("d_mod_k", *sure), of("ecmp", *sure))
+    assert (both["winner"], both["routings"], both["unstable"], both["holds"]) == ("a", 2, 0, True)
+    apart = judged_over(of("d_mod_k", *sure), of("ecmp", *other))
+    assert (apart["winner"], apart["holds"]) == ("differs", False)
+    assert apart["winners"] == "d_mod_k: a, unchecked; ecmp: b, unchecked"
+    loose = judged_over(of("d_mod_k", *sure), of("ecmp", *torn), of("min_hop", *torn))
+    assert (loose["routings"], loose["unstable"], loose["holds"]) == (3, 2, False)
+
+
+def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
+    assert list(text.routing_lines(tables)) == ["Verdicts are for the routing d_mod_k."]
+    said = [part for part in STUDY.parts(routed) if isinstance(part, str)]
+    assert "Under all of d_mod_k, ecmp:queue_pairs=2, adaptive:" in said
+    start = "  16 ranks, all_to_all or random_permutations sample barrier"
+    assert f"{start}: all_to_all is faster. HOLDS." in said
+    assert any(line.startswith("  16 ranks, ecmp:queue_pairs=2: all_to_all") for line in said)
+    # what was sent is said once for all of them
+    assert sum("8 ranks on 8 hosts" in line for line in said) == 1
+    differing = routed.derived["routings"].query("not holds")
+    for row in differing.to_dict("records"):
+        at = said.index(f"  {row['world_size']} ranks, {row['a']} or {row['b']}: DOES NOT HOLD.")
+        assert said[at + 1].startswith("    d_mod_k: ")
+        assert said[at + 3].startswith("    adaptive: ")
+
+
+def test_figures_show_every_routing(routed):
+    figure = figures.times_figure(routed.tables)
+    labels = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
+    assert labels == [f"time of an exchange (s), fluid\n{name}" for name in ROUTINGS]
+    assert len(figure.axes) == 3 * 3
+    single = figures.times_figure(one_size(routed.tables))
+    assert [ax.get_title() for ax in single.axes] == list(ROUTINGS)
+    heat = figures.heat_figure(routed.tables)
+    rows = [label.get_text() for label in heat.axes[0].get_yticklabels()]
+    assert len(rows) == 3 * 11
+    assert [row for row in rows if row.startswith("all to all")] == [
+        f"all to all ({name})" for name in ROUTINGS
+    ]
+
+
+def test_contention_is_time_over_that_of_messages_on_their_own(tables):
+    times = tables["times"]
+    assert times["self_contention"].to_numpy() == pytest.approx(
+        (times["time_s"] / times["alone_s"]).to_numpy()
+    )
+    runs = times.groupby(["world_size", "bytes_set", "pattern", "batching", "barrier", "seed"])
+    assert (runs["alone_s"].nunique() == 1).all()
+    small = times[(times["world_size"] == 8) & (times["model"] == "fluid")]
+    whole = small[(small["batching"] == "all") & (small["seed"] == 1)].set_index("pattern")
+    # 16 messages from the four hosts of a leaf to those of the other, over two spines
+    assert whole.loc["all_to_all", "first_contention"] == 8.0
+    assert 7.0 < whole.loc["all_to_all", "self_contention"] <= 8.5
+    assert whole.loc["pairing_topology", "self_contention"] == pytest.approx(1.0)
+    assert whole.loc["pairing_topology", "first_contention"] == 1.0
+
+
 # -------------------------------------------------------------------------------------- the figures
 
 
@@ -703,7 +849,7 @@ def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
 def test_json_is_one_document_and_nothing_else(finished, capsys):
     assert main(["congestion", *FEW, "--out", str(finished), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert set(printed) == {"sets", "times", "comparisons", "verdicts", "ablation"}
+    assert set(printed) == {"sets", "times", "comparisons", "verdicts", "routings", "ablation"}
     assert printed["times"][0]["pattern"] == "all_to_all"
     assert printed["ablation"][-1]["last"] is None
 
@@ -763,6 +909,10 @@ def test_world_sizes_come_from_the_sweep_and_nothing_else_does():
         (["--network", "fluids"], ("--network", "'fluids'", "Did you mean 'fluid'?")),
         (["--pattern", "xor", "--world-size", "6"], ("power of two", "6")),
         (["--world-size", "10000"], ("world_size", "10000", "16 GPUs")),
+        (["--routing", "emcp"], ("--routing.kind", "'ecmp'", "'emcp'")),
+        (["--routing", "ecmp:queue_pairs=0"], ("--routing.queue_pairs", "got 0")),
+        (["--routing", "ecmp:queue_pairs"], ("--routing", "name=value", "'queue_pairs'")),
+        (["--routing", "dimension_order"], ("cluster.routing", "dimension_order", "min_hop")),
         (["--set", "workload.exchange=local_shuffle"], ("workload.exchange", "local_shuffle")),
     ],
 )

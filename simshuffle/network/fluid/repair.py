@@ -24,6 +24,8 @@ from simshuffle.network.fluid.visits import pop_visit, push_visit, sift_visits
 MOST_VISITS = 24
 PER_SATURATED = 8
 PER_LINK = 128
+# With rate limits a repair gives up only if there is no end of it, after so many visits a link.
+RESTLESS = 256
 
 
 @compiled
@@ -224,7 +226,8 @@ def repair(s: State) -> bool:
     """Visit what has changed, lowest level first. False if it came to be too much: then all that is
     left is listed as dirty."""
     clock = s.clock[0]
-    most = sweep_cost(s)
+    # rate limits have no place in the order of a sweep
+    most = sweep_cost(s) if clock.n_fixed == 0 else RESTLESS * s.links.shape[0]
     visited = 0
     n, n_seen = _queue_dirty(s, FIRST, FIRST)
     while n > 0:
@@ -239,7 +242,7 @@ def repair(s: State) -> bool:
                 sift_visits(s.visits, n, FIRST)
                 if s.visits[0].link != ident:
                     continue
-        if visited >= most and clock.n_fixed == 0:
+        if visited >= most:
             for i in range(n):
                 s.dirty[i] = s.visits[i].link
             clock.n_dirty = n

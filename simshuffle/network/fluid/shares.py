@@ -7,7 +7,7 @@ from simshuffle.network.fluid.address import state_at
 from simshuffle.network.fluid.ends import set_end, upcoming_end
 from simshuffle.network.fluid.fill import fill
 from simshuffle.network.fluid.members import start_flow, stop_flow
-from simshuffle.network.fluid.records import CAPACITY, PEAK, Ints, State
+from simshuffle.network.fluid.records import CAPACITY, FIRST, PEAK, Ints, State
 from simshuffle.network.fluid.repair import repair
 from simshuffle.network.fluid.sweep import PATIENCE, drop_rank, sweep
 
@@ -39,7 +39,8 @@ def share(s: State, starting: Ints, n_starting: int) -> None:
         if repair(s):
             return
         clock.sweeping = PATIENCE
-    sweep(s)
+    if clock.n_fixed > 0 or not sweep(s):
+        fill(s, starting, FIRST)
 
 
 @compiled

@@ -27,6 +27,10 @@ from simshuffle.network.fluid.visits import order_visits, pop_visit
 # So many sweeps in a row must have changed little before a repair is tried again, since a repair
 # that gives up costs most.
 PATIENCE = 32
+# Sums that went up and down thousands of times are off by more than the tolerance of levels. So of
+# two links with equal levels each may come out below the other in turn. Links are placed anew so
+# many times for each in order, and some more, before that is taken to be so.
+RESTLESS, SOME = 64, 1024
 # Rows of `others` that are looked through one by one when one of them has the link that is sought:
 # often one of hundreds does.
 ROWS = 32
@@ -186,9 +190,11 @@ def drop_rank(links: Records, order: Ints, clock: Records, place: int) -> None:
 
 @compiled
 def _visit_upwards(s: State, i: int) -> int:
-    """Visit the links in order from place ``i`` on; returns how many levels changed."""
+    """Visit the links in order from place ``i`` on; returns how many levels changed, or -1 if there
+    is no end of it."""
     clock = s.clock[0]
     changed = 0
+    left = RESTLESS * clock.n_order + SOME
     while i < clock.n_order:
         ident = int64(s.order[i])
         link = s.links[ident]
@@ -198,6 +204,9 @@ def _visit_upwards(s: State, i: int) -> int:
             continue
         level = fair_level(s.load, ident, link.n)
         if i > 0 and level < s.links[s.order[i - 1]].level * (1.0 - LEVEL_TOLERANCE):
+            if left == 0:
+                return -1
+            left -= 1
             i = _place_link(s, ident, i)
             changed += 1
             continue
@@ -233,9 +242,9 @@ def _raise_peaks(load: Floats) -> None:
 
 
 @compiled
-def sweep(s: State) -> None:
+def sweep(s: State) -> bool:
     """Visit the saturated links in order, from the lowest that changed upwards, until every one
-    fits and none is overloaded."""
+    fits and none is overloaded. False if there is no end of it: then all is to be filled anew."""
     clock = s.clock[0]
     first = clock.n_order
     if clock.in_order == 0:
@@ -256,12 +265,16 @@ def sweep(s: State) -> None:
     clock.n_dirty = 0
     changed = _visit_upwards(s, first)
     ident = _find_overload(s)
-    while ident >= 0:
-        changed += _visit_upwards(s, _add_link(s, ident))
+    while ident >= 0 and changed >= 0 and s.links[ident].rank < 0:
+        more = _visit_upwards(s, _add_link(s, ident))
+        changed = changed + more if more >= 0 else -1
         ident = _find_overload(s)
+    if changed < 0 or ident >= 0:
+        return False
     _raise_peaks(s.load)
     for i in range(clock.n_order):
         s.load[PEAK, s.order[i]] = s.load[CAPACITY, s.order[i]]
     refresh_minima(s.ends, s.links.shape[0])
     clock.n_visits += clock.n_order - first
     clock.sweeping = PATIENCE if 2 * changed > sweep_cost(s) else clock.sweeping - 1
+    return True

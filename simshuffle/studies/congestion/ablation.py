@@ -11,7 +11,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.studies.congestion.patterns.variant import Batching, Variant
-from simshuffle.studies.congestion.tables import BYTES_SET, MODEL, VARIANT, WORLD_SIZE, groups
+from simshuffle.studies.congestion.tables import (
+    BYTES_SET,
+    MODEL,
+    ROUTING,
+    SIZE,
+    VARIANT,
+    WORLD_SIZE,
+    groups,
+)
 from simshuffle.study.schema import Schema, amount, text
 
 Floats = NDArray[np.float64]
@@ -39,6 +47,7 @@ PARTNERS_ALONE = tuple(
 ABLATION = Schema(
     {
         "world_size": WORLD_SIZE,
+        "routing": ROUTING,
         "bytes_set": BYTES_SET,
         "model": MODEL,
         "switch": text("what is changed"),
@@ -59,17 +68,17 @@ ABLATION = Schema(
 
 
 def ablation(times: pd.DataFrame) -> pd.DataFrame:
-    """Factors on the time, for every world size, set of bytes and model that has all of `CORNERS`:
-    columns `ABLATION`."""
+    """Factors on the time, for every world size, routing, set of bytes and model that has all of
+    `CORNERS`: columns `ABLATION`."""
     rows: list[dict[str, object]] = []
-    for (world_size, bytes_set, model), case in groups(times, "world_size", "bytes_set", "model"):
+    for values, case in groups(times, *SIZE, "model"):
         wide = case.pivot(index="seed", columns=VARIANT, values="time_s")
         logs = {
-            Variant(*column): np.log(values)
-            for column, values in zip(wide.columns, wide.to_numpy().T, strict=True)
+            Variant(*column): np.log(seconds)
+            for column, seconds in zip(wide.columns, wide.to_numpy().T, strict=True)
         }
         if all(corner in logs for corner in CORNERS):
-            key = {"world_size": world_size, "bytes_set": bytes_set, "model": model}
+            key = dict(zip((*SIZE, "model"), values, strict=True))
             rows += [{**key, **row} for row in _factors(logs)]
     return pd.DataFrame(rows, columns=list(ABLATION.columns))
 

@@ -13,6 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.network import Analytic, Flows, Fluid, Links, Outcome, Packet
+from simshuffle.network.analytic import unhindered
+from simshuffle.network.contention import first_stage
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario
@@ -196,12 +198,16 @@ class TrafficCell(NetworkCell):
 
     def run(self, tell: Tell) -> cell.Outcome:
         """As for `Cell`: the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
-        fabric, of = fabric_of(self.place), self.samples
-        importance = of.scenario.rng("congestion.importance", self.seed).random(fabric.world_size)
-        rng = of.scenario.rng(f"congestion.{self.variant.pattern}", self.seed)
-        nbytes = of.nbytes(self.seed)
-        traffic = exchange(self.variant, fabric, nbytes, of.iteration, rng, importance)
+        fabric, traffic = fabric_of(self.place), traffic_of(self)
         return measure(fabric, traffic, self.model.finish_times(fabric.links, traffic.flows))
+
+
+def traffic_of(run: TrafficCell) -> Traffic:
+    """The flows of a run."""
+    fabric, of = fabric_of(run.place), run.samples
+    importance = of.scenario.rng("congestion.importance", run.seed).random(fabric.world_size)
+    rng = of.scenario.rng(f"congestion.{run.variant.pattern}", run.seed)
+    return exchange(run.variant, fabric, of.nbytes(run.seed), of.iteration, rng, importance)
 
 
 def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
@@ -209,6 +215,7 @@ def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
     links, tiers = fabric.links, np.array(fabric.tiers)
     nbytes = traffic.flows.link_bytes(links)
     bound = bound_seconds(links, traffic.flows, nbytes)
+    alone = unhindered(links, traffic.flows)
     spent = completion_seconds(traffic, outcome)
     p50, p99 = np.percentile(spent, [50, 99])
     share = nbytes / links.capacity / outcome.makespan
@@ -216,6 +223,9 @@ def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
         "time_s": outcome.makespan,
         "bound_s": bound,
         "slowdown": outcome.makespan / bound,
+        "alone_s": alone,
+        "self_contention": outcome.makespan / alone,
+        "first_contention": first_stage(links, traffic.flows)[0],
         "flow_p50_s": float(p50),
         "flow_p99_s": float(p99),
         "flow_max_s": float(spent.max()),

@@ -14,8 +14,9 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.network import Packet
 from simshuffle.network.models import MODELS
+from simshuffle.plan.resources import routing
 from simshuffle.scenario.scenario import Scenario, load_scenario, stored
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import by_kind, nearest
 from simshuffle.studies.congestion.cell import LINKS, NBYTES, Model, Place, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import (
     PATTERNS,
@@ -42,6 +43,7 @@ class Settings:
         packets: most packets in one run of the packet model; what is more is left out (see
             `Samples.shortened`).
         jitter: of the sizes of samples where the packet model is asked (see `Samples.jittered`).
+        routings: of the network, as `routed` reads them; () for the scenario's own.
     """
 
     patterns: tuple[str, ...] = tuple(PATTERNS)
@@ -50,14 +52,17 @@ class Settings:
     packet_seeds: int = 3
     packets: int = 2_000_000
     jitter: float = 0.1
+    routings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Job:
-    """One world size and one set of bytes.
+    """One world size, one routing and one set of bytes.
 
     Attributes:
         place: the ranks and the network between them.
+        routing: of that network, by name.
+        several: whether it is compared with others.
         samples: what they send.
         models: network models by name.
         seeds: how many.
@@ -67,6 +72,8 @@ class Job:
     """
 
     place: Place
+    routing: str
+    several: bool
     samples: Samples
     models: Mapping[str, Model]
     seeds: int
@@ -78,7 +85,8 @@ class Job:
     def name(self) -> str:
         """Of the job, for people."""
         ranks = self.samples.scenario.world_size
-        return f"{ranks} ranks{', short' if self.samples.bytes_set == 'short' else ''}"
+        routing = f", {self.routing}" if self.several else ""
+        return f"{ranks} ranks{routing}{', short' if self.samples.bytes_set == 'short' else ''}"
 
     @property
     def sent(self) -> SentCell:
@@ -89,6 +97,7 @@ class Job:
         """Every run, with the first columns of its rows, in the order of the tables."""
         of_job = {
             "world_size": self.samples.scenario.world_size,
+            "routing": self.routing,
             "bytes_set": self.samples.bytes_set,
         }
         noted: set[tuple[str, str]] = set()
@@ -118,7 +127,7 @@ def request(scenarios: Sequence[Scenario], settings: Settings) -> Request[list[J
             its kind, else the default ones.
 
     Raises:
-        InputError: the jitter is no share below 1.
+        InputError: the jitter is no share below 1, or a routing is not known.
         ScenarioError: a scenario exchanges nothing, or none of the patterns can be made for its
             world size.
     """
@@ -131,7 +140,8 @@ def request(scenarios: Sequence[Scenario], settings: Settings) -> Request[list[J
     jobs = [
         job
         for scenario in scenarios
-        for job in _jobs(scenario, settings, samples(scenario).jittered(jitter))
+        for name, place in routed(scenario, settings.routings).items()
+        for job in _jobs(scenario, name, place, settings, samples(scenario).jittered(jitter))
     ]
     asked = {
         "settings": asdict(settings),
@@ -143,7 +153,38 @@ def request(scenarios: Sequence[Scenario], settings: Settings) -> Request[list[J
     return Request(scenarios[0].name, jobs, {"scenario.yaml": text}, asked, files)
 
 
-def _jobs(scenario: Scenario, settings: Settings, full: Samples) -> list[Job]:
+def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, Place]:
+    """The ranks of a scenario by the name of the routing between them.
+
+    Args:
+        scenario: without sweep.
+        routings: each a kind with keys, such as ``ecmp:queue_pairs=4``; none for that of the
+            cluster, or of its topology.
+
+    Raises:
+        InputError: a routing is not known, or not for this network.
+    """
+    own = routing(scenario.cluster)
+    if not routings:
+        return {own.short(): Place.of(scenario)}
+    out = {}
+    for given in routings:
+        try:
+            named = scenario.with_values({"cluster.routing": by_kind(given)})
+            name = routing(named.cluster).short()
+        except InputError as error:
+            problems = [
+                replace(of, path=f"--routing{of.path.removeprefix('cluster.routing')}")
+                for of in error.problems
+            ]
+            raise InputError(problems, "command line") from None
+        out[name] = Place.of(named)
+    return out
+
+
+def _jobs(
+    scenario: Scenario, routing_name: str, place: Place, settings: Settings, full: Samples
+) -> list[Job]:
     possible = [
         pattern
         for pattern in settings.patterns
@@ -164,13 +205,23 @@ def _jobs(scenario: Scenario, settings: Settings, full: Samples) -> list[Job]:
     packet = models.get("packet")
     short = full.shortened(settings.packets, packet.mtu) if isinstance(packet, Packet) else full
     others = {name: model for name, model in models.items() if name != "packet"}
-    place = Place.of(scenario)
+    several = len(settings.routings) > 1
     every = variants(possible)
     for_packets = _for_packets(every, scenario, settings)
     kept = [variant for variant in every if variant in for_packets]
 
     def job(what: Samples, of: dict[str, Model], seeds: int, of_these: list[Variant]) -> Job:
-        return Job(place, what, of, seeds, of_these, for_packets, settings.packet_seeds)
+        return Job(
+            place,
+            routing_name,
+            several,
+            what,
+            of,
+            seeds,
+            of_these,
+            for_packets,
+            settings.packet_seeds,
+        )
 
     if short is full:
         return [
@@ -222,7 +273,7 @@ def collect(jobs: Sequence[Job], outcomes: Outcomes) -> Tables:
     links: list[pd.DataFrame] = []
     for job in jobs:
         sent = outcomes[job.sent.label]
-        rows["sets"].append(dict(sent.values))
+        rows["sets"].append({**sent.values, "routing": job.routing})
         for cell, run in job.runs():
             outcome = outcomes[cell.label]
             rows["times"].append({**run, **outcome.values["times"]})
@@ -237,9 +288,14 @@ def collect(jobs: Sequence[Job], outcomes: Outcomes) -> Tables:
     return {name: tables[name][list(schema.columns)] for name, schema in STORED.items()}
 
 
-def chosen(settings: Settings, patterns: Sequence[str], models: Sequence[str]) -> Settings:
-    """``settings`` with other patterns and models, in the order of the tables; where none is given,
-    those it has.
+def chosen(
+    settings: Settings,
+    patterns: Sequence[str],
+    models: Sequence[str],
+    routings: Sequence[str] = (),
+) -> Settings:
+    """``settings`` with other patterns and models, in the order of the tables, and other routings,
+    in that in which they are given; where none is given, those it has.
 
     Raises:
         InputError: a name is not known.
@@ -259,6 +315,7 @@ def chosen(settings: Settings, patterns: Sequence[str], models: Sequence[str]) -
         settings,
         patterns=tuple(name for name in PATTERNS if name in patterns) or settings.patterns,
         models=tuple(name for name in MODELS if name in models) or settings.models,
+        routings=tuple(dict.fromkeys(routings)) or settings.routings,
     )
 
 

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
-from simshuffle.studies.congestion.tables import VARIANT, groups, utilisation
+from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings, utilisation
 from simshuffle.study.study import Tables
 
 COLOURS = {
@@ -36,8 +36,8 @@ PREFERRED = ("fluid", "packet", "analytic")
 
 
 def times_figure(tables: Tables) -> Figure:
-    """Time against world size, or where there is only one, the times of all variants side by
-    side."""
+    """Time against world size, or where there is only one, the times of all variants side by side;
+    of every routing."""
     several = tables["sets"]["world_size"].nunique() > 1
     with matplotlib.rc_context(STYLE):
         return _scaling(tables) if several else _side_by_side(tables)
@@ -68,13 +68,19 @@ def _scaling(tables: Tables) -> Figure:
         (tables["times"]["bytes_set"] == bytes_set) & (tables["times"]["model"] == model)
     ]
     batchings = [batching for batching in PANELS if (times["batching"] == batching).any()]
-    figure = new_figure(2.8)
-    axes = figure.subplots(1, len(batchings), sharey=True, squeeze=False)[0]
-    for ax, batching in zip(axes, batchings, strict=True):
-        scaling(times[(times["batching"] == batching) | (times["pattern"] == "all_to_all")], ax)
-        _bounds(ax, times, tables["sets"][tables["sets"]["bytes_set"] == bytes_set])
+    names = routings(tables)
+    figure = new_figure(2.8 + 2.2 * (len(names) - 1))
+    sets = tables["sets"][tables["sets"]["bytes_set"] == bytes_set]
+    rows = figure.subplots(len(names), len(batchings), sharex=True, sharey=True, squeeze=False)
+    for axes, routing in zip(rows, names, strict=True):
+        own = times[times["routing"] == routing]
+        for ax, batching in zip(axes, batchings, strict=True):
+            scaling(own[(own["batching"] == batching) | (own["pattern"] == "all_to_all")], ax)
+            _bounds(ax, own, sets[sets["routing"] == routing])
+        beside = f"\n{routing}" if len(names) > 1 else ""
+        axes[0].set_ylabel(f"time of an exchange (s), {model}{beside}")
+    for ax, batching in zip(rows[0], batchings, strict=True):
         ax.set_title(PANELS[batching], fontsize=7)
-    axes[0].set_ylabel(f"time of an exchange (s), {model}")
     figure.supxlabel("ranks (above: what a message carries)", fontsize=7.5)
     _legend(
         figure,
@@ -181,12 +187,16 @@ def _legend(figure: Figure, patterns: list[str], barriers: bool) -> None:
 def _side_by_side(tables: Tables) -> Figure:
     cases = _variants(tables["times"])
     figure = new_figure(0.6 + 0.115 * (len(cases) + len({pattern for pattern, _, _ in cases})))
-    ax = figure.subplots()
-    side_by_side(tables, ax)
+    names = routings(tables)
+    axes = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, routing in zip(axes, names, strict=True):
+        side_by_side(of_routing(tables, routing), ax, named=ax is axes[0])
+        if len(names) > 1:
+            ax.set_title(routing, fontsize=6)
     world_size = int(tables["sets"]["world_size"].iloc[0])
     # the first set of bytes is the full one, if there is one
-    line_rate = float(_unit(tables).iloc[0])
-    ax.set_xlabel(
+    line_rate = float(_unit(of_routing(tables, names[0])).iloc[0])
+    axes[0].set_xlabel(
         f"time / time at the ports' line rate\n({world_size} ranks: {1e3 * line_rate:.3g} ms)"
     )
     handles = []
@@ -216,9 +226,9 @@ def _unit(tables: Tables) -> pd.Series:
     return sets.where(sets > 0, tables["times"].groupby("bytes_set")["bound_s"].max())
 
 
-def side_by_side(tables: Tables, ax: Axes) -> Axes:
+def side_by_side(tables: Tables, ax: Axes, *, named: bool = True) -> Axes:
     """A row for each variant: for each model the median over seeds, and a line from the lowest to
-    the highest; in units of `_unit`."""
+    the highest; in units of `_unit`. ``named``: whether patterns are named."""
     unit, y = _unit(tables), 0.0
     ticks: list[tuple[float, str]] = []
     for (pattern,), of_pattern in groups(tables["times"], "pattern"):
@@ -227,7 +237,7 @@ def side_by_side(tables: Tables, ax: Axes) -> Axes:
         ax.text(
             0.015,
             y,
-            pattern.replace("_", " "),
+            pattern.replace("_", " ") if named else "",
             color=COLOURS[pattern],
             transform=across,
             va="center",
@@ -280,16 +290,22 @@ def heat_figure(tables: Tables) -> Figure:
     tiers = tables["tiers"][
         (tables["tiers"]["world_size"] == largest) & (tables["tiers"]["bytes_set"] == bytes_set)
     ]
-    counts = tiers.groupby("tier", sort=False)["links"].first()
+    counts = tiers.groupby("tier", sort=False)["links"].max()
     names = upwards(list(counts.index))
-    rows = _variants(tables["times"].merge(used[VARIANT].drop_duplicates(), on=VARIANT))
+    several = routings(tables)
+    of_each = _variants(tables["times"].merge(used[VARIANT].drop_duplicates(), on=VARIANT))
+    rows = [(routing, *variant) for routing in several for variant in of_each]
+    labels = [_label(*row[1:]) for row in rows]
+    if len(several) > 1:  # of each the first row says which it is
+        for number, routing in enumerate(several):
+            labels[number * len(of_each)] += f" ({routing})"
     with matplotlib.rc_context(STYLE):
         figure = new_figure(1.2 + 0.115 * len(rows))
         axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         for ax, tier in zip(axes, names, strict=True):
             image = heat(used[used["tier"] == tier], rows, int(counts[tier]), ax)
             ax.set_title(f"{tier} ({counts[tier]})", fontsize=6, rotation=90)
-        axes[0].set_yticks(range(len(rows)), [_label(*row) for row in rows], fontsize=6)
+        axes[0].set_yticks(range(len(rows)), labels, fontsize=6)
         bar = figure.colorbar(image, ax=list(axes), location="bottom", aspect=40, pad=0.01)
         bar.set_label("utilisation: bytes / (capacity × time)", fontsize=7, loc="right")
         figure.supxlabel(
@@ -300,11 +316,15 @@ def heat_figure(tables: Tables) -> Figure:
         return figure
 
 
-def heat(used: pd.DataFrame, rows: list[tuple[str, str, bool]], count: int, ax: Axes) -> AxesImage:
-    """One tier: a row for each variant, its ``count`` links sorted from the hottest on; colours
-    from 0 (idle) to 1."""
+def heat(
+    used: pd.DataFrame, rows: list[tuple[str, str, str, bool]], count: int, ax: Axes
+) -> AxesImage:
+    """One tier: a row for each routing and variant, its ``count`` links sorted from the hottest on;
+    colours from 0 (idle) to 1."""
     values = np.zeros((len(rows), count))
-    by_variant = {key: of["utilisation"].to_numpy() for key, of in used.groupby(VARIANT)}
+    by_variant = {
+        key: of["utilisation"].to_numpy() for key, of in used.groupby(["routing", *VARIANT])
+    }
     for row, variant in enumerate(rows):
         found = np.sort(by_variant.get(variant, np.empty(0)))[::-1]
         values[row, : len(found)] = found

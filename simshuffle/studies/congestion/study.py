@@ -15,15 +15,22 @@ from simshuffle.results.table_io import rows
 from simshuffle.studies.congestion import text
 from simshuffle.studies.congestion.ablation import ABLATION, ablation
 from simshuffle.studies.congestion.compare import Job, cells, collect
-from simshuffle.studies.congestion.tables import HOTTEST, STORED, VARIANT, hottest
-from simshuffle.studies.congestion.verdict import COMPARISONS, VERDICTS, comparisons, verdicts
+from simshuffle.studies.congestion.tables import HOTTEST, SIZE, STORED, VARIANT, hottest
+from simshuffle.studies.congestion.verdict import (
+    COMPARISONS,
+    ROUTINGS,
+    VERDICTS,
+    comparisons,
+    over_routings,
+    verdicts,
+)
 from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.study import Derived, Result, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = ("sets", "times", "comparisons", "verdicts", "ablation")
+SHOWN = ("sets", "times", "comparisons", "verdicts", "routings", "ablation")
 """The tables that ``--json`` prints."""
 
 
@@ -47,7 +54,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     tables = result.tables
     times = tables["times"]
     first = times[times["seed"] == times["seed"].min()]
-    size, run = ["world_size", "bytes_set"], [*VARIANT, "model"]
+    size, run = SIZE, [*VARIANT, "model"]
     links = tables["links"].groupby([*size, *VARIANT[:2], "tier"]).size()
     tiers = tables["tiers"]
     room = tiers.groupby([*size, *VARIANT[:2], "tier"])["links"].min()
@@ -84,6 +91,10 @@ STUDY: Study[list[Job]] = Study(
     derived={
         "comparisons": Derived(COMPARISONS, lambda result: comparisons(result.tables["times"])),
         "verdicts": Derived(VERDICTS, lambda result: verdicts(comparisons(result.tables["times"]))),
+        "routings": Derived(
+            ROUTINGS,
+            lambda result: over_routings(verdicts(comparisons(result.tables["times"]))),
+        ),
         "ablation": Derived(ABLATION, lambda result: ablation(result.tables["times"])),
         "hottest": Derived(HOTTEST, lambda result: hottest(result.tables)),
     },

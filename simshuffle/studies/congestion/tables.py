@@ -35,8 +35,15 @@ _BATCHING = text(
     "samples in a message: one 'sample', those of an 'iteration', or 'all'", *BATCHINGS
 )
 _LINK = text("unique name")
+ROUTING = text(
+    "routing of the network, as `cluster.routing` names it: its kind, and the keys that are not the"
+    " default ones"
+)
+SIZE = ["world_size", "routing", "bytes_set"]
+"""What was sent, and over which network."""
 _CASE = {
     "world_size": WORLD_SIZE,
+    "routing": ROUTING,
     "bytes_set": _SET,
     "pattern": _PATTERN,
     "batching": _BATCHING,
@@ -54,6 +61,7 @@ STORED = {
     "sets": Schema(
         {
             "world_size": WORLD_SIZE,
+            "routing": ROUTING,
             "bytes_set": _SET,
             "hosts": count("hosts that the ranks fill"),
             "samples": count("samples that each rank sends"),
@@ -66,7 +74,7 @@ STORED = {
                 " stays inside a host"
             ),
         },
-        key=("world_size", "bytes_set"),
+        key=tuple(SIZE),
     ),
     "times": Schema(
         {
@@ -79,6 +87,15 @@ STORED = {
                 " until the first byte reaches it"
             ),
             "slowdown": amount("time_s / bound_s"),
+            "alone_s": positive(
+                "s until the last message had ended if none got into another's way: each with the"
+                " capacity of its slowest link"
+            ),
+            "self_contention": amount("time_s / alone_s: ParaDL's self-contention coefficient"),
+            "first_contention": amount(
+                "how many times slower than alone the slowest message is while those that wait for"
+                " none are all under way, each with an equal part of every link"
+            ),
             "flow_p50_s": amount("s from the post of a message to its end: median over messages"),
             "flow_p99_s": amount("s: 99th percentile"),
             "flow_max_s": amount("s: longest"),
@@ -93,7 +110,11 @@ STORED = {
             **_RUN,
             "tier": text("kind of link; 'a>b' for cables from a to b"),
             "links": Column(
-                "links of the tier that some pair of the ranks uses", "count", False, 1, MOST_LINKS
+                "links of the tier that the routing may use between the ranks",
+                "count",
+                False,
+                1,
+                MOST_LINKS,
             ),
             "mean_utilisation": amount("bytes / capacity / time_s, mean over those links"),
             "max_utilisation": amount("the same of the busiest link"),
@@ -104,6 +125,7 @@ STORED = {
     "links": Schema(
         {
             "world_size": WORLD_SIZE,
+            "routing": ROUTING,
             "bytes_set": _SET,
             "pattern": _PATTERN,
             "batching": _BATCHING,
@@ -113,7 +135,7 @@ STORED = {
             "nbytes": amount("bytes that cross it, with or without barriers, in the first seed"),
         },
         ".parquet",
-        ("world_size", "bytes_set", "pattern", "batching", "link"),
+        (*SIZE, "pattern", "batching", "link"),
     ),
 }
 HOTTEST = Schema(
@@ -129,6 +151,20 @@ HOTTEST = Schema(
 )
 
 
+def of_routing(tables: Tables, routing: str) -> Tables:
+    """The rows of one routing."""
+    return {
+        name: table[table["routing"] == routing]
+        for name, table in tables.items()
+        if "routing" in table.columns
+    }
+
+
+def routings(tables: Tables) -> list[str]:
+    """The routings that are compared, in the order in which they were asked for."""
+    return [str(name) for name in tables["sets"]["routing"].unique()]
+
+
 def groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
     """The rows of a table by the values in ``columns``, in the order in which these first occur."""
     for key, rows in table.groupby(list(columns), sort=False):
@@ -140,7 +176,7 @@ def utilisation(tables: Tables) -> pd.DataFrame:
     time_s and utilisation."""
     times = tables["times"]
     first = times[times["seed"] == times["seed"].min()]
-    keys = ["world_size", "bytes_set", "pattern", "batching"]
+    keys = [*SIZE, "pattern", "batching"]
     joined = tables["links"].merge(first[[*keys, "barrier", "model", "time_s"]], on=keys)
     return joined.assign(utilisation=joined["nbytes"] / joined["capacity"] / joined["time_s"])
 
@@ -149,7 +185,7 @@ def hottest(tables: Tables, count: int = 10) -> pd.DataFrame:
     """The ``count`` links with the highest utilisation of each variant and model, first seed:
     columns `HOTTEST`."""
     used = utilisation(tables)
-    keys = ["world_size", "bytes_set", *VARIANT, "model"]
+    keys = [*SIZE, *VARIANT, "model"]
     ordered = used.sort_values(["utilisation", "link"], ascending=[False, True], kind="stable")
     top = ordered.groupby(keys, sort=False).head(count)
     top = top.assign(place=top.groupby(keys, sort=False).cumcount() + 1)

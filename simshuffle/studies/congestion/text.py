@@ -13,8 +13,8 @@ from rich.table import Table
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.congestion.ablation import ablation
-from simshuffle.studies.congestion.tables import VARIANT, groups
-from simshuffle.studies.congestion.verdict import JUDGES, comparisons, verdicts
+from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings
+from simshuffle.studies.congestion.verdict import JUDGES, comparisons, over_routings, verdicts
 from simshuffle.study.study import Tables
 
 Row = Mapping[Any, Any]
@@ -32,18 +32,22 @@ def parts(
         sizes_equal: whether all samples have one size.
     """
     yield from moved(tables)
-    yield times_table(tables)
-    decides = ablation_table(tables)
-    if decides is not None:
-        yield decides
+    for routing in routings(tables):
+        own = of_routing(tables, routing)
+        name = f", {routing}" if len(routings(tables)) > 1 else ""
+        yield times_table(own, name)
+        decides = ablation_table(own, name)
+        if decides is not None:
+            yield decides
     yield from verdict_lines(tables)
+    yield from routing_lines(tables)
     yield from sizes(tables, jitter, sizes_equal)
     yield from notes(tables, message_latency)
 
 
 def moved(tables: Tables) -> Iterator[str]:
-    """A line for each world size and set of bytes."""
-    for row in tables["sets"].to_dict("records"):
+    """A line for each world size and set of bytes, which are those of every routing."""
+    for row in tables["sets"].drop_duplicates(["world_size", "bytes_set"]).to_dict("records"):
         parts = "" if row["sample_share"] == 1 else f", {_percent(row['sample_share'])} of each"
         size = readable(row["nbytes"], Dimension.NBYTES)
         if row["bytes_set"] == "full":
@@ -64,8 +68,9 @@ def moved(tables: Tables) -> Iterator[str]:
             )
 
 
-def times_table(tables: Tables) -> Table:
-    """Times of all variants at the largest world size."""
+def times_table(tables: Tables, name: str = "") -> Table:
+    """Times of all variants at the largest world size; ``name`` is of the routing, if there are
+    several."""
     times = tables["times"][tables["times"]["world_size"] == tables["times"]["world_size"].max()]
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     own = times[times["model"] == model]
@@ -73,8 +78,8 @@ def times_table(tables: Tables) -> Table:
     beside = _packet_over_fluid(times)
     scale, unit = (1e3, "ms") if own["time_s"].max() < 1 else (1.0, "s")
     title = (
-        f"{own['world_size'].iloc[0]} ranks, {model} model, median over {own['seed'].nunique()}"
-        f" seeds, times in {unit}"
+        f"{own['world_size'].iloc[0]} ranks{name}, {model} model, median over"
+        f" {own['seed'].nunique()} seeds, times in {unit}"
     )
     numbers = ["time", "range", "/bound", "p99", *(["packet/fluid"] if beside else [])]
     table = new_table(title, ["pattern", "a message"], numbers)
@@ -110,7 +115,7 @@ def _packet_over_fluid(times: pd.DataFrame) -> dict[tuple[Any, ...], str]:
     }
 
 
-def ablation_table(tables: Tables) -> Table | None:
+def ablation_table(tables: Tables, name: str = "") -> Table | None:
     """What decides, at the largest world size; None if a pattern that it needs is missing."""
     rows = ablation(tables["times"])
     rows = rows[rows["model"].isin(JUDGES)]
@@ -118,7 +123,7 @@ def ablation_table(tables: Tables) -> Table | None:
         return None
     rows = rows[rows["world_size"] == rows["world_size"].max()]
     cases = list(groups(rows, "bytes_set", "model"))
-    title = f"What decides, at {rows['world_size'].iloc[0]} ranks: factors on the time"
+    title = f"What decides, at {rows['world_size'].iloc[0]} ranks{name}: factors on the time"
     table = new_table(title, ["switched", "model"], ["alone", "range", "last", "any order"])
     for (switch,), of_switch in groups(rows, "switch"):
         first = True
@@ -142,6 +147,7 @@ def verdict_lines(tables: Tables) -> Iterator[str]:
     """For each question a line; for each world size the verdict, and below it what each model
     says."""
     compared = comparisons(tables["times"])
+    several = compared["routing"].nunique() > 1
     for (a, b), judged in groups(verdicts(compared), "a", "b"):
         yield f"{a} or {b}?"
         for row in judged.to_dict("records"):
@@ -149,15 +155,39 @@ def verdict_lines(tables: Tables) -> Iterator[str]:
                 (compared["a"] == a)
                 & (compared["b"] == b)
                 & (compared["world_size"] == row["world_size"])
+                & (compared["routing"] == row["routing"])
             ]
+            routing = f", {row['routing']}" if several else ""
             reason = f": {row['reason']}" if row["reason"] else ""
             yield (
-                f"  {row['world_size']} ranks: {_named(row, a, b)}."
+                f"  {row['world_size']} ranks{routing}: {_named(row, a, b)}."
                 f" {row['verdict'].upper()}{reason}."
             )
             yield from (
                 f"    {_evidence(case, row['winner'])}" for case in of_size.to_dict("records")
             )
+
+
+def routing_lines(tables: Tables) -> Iterator[str]:
+    """For which routing the verdicts hold; with several, which hold under all of them."""
+    names = routings(tables)
+    judged = verdicts(comparisons(tables["times"]))
+    if judged.empty:
+        return
+    if len(names) == 1:
+        yield f"Verdicts are for the routing {names[0]}."
+        return
+    yield f"Under all of {', '.join(names)}:"
+    for row in over_routings(judged).to_dict("records"):
+        size, a, b = row["world_size"], row["a"], row["b"]
+        question = f"  {size} ranks, {a} or {b}"
+        if row["holds"]:
+            yield f"{question}: {_named(row, a, b)}. HOLDS."
+            continue
+        yield f"{question}: DOES NOT HOLD."
+        of_pair = judged[(judged["world_size"] == size) & (judged["a"] == a) & (judged["b"] == b)]
+        for one in of_pair.to_dict("records"):
+            yield f"    {one['routing']}: {_named(one, a, b)}, {one['verdict']}"
 
 
 def _named(row: Row, a: str, b: str) -> str:
@@ -201,6 +231,7 @@ def sizes(tables: Tables, jitter: float, sizes_equal: bool) -> Iterator[str]:
 
 def notes(tables: Tables, message_latency: float) -> Iterator[str]:
     """What was left out; ``message_latency`` in s is the cluster's."""
+    tables = of_routing(tables, routings(tables)[0])
     for world_size in tables["sets"]["world_size"].unique():
         times = tables["times"][tables["times"]["world_size"] == world_size]
         packet = times[times["model"] == "packet"]

@@ -10,8 +10,16 @@ import pandas as pd
 
 from simshuffle.studies.congestion.ablation import CORNERS, PARTNERS_ALONE
 from simshuffle.studies.congestion.patterns.variant import Variant
-from simshuffle.studies.congestion.tables import BYTES_SET, MODEL, VARIANT, WORLD_SIZE, groups
-from simshuffle.study.schema import Schema, amount, count, share, text
+from simshuffle.studies.congestion.tables import (
+    BYTES_SET,
+    MODEL,
+    ROUTING,
+    SIZE,
+    VARIANT,
+    WORLD_SIZE,
+    groups,
+)
+from simshuffle.study.schema import Schema, amount, count, flag, share, text
 
 PRACTICE = Variant("random_permutations", "sample", barrier=True)
 QUESTIONS: tuple[tuple[Variant, Variant], ...] = (
@@ -42,7 +50,12 @@ JUDGES = ("fluid", "packet")
 """Models whose times count; the analytic one knows no contention."""
 
 _WINNERS = ("a", "b", "equal")
-_PAIR = {"world_size": WORLD_SIZE, "a": text("variant"), "b": text("variant")}
+_PAIR = {
+    "world_size": WORLD_SIZE,
+    "routing": ROUTING,
+    "a": text("variant"),
+    "b": text("variant"),
+}
 COMPARISONS = Schema(
     {
         **_PAIR,
@@ -71,6 +84,20 @@ VERDICTS = Schema(
         "reason": text("what speaks against it"),
     }
 )
+ROUTINGS = Schema(
+    {
+        **{name: column for name, column in _PAIR.items() if name != "routing"},
+        "routings": count("routings that were asked", 1),
+        "winner": text(
+            "'a', 'b' or 'equal' if it is that under every routing, else 'differs'",
+            *_WINNERS,
+            "differs",
+        ),
+        "unstable": count("of them those whose verdict is 'unstable'"),
+        "holds": flag("whether the winner is one, and no verdict unstable"),
+        "winners": text("winner and verdict by routing"),
+    }
+)
 
 
 def compared(variants: Iterable[Variant]) -> set[Variant]:
@@ -87,10 +114,11 @@ def seconds(times: pd.DataFrame, variant: Variant) -> pd.Series:
 
 
 def comparisons(times: pd.DataFrame) -> pd.DataFrame:
-    """Every question for every world size, set of bytes and model: columns `COMPARISONS`."""
+    """Every question for every world size, routing, set of bytes and model: columns
+    `COMPARISONS`."""
     rows = []
     judged = times[times["model"].isin(JUDGES)]
-    for (world_size, bytes_set), case in groups(judged, "world_size", "bytes_set"):
+    for (world_size, routing, bytes_set), case in groups(judged, *SIZE):
         of_model = {model: rows for (model,), rows in groups(case, "model")}
         for a, b in QUESTIONS:
             ratios = {
@@ -106,6 +134,7 @@ def comparisons(times: pd.DataFrame) -> pd.DataFrame:
             for model, ratio in ratios.items():
                 row = {
                     "world_size": world_size,
+                    "routing": routing,
                     "a": str(a),
                     "b": str(b),
                     "bytes_set": bytes_set,
@@ -140,14 +169,14 @@ def _summary(ratio: pd.Series) -> dict[str, object]:
 
 
 def verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """One judgement for each world size and question of the table of `comparisons`: columns
-    `VERDICTS`."""
+    """One judgement for each world size, routing and question of the table of `comparisons`:
+    columns `VERDICTS`."""
     rows = []
-    for (world_size, a, b), case in groups(table, "world_size", "a", "b"):
+    for pair, case in groups(table, *_PAIR):
         verdict, reasons = _judge(case)
         # 'full' before 'short', 'fluid' before 'packet'
         first = case.sort_values(["bytes_set", "model"], kind="stable").iloc[0]
-        rows.append((world_size, a, b, first["winner"], verdict, "; ".join(reasons)))
+        rows.append((*pair, first["winner"], verdict, "; ".join(reasons)))
     return pd.DataFrame(rows, columns=list(VERDICTS.columns))
 
 
@@ -175,3 +204,18 @@ def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
     reasons = [f"not compared by the {model} model" for model in missing[:1]]
     reasons += [f"{model}: one seed, which says nothing of chance" for model in lone[:1]]
     return ("unchecked", reasons) if reasons else ("stable", [])
+
+
+def over_routings(judged: pd.DataFrame) -> pd.DataFrame:
+    """Of the table of `verdicts`, what holds whatever the routing: columns `ROUTINGS`."""
+    rows = []
+    for pair, case in groups(judged, "world_size", "a", "b"):
+        winners, unstable = set(case["winner"]), int((case["verdict"] == "unstable").sum())
+        winner = winners.pop() if len(winners) == 1 else "differs"
+        said = "; ".join(
+            f"{row['routing']}: {row['winner']}, {row['verdict']}"
+            for row in case.to_dict("records")
+        )
+        holds = winner != "differs" and not unstable
+        rows.append((*pair, len(case), winner, unstable, holds, said))
+    return pd.DataFrame(rows, columns=list(ROUTINGS.columns))

@@ -15,6 +15,7 @@ from simshuffle.errors import InputError
 from simshuffle.network import Fluid
 from simshuffle.network.shared import make_ready
 from simshuffle.plan.effort import Effort, effort
+from simshuffle.plan.resources import routing
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results import ranks, report
 from simshuffle.results.ranks import Kept
@@ -205,6 +206,7 @@ def facts(scenario: Scenario) -> dict[str, Any]:
         "hosts": scenario.hosts,
         "iterations": scenario.workload.iterations(scenario.world_size),
         "storage_per_host_nbytes": scenario.storage_per_host,
+        "routing": routing(scenario.cluster).describe(),
         "staged_to": scenario.workload.source if scenario.storage_per_host else None,
     }
 

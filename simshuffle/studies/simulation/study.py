@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
+from simshuffle.plan.resources import check_machine
 from simshuffle.results import report
 from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import rows
@@ -70,11 +71,13 @@ def request(
     Raises:
         ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
             too many packets.
+        TopologyError: a routing or hosts that a run names are not known for its network.
         InputError: there is no such ``timeline``.
     """
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
+        check_machine(single.cluster)
     rows = seeds * sum(map(_rows, runs.values()))
     kept = timeline or ("full" if rows <= MOST_ROWS else "ranks")
     if kept not in get_args(Kept):
@@ -250,6 +253,7 @@ class _Run(TypedDict):
     storage_per_host_nbytes: float
     staged_to: str | None
     staging_s: float
+    routing: NotRequired[str]
     extrapolated: NotRequired[list[str]]
 
 

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
+from simshuffle.plan.resources import check_machine
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
 from simshuffle.scenario.reading import exchange_located
@@ -218,6 +219,7 @@ def _resolved(sweep: Sweep) -> dict[tuple[str, str], Any] | None:
             except InputError:
                 return None
             check_size(alone)
+            check_machine(alone.cluster)
             found: Any = alone.to_dict()
             for part in key.split("."):
                 found = found.get(part) if isinstance(found, dict) else None

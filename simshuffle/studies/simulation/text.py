@@ -111,7 +111,7 @@ def _bytes_table(of: Means) -> Table:
 
 
 def notes(result: Result) -> list[str]:
-    """Storage, staging and what is extrapolated: a line a run at least."""
+    """Storage, staging, routing and what is extrapolated: a line a run at least."""
     lines = []
     for run, meta in result.meta["runs"].items():
         storage = readable(meta["storage_per_host_nbytes"], Dimension.NBYTES)
@@ -121,8 +121,9 @@ def notes(result: Result) -> list[str]:
             if meta["staging_s"]
             else "nothing to stage"
         )
+        routing = f", routing {meta['routing']}" if "routing" in meta else ""
         lines += [
-            f"{run}: {storage} {where} of a host, {staging}.",
+            f"{run}: {storage} {where} of a host, {staging}{routing}.",
             *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
         ]
     return lines + windows(result.tables["sources"])

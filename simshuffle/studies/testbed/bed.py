@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.routing import ForwardingTable
 from simshuffle.spec.units import Dimension, format_quantity
 from simshuffle.topology import FatTree
-from simshuffle.topology.routing import ForwardingTable
 
 Ints = NDArray[np.int32]
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from simshuffle.network import Links
 from simshuffle.plan.resources import Resources
+from simshuffle.routing.reach import reach
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -14,7 +15,8 @@ Floats = NDArray[np.float64]
 
 class Fabric:
     """The links that messages between the ranks can use, and no others: models are faster without
-    those of idle hosts.
+    those of idle hosts. A routing that looks at what it sent before begins anew with every
+    exchange.
 
     Args:
         resources: where routes come from.
@@ -29,21 +31,24 @@ class Fabric:
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
-        count, table, cables = resources.world_size, resources.links, resources.forwarding.links
+        count, table = resources.world_size, resources.links
+        router = resources.forwarding
         src = np.repeat(np.arange(count, dtype=np.int32), count - 1)
         dst = (src + np.tile(np.arange(1, count, dtype=np.int32), count)) % np.int32(count)
-        routes = resources.message(src, dst)[0]
+        routes = resources.afresh().message(src, dst)[0]
         used = np.zeros(len(table.names) + 1, bool)
         for hop in routes.T:
             used[hop] = True
+        if not router.constant:
+            used[np.flatnonzero(reach(router, resources.ports))] = True
         kept = np.flatnonzero(used[:-1])
         # the last one is for the padding, -1
         self._number = np.full(len(table.names) + 1, -1, np.int32)
         self._number[kept] = np.arange(len(kept))
-        latency = np.zeros(len(table.names))
-        latency[: len(cables.latency)] = cables.latency
         self.links = Links(
-            table.capacity[kept], latency[kept], [table.names[link] for link in kept.tolist()]
+            table.capacity[kept],
+            table.latency[kept],
+            [table.names[link] for link in kept.tolist()],
         )
         self.tiers = [table.tiers[link] for link in kept.tolist()]
         self.all_pairs = src, dst, self._renumbered(routes)
@@ -58,12 +63,12 @@ class Fabric:
         return out
 
     def _first_links(self) -> Ints:
-        """(M,) the link of ``resources`` on which each rank's messages to another host begin; -1 if
-        there is no other host."""
-        resources = self.resources
-        if resources.num_hosts == 1:
+        """(M,) the cable of ``resources`` on which each rank's messages leave its host; -1 if there
+        is no other host, or all are of one scale-up domain."""
+        resources, domain_of = self.resources, self.resources.domain_of
+        if resources.num_domains == 1:
             return np.full(self.world_size, -1, np.int32)
-        elsewhere = (resources.host_of + 1) % resources.num_hosts * resources.cluster.host.gpus
+        elsewhere = np.where(domain_of == 0, np.argmax(domain_of != 0), 0)
         return resources.message(np.arange(self.world_size), elsewhere)[0][:, 0].copy()
 
     @property
@@ -72,19 +77,20 @@ class Fabric:
         return self.resources.world_size
 
     def routes(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
-        """Links of messages between ranks: (n, longest) int32, padded with -1."""
-        return self._renumbered(self.resources.message(src, dst)[0])
+        """Links of messages between ranks, the first that are sent: (n, longest) int32, padded
+        with -1."""
+        return self._renumbered(self.resources.afresh().message(src, dst)[0])
 
     @property
     def ports(self) -> Ints:
-        """(M,) the link on which each rank's messages leave its host; -1 if there is no other
-        host."""
+        """(M,) the cable on which each rank's messages leave its host; -1 if there is no other
+        host, or all are of one scale-up domain."""
         return self._number[self._first]
 
     @property
     def leaf(self) -> Ints:
         """(M,) number of the leaf switch that each rank's HCA is attached to; equal numbers, same
-        switch."""
+        switch. All alike where no message leaves by an HCA."""
         target = self.resources.forwarding.links.target
         names = [target[port] if port >= 0 else "" for port in self._first.tolist()]
         return np.unique(names, return_inverse=True)[1].astype(np.int32)

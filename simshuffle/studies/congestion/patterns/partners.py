@@ -77,7 +77,11 @@ def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple
     """Pairs of ``ranks``: as many as can be of those that the fewest links join, then of the next,
     ...; each takes the first it finds."""
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
-    hops = (fabric.resources.message(src, dst)[0] >= 0).sum(axis=1).reshape(len(ranks), len(ranks))
+    hops = (
+        (fabric.resources.afresh().message(src, dst)[0] >= 0)
+        .sum(axis=1)
+        .reshape(len(ranks), len(ranks))
+    )
     np.fill_diagonal(hops, 0)
     free = np.ones(len(ranks), bool)
     for distance in np.unique(hops[hops > 0]):

@@ -1,0 +1,259 @@
+"""The verb topology: networks of real machines, from and to files of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simshuffle.cli.common import choice, say, set_volume
+from simshuffle.cli.help import EXAMPLES, HELP_OPTIONS, Quiet, Verbose, Verbs, command
+from simshuffle.cli.topology_show import show
+from simshuffle.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simshuffle.fabrics.imported import ImportedFabric
+
+app = typer.Typer()
+verbs = typer.Typer(
+    cls=Verbs,
+    help="Import the network of a machine from what its tools print; export one for other tools.",
+    epilog="\n".join(
+        [
+            EXAMPLES,
+            "simshuffle topology import ibnet.txt --out mine.yaml",
+            "simshuffle topology export abci --to json --out abci.json",
+        ]
+    ),
+    no_args_is_help=True,
+    context_settings=HELP_OPTIONS,
+)
+app.add_typer(
+    verbs,
+    name="topology",
+    rich_help_panel="Describe",
+    short_help="Import the network of a machine from what its tools print; export one.",
+)
+
+SHOWN = 10
+"""Cables slower than others that are named; the rest are counted."""
+
+
+@verbs.callback()
+def _options(quiet: Quiet = False, verbose: Verbose = False) -> None:
+    set_volume(quiet=quiet, verbose=verbose)
+
+
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
+        " networkx node-link JSON, or GraphML.",
+    ),
+]
+Routes = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
+    ),
+]
+LinkBandwidth = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE", help="What links carry of which the file does not say it: '25 GB/s'."
+    ),
+]
+LinksUp = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Slurm: links from a switch up. Default: hosts below."),
+]
+Replace = Annotated[bool, typer.Option("--force", help="Replace the files that are there.")]
+
+
+@command(
+    verbs,
+    "Describe",
+    "simshuffle topology import ibnet.txt --out mine.yaml",
+    "simshuffle topology import ibnet.txt --routes lfts.txt --gpus 8 --out mine.yaml",
+    "simshuffle topology import topology.conf --link-bandwidth '25 GB/s' --out mine.yaml",
+    name="import",
+)
+def import_(
+    file: File,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="A machine (.yaml), or its network alone (.json)."),
+    ],
+    routes: Routes = None,
+    link_bandwidth: LinkBandwidth = None,
+    links_up: LinksUp = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the machine. Default: that of --out.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of a host. Default: as adapter ports.")
+    ] = None,
+    accelerator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The key of step times in a scenario.")
+    ] = None,
+    mended: Annotated[
+        bool, typer.Option("--mended", help="Give slow cables the bandwidth of their neighbours.")
+    ] = False,
+    force: Replace = False,
+) -> None:
+    """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
+    from simshuffle.fabrics.imported import Missing
+    from simshuffle.fabrics.lfts import check_ways, read_tables
+    from simshuffle.fabrics.reading import read_fabric
+    from simshuffle.scenario.draft import check_place, write_together
+    from simshuffle.scenario.machine import fabric_file, machine_files, tables_file
+
+    stem, alone = _stem(out, routes), out.suffix == ".json"
+    beside = [] if alone else [fabric_file(stem), *([tables_file(stem)] if routes else [])]
+    ends = [name.removeprefix(stem) for name in (out.name, *beside)]
+    check_place(out.with_name(stem), replace=force, option="--out", ends=ends)
+    _check_name(name)
+    fabric = read_fabric(file, Missing(_bandwidth(link_bandwidth), links_up))
+    fabric = fabric.mended() if mended else fabric
+    tables = None
+    if routes is not None:
+        tables = read_tables(routes, fabric)
+        check_ways(routes, fabric, tables)
+    texts = {out.name: fabric.to_json()}
+    if not alone:
+        texts = machine_files(
+            out.name, name or stem, fabric, tables, gpus=gpus, accelerator=accelerator
+        )
+    written = write_together(out.parent, texts)
+    _tell(fabric)
+    if routes is not None:
+        say(f"  {'tables':10} {routes.name}: every host port is reached, without circles")
+    for path in written:
+        typer.echo(f"Written: {path}")
+
+
+def _stem(out: Path, routes: Path | None) -> str:
+    """What the names of the files begin with."""
+    if out.suffix not in {".yaml", ".yml", ".json"}:
+        rule, remedy = "must end in .yaml or .json", "For example --out mine.yaml."
+        raise InputError(Problem("--out", rule, repr(str(out)), remedy), "command line")
+    if out.suffix == ".json" and routes is not None:
+        rule, remedy = "needs the file of a machine", "Write --out with .yaml."
+        raise InputError(Problem("--routes", rule, repr(str(out)), remedy), "command line")
+    return out.stem
+
+
+def _check_name(name: str | None) -> None:
+    from simshuffle.scenario.questions import is_name
+
+    if name is not None and not is_name(name):
+        rule = "must be letters, digits, '.', '_' and '-'"
+        raise InputError(Problem("--name", rule, repr(name), "For example mine."), "command line")
+
+
+def _bandwidth(text: str | None) -> float | None:
+    from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+
+    if text is None:
+        return None
+    try:
+        found = parse_quantity(text, Dimension.BANDWIDTH)
+    except UnitError as error:
+        rule = str(error)
+    else:
+        if found > 0:
+            return found
+        rule = "must be greater than 0"
+    problem = Problem("--link-bandwidth", rule, repr(text), "For example '25 GB/s'.")
+    raise InputError(problem, "command line")
+
+
+def _tell(fabric: ImportedFabric) -> None:
+    """Say on standard error what there is, what is left out, and what is unusual."""
+    say(fabric.source)
+    for name, text in fabric.counts().items():
+        say(f"  {name:10} {text}")
+    for text in fabric.left_out:
+        say(f"  {'left out':10} {text}")
+    for text in fabric.warnings:
+        say(f"  {'note':10} {text}")
+    slow = fabric.slow_cables
+    for cable in slow[:SHOWN]:
+        say(f"  {'slow cable':10} {cable}")
+    if len(slow) > SHOWN:
+        say(f"  {'':10} and {len(slow) - SHOWN} other slow cables")
+    if slow:
+        say("What they cost an epoch: import once more with --mended, run both, and compare.")
+
+
+@command(
+    verbs,
+    "Describe",
+    "simshuffle topology export abci --to json --out abci.json",
+    "simshuffle topology export mine.yaml --to ibsim --out mine.net",
+    name="export",
+)
+def export(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A machine, by its name or file; or a network's file."),
+    ],
+    to: Annotated[
+        str,
+        choice(
+            "--to",
+            "ibsim",
+            "infragraph",
+            "graphml",
+            "json",
+            metavar="FORMAT",
+            text="ibsim, infragraph, graphml, or json (node-link, for kind: custom).",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
+    force: Replace = False,
+) -> None:
+    """Write the network of NAME for another tool."""
+    from simshuffle.fabrics import ibsim, infragraph
+    from simshuffle.fabrics.imported import ImportedFabric
+    from simshuffle.fabrics.network import graphml
+    from simshuffle.scenario.draft import check_place, write_together
+
+    check_place(out, replace=force, option="--out", ends=[""])
+    fabric = _fabric(source)
+    writers: dict[str, Callable[[ImportedFabric], str]] = {
+        "ibsim": ibsim.written,
+        "infragraph": infragraph.written,
+        "graphml": graphml,
+        "json": ImportedFabric.to_json,
+    }
+    (path,) = write_together(out.parent, {out.name: writers[to](fabric)})
+    _tell(fabric)
+    typer.echo(f"Written: {path}")
+
+
+def _fabric(source: str) -> ImportedFabric:
+    """The network of a machine, or of a network's file."""
+    from simshuffle.fabrics.network import of_network
+    from simshuffle.fabrics.reading import is_fabric, read_fabric
+    from simshuffle.scenario.machine import machine_of
+    from simshuffle.spec.library import is_file
+
+    path = Path(source)
+    if is_file(path) and (path.suffix not in {".yaml", ".yml"} or is_fabric(path)):
+        return read_fabric(path)
+    return of_network(machine_of(source).topology.sketch(), source)
+
+
+command(
+    verbs,
+    "Describe",
+    "simshuffle topology show abci --route h0000 h0700",
+    "simshuffle topology show abci --pattern random_pairs --routing ecmp --out abci.png",
+    name="show",
+)(show)

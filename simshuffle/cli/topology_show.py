@@ -1,0 +1,144 @@
+"""The verb topology show: what a network is made of, its routes, and what a pattern puts on it."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simshuffle.cli.common import say
+from simshuffle.cli.verb import AsJson, To, print_parts
+from simshuffle.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from simshuffle.routing import Fabric, RoutingRule
+    from simshuffle.topology.base import Interconnect
+
+
+def show(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A machine, by its name or file; or a network's file."),
+    ],
+    route: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="HOST HOST", help="Show the way between two.")
+    ] = None,
+    pattern: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Loads: all_to_all, random_permutation, random_pairs, half_shift or next.",
+        ),
+    ] = "all_to_all",
+    routing: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Such as ecmp:queue_pairs=4. Default: the machine's."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of what is drawn.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the network with its loads: .png or .pdf."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file there.")] = False,
+    json: AsJson = False,
+    to: To = None,
+) -> None:
+    """Show what the network of NAME is made of, its bisection, its routes, and the loads of a
+    pattern."""
+    import numpy as np
+
+    from simshuffle.fabrics.patterns import PATTERNS, pattern_loads
+    from simshuffle.fabrics.show import facts, load_table, route_rows
+    from simshuffle.fabrics.survey import Survey
+    from simshuffle.spec.library import nearest
+
+    if pattern not in PATTERNS:
+        problem = Problem(
+            "--pattern", "no such pattern", repr(pattern), nearest(pattern, [*PATTERNS])
+        )
+        raise InputError(problem, "command line")
+    if out is not None:
+        _check_out(out, force=force)
+    fabric, rule = network_of(source, routing)
+    router = rule.router(fabric, seed)
+    told = {"network": source, **facts(Survey(fabric)), "routing": rule.describe()}
+    loads = pattern_loads(router, pattern, np.random.default_rng(seed))
+    table = load_table(router, loads)
+    rows = [] if route is None else route_rows(router, *route)
+    if json:
+        shown = {"facts": told, "pattern": pattern, "loads": table.to_dict("records")}
+        typer.echo(json_text.dumps({**shown, "route": rows}, indent=1))
+    else:
+        print_parts(_tables(told, pattern, table, rows, route), to)
+    if out is not None:
+        from simshuffle.fabrics.figure import fabric_figure, save_figure
+
+        save_figure(fabric_figure(fabric, loads, pattern.replace("_", " ")), out)
+        say(f"Written: {out}")
+
+
+def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
+    """The network of a machine, or of a network's file, and its routing: one that is named in short
+    form, or that of the machine, or of the topology.
+
+    Raises:
+        InputError: there is no such machine or routing.
+    """
+    from simshuffle.fabrics.reading import is_fabric, read_fabric
+    from simshuffle.routing import Fabric, routing_named, routing_of
+    from simshuffle.scenario.machine import machine_of
+    from simshuffle.spec.library import is_file
+    from simshuffle.topology import Custom
+
+    path = Path(source)
+    own: RoutingRule | None = None
+    if is_file(path) and (path.suffix not in {".yaml", ".yml"} or is_fabric(path)):
+        fabric = Fabric(read_fabric(path).sketch())
+        topology: Interconnect = Custom(kind="custom", path=source)
+    else:
+        machine = machine_of(source)
+        topology, own = machine.topology, machine.routing
+        fabric = Fabric(topology.sketch())
+    if routing is not None:
+        return fabric, routing_named(routing)
+    return fabric, own or routing_of(topology, fabric)
+
+
+def _check_out(out: Path, *, force: bool) -> None:
+    if out.suffix not in {".png", ".pdf"}:
+        problem = Problem("--out", "must end in .png or .pdf", repr(str(out)), "Say abci.png.")
+    elif not out.parent.is_dir():
+        problem = Problem("--out", "needs a folder that is there", str(out.parent), "Make it.")
+    elif out.exists() and not force:
+        problem = Problem("--out", "is there already", str(out), "Use --force to replace it.")
+    else:
+        return
+    raise InputError(problem, "command line")
+
+
+def _tables(
+    told: dict[str, str],
+    pattern: str,
+    loads: Any,
+    rows: list[tuple[str, str, str, str]],
+    route: tuple[str, str] | None,
+) -> list[Any]:
+    from simshuffle.results.console import new_table
+    from simshuffle.spec.units import Dimension, readable
+
+    first = new_table(None, ["what", "found"])
+    for name, text in told.items():
+        first.add_row(name, text)
+    title = f"{pattern}: messages over a link, and what each can send at the same time"
+    second = new_table(title, ["links"], ["count", "mean", "most", "each message"])
+    for row in loads.itertuples():
+        rate = readable(row.full_at, Dimension.BANDWIDTH) if row.most else "-"
+        second.add_row(row.tier, str(row.links), f"{row.mean:.3g}", str(row.most), rate)
+    if route is None:
+        return [first, second]
+    third = new_table(f"from {route[0]} to {route[1]}", ["rail", "link"], ["bandwidth", "latency"])
+    for of_route in rows:
+        third.add_row(*of_route)
+    return [first, second, third]

@@ -1,0 +1,1 @@
+"""Real fabrics: what tools say of a machine's network, read and written, one file a format."""

@@ -1,0 +1,110 @@
+"""A network drawn by level, its links coloured by what is on them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from simshuffle.results.style import STYLE, new_figure
+from simshuffle.routing.fabric import Fabric
+
+Floats = NDArray[np.float64]
+MAP = "viridis_r"
+
+
+def fabric_figure(fabric: Fabric, loads: NDArray[np.integer], pattern: str) -> Figure:
+    """The switches of a network, and the cables between them by the busier of their directions.
+
+    Switches of a tree stand in rows, by their distance from the hosts. Switches that all have hosts
+    stand on a circle, those of a group side by side.
+
+    Args:
+        fabric: the network.
+        loads: (links,) messages on each.
+        pattern: what is sent, for people.
+    """
+    place = _places(fabric)
+    of, cabling = fabric.switches, fabric.cabling
+    switch = fabric.number[cabling.ends]
+    between = np.flatnonzero((switch >= 0).all(axis=1) & of.transit[switch].all(axis=1))
+    # what the busier direction of a cable carries, in units of the slowest cable
+    load = loads.reshape(-1, 2).max(axis=1)[between].astype(float)
+    load *= cabling.bandwidth.min() / cabling.bandwidth[between]
+    order = np.argsort(load, kind="stable")
+    ends = place[switch[between][order]]
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure(2.6)
+        ax = figure.subplots()
+        many = len(ends) > 2000
+        lines = LineCollection(
+            list(ends),
+            array=load[order],
+            cmap=MAP,
+            linewidths=0.3 if many else 0.8,
+            rasterized=many,
+        )
+        lines.set_clim(0.0, max(float(load.max(initial=0.0)), 1.0))
+        ax.add_collection(lines)
+        seen = np.flatnonzero(of.transit)
+        size = float(np.clip(400.0 / max(len(seen), 1), 0.4, 12.0))
+        ax.scatter(place[seen, 0], place[seen, 1], s=size, color="black", zorder=3, linewidths=0)
+        _name_rows(ax, fabric, place)
+        bar = figure.colorbar(lines, ax=ax, shrink=0.8, pad=0.02)
+        bar.set_label(f"messages over a cable\n({pattern})")
+        ax.set_axis_off()
+        ax.autoscale_view()
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as a file whose name ends in .png or .pdf, whole or not at all."""
+    metadata: dict[str, Any] = (
+        {"Software": None} if path.suffix == ".png" else {"CreationDate": None}
+    )
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:40]}.") as folder:
+        draft = Path(folder, path.name)
+        with matplotlib.rc_context(STYLE):
+            figure.savefig(draft, dpi=300, metadata=metadata)
+        draft.replace(path)
+
+
+def _places(fabric: Fabric) -> Floats:
+    """(switches, 2) where each is drawn."""
+    of = fabric.switches
+    out = np.zeros((len(of.nodes), 2))
+    seen = np.flatnonzero(of.transit)
+    depth = of.depth[seen]
+    if depth.max(initial=0) == 0 and len(seen) > 2:
+        angle = 2.0 * np.pi * np.arange(len(seen)) / len(seen)
+        out[seen] = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+        return out
+    for level in np.unique(depth).tolist():
+        row = seen[depth == level]
+        out[row, 0] = (np.arange(len(row)) + 0.5) / len(row)
+        out[row, 1] = level
+    return out
+
+
+def _name_rows(ax: Axes, fabric: Fabric, place: Floats) -> None:
+    """Beside each row what stands in it, and how many."""
+    of, tiers = fabric.switches, fabric.cabling.tiers
+    seen = np.flatnonzero(of.transit)
+    hosts = len(fabric.cabling.of_kind("host"))
+    if of.depth[seen].max(initial=0) == 0:
+        kinds = sorted({tiers[node] for node in of.nodes[seen].tolist()})
+        ax.set_title(f"{len(seen)} {' and '.join(kinds)} switches, {hosts} hosts", fontsize=7)
+        return
+    for level in np.unique(of.depth[seen]).tolist():
+        row = seen[of.depth[seen] == level]
+        kinds = sorted({tiers[node] for node in of.nodes[row].tolist()})
+        text = f"{len(row)} {', '.join(kinds)}"
+        text += f"\n({hosts} hosts)" if level == 0 else ""
+        ax.text(-0.03, level, text, ha="right", va="center", fontsize=6.5)

@@ -1,0 +1,318 @@
+"""What every reader of a fabric gives: nodes, cables with their ports and rates, what was left out;
+and the node-link JSON of it, which `kind: custom` reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from simshuffle.errors import Problem, TopologyError
+from simshuffle.spec.units import Dimension, format_quantity, readable
+from simshuffle.topology.cabling import Cabling
+from simshuffle.topology.custom import content_of
+from simshuffle.topology.graph import Sketch, graph_problems
+
+CABLE_LATENCY = 26e-9
+"""s; an estimate: 5 m x 5.2 ns/m."""
+SWITCH_LATENCY = 100e-9
+"""s; an estimate: between the 90 ns of EDR switches and the 130 ns of HDR and NDR ones."""
+MAX_BYTES = 64 << 20
+"""Largest file that is read: ibnetdiscover writes some 300 bytes for an adapter."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a file may not say of its links.
+
+    Attributes:
+        bandwidth: bytes/s of each.
+        links_up: from each switch to the one above.
+    """
+
+    bandwidth: float | None = None
+    links_up: int | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host, a switch, or something else that is attached.
+
+    Attributes:
+        name: of its own.
+        kind: 'host', 'switch', 'storage' or 'other', as in `simshuffle.topology.graph`.
+        guid: the number that the fabric knows it by, in hexadecimal; '' if none.
+        tier: the name of its level; '' to count levels from the hosts.
+        latency: s, crossing it; None for an estimate.
+    """
+
+    name: str
+    kind: str
+    guid: str = ""
+    tier: str = ""
+    latency: float | None = None
+
+
+@dataclass(frozen=True)
+class Cable:
+    """A cable.
+
+    Attributes:
+        ends: the names of the nodes at both ends.
+        ports: the numbers of the ports there; None if they are not known.
+        bandwidth: bytes/s in each direction.
+        rate: as the fabric says it, such as '4xNDR'.
+        adapter: the name of the host's adapter, if it has several.
+        latency: s.
+    """
+
+    ends: tuple[str, str]
+    ports: tuple[int, int] | None
+    bandwidth: float
+    rate: str = ""
+    adapter: str = ""
+    latency: float = CABLE_LATENCY
+
+
+Place = tuple[str, int]
+"""A port: its node, and its number there."""
+
+
+@dataclass(frozen=True)
+class SlowCable:
+    """A cable that is slower than most of those between the same two levels; ``factor`` says how
+    many times as long uniform traffic over it takes."""
+
+    cable: Cable
+    usual: str
+    factor: float
+
+    def __str__(self) -> str:
+        ends = self.cable.ends
+        at = [f" port {port}" for port in self.cable.ports or ()] or ["", ""]
+        have = self.cable.rate or readable(self.cable.bandwidth, Dimension.BANDWIDTH)
+        return (
+            f"{ends[0]}{at[0]} to {ends[1]}{at[1]}: {have} in place of {self.usual};"
+            f" uniform traffic over it takes {self.factor:.3g} times as long"
+        )
+
+
+@dataclass(frozen=True)
+class ImportedFabric:
+    """A fabric as a file tells it.
+
+    Attributes:
+        source: the file.
+        nodes: all nodes; switches in the order in which OpenSM takes them (`opensm_order`).
+        cables: all cables.
+        adapters: how many adapters the file has.
+        ports: the place of each adapter port by its GUID.
+        lids: the same by local identifier.
+        left_out: what is in the file and takes no part, each as a text.
+        warnings: what is unusual, each as a text.
+    """
+
+    source: str
+    nodes: list[Node]
+    cables: list[Cable]
+    adapters: int = 0
+    ports: Mapping[str, Place] = field(default_factory=dict)
+    lids: Mapping[int, Place] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def of_kind(self, kind: str) -> list[Node]:
+        """The nodes of a kind."""
+        return [node for node in self.nodes if node.kind == kind]
+
+    def sketch(self) -> Sketch:
+        """The network, to be made a `Cabling` of."""
+        sketch = Sketch()
+        for node in self.nodes:
+            tier = node.tier or node.kind
+            sketch.add_node(node.name, kind=node.kind, tier=tier, latency=_crossing(node))
+        for cable in self.cables:
+            ports: dict[str, Any] = {} if cable.ports is None else {"ports": cable.ports}
+            sketch.add_edge(*cable.ends, bandwidth=cable.bandwidth, latency=cable.latency, **ports)
+        return sketch
+
+    def checked(self) -> ImportedFabric:
+        """The same.
+
+        Raises:
+            TopologyError: it is no usable network.
+        """
+        problems = graph_problems(self.sketch(), "fabric")
+        if problems:
+            raise TopologyError(problems, self.source)
+        return self
+
+    @cached_property
+    def tiers(self) -> dict[str, str]:
+        """The level of each node: its own, or 'leaf' and 'level2' and so on by the way to the
+        nearest host; other nodes by their kind."""
+        cabling = Cabling.of(self.sketch())
+        depth = dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
+        return {node.name: node.tier or _level(node.kind, depth[node.name]) for node in self.nodes}
+
+    @cached_property
+    def slow_cables(self) -> list[SlowCable]:
+        """Cables slower than most of those between the same two levels."""
+        between: dict[tuple[str, str], list[Cable]] = {}
+        for cable in self.cables:
+            a, b = sorted(self.tiers[end] for end in cable.ends)
+            between.setdefault((a, b), []).append(cable)
+        found = []
+        for cables in between.values():
+            usual = Counter(cable.bandwidth for cable in cables).most_common(1)[0][0]
+            called = next(cable.rate for cable in cables if cable.bandwidth == usual)
+            called = called or readable(usual, Dimension.BANDWIDTH)
+            found += [
+                SlowCable(cable, called, usual / cable.bandwidth)
+                for cable in cables
+                if cable.bandwidth < usual
+            ]
+        return found
+
+    def mended(self) -> ImportedFabric:
+        """The same with the usual bandwidth for `slow_cables`; two runs say what they cost."""
+        slow = {id(found.cable): found for found in self.slow_cables}
+        cables = [
+            replace(
+                cable,
+                bandwidth=cable.bandwidth * slow[id(cable)].factor,
+                rate=slow[id(cable)].usual,
+            )
+            if id(cable) in slow
+            else cable
+            for cable in self.cables
+        ]
+        return replace(self, cables=cables)
+
+    @property
+    def hcas(self) -> int:
+        """Cables of the host with the fewest."""
+        count = Counter(end for cable in self.cables for end in cable.ends)
+        return min(count[node.name] for node in self.of_kind("host"))
+
+    def counts(self) -> dict[str, str]:
+        """What there is, for people: texts by what they are about."""
+        rates = Counter(
+            cable.rate or readable(cable.bandwidth, Dimension.BANDWIDTH) for cable in self.cables
+        )
+        levels = Counter(self.tiers[node.name] for node in self.of_kind("switch"))
+        return {
+            "adapters": str(self.adapters),
+            "switches": str(len(self.of_kind("switch"))),
+            "cables": str(len(self.cables)),
+            "hosts": f"{len(self.of_kind('host'))}, of {self.hcas} adapter ports each",
+            "levels": _counted(levels),
+            "rates": _counted(rates),
+        }
+
+    def to_json(self) -> str:
+        """As networkx node-link JSON, which ``kind: custom`` reads."""
+        nodes = [
+            {
+                "id": node.name,
+                "kind": node.kind,
+                "tier": self.tiers[node.name],
+                **({"guid": node.guid} if node.guid else {}),
+                "latency": format_quantity(_crossing(node), Dimension.SECONDS),
+            }
+            for node in self.nodes
+        ]
+        links = [
+            {
+                "source": cable.ends[0],
+                "target": cable.ends[1],
+                **({} if cable.ports is None else {"ports": "-".join(map(str, cable.ports))}),
+                **({"adapter": cable.adapter} if cable.adapter else {}),
+                "bandwidth": format_quantity(cable.bandwidth, Dimension.BANDWIDTH),
+                "latency": format_quantity(cable.latency, Dimension.SECONDS),
+            }
+            for cable in self.cables
+        ]
+        head = '{"directed": false, "multigraph": true, "graph": {},\n"nodes": [\n'
+        rows = [",\n".join(map(_compact, each)) for each in (nodes, links)]
+        return f'{head}{rows[0]}\n],\n"links": [\n{rows[1]}\n]}}\n'
+
+
+def _compact(record: object) -> str:
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _crossing(node: Node) -> float:
+    if node.latency is not None:
+        return node.latency
+    return SWITCH_LATENCY if node.kind == "switch" else 0.0
+
+
+def _level(kind: str, depth: int) -> str:
+    if kind != "switch" or depth < 0:
+        return kind
+    return "leaf" if depth == 0 else f"level{depth + 1}"
+
+
+def _counted(count: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{count[name]} {name}" for name in sorted(count, key=lambda of: (of != "leaf", of))
+    )
+
+
+def read_text(path: Path) -> str:
+    """What a file holds.
+
+    Raises:
+        TopologyError: it cannot be read, is no text, or too large.
+    """
+    try:
+        return content_of(str(path), MAX_BYTES, "Leave other reports out.").decode("utf-8")
+    except UnicodeDecodeError:
+        rule = "must be text in UTF-8. Name the file that the tool wrote."
+        raise TopologyError(rule, str(path)) from None
+    except TopologyError:
+        raise
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise TopologyError(f"cannot be read: {told}. Correct the path.", str(path)) from None
+
+
+def at_line(line: int) -> str:
+    """The path of a problem in a line of a file, counted from 1."""
+    return f"line {line}"
+
+
+def refuse(source: str, line: int, rule: str, found: str, remedy: str) -> TopologyError:
+    """The error of a line of a file; 0 for the file itself."""
+    return TopologyError(Problem(at_line(line) if line else "", rule, found, remedy), source)
+
+
+def plain_guid(text: str) -> str:
+    """A GUID in hexadecimal without leading zeros; '' for what is none."""
+    return f"{int(text, 16):x}" if re.fullmatch(r"[0-9a-fA-F]+", text) else ""
+
+
+def opensm_order(guid: str) -> int:
+    """A key by which OpenSM takes switches with equally many adapters: their GUIDs in network byte
+    order, read as numbers of a little-endian machine."""
+    return int.from_bytes((int(guid or "0", 16) % 2**64).to_bytes(8, "big"), "little")
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """A key by which 'node9' comes before 'node10'."""
+    parts = re.split(r"(\d+)", name)
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
+
+
+def unique_names(wanted: Iterable[tuple[str, str]]) -> list[str]:
+    """A name for each pair of what something would be called and what is its own: the former where
+    nothing else is called so, else both. Marks that names of links are made with are replaced."""
+    pairs = [(re.sub(r"[\s>#]+", "_", name.strip()) or own, own) for name, own in wanted]
+    count = Counter(name for name, _ in pairs)
+    return [name if count[name] == 1 else f"{name}.{own}" for name, own in pairs]

@@ -1,0 +1,105 @@
+"""Adaptive routing: the least loaded links at the time when a message is sent."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from simshuffle.routing.base import RoutingRule
+from simshuffle.routing.fabric import Choices, Fabric, Ints
+from simshuffle.routing.minimal import check_groups
+from simshuffle.routing.router import Router, mixed
+
+
+class Adaptive(RoutingRule):
+    """Adaptive routing, as least loaded at injection: of the links that begin a shortest way every
+    message takes at every switch the one that was given the fewest messages so far. Among groups
+    that are linked to one another, as in a dragonfly, ways with one hop between groups count as
+    shortest.
+
+    With ``detours`` a message may also go by way of a switch drawn at random, as `Valiant`: where
+    the fullest link of the straight way, times its links, is more than that of the detour (UGAL
+    with knowledge of all links; Kim et al., ISCA 2008, Sec. 4).
+
+    Real switches choose packet by packet from what they know of their own ports. So this is what
+    good adaptive routing comes to, and not what a certain switch does.
+    """
+
+    drawn: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
+
+    kind: Literal["adaptive"] = "adaptive"
+    detours: bool = False
+
+    def router(self, fabric: Fabric, seed: int) -> Router:
+        """See `RoutingRule.router`."""
+        if self.detours:
+            check_groups(fabric, f"{self.kind} with detours")
+        return _AdaptiveRouter(fabric, seed, detours=self.detours)
+
+
+class _AdaptiveRouter(Router):
+    def __init__(self, fabric: Fabric, seed: int, *, detours: bool) -> None:
+        super().__init__(fabric)
+        self._seed, self._detours = seed, detours
+        self._load = np.zeros(len(fabric.links.names), np.int64)
+        self._sent = 0
+
+    @property
+    def constant(self) -> bool:
+        """See `Router.constant`."""
+        return False
+
+    def afresh(self) -> Router:
+        """See `Router.afresh`."""
+        return _AdaptiveRouter(self.fabric, self._seed, detours=self._detours)
+
+    @cached_property
+    def _choices(self) -> Choices:
+        return self.fabric.direct if self.fabric.grouped else self.fabric.shortest
+
+    @property
+    def diameter(self) -> int:
+        way = self.fabric.direct_way if self.fabric.grouped else self.fabric.longest_way
+        return 2 * (way - 2) + 2 if self._detours else way
+
+    def routes(self, src: Ints, dst: Ints) -> Ints:
+        # here, as numba is loaded only where something is computed
+        from simshuffle.routing.least_loaded import least_loaded  # noqa: PLC0415 - numba
+
+        out = np.full((len(src), self.diameter), -1, np.int32)
+        if not len(src):
+            return out
+        fabric, of = self.fabric, self._choices
+        least_loaded(
+            np.ascontiguousarray(src, np.int32),
+            np.ascontiguousarray(dst, np.int32),
+            self._detour(src, dst),
+            fabric.inject,
+            fabric.eject,
+            fabric.at.astype(np.int32),
+            fabric.goals.astype(np.int32),
+            np.searchsorted(fabric.goals, fabric.at).astype(np.int32),
+            np.ascontiguousarray(of.of, np.int32),
+            of.first.astype(np.int64),
+            of.links,
+            fabric.entered.astype(np.int32),
+            self._load,
+            np.empty(out.shape[1], np.int32),
+            out,
+        )
+        return out
+
+    def _detour(self, src: Ints, dst: Ints) -> Ints:
+        """(n,) the place in `Fabric.goals` of a switch to go by; -1 for none."""
+        fabric, groups = self.fabric, self.fabric.groups
+        number = np.arange(self._sent, self._sent + len(src))
+        self._sent += len(src)
+        if not self._detours or groups is None:
+            return np.full(len(src), -1, np.int32)
+        among = np.flatnonzero(groups[fabric.goals] >= 0)
+        drawn = among[(mixed(self._seed, number) % np.uint64(len(among))).astype(np.int64)]
+        here, there = groups[fabric.at[src]], groups[fabric.at[dst]]
+        return np.where((here == there) | (here < 0) | (there < 0), -1, drawn).astype(np.int32)

@@ -1,0 +1,103 @@
+"""Equal-cost multipath: a hash of a flow's header chooses among the links of all shortest ways."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from simshuffle.errors import Problem
+from simshuffle.routing.base import RoutingRule
+from simshuffle.routing.fabric import Fabric, Ints
+from simshuffle.routing.router import HopByHop, Router, Step, mixed
+
+
+class Ecmp(RoutingRule):
+    """ECMP, as Ethernet switches do for RoCE.
+
+    ``queue_pairs`` is how many connections two ports have between them; messages take them in turn.
+    The header of each has one of ``ports`` UDP source ports, drawn by a hash (RoCE v2 uses 49,152
+    to 65,535). ``salt`` says whether every switch hashes in its own way (``per_switch``) or all
+    alike (``none``): then a switch repeats the choice of the one before it, and of its links only
+    those are used that agree with that (polarisation).
+    """
+
+    drawn: ClassVar[bool] = True
+
+    kind: Literal["ecmp"] = "ecmp"
+    queue_pairs: Annotated[int, Field(ge=1, le=4096)] = 1
+    ports: Annotated[int, Field(ge=1, le=16384)] = 16384
+    salt: Literal["per_switch", "none"] = "per_switch"
+
+    def router(self, fabric: Fabric, seed: int) -> Router:
+        """See `RoutingRule.router`."""
+        return _EcmpRouter(fabric, seed, self)
+
+    def warnings(self, fabric: Fabric) -> list[Problem]:
+        """See `RoutingRule.warnings`: polarisation, where a route has two choices or more."""
+        if self.salt != "none" or most_choices(fabric) < 2:
+            return []
+        rule = "lets switches on one route make the same choice, so that some links stay unused"
+        path, remedy = "cluster.routing.salt", "Write per_switch, or leave it out."
+        return [Problem(path, rule, self.salt, remedy)]
+
+
+def most_choices(fabric: Fabric) -> int:
+    """How often, at most, switches of a shortest way to a host have several links to choose from;
+    of many switches with ports 256 are looked at."""
+    _, first = np.unique(fabric.at, return_index=True)
+    ports: Ints = first[:: -(-len(first) // 256)].astype(np.int32)
+    ends = ports[fabric.switches.transit[fabric.at[ports]]]  # nothing is written to storage
+    src, dst = np.repeat(ports, len(ends)), np.tile(ends, len(ports))
+    counter = _ChoiceCounter(fabric, len(src))
+    counter.routes(src, dst)
+    return int(counter.found.max(initial=0))
+
+
+class _ChoiceCounter(HopByHop):
+    """Takes the first link of each choice, and counts in ``found``, (n,), how often each message
+    has others."""
+
+    def __init__(self, fabric: Fabric, count: int) -> None:
+        super().__init__(fabric)
+        self.found = np.zeros(count, np.int64)
+
+    def choose(self, step: Step) -> Ints:
+        first = self.choices.first
+        self.found[step.message] += first[step.choice + 1] - first[step.choice] > 1
+        return self.of_count(step, np.zeros(len(step.here), np.int64))
+
+
+class _EcmpRouter(HopByHop):
+    def __init__(self, fabric: Fabric, seed: int, rule: Ecmp) -> None:
+        super().__init__(fabric)
+        self._seed, self._rule = seed, rule
+        self._header: NDArray[np.uint64] = np.zeros(0, np.uint64)
+
+    @property
+    def constant(self) -> bool:
+        return self._rule.queue_pairs == 1
+
+    def routes(self, src: Ints, dst: Ints) -> Ints:
+        pair = src.astype(np.int64) * (len(self.fabric.at) + 1) + dst
+        queue = _occurrence(pair) % self._rule.queue_pairs
+        port = mixed(self._seed, pair, queue) % np.uint64(self._rule.ports)
+        self._header = mixed(self._seed, src, dst, port)
+        return super().routes(src, dst)
+
+    def choose(self, step: Step) -> Ints:
+        salt = step.here if self._rule.salt == "per_switch" else 0
+        return self.of_count(step, mixed(self._header[step.message], salt))
+
+
+def _occurrence(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n,) how many equal keys stand before each."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    out = np.empty(len(keys), np.int64)
+    sizes = np.diff(np.append(begins, len(keys)))
+    out[order] = np.arange(len(keys)) - np.repeat(begins, sizes)
+    return out

@@ -1,0 +1,356 @@
+"""A network as routings see it: its ports, its directed links, and which of them lead nearer to a
+goal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph
+from simshuffle.topology.links import directed_links
+
+Ints = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+GROUP_HOP = 256
+"""What a hop between groups counts, in steps: more than any way within a group."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The links among which switches choose the next one towards what is attached to others.
+
+    A choice is that of one switch for all goals with the same neighbours to choose from.
+
+    Attributes:
+        of: (switches, goals) which choice there is; -1 at the goal itself, and where there is no
+            way.
+        nearer: (choices,) neighbours to choose from.
+        cables: (choices,) parallel links to each of them, or to the one with the fewest.
+        down: (choices,) whether they all are lower than the switch.
+        first: (choices + 1,) where the links of each begin in ``links``.
+        links: of all choices, of each by neighbour and then by parallel link.
+        begin: (choices + 1,) where the neighbours of each begin in ``starts``.
+        starts: of all neighbours of all choices, where their links begin in ``links``.
+    """
+
+    of: Ints
+    nearer: Ints
+    cables: Ints
+    down: Bools
+    first: NDArray[np.int64]
+    links: Ints
+    begin: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+
+class Fabric:
+    """The ports (HCAs, and those of storage systems) and links of a network.
+
+    Args:
+        graph: the network, or its `Cabling`, without `graph_problems`.
+
+    Attributes:
+        cabling: the network.
+        links: its cables as directed links.
+        switches: those that some host reaches.
+        number: (nodes,) which of these each node is; -1 of the others.
+        entered: (links,) the switch that each enters, or -1.
+        inject, eject: (ports,) the links of each port to its switch and back.
+        at: (ports,) that switch. Ports are numbered switch by switch, those of storage last.
+        stores: (ports,) whether it is one of a storage system.
+        goals: the switches that have ports, ascending.
+        parallel: (ways,) links of each pair of linked switches, in the order of `SwitchGraph.here`.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        cabling = Cabling.of(graph)
+        self.cabling = cabling
+        self.links = directed_links(cabling)
+        self.switches = SwitchGraph(cabling)
+        self.number = np.full(len(cabling.names), -1, np.int32)
+        self.number[self.switches.nodes] = np.arange(len(self.switches.nodes))
+        self.entered: Ints = self.number[self.links.enters]
+        self._number_ports()
+        self._number_ways()
+        self.goals: Ints = np.unique(self.at)
+
+    def _number_ports(self) -> None:
+        cabling = self.cabling
+        leaves = cabling.ends.ravel()
+        switch = np.isin(np.arange(len(cabling.names)), cabling.of_kind("switch"))
+        inject = np.flatnonzero(~switch[leaves] & (self.entered >= 0))
+        node, at = leaves[inject], self.entered[inject]
+        storage = np.isin(node, cabling.of_kind("storage"))
+        order = np.lexsort((cabling.parallel[inject // 2], node, at, storage))
+        self.stores: Bools = storage[order]
+        self.inject: Ints = inject[order].astype(np.int32)
+        self.eject: Ints = self.inject ^ 1
+        self.at: Ints = at[order]
+        self._endpoints: dict[str, list[int]] = {}
+        for number, owner in enumerate(node[order].tolist()):
+            self._endpoints.setdefault(cabling.names[owner], []).append(number)
+
+    def _number_ways(self) -> None:
+        """The links of every pair of linked switches, in the order of `SwitchGraph.here`."""
+        of, count = self.switches, len(self.switches.nodes)
+        leaves, enters = self.number[self.cabling.ends.ravel()], self.entered
+        links = np.flatnonzero((leaves >= 0) & (enters >= 0))
+        pair = leaves[links].astype(np.int64) * count + enters[links]
+        order = np.argsort(pair, kind="stable")
+        self._between = links[order].astype(np.int32)
+        ways = of.here.astype(np.int64) * count + of.there
+        begin, end = (np.searchsorted(pair[order], ways, side) for side in ("left", "right"))
+        self._way, self.parallel = begin, end - begin
+
+    @property
+    def between(self) -> Ints:
+        """The links between switches."""
+        return self._between
+
+    def endpoints(self, node: str) -> list[int]:
+        """Numbers of the ports of a host or storage system, in the order of its links to leaf
+        switches."""
+        return self._endpoints[node]
+
+    def switch_names(self, switches: Ints) -> list[str]:
+        """The names of switches, (n,)."""
+        return [self.cabling.names[node] for node in self.switches.nodes[switches].tolist()]
+
+    @cached_property
+    def groups(self) -> Ints | None:
+        """(switches,) the group that each stands in, the first of its coordinates; None if the
+        switches have none."""
+        found = self.cabling.coordinates
+        return None if found is None else found[self.switches.nodes, 0]
+
+    @cached_property
+    def longest_way(self) -> int:
+        """Links of the longest shortest route that there can be, the injecting and ejecting ones
+        included."""
+        # of the topmost switches, if the topology says that it is a tree
+        height = self.cabling.height
+        if height is not None:
+            # between hosts; from a storage system above the topmost switches
+            return max(2 * height + 2, height + 3)
+        transit = np.flatnonzero(self.switches.transit).astype(np.int32)
+        steps = self.switches.steps(transit)[transit]
+        return 3 + int(steps[steps < FAR].max())
+
+    @cached_property
+    def shortest(self) -> Choices:
+        """The links that begin a shortest way."""
+        return self.choices(self.switches.steps(self.goals), np.ones(len(self.switches.here), int))
+
+    @cached_property
+    def direct(self) -> Choices:
+        """The links that begin a way with the fewest hops between groups, of those the shortest;
+        with at most one hop between groups. Only if it is `grouped`."""
+        return self.choices(self._direct_steps, self._ways_cost)
+
+    @property
+    def direct_way(self) -> int:
+        """As `longest_way`, of the ways of `direct`."""
+        steps = self._direct_steps
+        return 2 + int((steps % GROUP_HOP)[steps < 2 * GROUP_HOP].max(initial=0))
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the switches stand in groups of which each is linked to all others."""
+        return self.groups is not None and not (self._direct_steps == FAR).any()
+
+    @cached_property
+    def _ways_cost(self) -> Ints:
+        """(ways,) 1, and `GROUP_HOP` more for a way between groups."""
+        groups, of = self.groups, self.switches
+        assert groups is not None  # noqa: S101 - checked where the router is made
+        here, there = groups[of.here], groups[of.there]
+        apart = (here != there) & (here >= 0) & (there >= 0)
+        return np.where(apart, GROUP_HOP + 1, 1).astype(np.int32)
+
+    @cached_property
+    def _direct_steps(self) -> NDArray[np.int16]:
+        """(switches, goals) steps, and `GROUP_HOP` for the hop between groups; FAR if one is not
+        enough."""
+        of, cost = self.switches, self._ways_cost
+        inside, across = np.flatnonzero(cost == 1), np.flatnonzero(cost > 1)
+        steps = np.full((len(of.nodes), len(self.goals)), FAR, np.int16)
+        steps[self.goals, np.arange(len(self.goals))] = 0
+        relax(steps, self, inside, 1)
+        far = steps == FAR
+        begun = np.full_like(steps, FAR)
+        relax(begun, self, across, GROUP_HOP + 1, of_steps=steps)
+        relax(begun, self, inside, 1)
+        np.copyto(steps, begun, where=far)
+        return steps
+
+    @cached_property
+    def port_order(self) -> Ints | None:
+        """(links,) the port of the switch that each leaves, by which links of a choice are ordered;
+        None if ports are not known."""
+        ports = self.cabling.ports
+        return None if ports is None else ports.ravel()
+
+    def choices(self, steps: NDArray[np.integer], cost: NDArray[np.integer]) -> Choices:
+        """The links by which a goal gets nearer.
+
+        Args:
+            steps: (switches, goals) how far each goal is.
+            cost: (ways,) how much of that a way from switch to switch takes, in the order of
+                `SwitchGraph.here`.
+        """
+        of, goals = self.switches, self.goals
+
+        def nearer(switch: int, here: slice) -> Bools:
+            there = of.there[here]
+            # no way leads through the switch of a storage system
+            passable = of.transit[there][:, None] | (there[:, None] == goals)
+            return np.asarray(passable & (steps[there] == steps[switch] - cost[here][:, None]))
+
+        return self.choices_of(nearer)
+
+    def choices_of(self, nearer: Any) -> Choices:
+        """The choices of which ``nearer(switch, here)`` says, for the ways ``here`` (a slice) from
+        a switch, (ways, goals) whether each is one of them."""
+        of = self.switches
+        chosen = np.full((len(of.nodes), len(self.goals)), -1, np.int32)
+        ways: list[NDArray[np.int64]] = []
+        for switch in range(len(of.nodes)):
+            here = slice(of.first[switch], of.first[switch + 1])
+            if here.start == here.stop:
+                continue
+            allowed = nearer(switch, here)
+            examples, which = _kinds(allowed)
+            some = allowed[:, examples].any(axis=0)
+            chosen[switch] = np.where(some, len(ways) + np.cumsum(some) - 1, -1)[which]
+            first = of.first[switch]
+            ways += [first + np.flatnonzero(allowed[:, goal]) for goal in examples[some].tolist()]
+        return self._joined(chosen, ways)
+
+    def _joined(self, chosen: Ints, ways: list[NDArray[np.int64]]) -> Choices:
+        """The choices of which each has the numbers of its pairs of switches."""
+        of = self.switches
+        nothing = np.zeros(1, np.int64)
+        if not ways:
+            none = np.zeros(0, np.int32)
+            return Choices(
+                chosen, none, none, none.astype(bool), nothing, none, nothing, nothing[:0]
+            )
+        flat, nearer = np.concatenate(ways), np.array([len(each) for each in ways])
+        begin = np.append(0, np.cumsum(nearer))
+        parallel = self.parallel[flat]
+        starts = np.cumsum(parallel) - parallel
+        lower = of.depth[of.there[flat]] < of.depth[of.here[flat]]
+        column = np.arange(parallel.sum()) - np.repeat(starts, parallel)
+        return Choices(
+            chosen,
+            nearer.astype(np.int32),
+            np.minimum.reduceat(parallel, begin[:-1]).astype(np.int32),
+            np.logical_and.reduceat(lower, begin[:-1]),
+            np.append(starts, parallel.sum())[begin],
+            self._between[np.repeat(self._way[flat], parallel) + column],
+            begin,
+            starts,
+        )
+
+    def link_of(self, ways: NDArray[np.integer], number: Ints) -> Ints:
+        """(n,) the link with that number, modulo how many there are, among those of ``ways``, (n,
+        most), numbers of pairs of linked switches, larger than all where there are fewer."""
+        parallel = np.append(self.parallel, 0)[ways]
+        ends = parallel.cumsum(axis=1)
+        number = number % ends[:, -1]
+        rows = np.arange(len(ways))
+        slot = (number[:, None] >= ends).sum(axis=1)
+        place = self._way[ways[rows, slot]] + number - (ends - parallel)[rows, slot]
+        return np.asarray(self._between[place])
+
+    def latencies(self, routes: Ints) -> NDArray[np.float64]:
+        """(n,) sum of the link latencies of each route (s)."""
+        padded = np.append(self.links.latency, 0.0)
+        return np.asarray(padded[routes].sum(axis=1))
+
+
+def relax(
+    steps: NDArray[np.integer],
+    fabric: Fabric,
+    ways: NDArray[np.integer],
+    cost: int,
+    *,
+    open_to: Bools | None = None,
+    of_steps: NDArray[np.integer] | None = None,
+) -> None:
+    """Shorten ``steps``, (switches, goals), along ``ways`` until none gets shorter.
+
+    Args:
+        steps: changed in place; FAR where there is no way yet.
+        fabric: the network.
+        ways: numbers of pairs of linked switches, ascending.
+        cost: of each of them.
+        open_to: (switches, goals) where these ways may be taken; None for everywhere.
+        of_steps: what is left to go where a way ends, if it is not ``steps``; then each way is
+            taken once.
+    """
+    of, goals = fabric.switches, fabric.goals
+    if not len(ways):
+        return
+    here, there = of.here[ways], of.there[ways]
+    after = steps if of_steps is None else of_steps
+    width = max(1, (4 << 20) // len(ways))
+    for begin in range(0, len(goals), width):
+        part = slice(begin, begin + width)
+        changed: Bools = np.any(after[:, part] < FAR, axis=1)
+        while True:
+            # a way may shorten others only if what it leads to got shorter
+            taken = changed[there]
+            rows = _relaxed(
+                steps, fabric, here[taken], there[taken], cost, part, open_to=open_to, after=after
+            )
+            if of_steps is not None or not len(rows):
+                break
+            changed = np.zeros(len(steps), bool)
+            changed[rows] = True
+
+
+def _relaxed(
+    steps: NDArray[np.integer],
+    fabric: Fabric,
+    here: Ints,
+    there: Ints,
+    cost: int,
+    part: slice,
+    *,
+    open_to: Bools | None,
+    after: NDArray[np.integer],
+) -> NDArray[np.integer]:
+    """Shorten ``steps`` of the goals ``part`` along ways, once; returns the switches from which
+    something got shorter. See `relax`."""
+    if not len(here):
+        return here
+    transit = fabric.switches.transit[there]
+    first = np.flatnonzero(np.diff(here, prepend=-1))
+    rows = here[first]
+    through: NDArray[np.integer] = np.minimum(after[there, part], FAR - cost)
+    through += steps.dtype.type(cost)
+    # no way leads through the switch of a storage system
+    ends = np.flatnonzero(~transit)
+    through[ends] = np.where(there[ends, None] == fabric.goals[part], through[ends], FAR)
+    least = np.minimum.reduceat(through, first)
+    if open_to is not None:
+        least[~open_to[rows, part]] = FAR
+    found = steps[rows, part]
+    steps[rows, part] = np.minimum(found, least)
+    return rows[(least < found).any(axis=1)]
+
+
+def _kinds(columns: Bools) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """An example of each kind of equal columns of (rows, n), and (n,) of which kind each is."""
+    padded = np.pad(np.packbits(columns, axis=0), ((0, -len(columns) // 8 % 8), (0, 0)))
+    words = np.ascontiguousarray(padded.T).view(np.uint64).T
+    order = np.lexsort(words)
+    begins = np.append(True, (np.diff(words[:, order]) != 0).any(axis=0))
+    which = np.empty(len(order), np.int64)
+    which[order] = np.cumsum(begins) - 1
+    return order[begins], which

@@ -1,0 +1,100 @@
+"""The kernel of adaptive routing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.network.compiling import compiled, entry
+from simshuffle.routing.fabric import Ints
+
+Longs = NDArray[np.int64]
+
+
+@entry
+def least_loaded(
+    src: Ints,
+    dst: Ints,
+    detour: Ints,
+    inject: Ints,
+    eject: Ints,
+    at: Ints,
+    goals: Ints,
+    goal_of: Ints,
+    choice: Ints,
+    first: Longs,
+    links: Ints,
+    entered: Ints,
+    load: Longs,
+    other: Ints,
+    out: Ints,
+) -> None:
+    """Find the way of one message after the other, each over the links with the least ``load`` at
+    every switch, or by way of a ``detour``; see `Adaptive`.
+
+    Args:
+        src, dst: (n,) ports.
+        detour: (n,) place in ``goals`` of a switch to go by, or -1.
+        inject, eject, at, goals, entered: see `Fabric`.
+        goal_of: (ports,) the place in ``goals`` of each port's switch.
+        choice, first, links: see `Choices`.
+        load: (links,) messages on each; changed in place.
+        other: (width,) scratch.
+        out: (n, width) int32, -1; the links are written to it.
+    """
+    width = out.shape[1]
+    for i in range(src.shape[0]):
+        start, goal = at[src[i]], goal_of[dst[i]]
+        way = out[i]
+        way[0] = inject[src[i]]
+        end = _go(way, 1, start, goal, goals, choice, first, links, entered, load)
+        if detour[i] >= 0:
+            other[0] = way[0]
+            half = _go(other, 1, start, detour[i], goals, choice, first, links, entered, load)
+            stop = goals[detour[i]]
+            whole = _go(other, half, stop, goal, goals, choice, first, links, entered, load)
+            if _fullest(way, end, load) * (end - 1) > _fullest(other, whole, load) * (whole - 1):
+                for k in range(whole):
+                    way[k] = other[k]
+                end = whole
+        way[end] = eject[dst[i]]
+        for k in range(end + 1):
+            load[way[k]] += 1
+        for k in range(end + 1, width):
+            way[k] = -1
+
+
+@compiled
+def _go(
+    way: Ints,
+    length: int,
+    start: int,
+    goal: int,
+    goals: Ints,
+    choice: Ints,
+    first: Longs,
+    links: Ints,
+    entered: Ints,
+    load: Longs,
+) -> int:
+    """Go from a switch to a goal over the least loaded links; returns the links of the way."""
+    here = start
+    while here != goals[goal]:
+        of = choice[here, goal]
+        best = links[first[of]]
+        for k in range(first[of] + 1, first[of + 1]):
+            if load[links[k]] < load[best]:
+                best = links[k]
+        way[length] = best
+        length += 1
+        here = entered[best]
+    return length
+
+
+@compiled
+def _fullest(way: Ints, end: int, load: Longs) -> int:
+    """The highest load of the links between switches."""
+    most = 0
+    for k in range(1, end):
+        most = max(most, load[way[k]])
+    return most

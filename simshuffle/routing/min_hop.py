@@ -1,0 +1,93 @@
+"""Forwarding tables as OpenSM's default engine fills them: shortest ways, each link given about as
+many destinations as the others."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.routing.base import RoutingRule
+from simshuffle.routing.fabric import Choices, Fabric, Ints
+from simshuffle.routing.router import HopByHop, Router, Step
+
+
+class MinHop(RoutingRule):
+    """Min-hop as OpenSM balances it (``osm_ucast_mgr.c`` and ``osm_switch.c`` of
+    github.com/linux-rdma/opensm).
+
+    Destinations are taken switch by switch, those with the most ports first, and at a switch by its
+    port numbers, if those are known. For each, every switch
+    takes of the links that begin a shortest way the one with the fewest destinations so far; among
+    equals that of the lowest port. It is for any network. Where there are circles, routes may wait
+    for one another in a circle.
+    """
+
+    kind: Literal["min_hop"] = "min_hop"
+
+    def router(self, fabric: Fabric, seed: int) -> Router:
+        """See `RoutingRule.router`."""
+        return BalancedRouter(fabric)
+
+
+class BalancedRouter(HopByHop):
+    """Forwarding tables over given choices, filled so that links get equal numbers of
+    destinations."""
+
+    by_destination = True
+
+    @cached_property
+    def table(self) -> Ints:
+        """(switches, ports) the link by which each switch sends to each port; -1 where there is no
+        way, or none is needed."""
+        fabric, of = self.fabric, self.choices
+        table = np.full((len(fabric.switches.nodes), len(fabric.at)), -1, np.int32)
+        given = np.zeros(len(fabric.links.names) + 1, np.int64)
+        given[-1] = np.iinfo(np.int64).max  # what fills up the rows of fewer links
+        sizes = np.diff(of.first)
+        order = fabric.port_order
+        for goal in self._goals_in_order():
+            switches = np.flatnonzero(of.of[:, goal] >= 0)
+            among = _rows(of, of.of[switches, goal], sizes, order)
+            rows = np.arange(len(switches))
+            for port in self._ports_in_order(goal):
+                chosen = among[rows, given[among].argmin(axis=1)]
+                given[chosen] += 1
+                table[switches, port] = chosen
+        return table
+
+    def _goals_in_order(self) -> list[int]:
+        """Places in `Fabric.goals`: those with the most ports first."""
+        fabric = self.fabric
+        ports = np.bincount(fabric.at, minlength=len(fabric.switches.nodes))[fabric.goals]
+        return [int(goal) for goal in np.argsort(-ports, kind="stable")]
+
+    def _ports_in_order(self, goal: int) -> Ints:
+        """The ports at a goal, by the port of the switch that leads there if that is known."""
+        fabric = self.fabric
+        ports = np.flatnonzero(fabric.at == fabric.goals[goal]).astype(np.int32)
+        order = fabric.port_order
+        if order is None:
+            return ports
+        return np.asarray(ports[np.argsort(order[fabric.eject[ports]], kind="stable")])
+
+    def choose(self, step: Step) -> Ints:
+        """See `HopByHop.choose`."""
+        return self.table[step.here, step.dst]
+
+
+def _rows(
+    of: Choices, choice: Ints, sizes: NDArray[np.int64], order: Ints | None
+) -> NDArray[np.int64]:
+    """(n, most) the links of each choice, by port number if that is known, padded with -1."""
+    count = sizes[choice]
+    most = int(count.max(initial=1))
+    column = np.arange(most)
+    place = np.minimum(of.first[choice][:, None] + column, len(of.links) - 1)
+    out = np.where(column < count[:, None], of.links[place], -1).astype(np.int64)
+    if order is not None:
+        rank = np.where(out < 0, np.iinfo(np.int64).max, order[out])
+        out = np.take_along_axis(out, np.argsort(rank, axis=1, kind="stable"), axis=1)
+    return out

@@ -1,0 +1,217 @@
+"""Routing by given tables: the ways that the tables say, and no table that leads nowhere."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from simshuffle.errors import TopologyError
+from simshuffle.fabrics.network import of_network
+from simshuffle.fabrics.opensm import table_of
+from simshuffle.routing import DModK, Fabric, ForwardingTables, MinHop
+from simshuffle.routing.forwarding_tables import TableRouter, Tables
+from simshuffle.topology.graph import attach_storage
+from tests.strategies import abci, fat_tree, switch_tree
+
+NETWORKS = {
+    "two levels": lambda: fat_tree(2, 3),
+    "three levels": lambda: fat_tree(3, 3),
+    "two rails and parallel links": lambda: switch_tree(8, 8, rails=2),
+    "abci": lambda: abci(racks=2, hosts_per_rack=6, leaf_fbb_links=2, fbb_spine_links=2),
+}
+STORAGE = {"bandwidth": 1e9, "latency": 0.0, "links": 1}
+
+
+def with_ports(topology):
+    """The network, its ports numbered."""
+    return of_network(topology.sketch(), "net").sketch()
+
+
+def tables_of(router):
+    """What a router does, as tables."""
+    fabric = router.fabric
+    cabling = fabric.cabling
+    port_of = np.append(cabling.ports.ravel(), 0)
+    table = table_of(router)
+    table[fabric.at, np.arange(len(fabric.at))] = fabric.eject
+    owners = cabling.names
+    places = [
+        (owners[node], int(port_of[link]))
+        for node, link in zip(
+            fabric.links.enters[fabric.eject].tolist(), fabric.inject.tolist(), strict=True
+        )
+    ]
+    names = fabric.switch_names(np.arange(len(table)))
+    rows = {name: port_of[row].tolist() for name, row in zip(names, table, strict=True)}
+    return Tables(destinations=places, switches=rows, source="a router")
+
+
+def every_pair(fabric):
+    ports = np.arange(len(fabric.at), dtype=np.int32)
+    src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
+    return src[src != dst], dst[src != dst]
+
+
+@pytest.mark.parametrize("rule", [MinHop(), DModK()], ids=lambda rule: rule.kind)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_routes_are_those_that_the_tables_say(name, rule, tmp_path):
+    fabric = Fabric(with_ports(NETWORKS[name]()))
+    router = rule.router(fabric, 0)
+    path = tmp_path / "tables.json"
+    path.write_text(tables_of(router).to_json(), encoding="utf-8")
+    given = ForwardingTables(path=str(path)).router(fabric, 0)
+    pairs = every_pair(fabric)
+    expected, found = router.routes(*pairs), given.routes(*pairs)
+    assert found.shape[1] == given.diameter <= router.diameter
+    padded = np.full_like(expected, -1)
+    padded[:, : found.shape[1]] = found
+    np.testing.assert_array_equal(padded, expected)
+
+
+def test_tables_are_read_back_as_written():
+    fabric = Fabric(with_ports(fat_tree(2, 3)))
+    tables = tables_of(MinHop().router(fabric, 0))
+    assert Tables.model_validate_json(tables.to_json()) == tables
+
+
+def test_storage_that_the_tables_do_not_know_is_reached_both_ways():
+    sketch = with_ports(fat_tree(2, 3))
+    tables = tables_of(MinHop().router(Fabric(sketch), 0))
+    attach_storage(sketch, "pfs", **STORAGE)
+    fabric = Fabric(sketch)
+    router = TableRouter(fabric, tables, "x")
+    src, dst = every_pair(fabric)
+    routes = router.routes(src, dst)
+    last = routes[np.arange(len(src)), (routes >= 0).sum(axis=1) - 1]
+    np.testing.assert_array_equal(routes[:, 0], fabric.inject[src])
+    np.testing.assert_array_equal(last, fabric.eject[dst])
+
+
+@pytest.fixture
+def small():
+    """A tree of two levels, and its tables as they may be changed."""
+    fabric = Fabric(with_ports(fat_tree(2, 2)))
+    return fabric, tables_of(MinHop().router(fabric, 0)).model_dump()
+
+
+def refused(fabric, changed):
+    with pytest.raises(TopologyError) as caught:
+        TableRouter(fabric, Tables(**changed), "the file")
+    assert caught.value.source == "the file"
+    assert all(problem.remedy for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def port_towards(fabric, switch, other):
+    cabling = fabric.cabling
+    for (a, b), (p, q) in zip(cabling.ends.tolist(), cabling.ports.tolist(), strict=True):
+        if {cabling.names[a], cabling.names[b]} == {switch, other}:
+            return p if cabling.names[a] == switch else q
+    raise AssertionError(f"{switch} is not linked to {other}")
+
+
+def names_by_depth(fabric):
+    depth = fabric.switches.depth
+    names = np.array(fabric.switch_names(np.arange(len(depth))))
+    return names[depth == 0].tolist(), names[depth == 1].tolist()
+
+
+def test_a_circle_is_named(small):
+    fabric, changed = small
+    leaves, spines = names_by_depth(fabric)
+    host, _ = changed["destinations"][0]
+    home = fabric.switch_names(fabric.at[fabric.endpoints(host)])[0]
+    away = next(leaf for leaf in leaves if leaf != home)
+    for spine in spines:
+        changed["switches"][spine][0] = port_towards(fabric, spine, away)
+    problem = refused(fabric, changed)[0]
+    assert f"{host} port 1 must be reached" in problem.rule
+    assert "a circle: " in problem.value
+    assert away in problem.value
+    assert any(spine in problem.value for spine in spines)
+
+
+def test_a_destination_without_a_port_is_named_with_the_switch(small):
+    fabric, changed = small
+    _, spines = names_by_depth(fabric)
+    host, _ = changed["destinations"][0]
+    for spine in spines:
+        changed["switches"][spine][0] = 0
+    problem = refused(fabric, changed)[0]
+    assert problem.path in {f"switches.{spine}" for spine in spines}
+    assert host in problem.rule
+    assert problem.value == "no port for it"
+
+
+def test_a_port_without_a_cable_is_named(small):
+    fabric, changed = small
+    _, spines = names_by_depth(fabric)
+    changed["switches"][spines[0]][0] = 31
+    problem = refused(fabric, changed)[0]
+    assert (problem.path, problem.value) == (f"switches.{spines[0]}", "port 31")
+    assert "must have a cable" in problem.rule
+
+
+def test_the_last_switch_sends_to_the_host_itself(small):
+    fabric, changed = small
+    host, _ = changed["destinations"][0]
+    home = fabric.switch_names(fabric.at[fabric.endpoints(host)])[0]
+    changed["switches"][home][0] = port_towards(fabric, home, names_by_depth(fabric)[1][0])
+    assert "must leave by the port that leads there" in refused(fabric, changed)[0].rule
+
+
+def test_hosts_and_switches_that_are_missing_are_named(small):
+    fabric, changed = small
+    (leaf, *_), _ = names_by_depth(fabric)
+    host, _ = changed["destinations"].pop(0)
+    for row in changed["switches"].values():
+        row.pop(0)
+    del changed["switches"][leaf]
+    problems = {problem.path: problem for problem in refused(fabric, changed)}
+    assert host in problems["destinations"].value
+    assert problems[f"switches.{leaf}"].rule == "every switch needs a table"
+
+
+def test_a_row_of_another_length_is_refused(small):
+    fabric, changed = small
+    (leaf, *_), _ = names_by_depth(fabric)
+    changed["switches"][leaf].append(1)
+    assert "for each of the 4 destinations" in refused(fabric, changed)[0].rule
+
+
+def test_links_without_ports_are_refused(small):
+    _, given = small
+    with pytest.raises(TopologyError, match="links with ports"):
+        TableRouter(Fabric(fat_tree(2, 2).sketch()), Tables(**given), "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "Invalid JSON"),
+        ('{"destinations": [], "switches": {"a": [-1]}}', "greater than or equal to 0"),
+        ('{"destinations": [["a"]], "switches": {}}', "Field required"),
+        ('{"destinations": [], "switches": {}, "more": 1}', "Extra inputs"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(text, told, tmp_path):
+    path = tmp_path / "tables.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TopologyError, match=told):
+        ForwardingTables(path=str(path)).tables()
+
+
+def test_a_file_that_is_not_there_or_has_changed_is_refused(small, tmp_path):
+    fabric, given = small
+    path = tmp_path / "tables.json"
+    with pytest.raises(TopologyError, match="cannot be read"):
+        ForwardingTables(path=str(path)).router(fabric, 0)
+    with pytest.raises(TopologyError, match="is not a file"):
+        ForwardingTables(path=str(tmp_path)).router(fabric, 0)
+    path.write_text(Tables(**given).to_json(), encoding="utf-8")
+    same = hashlib.sha256(path.read_bytes()).hexdigest()
+    ForwardingTables(path=str(path), sha256=same).router(fabric, 0)
+    with pytest.raises(TopologyError, match="no longer the file"):
+        ForwardingTables(path=str(path), sha256="0" * 64).router(fabric, 0)

@@ -1,0 +1,175 @@
+"""Which hosts ranks fill, and in which order: by rules, and by names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simshuffle.cli import main
+from simshuffle.errors import ScenarioError, TopologyError
+from simshuffle.plan.resources import Resources
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.scenario import from_dict, load_scenario
+from simshuffle.topology.graph import add_host, add_switch, connect, new_graph
+from tests.examples import ABCI, cluster, written
+from tests.strategies import fat_tree, star, switch_tree
+
+RUN = {"sweep": {}, "workload.exchange": "local_shuffle"}
+
+
+def hosts(machine: Cluster, world_size: int, seed: int = 0) -> list[str]:
+    return Resources(machine, world_size, np.random.default_rng(seed)).hosts
+
+
+def placed(placement: Any, machine: Cluster = ABCI, world_size: int = 12) -> list[str]:
+    return hosts(machine.model_copy(update={"placement": placement}), world_size)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 25))
+def test_round_robin_takes_a_host_of_each_leaf_switch_in_turn(arity: int, count: int) -> None:
+    """On a tree of two levels, K hosts a leaf switch: N hosts are on L = ceil(N / K) leaf switches,
+    r = N - (L - 1) K of them on the last one. In the first r rounds all L are asked, then L - 1."""
+    count = min(count, arity**2)
+    machine = cluster(fat_tree(2, arity), placement="round_robin")
+    leaves = -(-count // arity)
+    rest = count - (leaves - 1) * arity
+    expected = [
+        leaf * arity + turn
+        for turn in range(arity)
+        for leaf in range(leaves)
+        if leaf < leaves - 1 or turn < rest
+    ]
+    assert hosts(machine, count) == [f"h{i:04d}" for i in expected]
+
+
+def test_round_robin_uses_the_hosts_of_compact() -> None:
+    for topology in (
+        fat_tree(3, 3),
+        switch_tree(7, 10, taper=2, rails=2),
+        star(5, hcas_per_host=2),
+    ):
+        hcas = topology.links_per_host
+        machine = cluster(topology, gpus=2 * hcas, hcas=hcas, slots=hcas)
+        for world_size in (1, machine.num_gpus // 2, machine.num_gpus - 1):
+            compact = placed("compact", machine, world_size)
+            in_turn = placed("round_robin", machine, world_size)
+            assert sorted(in_turn) == sorted(compact)
+    assert in_turn == compact  # on one switch
+
+
+def test_round_robin_on_abci() -> None:
+    """The first HCA of even hosts is on leaf switch 0 of the rack, that of odd ones on 2."""
+    assert placed("round_robin", world_size=12) == ["h0000", "h0001", "h0002"]
+    in_turn = placed("round_robin", world_size=4 * 38)
+    # of 38 hosts 34 are in the first rack, and 4 in the second
+    assert in_turn[:8] == ["h0000", "h0001", "h0034", "h0035", "h0002", "h0003", "h0036", "h0037"]
+    assert in_turn[8:] == [f"h{i:04d}" for i in range(4, 34)]
+
+
+def test_round_robin_looks_at_the_first_hca(tmp_path: Path) -> None:
+    """Two hosts have it on the first leaf switch, one on the second."""
+    graph = new_graph()
+    for switch in ("s0", "s1", "s2", "top"):
+        add_switch(graph, switch, "spine" if switch == "top" else "leaf", 9e-8)
+    for switch in ("s0", "s1", "s2"):
+        connect(graph, switch, "top", bandwidth=1e9, latency=1e-9)
+    for host, leaves in {"a": "01", "b": "02", "c": "12"}.items():
+        add_host(graph, host)
+        for leaf in leaves:
+            connect(graph, host, f"s{leaf}", bandwidth=1e9, latency=1e-9)
+    topology = written(graph, tmp_path / "net.json", multi=True)
+    machine = cluster(topology, gpus=2, hcas=2, slots=2, placement="round_robin")
+    assert hosts(machine, 6) == ["a", "c", "b"]
+
+
+def test_ranks_fill_the_hosts_of_any_placement_one_after_the_other() -> None:
+    machine = cluster(fat_tree(2, 3), gpus=2, placement="round_robin")
+    resources = Resources(machine, 9, np.random.default_rng(0))
+    assert resources.host_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+    assert resources.hosts == ["h0000", "h0003", "h0001", "h0004", "h0002"]
+    # ranks 0 and 2 are on different leaf switches, 0 and 4 on one
+    routes, _ = resources.message(np.array([0, 0]), np.array([2, 4]))
+    assert (routes >= 0).sum(axis=1).tolist() == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        (["h0005", "h0003", "h1087"], ["h0005", "h0003", "h1087"]),
+        ("h[0007-0009]", ["h0007", "h0008", "h0009"]),
+        ("h0020,h[1080-1090]", None),
+        ("h1000, h[0003-0004]", ["h1000", "h0003", "h0004"]),
+        ("h[0100-0200]", ["h0100", "h0101", "h0102"]),
+    ],
+)
+def test_hosts_by_name_are_taken_in_their_order(placement: Any, expected: list[str] | None) -> None:
+    """More than the ranks fill may be named; the first ones are taken."""
+    if expected is None:
+        with pytest.raises(TopologyError, match="name hosts of the topology"):
+            placed(placement)
+    else:
+        assert placed(placement) == expected
+
+
+def test_hosts_by_name_are_those_of_compact_where_they_are_the_first() -> None:
+    """To the last bit: links, routes and capacities."""
+    machine = cluster(fat_tree(2, 3), gpus=2)
+    ranks = np.arange(12)
+    src, dst = np.repeat(ranks, 12), np.tile(ranks, 12)
+    one, other = (
+        Resources(machine.model_copy(update={"placement": p}), 12, np.random.default_rng(0))
+        for p in ("compact", "h[0000-0005]")
+    )
+    assert one.links.names == other.links.names
+    assert np.array_equal(one.message(src, dst)[0], other.message(src, dst)[0])
+
+
+@pytest.mark.parametrize("placement", [["h0001", "h0000", "h0002"], "h[0000-0003]", "round_robin"])
+def test_a_scenario_with_a_placement_is_read_back(placement: Any) -> None:
+    scenario = load_scenario("quickstart", {**RUN, "world_size": 9, "cluster.placement": placement})
+    assert from_dict(scenario.to_dict(), "again") == scenario
+    assert scenario.cluster.placement == placement
+
+
+BAD = {
+    "unknown host": ("a[1-16]", "'a1', 'a2', 'a3' and 13 more", "h0000 to h1087"),
+    "a rule that is none": ("compakt", "1 of them: 'compakt'", "Name more hosts"),
+    "too few": (["h0000", "h0001"], "2 of them: 'h0000', 'h0001'", "Name more hosts"),
+    "none": ([], "none", "Name more hosts"),
+    "twice": ("h[0000-0020],h0003,h0004", "several times 'h0003', 'h0004'", "Name each once"),
+    "twice in a list": (["h0000"] * 20, "several times 'h0000'", "Name each once"),
+    "no list": ("h[3-1]", "'h[3-1]'", "Write for example"),
+    "a number": (5, "5", ""),
+    "a list with a number": (["h0000", 1], "['h0000', 1]", ""),
+    "too many": ("h[0-99999999]", "'h[0-99999999]'", "Name fewer"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_names_no_hosts_is_one_problem_of_the_key(
+    case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    placement, value, remedy = BAD[case]
+    options = [f"{key}={value}" for key, value in RUN.items()]
+    sets = [
+        part for text in [*options, f"cluster.placement={placement}"] for part in ("--set", text)
+    ]
+    assert main(["check", "quickstart", *sets]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n  - ") == 1 and "Traceback" not in told
+    assert "  - cluster.placement: " in told and "must " in told
+    assert f"; got {value}. " in told and remedy in told
+
+
+def test_a_run_with_unknown_hosts_ends_before_it_begins() -> None:
+    scenario = load_scenario("quickstart", {**RUN, "cluster.placement": "x[1-16]"})
+    with pytest.raises(TopologyError, match=r"cluster\.placement"):
+        hosts(scenario.cluster, 64)
+    with pytest.raises(ScenarioError, match=r"cluster.placement.*name the 16 hosts that 64 ranks"):
+        load_scenario("quickstart", {**RUN, "cluster.placement": "h[0000-0014]"})

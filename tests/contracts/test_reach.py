@@ -1,0 +1,78 @@
+"""The links that messages may take, by whatever routing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simshuffle.routing import Adaptive, DModK, Ecmp, Fabric, MinHop, RandomStatic, RoutingRule
+from simshuffle.routing.reach import reach
+from simshuffle.topology.cabling import FAR
+from tests.strategies import switch_tree
+
+RULES: dict[str, RoutingRule] = {
+    "d_mod_k": DModK(),
+    "min_hop": MinHop(),
+    "random_static": RandomStatic(),
+    "ecmp": Ecmp(),
+    "ecmp of four queue pairs": Ecmp(queue_pairs=4),
+    "adaptive": Adaptive(),
+}
+
+
+def tree() -> Fabric:
+    """32 hosts below switches of 8 ports, in three levels."""
+    return Fabric(switch_tree(8, 32, levels=3).sketch())
+
+
+def pairs(ports: Any) -> tuple[Any, Any]:
+    src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
+    return src[src != dst].astype(np.int32), dst[src != dst].astype(np.int32)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_route_stays_within_reach(name: str) -> None:
+    fabric = tree()
+    ports = np.array([0, 1, 5, 9, 30], np.int32)
+    router = RULES[name].router(fabric, 7)
+    within = np.append(reach(router, ports), True)  # the last for the padding
+    src, dst = pairs(ports)
+    for _ in range(5):
+        routes = router.routes(np.tile(src, 8), np.tile(dst, 8))
+        assert within[routes].all()
+
+
+def test_what_is_in_reach_lies_on_a_shortest_way() -> None:
+    """A link from a to b does if d(x, a) + 1 + d(b, y) = d(x, y) for two ports at x and
+    y."""
+    fabric = tree()
+    ports = np.array([0, 1, 5, 9], np.int32)
+    found = reach(Adaptive().router(fabric, 0), ports)
+    steps = fabric.switches.steps(np.arange(len(fabric.switches.nodes), dtype=np.int32))
+    assert (steps < FAR).all()
+    leaves = fabric.number[fabric.cabling.ends.ravel()]
+    at = fabric.at[ports]
+    wanted = np.zeros(len(found), bool)
+    wanted[fabric.inject[ports]] = wanted[fabric.eject[ports]] = True
+    for link in fabric.between:
+        a, b = leaves[link], fabric.entered[link]
+        wanted[link] = any(steps[x, a] + 1 + steps[b, y] == steps[x, y] for x in at for y in at)
+    assert np.array_equal(found, wanted)
+    assert 0 < found.sum() < len(found)
+
+
+def test_routers_say_whether_their_routes_are_constant() -> None:
+    fabric = tree()
+    src, dst = (np.tile(of, 3) for of in pairs(np.arange(12, dtype=np.int32)))
+    count, changing = len(src) // 3, set()
+    for name, rule in RULES.items():
+        router = rule.router(fabric, 7)
+        routes = router.routes(src, dst)
+        alike = all(np.array_equal(routes[:count], routes[k * count :][:count]) for k in (1, 2))
+        assert alike or not router.constant, name
+        if not router.constant:
+            changing.add(name)
+        assert np.array_equal(router.afresh().routes(src, dst), routes), name
+    assert changing == {"ecmp of four queue pairs", "adaptive"}

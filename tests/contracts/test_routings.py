@@ -1,0 +1,595 @@
+"""Every routing on every network for which it is known: routes lead where they should through
+switches alone, the same for the same seed; and what its rule promises holds, by counting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import combinations, pairwise, product
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from simshuffle.errors import TopologyError
+from simshuffle.network.flows import Links
+from simshuffle.network.packet.deadlock import ChannelDependencies
+from simshuffle.network.packet.network import PacketNetwork
+from simshuffle.plan.resources import Resources
+from simshuffle.routing import (
+    Adaptive,
+    DimensionOrder,
+    DModK,
+    Fabric,
+    MinHop,
+    Minimal,
+    RandomStatic,
+    Routing,
+    RoutingRule,
+    SModK,
+    UpDown,
+    Valiant,
+)
+from simshuffle.routing.d_mod_k import stands_in_levels
+from simshuffle.routing.min_hop import BalancedRouter
+from simshuffle.routing.router import HopByHop
+from simshuffle.spec.library import by_kind
+from simshuffle.topology.graph import (
+    add_host,
+    add_switch,
+    attach_storage,
+    connect,
+    graph_problems,
+    new_graph,
+)
+from tests.contracts.test_routing import IRREGULAR, Net, Torus, ring_of_switches
+from tests.examples import ROUTINGS, cluster, small_topologies, written
+from tests.strategies import fat_tree, switch_tree
+
+Ints = NDArray[np.int32]
+CABLE: dict[str, Any] = {"bandwidth": 1e9, "latency": 1e-9}
+
+
+def dragonfly(groups: int, switches: int, hosts: int) -> Any:
+    """Groups of switches that are all linked to one another; between any two groups one link, which
+    leaves from the switches of a group in turn; the coordinates of a switch are its group and its
+    place there."""
+    graph, links = new_graph(), (groups - 1) // switches
+    assert links * switches == groups - 1
+    places = list(product(range(groups), range(switches)))
+    for group, place in places:
+        add_switch(graph, f"s{group}.{place}", "leaf", 9e-8, (group, place))
+    for group, place in places:
+        for other in range(place):
+            connect(graph, f"s{group}.{place}", f"s{group}.{other}", **CABLE)
+        for host in range(hosts):
+            add_host(graph, f"h{group}.{place}.{host}")
+            connect(graph, f"h{group}.{place}.{host}", f"s{group}.{place}", **CABLE)
+    for a, b in product(range(groups), range(groups)):
+        if a < b:
+            ends = ((a, (b - a - 1) // links), (b, (groups - (b - a) - 1) // links))
+            connect(graph, *(f"s{group}.{place}" for group, place in ends), **CABLE)
+    return graph
+
+
+NETWORKS: dict[str, Callable[[], Any]] = {
+    **IRREGULAR,
+    "torus": Torus(width=4).graph,
+    "dragonfly": lambda: dragonfly(5, 2, 2),
+    "dragonfly of one link a switch": lambda: dragonfly(4, 3, 1),
+}
+"""Beside the small topologies."""
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """All networks by name, storage attached."""
+    folder: Path = tmp_path_factory.mktemp("networks")
+    made = {name: topology.graph() for name, topology in small_topologies(folder).items()}
+    made |= {name: make() for name, make in NETWORKS.items()}
+    for graph in made.values():
+        assert graph_problems(graph, "") == []
+        attach_storage(graph, "pfs", bandwidth=1e9, latency=0.0, links=2)
+    return made
+
+
+@pytest.fixture(scope="module")
+def fabrics(graphs: dict[str, Any]) -> dict[str, Fabric]:
+    return {name: Fabric(graph) for name, graph in graphs.items()}
+
+
+def is_known(rule: RoutingRule, name: str, graph: Any) -> bool:
+    """Whether a routing is known for a network, by what its description says."""
+    if isinstance(rule, DModK | SModK):
+        return stands_in_levels(graph)
+    groups = members_of_groups(graph)
+    if isinstance(rule, DimensionOrder):
+        return bool(groups)
+    if isinstance(rule, Minimal | Valiant) or (isinstance(rule, Adaptive) and rule.detours):
+        return (
+            bool(groups)
+            and all(nx.is_connected(nx.Graph(graph.subgraph(group))) for group in groups.values())
+            and all(
+                any(True for _ in nx.edge_boundary(graph, *two))
+                for two in combinations(groups.values(), 2)
+            )
+        )
+    return True
+
+
+def members_of_groups(graph: Any) -> dict[int, list[str]]:
+    """The switches by the first of their coordinates."""
+    out: dict[int, list[str]] = {}
+    for node, place in graph.nodes(data="coordinates"):
+        if place:
+            out.setdefault(place[0], []).append(node)
+    return out
+
+
+DRAWN = [rule for rule in ROUTINGS.values() if rule.drawn and rule != Adaptive()]
+"""Those that draw; adaptive routing draws its detours alone."""
+
+
+@pytest.fixture(params=ROUTINGS)
+def rule(request: pytest.FixtureRequest) -> Any:
+    return ROUTINGS[str(request.param)]
+
+
+def nets(
+    rule: RoutingRule, graphs: dict[str, Any], fabrics: dict[str, Fabric], seed: int = 1
+) -> Iterator[tuple[str, Net]]:
+    """The networks for which a routing is known, each with a fresh router."""
+    for name, graph in graphs.items():
+        if is_known(rule, name, graph):
+            yield name, Net(graph, rule.router(fabrics[name], seed))
+
+
+# ------------------------------------------------------------------------------------- all routings
+
+
+def test_routes_lead_through_switches_to_the_destination(
+    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
+) -> None:
+    """Never through the switch of the storage; nowhere twice, but for detours."""
+    detour = isinstance(rule, Valiant) or rule == Adaptive(detours=True)
+    for name, net in nets(rule, graphs, fabrics):
+        src, dst = net.pairs()
+        routes = net.table.routes(src, dst)
+        assert routes.dtype == np.int32 and routes.shape == (len(src), net.table.diameter)
+        for a, b, route in zip(src.tolist(), dst.tolist(), routes, strict=True):
+            path = net.path(route)
+            assert (path[0], path[-1]) == (net.host_of_port[a], net.host_of_port[b]), name
+            assert all(net.graph.nodes[node]["kind"] == "switch" for node in path[1:-1])
+            assert "pfs.switch" not in path
+            assert detour or len(set(path[1:-1])) == len(path) - 2
+
+
+def test_storage_is_reached_and_read(
+    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
+) -> None:
+    for _, net in nets(rule, graphs, fabrics):
+        far = np.full(len(net.ports), net.storage_ports[0], np.int32)
+        for src, dst in ((far, net.ports), (net.ports, far)):
+            for a, b, route in zip(src, dst, net.table.routes(src, dst), strict=True):
+                path = net.path(route)
+                ends = (net.host_of_port[int(a)], net.host_of_port[int(b)])
+                assert (path[0], path[-1]) == ends
+                assert path.count("pfs.switch") == 1
+
+
+def test_the_same_seed_gives_the_same_routes(
+    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
+) -> None:
+    """By a fresh router, of a network that was made again; any seed does where nothing is drawn."""
+    for name, net in nets(rule, graphs, fabrics):
+        again = rule.router(Fabric(graphs[name]), 1 if rule.drawn else 2)
+        pairs = net.pairs()
+        assert np.array_equal(again.routes(*pairs), net.table.routes(*pairs)), name
+        if not rule.remembers:
+            assert np.array_equal(again.routes(*pairs), net.table.routes(*pairs)), name
+
+
+@pytest.mark.parametrize("rule", DRAWN, ids=str)
+def test_another_seed_gives_other_routes_where_they_are_drawn(
+    rule: Any, fabrics: dict[str, Fabric]
+) -> None:
+    fabric = fabrics["fat tree of 3 levels" if is_known(rule, "", new_graph()) else "dragonfly"]
+    ports = np.arange(20, dtype=np.int32)
+    src, dst = np.repeat(ports, 20), np.tile(ports, 20)
+    found = [rule.router(fabric, seed).routes(src, dst) for seed in (1, 2)]
+    assert not np.array_equal(*found)
+
+
+def test_what_is_not_known_is_refused_by_name(
+    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
+) -> None:
+    for name, graph in graphs.items():
+        if not is_known(rule, name, graph):
+            with pytest.raises(TopologyError) as caught:
+                rule.router(fabrics[name], 0)
+            (problem,) = caught.value.problems
+            assert problem.path == "cluster.routing"
+            assert problem.rule.startswith(rule.kind) and problem.value and problem.remedy
+
+
+def test_a_switch_looks_at_the_destination_alone_where_that_is_said(
+    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
+) -> None:
+    for name, net in nets(rule, graphs, fabrics):
+        if not isinstance(net.table, HopByHop) or not net.table.by_destination:
+            continue
+        src, dst = net.pairs()
+        following: dict[tuple[str, int], int] = {}
+        for goal, route in zip(dst.tolist(), net.table.routes(src, dst), strict=True):
+            for link in route[1:][route[1:] >= 0].tolist():
+                assert following.setdefault((net.ends[link][0], goal), link) == link, name
+
+
+def test_those_that_look_at_the_destination_alone_say_so(fabrics: dict[str, Fabric]) -> None:
+    fabric = fabrics["fat tree of 3 levels"]
+    rules = (DModK(), RandomStatic(), MinHop(), UpDown())
+    assert all(rule.router(fabric, 0).by_destination for rule in rules)  # type: ignore[attr-defined]
+    assert not SModK().router(fabric, 0).by_destination  # type: ignore[attr-defined]
+
+
+def test_routes_are_shortest_where_that_is_said(
+    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
+) -> None:
+    """But for up*/down*, and, among groups, for ways with one hop between groups."""
+    if isinstance(rule, UpDown | Minimal | Valiant) or rule == Adaptive(detours=True):
+        return
+    for name, net in nets(rule, graphs, fabrics):
+        if isinstance(rule, Adaptive) and name.startswith("dragonfly"):
+            continue
+        among = [n for n, d in net.graph.nodes(data=True) if d["kind"] == "switch"]
+        switches = nx.Graph(net.graph.subgraph(n for n in among if n != "pfs.switch"))
+        distance = dict(nx.all_pairs_shortest_path_length(switches))
+        src, dst = net.pairs()
+        for route in net.table.routes(src, dst):
+            path = net.path(route)
+            assert len(path) - 1 == distance[path[1]][path[-2]] + 2, name
+
+
+@pytest.mark.parametrize("rule", [Minimal(), Adaptive()], ids=str)
+def test_minimal_ways_have_one_hop_between_groups(rule: Any) -> None:
+    """And at most one inside the first group and one inside the last."""
+    net = Net(graph := dragonfly(5, 2, 2), rule.router(Fabric(graph), 0))
+    for route in net.table.routes(*net.pairs()):
+        switches = [name[1:].split(".") for name in net.path(route)[1:-1]]
+        groups = [group for group, _ in switches]
+        assert sum(a != b for a, b in pairwise(groups)) == (groups[0] != groups[-1])
+        assert max(Counter(groups).values()) <= 2
+
+
+def test_short_form_and_description_of_each(rule: Any) -> None:
+    read: Any = TypeAdapter(Routing)
+    assert read.validate_python(rule.model_dump(mode="json")) == rule
+    assert read.validate_python(by_kind("ecmp:queue_pairs=4,salt=none")).queue_pairs == 4
+    assert rule.describe().startswith(rule.kind)
+
+
+# ---------------------------------------------------------------------------------------- deadlocks
+
+
+def circle(net: Net, routes: Ints) -> list[int] | None:
+    table = net.table.links
+    return ChannelDependencies(Links(table.capacity, table.latency, table.names)).add(routes)
+
+
+@pytest.mark.parametrize("rule", [DModK(), SModK(), UpDown()], ids=str)
+def test_no_link_waits_for_itself_in_a_circle(
+    rule: Any, graphs: dict[str, Any], fabrics: dict[str, Fabric]
+) -> None:
+    """Up*/down* on any network, the others on trees."""
+    for name, net in nets(rule, graphs, fabrics):
+        if graphs[name].graph.get("height") is not None or isinstance(rule, UpDown):
+            assert circle(net, net.table.routes(*net.pairs())) is None, name
+
+
+def test_up_down_goes_up_and_then_down_in_trees(
+    graphs: dict[str, Any], fabrics: dict[str, Fabric]
+) -> None:
+    trees = [name for name, graph in graphs.items() if graph.graph.get("height") is not None]
+    assert len(trees) > 10
+    for name in trees:
+        net = Net(graphs[name], UpDown().router(fabrics[name], 0))
+        cabling = fabrics[name].cabling
+        height = dict(zip(cabling.names, cabling.depth.tolist(), strict=True))
+        for route in net.table.routes(*net.pairs()):
+            heights = [height[node] for node in net.path(route)]
+            top = heights.index(max(heights))
+            assert all(b > a for a, b in pairwise(heights[: top + 1])), name
+            assert all(b < a for a, b in pairwise(heights[top:])), name
+
+
+def lengths(graph: Any, rule: RoutingRule) -> dict[tuple[int, int], int]:
+    """Links between the switches of hosts h0, h1, ... on the routes between them."""
+    net = Net(graph, rule.router(Fabric(graph), 0))
+    out = {}
+    for route in net.table.routes(*net.pairs()):
+        path = net.path(route)
+        out[int(path[0][1:]), int(path[-1][1:])] = len(path) - 3
+    return out
+
+
+@pytest.mark.parametrize("count", [4, 5, 7, 8])
+def test_lengths_of_up_down_on_a_ring(count: int) -> None:
+    """All switches have hosts, so all are roots, and of two of a level the lower number is up. From
+    i to a higher j it leads down all the way, j - i, from 0 to the last one directly. From i to a
+    lower j it leads up all the way, i - j; or from the last one up to 0, and down."""
+    last = count - 1
+    expected = {}
+    for i, j in product(range(count), range(count)):
+        if i < j:
+            expected[i, j] = 1 if (i, j) == (0, last) else j - i
+        elif i > j:
+            expected[i, j] = min(i - j, 1 + j) if i == last else i - j
+    assert lengths(ring_of_switches(count), UpDown()) == expected
+
+
+def test_lengths_of_up_down_on_a_ring_with_a_root() -> None:
+    """Root 0 of seven: levels 0 1 2 3 3 2 1, and 3 is above 4. Nothing leads down and up again:
+    from 1, 2, 3 to 4 down, to 5 and 6 through the root; from 4 up on either side."""
+    expected = {(0, j): min(j, 7 - j) for j in range(1, 7)}
+    expected |= {(i, 0): min(i, 7 - i) for i in range(1, 7)}
+    for side in ((1, 2, 3), (4, 5, 6)):
+        expected |= {(i, j): abs(i - j) for i, j in product(side, side) if i != j}
+    for i, j in product((1, 2, 3), (4, 5, 6)):
+        expected[i, j] = 4 - i if j == 4 else i + 7 - j
+        expected[j, i] = min(4 - i, 3 + i) if j == 4 else 7 - j + i
+    assert lengths(ring_of_switches(7), UpDown(roots=["s0"])) == expected
+
+
+def test_up_down_counts_the_way_that_is_taken() -> None:
+    """Of switches that all have hosts the lower number is up. From 9 to 8 leads no way down. By 1
+    it would be short: up to 0 and down, 3 links; but 1 can go down all the way and does, by 2, 3,
+    4. So 9 goes by 5, 6, 7."""
+    graph = new_graph()
+    for i in range(10):
+        add_switch(graph, f"s{i}", "leaf", 9e-8)
+        add_host(graph, f"h{i}")
+        connect(graph, f"h{i}", f"s{i}", **CABLE)
+    ways = [(0, 1), (0, 8), (1, 2), (2, 3), (3, 4), (4, 8), (2, 5), (5, 6), (6, 7), (7, 8)]
+    ways += [(1, 9), (5, 9)]
+    for a, b in ways:
+        connect(graph, f"s{a}", f"s{b}", **CABLE)
+    net = Net(graph, UpDown().router(Fabric(graph), 0))
+    (route,) = net.table.routes(np.array([9], np.int32), np.array([8], np.int32))
+    assert net.path(route) == ["h9", "s9", "s5", "s6", "s7", "s8", "h8"]
+    (route,) = net.table.routes(np.array([1], np.int32), np.array([8], np.int32))
+    assert net.path(route) == ["h1", "s1", "s2", "s3", "s4", "s8", "h8"]
+
+
+@pytest.mark.parametrize("roots", [["s0", "h0"], ["none"]])
+def test_roots_must_be_switches(roots: list[str]) -> None:
+    with pytest.raises(TopologyError, match=r"names of switches as roots; got '(h0|none)'"):
+        UpDown(roots=roots).router(Fabric(ring_of_switches(5)), 0)
+
+
+def ring_with_coordinates(count: int) -> Any:
+    graph = ring_of_switches(count)
+    for i in range(count):
+        graph.nodes[f"s{i}"]["coordinates"] = (i,)
+    return graph
+
+
+@pytest.mark.parametrize("count", [4, 5, 6, 9])
+def test_dimension_order_on_a_ring_is_refused_where_buffers_can_fill(count: int) -> None:
+    net = Net(graph := ring_with_coordinates(count), DimensionOrder().router(Fabric(graph), 0))
+    found = circle(net, net.table.routes(*net.pairs()))
+    if count == 4:
+        # half-way round, even and odd destinations go in different directions: no circle closes
+        assert found is None
+        return
+    assert found is not None
+    names = {net.table.links.names[link] for link in found}
+    assert names in (
+        {f"s{i}>s{(i + 1) % count}" for i in range(count)},
+        {f"s{(i + 1) % count}>s{i}" for i in range(count)},
+    )
+
+
+# -------------------------------------------------------------------------------------------- trees
+
+FULL = [fat_tree(2, 3), fat_tree(2, 4), fat_tree(3, 2), fat_tree(3, 3), switch_tree(8, 8, rails=2)]
+
+
+def up_links(net: Net, route: Ints) -> list[int]:
+    """The links of a route that lead to a higher level, from switch to switch."""
+    heights = net.heights(net.path(route))
+    used = route[route >= 0].tolist()
+    return [link for link, (a, b) in zip(used, pairwise(heights), strict=True) if 0 < a < b]
+
+
+@pytest.mark.parametrize("topology", FULL, ids=lambda each: str(each.arity or each.ports))
+def test_messages_of_a_source_share_one_chain_of_links_up(topology: Any) -> None:
+    graph = topology.graph()
+    net = Net(graph, SModK().router(Fabric(graph), 0))
+    src, dst = net.pairs()
+    chains: dict[tuple[int, int], int] = {}
+    for a, route in zip(src.tolist(), net.table.routes(src, dst), strict=True):
+        for height, link in enumerate(up_links(net, route)):
+            assert chains.setdefault((a, height), link) == link
+    assert len(chains) == len(net.ports) * (topology.num_levels - 1)
+
+
+@pytest.mark.parametrize("topology", FULL, ids=lambda each: str(each.arity or each.ports))
+def test_s_mod_k_is_d_mod_k_backwards(topology: Any) -> None:
+    """From a to b it takes the cables that D-mod-K takes from b to a; so the loads of all-to-all
+    are those of D-mod-K in the other direction."""
+    graph = topology.graph()
+    fabric = Fabric(graph)
+    by_source, by_destination = (Net(graph, rule.router(fabric, 0)) for rule in (SModK(), DModK()))
+    src, dst = by_source.pairs()
+    there, back = by_source.table.routes(src, dst), by_destination.table.routes(dst, src)
+    for one, other in zip(there, back, strict=True):
+        assert [link ^ 1 for link in other[other >= 0][::-1].tolist()] == one[one >= 0].tolist()
+    load = by_source.load(src, dst).reshape(-1, 2)
+    assert np.array_equal(load[:, ::-1], by_destination.load(src, dst).reshape(-1, 2))
+
+
+def test_min_hop_gives_links_that_are_alike_equal_numbers_of_destinations(
+    graphs: dict[str, Any], fabrics: dict[str, Fabric]
+) -> None:
+    """Of each switch, the links that stand in one choice together and in no other: at most one
+    destination more or less, storage included."""
+    sets = 0
+    for name in graphs:
+        fabric = fabrics[name]
+        router = MinHop().router(fabric, 0)
+        assert isinstance(router, BalancedRouter)
+        given = np.bincount(router.table[router.table >= 0], minlength=len(fabric.links.names))
+        of = fabric.shortest
+        choices = [of.links[a:b].tolist() for a, b in pairwise(of.first.tolist())]
+        members = Counter(link for choice in choices for link in choice)
+        for choice in choices:
+            if len(choice) > 1 and all(members[link] == 1 for link in choice):
+                assert np.ptp(given[choice]) <= 1, name
+                sets += 1
+    assert sets > 50
+
+
+def test_min_hop_takes_the_lowest_port_among_equals() -> None:
+    """Two leaf switches of two hosts and two spines, which are on ports 9 and 8 of each leaf: of
+    two destinations of the other leaf switch the first goes by the second spine."""
+    graph = fat_tree(2, 2).graph()
+    for a, b, data in graph.edges(data=True):
+        if "spine" in b:
+            data["ports"] = (9 - int(b[-1]), int(a[-1]))
+    net = Net(graph, MinHop().router(Fabric(graph), 0))
+    routes = net.table.routes(np.zeros(2, np.int32), np.array([2, 3], np.int32))
+    assert [net.path(route)[2] for route in routes] == ["spine.1", "spine.0"]
+
+
+# ---------------------------------------------------------------------------- dragonflies, adaptive
+
+
+def between_groups(net: Net) -> list[int]:
+    """The links from group to group."""
+    group = [tuple(end.split(".")[0] for end in ends) for ends in net.ends]
+    return [i for i, (a, b) in enumerate(group) if a[0] == b[0] == "s" and a != b]
+
+
+def test_valiant_puts_twice_as_much_on_the_links_between_groups() -> None:
+    """Of g groups the switch on the way stands in that of the source or of the destination with
+    probability 2/g, and then there is one hop between groups in place of two: 2 - 2/g in the mean.
+    All pairs 20 times; six standard deviations of a binomial."""
+    groups, repeats = 9, 20
+    graph = dragonfly(groups, 4, 1)
+    fabric = Fabric(graph)
+    straight, around = (Net(graph, rule.router(fabric, 3)) for rule in (Minimal(), Valiant()))
+    src, dst = (np.tile(ends, repeats) for ends in straight.pairs())
+    links = between_groups(straight)
+    least, most = (net.load(src, dst)[links].sum() for net in (straight, around))
+    assert least == repeats * 36 * 32
+    share = 2 / groups
+    deviation = np.sqrt(least * share * (1 - share))
+    assert abs(most - least * (2 - share)) < 6 * deviation
+    assert most / least == pytest.approx(2, abs=0.25)
+
+
+def test_valiant_draws_anew_for_messages_that_come_later() -> None:
+    graph = dragonfly(5, 2, 2)
+    net = Net(graph, Valiant().router(Fabric(graph), 3))
+    pairs = net.pairs()
+    first, second = net.table.routes(*pairs), net.table.routes(*pairs)
+    assert not np.array_equal(first, second)
+    both = Valiant().router(Fabric(graph), 3).routes(*(np.tile(ends, 2) for ends in pairs))
+    assert np.array_equal(both, np.concatenate([first, second]))
+
+
+def test_valiant_spreads_what_minimal_puts_on_one_link() -> None:
+    """Every host of group i sends to group i + 1, 50 messages each: straight, one link of each
+    group takes all 200 of its 4 hosts; by other groups, its 8 links take about 25 (2 - 2/g) each.
+    With detours it is something between both."""
+    groups, each = 9, 50
+    graph = dragonfly(groups, 4, 1)
+    fabric = Fabric(graph)
+    src = np.repeat(np.arange(groups * 4, dtype=np.int32), each)
+    dst = (src + 4) % (groups * 4)
+    straight, around, adaptive, detours = (
+        Net(graph, rule.router(fabric, 3))
+        for rule in (Minimal(), Valiant(), Adaptive(), Adaptive(detours=True))
+    )
+    links = between_groups(straight)
+    for net in (straight, adaptive):
+        load = net.load(src, dst)[links]
+        assert sorted(set(load.tolist())) == [0, 200] and np.count_nonzero(load) == groups
+    mean = 200 * (2 - 2 / groups) / 8
+    load = around.load(src, dst)[links]
+    assert load.mean() == pytest.approx(mean, rel=0.03)
+    assert load.max() < 2 * mean
+    some = detours.load(src, dst)[links]
+    assert straight.load(src, dst)[links].sum() < some.sum() < load.sum()
+    assert load.max() < some.max() < 150
+
+
+@pytest.mark.parametrize("arity", [2, 3, 4, 6])
+def test_adaptive_shares_the_links_up_of_a_leaf_switch_evenly(arity: int) -> None:
+    """On a full tree of two levels, whatever is sent: each message takes the link up that was given
+    the fewest, so that those of a leaf switch differ by at most one. A permutation has one message
+    or none on each; down a link it has at most one from each leaf switch, ``arity`` in all, which a
+    permutation reaches whose first messages all go to one leaf switch."""
+    graph = fat_tree(2, arity).graph()
+    fabric = Fabric(graph)
+    rng = np.random.default_rng(5)
+    hosts = np.arange(arity**2, dtype=np.int32)
+    for _ in range(30):
+        net = Net(graph, Adaptive().router(fabric, 0))
+        up, down = net.of_tier("leaf>spine"), net.of_tier("spine>leaf")
+        load = net.load(hosts, rng.permutation(hosts))
+        assert load[up].max() <= 1 and load[down].max() <= arity
+    transposed = hosts.reshape(arity, arity).T.ravel()
+    assert Net(graph, Adaptive().router(fabric, 0)).load(hosts, transposed)[down].max() == (
+        arity - 1
+    )
+    net = Net(graph, Adaptive().router(fabric, 0))
+    src, dst = net.pairs()
+    order = rng.permutation(len(src))
+    load = net.load(src[order], dst[order])[up].reshape(arity, arity)
+    assert (np.ptp(load, axis=1) <= 1).all()
+
+
+@pytest.mark.parametrize("arity", [2, 3, 4, 6])
+def test_adaptive_all_to_all_and_shifts_are_even(arity: int) -> None:
+    """Sent in order, the ``arity`` messages of a host to a leaf switch take one link up each, and
+    so one link down each: all links of a full tree carry arity (arity - 1). A shift puts one
+    message at most on a link: two leaf switches send to each leaf switch, one by its first links
+    and the other by the rest."""
+    graph = fat_tree(2, arity).graph()
+    fabric = Fabric(graph)
+    net = Net(graph, Adaptive().router(fabric, 0))
+    load = net.load(*net.pairs())
+    between = net.of_tier("leaf>spine") + net.of_tier("spine>leaf")
+    assert set(load[between].tolist()) == {arity * (arity - 1)}
+    for shift in range(1, arity**2):
+        net = Net(graph, Adaptive().router(fabric, 0))
+        assert net.load(net.ports, np.roll(net.ports, -shift)).max() == 1
+
+
+# ---------------------------------------------------------------------------------- packet network
+
+
+@pytest.mark.parametrize("rule", [DimensionOrder(), MinHop(), UpDown()], ids=str)
+def test_the_packet_network_refuses_circles_and_names_them(rule: Any, tmp_path: Path) -> None:
+    """All messages at once between the hosts of a ring of five switches, read from a file."""
+    graph = ring_of_switches(5)
+    for i in range(5):
+        graph.nodes[f"s{i}"]["coordinates"] = str(i)
+    machine = cluster(written(graph, tmp_path / "ring.json", multi=True), routing=rule)
+    resources = Resources(machine, 5, np.random.default_rng(0))
+    ranks = np.arange(5)
+    routes, _ = resources.message(np.repeat(ranks, 5), np.tile(ranks, 5))
+    far = routes[(routes >= 0).sum(axis=1) > 1]
+    table = resources.links
+    links = Links(table.capacity, table.latency, table.names)
+    network = PacketNetwork(links, mtu=4096.0, port_buffer=65536.0)
+    if isinstance(rule, UpDown):
+        network.inject(0.0, far, np.ones(len(far)))
+        return
+    with pytest.raises(TopologyError, match="s0>s1 -> s1>s2 -> s2>s3 -> s3>s4 -> s4>s0 -> s0>s1"):
+        network.inject(0.0, far, np.ones(len(far)))

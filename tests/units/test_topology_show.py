@@ -1,0 +1,151 @@
+"""What topology show says of a network: against counts by hand, and on bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simshuffle.cli import main
+from simshuffle.fabrics.figure import fabric_figure, save_figure
+from simshuffle.fabrics.patterns import PATTERNS, host_ports, pattern_loads
+from simshuffle.fabrics.survey import Survey
+from simshuffle.routing import DModK, Fabric, MinHop
+from simshuffle.routing.loads import loads, uniform_loads
+from tests.examples import ROUTINGS, TOPOLOGIES
+from tests.strategies import abci, fat_tree, star
+
+
+def survey(topology: Any) -> Survey:
+    return Survey(Fabric(topology.sketch()))
+
+
+def test_a_full_tree_of_two_levels() -> None:
+    """n leaf switches with n hosts and n links up: n shortest ways between two of them; the half of
+    the hosts can send at full rate."""
+    found = survey(fat_tree(2, 4))
+    rate = fat_tree(2, 4).link_bandwidth
+    assert found.nodes == {"host": 16, "leaf": 4, "spine": 4}
+    assert [(each.tiers, each.count) for each in found.cables] == [
+        (("host", "leaf"), 16),
+        (("leaf", "spine"), 16),
+    ]
+    assert found.shortest_ways == (4, 4.0, 4)
+    assert found.diameter == 4
+    # 15 others: 3 of them behind the same switch, over 2 links, 12 over 4
+    assert found.mean_distance == pytest.approx((3 * 2 + 12 * 4) / 15)
+    assert found.bisection == pytest.approx(8 * rate, rel=1e-3)
+
+
+def test_a_taper_narrows_the_bisection() -> None:
+    tapered = fat_tree(2, 4, taper=2)
+    assert survey(tapered).bisection == pytest.approx(4 * tapered.link_bandwidth, rel=1e-3)
+
+
+def test_abci_has_a_bisection_of_half_its_spine_links() -> None:
+    """16 racks of each half, each with 3 switches of 2 x 4 links to the spine. From rack to rack a
+    way has 6 links from the leaf to each of 3, 8 from there to a spine, and as many choices down,
+    where the spine is given: 4 links to each of 3, and 6 to the leaf. Within a rack 3 x 6 x 6."""
+    found = survey(abci())
+    assert found.bisection == pytest.approx(16 * 3 * 8 * abci().link_bandwidth, rel=1e-3)
+    least, mean, most = found.shortest_ways
+    assert (least, most) == (3 * 6 * 6, (3 * 6 * 8) * (3 * 4 * 6))
+    racks, leaves = abci().racks, abci().leaf_switches_per_rack
+    inside, outside = leaves - 1, leaves * (racks - 1)
+    assert mean == pytest.approx((inside * least + outside * most) / (inside + outside))
+
+
+def test_one_switch() -> None:
+    found = survey(star(5))
+    assert (found.diameter, found.mean_distance, found.shortest_ways) == (2, 2.0, (1, 1.0, 1))
+
+
+@pytest.mark.parametrize("name", list(ROUTINGS))
+def test_uniform_traffic_is_every_port_to_every_other(name: str, tmp_path: Path) -> None:
+    rule = ROUTINGS[name]
+    grouped = rule.kind in {"dimension_order", "minimal", "valiant", "adaptive"}
+    topology = TOPOLOGIES["dragonfly"](tmp_path) if grouped else fat_tree(3, 2, rails=2, hosts=6)
+    fabric = Fabric(topology.sketch())
+    router, again = rule.router(fabric, 3), rule.router(fabric, 3)
+    ports = host_ports(fabric).ravel()
+    src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
+    apart = src != dst
+    found = uniform_loads(router, ports)
+    np.testing.assert_array_equal(found, loads(again, src[apart], dst[apart]))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_port_sends_and_receives_alike(pattern: str) -> None:
+    fabric = Fabric(abci(racks=2, hosts_per_rack=4).sketch())
+    router = DModK().router(fabric, 0)
+    found = pattern_loads(router, pattern, np.random.default_rng(2))
+    ports = host_ports(fabric).ravel()
+    each = len(ports) - 1 if pattern == "all_to_all" else 1
+    out, into = found[fabric.inject[ports]], found[fabric.eject[ports]]
+    assert out.sum() == into.sum()
+    assert set(out.tolist()) <= {0, each} and set(into.tolist()) <= {0, each}
+    if pattern not in {"random_permutation", "random_pairs"}:
+        assert set(out.tolist()) == {each}
+
+
+def test_pairs_are_pairs() -> None:
+    fabric = Fabric(star(6).sketch())
+    ports = host_ports(fabric)[:, 0]
+    found = pattern_loads(MinHop().router(fabric, 0), "random_pairs", np.random.default_rng(0))
+    assert found[fabric.inject[ports]].tolist() == [1] * 6
+
+
+def test_show_prints_one_story_in_both_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["topology", "show", "small-fat-tree", "--route", "h0000", "h0003"]
+    assert main(words) == 0
+    table = capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["facts"]["hosts"] in table and told["facts"]["routing"] in table
+    assert all(link in table for _, link, *_ in told["route"])
+    assert told["route"][0][1].startswith("h0000>") and told["route"][-1][1].endswith(">h0003")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["abci", "--pattern", "nothing"], "--pattern: no such pattern"),
+        (["abci", "--routing", "nothing"], "routing.kind: must be one of"),
+        (["abci", "--routing", "valiant"], "cluster.routing: valiant is for"),
+        (["abci", "--route", "h0000", "h9999"], "--route: needs the names of two hosts"),
+        (["abci", "--route", "h0000", "h0000"], "'h0000' twice"),
+        (["abci", "--out", "here.svg"], "--out: must end in .png or .pdf"),
+        (["abci", "--out", "nowhere/here.png"], "needs a folder that is there"),
+        (["nothing"], "no such topology"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topology", "show", *words]) == 2
+    said = capsys.readouterr().err
+    assert text in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("end", ["png", "pdf"])
+def test_the_figure_is_the_same_bytes_and_nothing_else_is_left(end: str, tmp_path: Path) -> None:
+    fabric = Fabric(fat_tree(2, 3).sketch())
+    found = pattern_loads(DModK().router(fabric, 0), "next", np.random.default_rng(0))
+    for name in ("a", "b"):
+        save_figure(fabric_figure(fabric, found, "next"), tmp_path / f"{name}.{end}")
+    assert (tmp_path / f"a.{end}").read_bytes() == (tmp_path / f"b.{end}").read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_figure_is_not_replaced_unless_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "here.png"
+    out.write_text("mine")
+    assert main(["topology", "show", "small-fat-tree", "--out", str(out)]) == 2
+    assert "--force" in capsys.readouterr().err and out.read_text() == "mine"
+    assert main(["topology", "show", "small-fat-tree", "--out", str(out), "--force"]) == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
