@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -72,7 +73,7 @@ _RULES = {
 
 def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
     """One error of pydantic in the words of the user's file."""
-    path = ".".join(str(step) for step in _visible(detail["loc"]))
+    path = ".".join(str(step) for step in _visible(detail["loc"], record))
     value = _shown(detail["input"])
     kind = detail["type"]
     if kind == "extra_forbidden":
@@ -154,70 +155,46 @@ def _place_of(name: str, record: type[BaseModel]) -> str:
     return ""
 
 
-def _records_in(annotation: Any) -> list[type[BaseModel]]:
-    """The records that an annotation has, members of a union too; none of those in mappings and
-    lists."""
+def _records_in(annotation: Any, *, deep: bool = False) -> list[type[BaseModel]]:
+    """The records that an annotation has, members of a union too; those in mappings and lists only
+    if it is to be ``deep``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if get_origin(annotation) in {dict, list}:
+    if get_origin(annotation) in {dict, list} and not deep:
         return []
-    return [record for part in get_args(annotation) for record in _records_in(part)]
+    return [record for part in get_args(annotation) for record in _records_in(part, deep=deep)]
 
 
-def _visible(location: Iterable[int | str]) -> list[int | str]:
-    """A location without the steps that pydantic adds for unions."""
-    tags = {
-        "abci",
-        "fat_tree",
-        "star",
-        "custom",
-        "dragonfly",
-        "dragonfly_plus",
-        "hyperx",
-        "dln",
-        "rail_optimised",
-        "global_shuffle",
-        "local_shuffle",
-        "partial_local_shuffle",
-        "analytic",
-        "fluid",
-        "packet",
-    }
-    tags |= {"importance_exchange", "importance_pair", "recorded", "ring", "tree", "nccl"}
-    tags |= {"halving_doubling", "recursive_doubling", "torus", "hierarchical"}
-    tags |= {"sharp", "sparse", "forwarding_tables"}
-    tags |= {
-        "digits",
-        "procedural",
-        "classification",
-        "cifar10",
-        "cifar100",
-        "image_folder",
-        "mlp",
-        "small_cnn",
-        "resnet",
-        "wide_resnet",
-        "own",
-    }
-    tags |= {"random", "dirichlet", "sorted", "shards"}
-    tags |= {"d_mod_k", "s_mod_k", "random_static", "min_hop", "ecmp", "up_down"}
-    tags |= {"dimension_order", "minimal", "valiant", "adaptive"}
-    unions = {"topology", "exchange", "network", "allreduce", "data", "model", "partition"}
-    unions |= {"routing"}
-    steps = list(location)
-    return [
-        s
-        for i, s in enumerate(steps)
-        if not (i and steps[i - 1] in unions and s in tags)
-        and not (
-            isinstance(s, str)
-            and (
-                s.startswith("function-")
-                or "[" in s
-                or s in {"constrained-int", "literal['iteration']"}
-            )
-        )
-    ]
+def _visible(location: Iterable[int | str], record: type[BaseModel]) -> list[int | str]:
+    """A location without the steps that pydantic adds for unions: the kind of a member after the
+    key that it stands at, or what it calls a validator."""
+    kinds, key, out = _kinds(record), "", []
+    for step in location:
+        if isinstance(step, str):
+            added = step.startswith("function-") or "[" in step
+            if added or step in {"constrained-int", "literal['iteration']"} or (key, step) in kinds:
+                continue
+            key = step
+        out.append(step)
+    return out
+
+
+@cache
+def _kinds(record: type[BaseModel]) -> frozenset[tuple[str, str]]:
+    """All keys of a record, and of those in it, at which a member of a union may stand, each with
+    every kind that there is."""
+    found: set[tuple[str, str]] = set()
+    left, seen = [record], {record}
+    while left:
+        for key, value in left.pop().model_fields.items():
+            for part in _records_in(value.annotation, deep=True):
+                kind = part.model_fields.get("kind")
+                if kind is not None:
+                    found |= {(key, str(name)) for name in get_args(kind.annotation)}
+                if part not in seen:
+                    seen.add(part)
+                    left.append(part)
+    return frozenset(found)
 
 
 def _shown(value: Any) -> str:
