@@ -68,5 +68,5 @@ def read_arguments(
 
 
 _NAMES = {"training.local_batch_size": "batch_size", "training.drop_last": "drop_last"}
-_FRACTION = "strategy.partial_local_shuffle.exchange_fraction"
+_FRACTION = "strategy.exchange_fraction"
 """What a scheduler calls the values of its records."""
