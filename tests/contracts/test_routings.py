@@ -593,3 +593,12 @@ def test_the_packet_network_refuses_circles_and_names_them(rule: Any, tmp_path: 
         return
     with pytest.raises(TopologyError, match="s0>s1 -> s1>s2 -> s2>s3 -> s3>s4 -> s4>s0 -> s0>s1"):
         network.inject(0.0, far, np.ones(len(far)))
+
+
+def test_adaptive_routing_remembers_what_it_gave_before() -> None:
+    """k messages between two leaf switches, asked for one by one, take k different ways up."""
+    fabric = Fabric(fat_tree(2, 4).sketch())
+    router = Adaptive().router(fabric, 0)
+    src, dst = np.array([0], np.int32), np.array([5], np.int32)
+    taken = [int(router.routes(src, dst)[0, 1]) for _ in range(8)]
+    assert len(set(taken[:4])) == len(set(taken[4:])) == 4
