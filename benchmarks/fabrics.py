@@ -20,28 +20,14 @@ import numpy as np
 
 from simshuffle.fabrics.patterns import host_ports, pattern_loads
 from simshuffle.routing import Fabric, routing_named
+from simshuffle.scenario.machine import machine_of
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
 from simshuffle.topology import Topology
 
 LINK = {"link_bandwidth": "12.5 GB/s"}
 LATENCIES = {"cable_latency": "26 ns", "switch_latency": "90 ns"}
-ABCI = {
-    "kind": "abci",
-    "racks": 64,
-    "hosts_per_rack": 34,
-    "hcas_per_host": 2,
-    "leaf_switches_per_rack": 4,
-    "fbb_switches_per_rack": 3,
-    "spine_switches": 2,
-    "leaf_fbb_links": 6,
-    "fbb_spine_links": 4,
-    "cable_latency": "26 ns",
-    "leaf_latency": "90 ns",
-    "fbb_latency": "90 ns",
-    "spine_latency": "400 ns",
-    **LINK,
-}
+ABCI = {**machine_of("abci").topology.model_dump(mode="json", exclude_none=True), "racks": 64}
 TREE = {"kind": "fat_tree", "ports": 64, "hosts": 65_536, **LINK}
 DRAGONFLY = {
     "kind": "dragonfly",

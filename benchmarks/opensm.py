@@ -42,7 +42,7 @@ def fat_tree(ports: int, hosts: int) -> Sketch:
 
 
 def abci() -> Sketch:
-    """ABCI, 8 of its 34 racks: the spine directors of all would have more than 254 ports."""
+    """ABCI, 8 of its 32 racks: the spine directors of all would have more than 254 ports."""
     topology = machine_of("abci").topology
     return topology.model_copy(update={"racks": 8}).sketch()
 

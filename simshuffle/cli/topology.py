@@ -9,7 +9,7 @@ import typer
 
 from simshuffle.cli.common import choice, say, set_volume
 from simshuffle.cli.help import EXAMPLES, HELP_OPTIONS, Quiet, Verbose, Verbs, command
-from simshuffle.cli.topology_show import show
+from simshuffle.cli.topology_show import fabric_in, show
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -240,13 +240,11 @@ def export(
 def _fabric(source: str) -> ImportedFabric:
     """The network of a machine, or of a network's file."""
     from simshuffle.fabrics.network import of_network
-    from simshuffle.fabrics.reading import is_fabric, read_fabric
     from simshuffle.scenario.machine import machine_of
-    from simshuffle.spec.library import is_file
 
-    path = Path(source)
-    if is_file(path) and (path.suffix not in {".yaml", ".yml"} or is_fabric(path)):
-        return read_fabric(path)
+    found = fabric_in(source)
+    if found is not None:
+        return found
     return of_network(machine_of(source).topology.sketch(), source)
 
 

@@ -13,6 +13,7 @@ from simshuffle.cli.verb import AsJson, To, print_parts
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from simshuffle.fabrics.imported import ImportedFabric
     from simshuffle.routing import Fabric, RoutingRule
     from simshuffle.topology.base import Interconnect
 
@@ -86,16 +87,14 @@ def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     Raises:
         InputError: there is no such machine or routing.
     """
-    from simshuffle.fabrics.reading import is_fabric, read_fabric
     from simshuffle.routing import Fabric, routing_named, routing_of
     from simshuffle.scenario.machine import machine_of
-    from simshuffle.spec.library import is_file
     from simshuffle.topology import Custom
 
-    path = Path(source)
     own: RoutingRule | None = None
-    if is_file(path) and (path.suffix not in {".yaml", ".yml"} or is_fabric(path)):
-        fabric = Fabric(read_fabric(path).sketch())
+    found = fabric_in(source)
+    if found is not None:
+        fabric = Fabric(found.sketch())
         topology: Interconnect = Custom(kind="custom", path=source)
     else:
         machine = machine_of(source)
@@ -104,6 +103,17 @@ def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     if routing is not None:
         return fabric, routing_named(routing)
     return fabric, own or routing_of(topology, fabric)
+
+
+def fabric_in(source: str) -> ImportedFabric | None:
+    """The network of a file that holds one; None for the name or file of a machine."""
+    from simshuffle.fabrics.reading import is_fabric, read_fabric
+    from simshuffle.spec.library import is_file
+
+    path = Path(source)
+    if is_file(path) and (path.suffix not in {".yaml", ".yml"} or is_fabric(path)):
+        return read_fabric(path)
+    return None
 
 
 def _check_out(out: Path, *, force: bool) -> None:

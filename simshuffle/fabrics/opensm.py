@@ -160,7 +160,7 @@ def table_of(router: HopByHop) -> Ints:
     """(switches, ports) the link by which each switch sends to each port; -1 where no choice is
     needed or there is none. The router must look at the destination alone."""
     fabric = router.fabric
-    goal = np.searchsorted(fabric.goals, fabric.at).astype(np.int32)
+    goal = fabric.goal_of
     choice = router.choices.of[:, goal]
     here, port = (each.astype(np.int32) for each in np.nonzero(choice >= 0))
     step = Step(1, here, goal[port], choice[here, port], port, port, np.arange(len(port)))

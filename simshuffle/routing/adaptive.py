@@ -10,7 +10,8 @@ import numpy as np
 from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.fabric import Choices, Fabric, Ints
 from simshuffle.routing.minimal import check_groups
-from simshuffle.routing.router import Router, mixed
+from simshuffle.routing.router import Router
+from simshuffle.routing.valiant import detours
 
 
 class Adaptive(RoutingRule):
@@ -79,13 +80,13 @@ class _AdaptiveRouter(Router):
             self._detour(src, dst),
             fabric.inject,
             fabric.eject,
-            fabric.at.astype(np.int32),
-            fabric.goals.astype(np.int32),
-            np.searchsorted(fabric.goals, fabric.at).astype(np.int32),
-            np.ascontiguousarray(of.of, np.int32),
-            of.first.astype(np.int64),
+            fabric.at,
+            fabric.goals,
+            fabric.goal_of,
+            of.of,
+            of.first,
             of.links,
-            fabric.entered.astype(np.int32),
+            fabric.entered,
             self._load,
             np.empty(out.shape[1], np.int32),
             out,
@@ -94,12 +95,8 @@ class _AdaptiveRouter(Router):
 
     def _detour(self, src: Ints, dst: Ints) -> Ints:
         """(n,) the place in `Fabric.goals` of a switch to go by; -1 for none."""
-        fabric, groups = self.fabric, self.fabric.groups
         number = np.arange(self._sent, self._sent + len(src))
         self._sent += len(src)
-        if not self._detours or groups is None:
+        if not self._detours:
             return np.full(len(src), -1, np.int32)
-        among = np.flatnonzero(groups[fabric.goals] >= 0)
-        drawn = among[(mixed(self._seed, number) % np.uint64(len(among))).astype(np.int64)]
-        here, there = groups[fabric.at[src]], groups[fabric.at[dst]]
-        return np.where((here == there) | (here < 0) | (there < 0), -1, drawn).astype(np.int32)
+        return detours(self.fabric, self._seed, number, src, dst)

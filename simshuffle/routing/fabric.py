@@ -63,6 +63,7 @@ class Fabric:
         at: (ports,) that switch. Ports are numbered switch by switch, those of storage last.
         stores: (ports,) whether it is one of a storage system.
         goals: the switches that have ports, ascending.
+        goal_of: (ports,) the place in ``goals`` of the switch of each port.
         parallel: (ways,) links of each pair of linked switches, in the order of `SwitchGraph.here`.
     """
 
@@ -76,7 +77,9 @@ class Fabric:
         self.entered: Ints = self.number[self.links.enters]
         self._number_ports()
         self._number_ways()
-        self.goals: Ints = np.unique(self.at)
+        goals, places = np.unique(self.at, return_inverse=True)
+        self.goals: Ints = goals
+        self.goal_of: Ints = places.astype(np.int32)
 
     def _number_ports(self) -> None:
         cabling = self.cabling

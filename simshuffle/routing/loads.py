@@ -49,7 +49,7 @@ def uniform_loads(router: Router, ports: Ints) -> Longs:
 def _follow(router: HopByHop, here: Ints, dst: Ints, weight: Longs, out: Longs) -> None:
     """Add the messages, ``weight`` of each kind, on their way from the switches ``here``."""
     fabric = router.fabric
-    goal = np.searchsorted(fabric.goals, fabric.at[dst]).astype(np.int32)
+    goal = fabric.goal_of[dst]
     rows = np.flatnonzero(here != fabric.at[dst])
     hop = 1
     while len(rows):

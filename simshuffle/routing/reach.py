@@ -23,8 +23,8 @@ def reach(router: Router, ports: Ints) -> Bools:
         out[fabric.between] = True
         return out
     of = fabric.direct if grouped else fabric.shortest
-    at = np.unique(fabric.at[ports])
-    goals = np.searchsorted(fabric.goals, at)
+    goals = np.unique(fabric.goal_of[ports])
+    at = fabric.goals[goals]
     seen = np.zeros((len(fabric.switches.nodes), len(goals)), bool)
     here, to = (index.ravel() for index in np.meshgrid(at, np.arange(len(goals)), indexing="ij"))
     while len(here):

@@ -120,10 +120,9 @@ class HopByHop(Router):
             return out
         fabric = self.fabric
         out[:, 0] = fabric.inject[src]
-        here, at = fabric.at[src], fabric.at[dst]
+        here = fabric.at[src]
         length = np.ones(len(src), np.int64)
-        last = np.searchsorted(fabric.goals, at).astype(np.int32)
-        for goal in [*self.stops(src, dst), last]:
+        for goal in [*self.stops(src, dst), fabric.goal_of[dst]]:
             self._go(out, length, here, goal, src, dst)
         out[np.arange(len(src)), length] = fabric.eject[dst]
         return out

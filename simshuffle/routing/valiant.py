@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.fabric import Fabric, Ints
@@ -52,13 +53,25 @@ class ValiantRouter(MinimalRouter):
 
     def stops(self, src: Ints, dst: Ints) -> list[Ints]:
         """See `HopByHop.stops`: one switch."""
-        fabric, groups = self.fabric, self.fabric.groups
-        assert groups is not None  # noqa: S101 - checked where the router is made
         number = np.arange(self._sent, self._sent + len(src))
         self._sent += len(src)
-        among = np.flatnonzero(groups[fabric.goals] >= 0)
-        drawn = among[(mixed(self.seed, number) % np.uint64(len(among))).astype(np.int64)]
-        here, there = fabric.at[src], fabric.at[dst]
-        straight = (groups[here] == groups[there]) | (groups[here] < 0) | (groups[there] < 0)
-        own = np.searchsorted(fabric.goals, here)
-        return [np.where(straight, own, drawn).astype(np.int32)]
+        detour = detours(self.fabric, self.seed, number, src, dst)
+        return [np.where(detour < 0, self.fabric.goal_of[src], detour)]
+
+
+def detours(fabric: Fabric, seed: int, number: NDArray[np.int64], src: Ints, dst: Ints) -> Ints:
+    """(n,) the place in `Fabric.goals` of a switch drawn for each message by its ``number``; -1
+    within a group, and to and from storage.
+
+    Args:
+        fabric: a network whose switches stand in groups.
+        seed: another one draws others.
+        number: (n,) of the messages.
+        src, dst: (n,) their ports.
+    """
+    groups = fabric.groups
+    assert groups is not None  # noqa: S101 - checked where a router is made
+    among = np.flatnonzero(groups[fabric.goals] >= 0)
+    drawn = among[(mixed(seed, number) % np.uint64(len(among))).astype(np.int64)]
+    here, there = groups[fabric.at[src]], groups[fabric.at[dst]]
+    return np.where((here == there) | (here < 0) | (there < 0), -1, drawn).astype(np.int32)
