@@ -14,12 +14,16 @@ import typer
 from simshuffle.cli import (
     calibrate,
     collective,
+    export,
+    figure,
     mechanisms,
     networks,
     new,
+    page,
     policies,
     probe,
     runs,
+    schema,
     testbed,
     topology,
     train,
@@ -62,6 +66,10 @@ for _verbs in (
     calibrate,
     validate,
     testbed,
+    page,
+    figure,
+    export,
+    schema,
 ):
     app.add_typer(_verbs.app)
 

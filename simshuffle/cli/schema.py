@@ -1,0 +1,7 @@
+"""The verb schema."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer()

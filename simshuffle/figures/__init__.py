@@ -1,0 +1,1 @@
+"""Figures for papers: one file a kind, each from the tables of results alone."""

@@ -1,0 +1,1 @@
+"""The report page: results as one file for a browser."""
