@@ -17,6 +17,12 @@ class AllreduceAlgorithm(Sourced):
     ``order`` is the order in which it goes through the hosts: 'sorted' by rack and leaf switch;
     'as_given', in that of the ranks; or 'shuffled', drawn from the scenario's seed. ``overlap``
     says which part of the gradients is summed while the backward pass still runs.
+
+    Attributes:
+        order: in which it goes through the hosts: 'sorted' by rack and leaf switch, 'as_given' in
+            that of the ranks, or 'shuffled', drawn from the seed.
+        overlap: which part of the gradients is summed while the backward pass still runs, by whose
+            rule.
     """
 
     one_for_each_hca: ClassVar[str]
@@ -31,6 +37,14 @@ class Paced(AllreduceAlgorithm):
 
     The bus bandwidths cap what a rank sends over all HCAs together, whatever the links offer; each
     may be a curve over the bytes of the allreduce.
+
+    Attributes:
+        intra_host_latency: of one step inside a host.
+        inter_host_latency: of one step between hosts.
+        intra_host_bus_bandwidth: what a rank sends over all HCAs together at most, inside a host;
+            may be a curve over the bytes of the allreduce.
+        inter_host_bus_bandwidth: the same between hosts. Of 'ring' and 'tree' it counts for all
+            steps as soon as there are two hosts.
     """
 
     intra_host_latency: Seconds

@@ -27,6 +27,10 @@ class Hierarchical(Paced):
     ``leaders`` ranks of a host each lead an equal share of the bytes, on an HCA of their own; in a
     host of fewer ranks one leads several: see `Grid`. Leaders go around a ring, or by recursive
     halving and doubling. Inside hosts and around the ring bytes move as in a pipeline.
+
+    Attributes:
+        leaders: leaders of a host, each with an HCA of its own; at most ``cluster.host.hcas``.
+        among_hosts: how the leaders of all hosts sum.
     """
 
     one_for_each_hca: ClassVar[str] = "leaders"

@@ -29,7 +29,16 @@ PLATEAU_NBYTES = 65536 / 16
 
 class Latencies(Spec):
     """Latencies of rings and of trees: once for each allreduce, of a step or hop inside a host, and
-    of a step or level between hosts."""
+    of a step or level between hosts.
+
+    Attributes:
+        ring_base_latency: of a ring, once for each allreduce.
+        ring_intra_host_latency: of a step of a ring inside a host.
+        ring_inter_host_latency: of a step of a ring between hosts.
+        tree_base_latency: of the trees, once for each allreduce.
+        tree_intra_host_latency: of a hop of the chain inside a host.
+        tree_inter_host_latency: of a level of the trees.
+    """
 
     ring_base_latency: Seconds = 0.0
     ring_intra_host_latency: Seconds
@@ -42,7 +51,14 @@ class Latencies(Spec):
 class Protocol(Latencies):
     """Another way to send than Simple: shorter latencies, and a share of the bandwidth that rings
     and trees have otherwise. ``intra_host_factor`` is what latencies inside hosts are multiplied by
-    if there are several hosts."""
+    if there are several hosts.
+
+    Attributes:
+        ring_bandwidth: share that rings have of their bandwidth with Simple, above 0.
+        tree_bandwidth: share that trees have of theirs, above 0.
+        intra_host_factor: by which its latencies inside hosts are multiplied if there are several
+            hosts.
+    """
 
     ring_bandwidth: Annotated[Fraction, Field(gt=0)]
     tree_bandwidth: Annotated[Fraction, Field(gt=0)]
@@ -98,6 +114,17 @@ class Nccl(AllreduceAlgorithm, Latencies):
     buffers on rings over several hosts have ``plateau`` times the latency; 1 suits latencies and
     bandwidths that were measured with such buffers. NCCL's other corrections
     are left out: slower trees below 128 MB, and trees of at most 80 GB/s (v2.7 only).
+
+    Attributes:
+        channels: rings, or pairs of trees, that share the bytes, each on an HCA; at most
+            ``cluster.host.hcas``.
+        intra_host_bus_bandwidth: what a rank sends over all HCAs together at most on rings inside a
+            host; trees get 0.9 of it. May be a curve over the bytes of the allreduce.
+        inter_host_bus_bandwidth: the same for several hosts.
+        plateau: what large buffers on rings over several hosts multiply the latency by; 1 for
+            latencies that were measured with such buffers.
+        protocols: others than Simple by name, which are taken where they are faster; 'nccl_2.7' is
+            LL and LL128 with NCCL's constants. None for Simple alone.
     """
 
     one_for_each_hca: ClassVar[str] = "channels"

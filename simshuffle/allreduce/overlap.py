@@ -25,7 +25,12 @@ class NoOverlap(Sourced):
 
 class Overlapping(Sourced):
     """``slowdown`` is the share of its speed that the backward pass loses while gradients travel;
-    ``hooks`` is what else it adds to the backward pass of every iteration."""
+    ``hooks`` is what else it adds to the backward pass of every iteration.
+
+    Attributes:
+        slowdown: share of its speed that the backward pass loses while gradients travel.
+        hooks: what else it adds to the backward pass of every iteration.
+    """
 
     default_sources: ClassVar[dict[str, str]] = {"slowdown": SLOWDOWN}
 
@@ -37,7 +42,13 @@ class Ddp(Overlapping):
     """PyTorch's DistributedDataParallel: layers in static, reversed order fill buckets of
     ``bucket`` bytes, the first of ``first_bucket``; each is posted when its last layer is done on
     all ranks and the bucket before it is summed (one communicator). Its ``hooks`` copy gradients
-    into buckets."""
+    into buckets.
+
+    Attributes:
+        bucket: bytes of gradients that are summed together.
+        first_bucket: the same of the first bucket.
+        hooks: what copying gradients into buckets adds to the backward pass of every iteration.
+    """
 
     default_sources: ClassVar[dict[str, str]] = {
         **Overlapping.default_sources,
@@ -74,7 +85,14 @@ class Ddp(Overlapping):
 class Horovod(Overlapping):
     """Horovod's coordinator: every ``cycle`` ranks agree on what is ready everywhere, which costs
     ``negotiation`` and ``negotiation_per_rank`` for each of them; then it is summed in messages of
-    ``fusion`` bytes at most, one after the other."""
+    ``fusion`` bytes at most, one after the other.
+
+    Attributes:
+        fusion: most bytes of gradients that are summed together; a larger layer goes alone.
+        cycle: how often ranks agree on what is ready everywhere.
+        negotiation: what that costs.
+        negotiation_per_rank: what it costs more for each rank.
+    """
 
     default_sources: ClassVar[dict[str, str]] = {
         **Overlapping.default_sources,

@@ -19,6 +19,9 @@ class Ring(Paced):
 
     ``rings`` rings share the bytes, each on an HCA of its own. A step costs ``inter_host_latency``
     where the ring leaves the host and ``intra_host_latency`` elsewhere.
+
+    Attributes:
+        rings: that share the bytes, each on an HCA of its own; at most ``cluster.host.hcas``.
     """
 
     one_for_each_hca: ClassVar[str] = "rings"

@@ -31,6 +31,11 @@ class Sharp(Paced):
     below a link follow one another: one flow leaves them, and one enters, unless they are all. The
     reduction sends one sum up that link and one result down. Where switches have several ways up,
     both take one of them.
+
+    Attributes:
+        rails: HCAs of a host that the bytes are spread over; at most ``cluster.host.hcas``.
+        radix: hosts or switches below a switch; 'inter_host_latency' is that of a level of
+            switches.
     """
 
     default_sources: ClassVar[dict[str, str]] = {

@@ -29,6 +29,13 @@ class Sparse(Paced):
     dense buffer is sent as that. Finding the largest takes the bytes over ``selection_bandwidth``
     before anything is sent. What a rank does not send it adds to its next gradients; what that does
     to accuracy is not modelled.
+
+    Attributes:
+        rails: HCAs of a host that the bytes are spread over; at most ``cluster.host.hcas``.
+        density: share of the gradients that a rank sends: above 0, at most 1.
+        selection_bandwidth: bytes of gradients a second from which the largest are found.
+        value_size: of a gradient.
+        index_size: of its place.
     """
 
     default_sources: ClassVar[dict[str, str]] = {

@@ -15,7 +15,11 @@ from simshuffle.spec.record import Count
 
 
 class Stepwise(Paced):
-    """Each step by itself: no pipeline. The GPUs of a host share ``rails`` HCAs."""
+    """Each step by itself: no pipeline. The GPUs of a host share ``rails`` HCAs.
+
+    Attributes:
+        rails: HCAs that the GPUs of a host share; at most ``cluster.host.hcas``.
+    """
 
     one_for_each_hca: ClassVar[str] = "rails"
     rails: Count

@@ -23,6 +23,10 @@ class Torus(Paced):
     In a row of fewer ranks than the fullest, ranks stand in the rings of several places: see
     `Grid`. The GPUs of a host share ``rails`` HCAs; of a row's ring that leaves a host, each
     carries an equal number of the places' shares. Rings are pipelines, one after the other.
+
+    Attributes:
+        rails: HCAs that the GPUs of a host share; at most ``cluster.host.hcas``.
+        hosts_per_row: hosts of a row.
     """
 
     one_for_each_hca: ClassVar[str] = "rails"

@@ -25,6 +25,10 @@ class Tree(Paced):
 
     A level of the trees costs ``inter_host_latency`` up and once more down, a hop of the chain
     ``intra_host_latency``.
+
+    Attributes:
+        channels: pairs of trees that share the bytes, each on an HCA; at most
+            ``cluster.host.hcas``.
     """
 
     one_for_each_hca: ClassVar[str] = "channels"

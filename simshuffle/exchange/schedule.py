@@ -39,6 +39,8 @@ SOURCES = {
 
 
 AUTHORS, STREAMLINED, OWN = "authors", "streamlined", "own"
+NAMES = (STREAMLINED, AUTHORS)
+"""Of the schedules that a file may name."""
 
 
 class MessageSchedule(Sourced):

@@ -64,6 +64,12 @@ class Fluid(Spec):
     the other, or between single messages (in `finish_times` every flow is on its own).
     ``tolerance``: 0 for the exact answer; else a flow may end together with another as soon as it
     has at most this share of its bytes left, so that fewer moments have to be solved for.
+
+    Attributes:
+        fair_share: between what links are shared fairly: (src, dst) pairs, whose messages go one
+            after the other, or single messages.
+        tolerance: a transfer may end together with another as soon as it has at most this share of
+            its bytes left; 0 for the exact answer.
     """
 
     kind: Literal["fluid"] = "fluid"
@@ -140,6 +146,10 @@ class Packet(Spec):
 
     ``mtu``: 4096 B is the largest that the InfiniBand architecture has. ``port_buffer``: 64 KiB for
     the one virtual lane of a port is an estimate.
+
+    Attributes:
+        mtu: of a packet.
+        port_buffer: of the input buffer of a port; at least 'mtu'.
     """
 
     kind: Literal["packet"] = "packet"

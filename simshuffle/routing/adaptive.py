@@ -26,6 +26,10 @@ class Adaptive(RoutingRule):
 
     Real switches choose packet by packet from what they know of their own ports. So this is what
     good adaptive routing comes to, and not what a certain switch does.
+
+    Attributes:
+        detours: whether a message may also go by way of a switch drawn at random, in networks of
+            groups.
     """
 
     drawn: ClassVar[bool] = True

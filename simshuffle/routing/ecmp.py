@@ -22,6 +22,11 @@ class Ecmp(RoutingRule):
     to 65,535). ``salt`` says whether every switch hashes in its own way (``per_switch``) or all
     alike (``none``): then a switch repeats the choice of the one before it, and of its links only
     those are used that agree with that (polarisation).
+
+    Attributes:
+        queue_pairs: connections between two ports, which messages take in turn.
+        ports: UDP source ports, of which each connection draws one.
+        salt: whether every switch hashes in its own way, or all alike.
     """
 
     drawn: ClassVar[bool] = True

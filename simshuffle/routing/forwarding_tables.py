@@ -57,6 +57,10 @@ class ForwardingTables(RoutingRule):
     """Forwarding tables that were dumped from a fabric: a JSON file, which ``simshuffle topology
     import --routes`` writes. It needs a topology whose links have ports. Storage that is not in the
     file is reached as by `MinHop`. ``sha256``, if given, must be that of the file.
+
+    Attributes:
+        path: of the file, from the folder of the scenario or from the working directory.
+        sha256: of that file, in hexadecimal; if given, another file is refused.
     """
 
     kind: Literal["forwarding_tables"] = "forwarding_tables"

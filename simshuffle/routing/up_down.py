@@ -25,6 +25,9 @@ class UpDown(RoutingRule):
     from the hosts, if that reaches every destination; else the one switch from which the farthest
     other one is nearest, of several that with the most links. A switch that can go down to a
     destination all the way does so. Links get equal numbers of destinations, as in `MinHop`.
+
+    Attributes:
+        roots: names of switches from which levels are counted; found if None.
     """
 
     kind: Literal["up_down"] = "up_down"

@@ -48,6 +48,16 @@ class Calibrated(Spec):
     were too few for one. ``over`` is the range that was measured, from lowest to highest; beyond it
     the value is extrapolated. ``residual`` is the mean relative error of the fit. ``model`` is the
     only model that the value holds for; '' for all.
+
+    Attributes:
+        key: dotted key of the value.
+        value: as a scenario has it.
+        low, high: ends of its interval; None where the points were too few for one.
+        confidence: of the interval.
+        over: range that was measured of each quantity, from lowest to highest.
+        residual: mean relative error of the fit.
+        model: the only model that the value holds for; '' for all.
+        note: what else is to be known.
     """
 
     key: str

@@ -22,7 +22,17 @@ PLACEMENTS = ("compact", "scattered", "round_robin")
 
 class Host(Sourced):
     """What every host has. Each GPU belongs to a rank; GPUs share PCIe slots and HCAs in equal
-    consecutive groups."""
+    consecutive groups.
+
+    Attributes:
+        gpus: of a host; each belongs to a rank.
+        accelerator: what the GPUs are: a key of 'workload.model.accelerators'.
+        cores: of a host, shared by its loaders.
+        hcas: of a host; must divide 'gpus'. A host needs as many links to switches.
+        pcie_slots: of a host; must divide 'gpus'.
+        pcie_bandwidth: of a slot, in each direction.
+        nvlink_bandwidth: of a GPU to those of its host, in each direction.
+    """
 
     gpus: Count
     accelerator: str
@@ -45,7 +55,12 @@ class Host(Sourced):
 
 class MessagePassing(Sourced):
     """What the message layer costs the exchange: ``latency`` of one message (software and HCA),
-    ``stream_bandwidth`` of one pair."""
+    ``stream_bandwidth`` of one pair.
+
+    Attributes:
+        latency: of one message of the exchange: software and HCA.
+        stream_bandwidth: of one message at most; None for no limit but the links.
+    """
 
     default_sources: ClassVar[dict[str, str]] = {
         "latency": "default: half a round trip of MPI over InfiniBand (1.0-1.3 us), estimate",
@@ -58,7 +73,22 @@ class MessagePassing(Sourced):
 class Cluster(Spec):
     """A machine. ``placement``: the first hosts ('compact'), these in such an order that each leaf
     switch gets one in turn ('round_robin'), hosts drawn at random ('scattered'), or hosts by name:
-    a list, or a node list of Slurm. Ranks fill the hosts one after the other."""
+    a list, or a node list of Slurm. Ranks fill the hosts one after the other.
+
+    Attributes:
+        name: of the machine.
+        topology: how hosts and switches are linked.
+        routing: which of the ways through the network messages take; that of the topology if None.
+        host: what stands in every host.
+        ssd: the SSD of a host.
+        memory: the memory of a host.
+        parallel_file_system: the file system that all hosts share.
+        message_passing: what the message layer costs the exchange.
+        placement: which hosts ranks fill, one after the other: the first ones ('compact'), these in
+            such an order that each leaf switch gets one in turn ('round_robin'), hosts drawn at
+            random ('scattered'), or hosts by name: a list, or a node list of Slurm.
+        description: in words.
+    """
 
     name: str
     topology: Topology

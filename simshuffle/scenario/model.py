@@ -44,6 +44,16 @@ class StepTimes(Spec):
 
     ``backward`` None is twice ``forward``, the usual rule. ``inference`` is for one sample of a
     pass without training; None takes ``forward``.
+
+    Attributes:
+        forward: of the forward pass for one sample.
+        backward: of the backward pass for one sample; None is twice 'forward'.
+        update: of the update for one iteration; 0 s where it is in the times from which 'forward'
+            is.
+        inference: of a pass without training for one sample; None is 'forward'.
+        fixed: what an iteration takes whatever its batch. None is a prior with 'measured_batch',
+            else 0 s.
+        measured_batch: the batch whose time over its samples 'forward' and 'backward' are.
     """
 
     forward: PositiveSeconds
@@ -112,7 +122,12 @@ class StepTimes(Spec):
 
 class Layers(Spec):
     """The layers of a model, or groups of them, first to last: ``parameters`` of each;
-    ``backward``, the share of the backward pass that each takes, in any unit."""
+    ``backward``, the share of the backward pass that each takes, in any unit.
+
+    Attributes:
+        parameters: of each layer, first to last.
+        backward: share of the backward pass that each layer takes, in any unit.
+    """
 
     parameters: list[Count]
     backward: list[NonNegative]
@@ -145,6 +160,15 @@ class ModelProfile(Sourced):
 
     ``layers`` say how much of the gradient is ready when, which matters where it is summed while
     the backward pass runs. None is `PIECES` equal layers.
+
+    Attributes:
+        name: of the model.
+        num_parameters: for the record; times follow from 'gradient_size'.
+        gradient_size: what is summed over all ranks in every iteration.
+        input_size: of one sample as it is copied to the GPU.
+        accelerators: step times by the name of the accelerator, which 'cluster.host.accelerator'
+            says.
+        layers: how much of the gradient is ready when; None for 64 equal layers.
     """
 
     default_sources: ClassVar[dict[str, str]] = {

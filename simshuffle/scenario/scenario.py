@@ -40,6 +40,23 @@ class Scenario(Spec):
     ``time_tolerance`` 0 simulates every iteration. With 1 %, an epoch is simulated until the mean
     of an iteration and of each of its phases is known to 1 % of the iteration, at 95 %; that mean
     stands for the iterations that are left out. Where they do not become alike, all are simulated.
+
+    Attributes:
+        name: of the scenario, also in the name of the result folder.
+        description: in words.
+        cluster: the machine.
+        world_size: M, ranks, one for each GPU; at most the GPUs of the machine, and the samples of
+            the data set.
+        epochs: how many are simulated; the first is cold.
+        seed: of all that is drawn.
+        workload: what every rank does.
+        network: how cables are shared.
+        time_tolerance: 0 simulates every iteration; with '1 %' a part of each epoch stands for the
+            rest where it may.
+        sweep: lists of values by dotted key; every combination is a run, and the last key varies
+            fastest.
+        models: profiles by name, which 'workload.model' may name before those of the catalog.
+        calibrated: which of the values were measured, and how far they hold.
     """
 
     name: str

@@ -63,7 +63,13 @@ FORMATS = {
 
 class SampleSize(Spec):
     """Size of a sample in storage: log-normal with this mean and standard deviation (0 B: all
-    alike; None: as much as photographs)."""
+    alike; None: as much as photographs).
+
+    Attributes:
+        mean: of a sample in storage.
+        std: standard deviation of the sizes, which are log-normal; '0 B' for samples that are all
+            alike. None follows from the format.
+    """
 
     mean: PositiveNBytes
     std: NBytes | None = None
@@ -84,7 +90,11 @@ class SampleSize(Spec):
 
 class DecodedSize(Spec):
     """Mean size of a decoded sample; that of a single one is in proportion to its size in
-    storage."""
+    storage.
+
+    Attributes:
+        mean: of a decoded sample.
+    """
 
     mean: PositiveNBytes
 
@@ -98,6 +108,16 @@ class Dataset(Sourced):
     Small files and large shards (tar, TFRecord, HDF5) differ in two counts: ``samples_per_file``
     samples share the opening of a file, and ``samples_per_request`` of them are read by one
     request, which is 1 where they are read in random order.
+
+    Attributes:
+        name: of the data set.
+        num_samples: N, samples.
+        sample_size: of a sample in storage.
+        format: what follows from the mean size where it is left out; 'jpeg' if None.
+        decoded_size: of a sample as it is exchanged decoded; None follows from the format.
+        decode, encode: of one core for a sample of mean size; None follows from the format.
+        samples_per_file: samples that share the opening of a file.
+        samples_per_request: samples that one request reads; at most 'samples_per_file'.
     """
 
     name: str
@@ -163,6 +183,12 @@ class Loader(Spec):
     batches for each; Chainer's MultithreadIterator is one worker with several threads and one batch
     ahead. With ``across_epochs`` the batches ahead may be those of the next epoch; without, as in
     PyTorch, an epoch begins with nothing loaded.
+
+    Attributes:
+        workers: of a rank, each loading whole batches.
+        prefetch: batches that a rank loads ahead at most.
+        threads: of a worker; as many reads are in flight at once, and as many cores decode.
+        across_epochs: whether the batches ahead may be those of the next epoch.
     """
 
     workers: Count = 4
@@ -189,6 +215,14 @@ class Staging(Spec):
     host. To the ``ssd``, or to ``memory`` (/dev/shm), from which they are then read. Where every
     host gets the same, each reads it from the PFS, or with ``broadcast`` an equal part of it, and
     the parts go round a ring of the hosts.
+
+    Attributes:
+        format: how samples are copied to the hosts: as an archive, or as files that are opened one
+            by one.
+        target: where to; what is staged to memory is read from there.
+        copies: files that a host copies at once.
+        broadcast: where every host gets the same: each reads an equal part, and the parts go round
+            a ring of the hosts.
     """
 
     format: Literal["archive", "files"] = "archive"
@@ -200,7 +234,13 @@ class Staging(Spec):
 class Jitter(Spec):
     """Random variation, as standard deviation over mean of a log-normal factor: of each iteration's
     compute, of each batch's read; and of what decoding takes on each host, the same in all
-    epochs."""
+    epochs.
+
+    Attributes:
+        compute: standard deviation over mean of a factor for each rank and iteration.
+        read: the same, for the reads of each batch.
+        host_decode: the same, for what decoding takes on each host: one factor for the whole run.
+    """
 
     compute: NonNegative = 0.02
     read: NonNegative = 0.1
@@ -214,6 +254,20 @@ class Workload(Spec):
     'nearest' keeps it as an iteration if it is at least half a batch, 'keep' always (PyTorch's
     drop_last=False), 'drop' never; 'carry' fills it up with the first samples of the next epoch,
     which begins with the batch after it (Chainer's repeating iterators).
+
+    Attributes:
+        model: the neural network.
+        dataset: the data set.
+        local_batch_size: b, samples of a rank in an iteration; at most those of the data set.
+        last_batch: what becomes of the remainder of a shard that does not fill a batch: 'nearest'
+            keeps it if it is at least half a batch, 'keep' always, 'drop' never; 'carry' fills it
+            up with the first samples of the next epoch.
+        exchange: the shuffling strategy.
+        allreduce: how gradients are summed.
+        loader: the data loader of a rank.
+        staging: how samples come to the hosts before the first epoch.
+        jitter: how much times vary.
+        description: in words.
     """
 
     model: ModelProfile

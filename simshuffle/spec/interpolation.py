@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity
+from simshuffle.spec.record import quantity_schema, written
+from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, pattern
 
 INTERPOLATIONS = ("log", "linear")
 
@@ -117,7 +118,34 @@ def _curve(over: Dimension | None, of: Dimension) -> Any:
         points = {place(x): format_quantity(y, of) for x, y in zip(curve.x, curve.y, strict=True)}
         return {"points": points, "interpolation": curve.interpolation}
 
-    return BeforeValidator(read), PlainSerializer(write)
+    reads = BeforeValidator(read, json_schema_input_type=_written(over, of))
+    return reads, PlainSerializer(write)
+
+
+def _written(over: Dimension | None, of: Dimension) -> Any:
+    """How such a curve is written, as a type with a JSON Schema."""
+    place = {} if over is None else {"pattern": pattern(over, positive=True)}
+    points = {
+        "type": "object",
+        "description": "The value at each place that was measured.",
+        "minProperties": 1,
+        "propertyNames": place,
+        "additionalProperties": quantity_schema(of, positive=True),
+    }
+    between = {
+        "enum": list(INTERPOLATIONS),
+        "default": INTERPOLATIONS[0],
+        "description": "What joins neighbouring points: a straight line in log y over log x, or in"
+        " y over x.",
+    }
+    curve = {
+        "type": "object",
+        "title": f"curve over {'a number' if over is None else over.unit}",
+        "properties": {"points": points, "interpolation": between},
+        "required": ["points"],
+        "additionalProperties": False,
+    }
+    return written(of, positive=True) | Annotated[dict[str, Any], WithJsonSchema(curve)]
 
 
 _by_size = _curve(Dimension.NBYTES, Dimension.BANDWIDTH)

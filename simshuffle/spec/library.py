@@ -346,6 +346,11 @@ def catalog_entry(kind: str, name: str) -> dict[str, Any]:
     return {"name": name, **copy.deepcopy(entries[name])}
 
 
+def catalog_names(kind: str) -> list[str]:
+    """Names of the entries of the catalog ``kind`` ('models' or 'datasets'), sorted."""
+    return sorted(_catalog(kind))
+
+
 @cache
 def _catalog(kind: str) -> dict[str, Any]:
     """All entries by name, read once a process: every scenario asks for two."""

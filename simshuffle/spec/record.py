@@ -3,6 +3,7 @@ quantities with units."""
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar
 
@@ -12,11 +13,12 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity
+from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, pattern
 
 
 class Spec(BaseModel):
@@ -55,15 +57,33 @@ class Sourced(Spec):
         return values
 
 
-def _quantity(dimension: Dimension) -> Any:
+def quantity_schema(dimension: Dimension, positive: bool = False) -> dict[str, Any]:
+    """The JSON Schema of a quantity that is not negative, as it is written in a file; with
+    ``positive`` not 0 either."""
+    return {
+        "type": "string",
+        "pattern": pattern(dimension, positive),
+        "examples": re.findall("'([^']*)'", dimension.examples),
+        "unit": dimension.unit,
+    }
+
+
+def written(dimension: Dimension, positive: bool = False) -> Any:
+    """The type of the text that a file has for a quantity; arguments as of `quantity_schema`."""
+    return Annotated[str, WithJsonSchema(quantity_schema(dimension, positive))]
+
+
+def _quantity(dimension: Dimension, *, positive: bool) -> Any:
     def read(value: object) -> object:
         try:
             return parse_quantity(value, dimension)
         except UnitError as error:
             raise PydanticCustomError("unit", "{text}", {"text": str(error)}) from None
 
-    return BeforeValidator(read), PlainSerializer(
-        lambda value: format_quantity(value, dimension), return_type=str
+    return (
+        BeforeValidator(read, json_schema_input_type=written(dimension, positive)),
+        PlainSerializer(lambda value: format_quantity(value, dimension), return_type=str),
+        Field(gt=0) if positive else Field(ge=0),
     )
 
 
@@ -87,23 +107,32 @@ def share_as_float(value: object) -> object:
     return whole_as_float(value)
 
 
-_nbytes, _seconds, _bandwidth, _frequency = (_quantity(d) for d in Dimension)
-
-NBytes = Annotated[float, *_nbytes, Field(ge=0)]
+NBytes = Annotated[float, *_quantity(Dimension.NBYTES, positive=False)]
 """Bytes, not negative; written with a unit ('110 kB')."""
-PositiveNBytes = Annotated[float, *_nbytes, Field(gt=0)]
+PositiveNBytes = Annotated[float, *_quantity(Dimension.NBYTES, positive=True)]
 """Bytes, greater than 0."""
-Seconds = Annotated[float, *_seconds, Field(ge=0)]
+Seconds = Annotated[float, *_quantity(Dimension.SECONDS, positive=False)]
 """Seconds, not negative; written with a unit ('90 ns')."""
-PositiveSeconds = Annotated[float, *_seconds, Field(gt=0)]
+PositiveSeconds = Annotated[float, *_quantity(Dimension.SECONDS, positive=True)]
 """Seconds, greater than 0."""
-Bandwidth = Annotated[float, *_bandwidth, Field(gt=0)]
+Bandwidth = Annotated[float, *_quantity(Dimension.BANDWIDTH, positive=True)]
 """Bytes per second, greater than 0; written with a unit ('12.5 GB/s', '100 Gbit/s')."""
-Frequency = Annotated[float, *_frequency, Field(gt=0)]
+Frequency = Annotated[float, *_quantity(Dimension.FREQUENCY, positive=True)]
 """Operations per second, greater than 0; written with a unit ('45 k/s')."""
-Fraction = Annotated[float, BeforeValidator(share_as_float), Field(ge=0, le=1)]
+_Percent = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\s*\+?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*%\s*$",
+            "examples": ["10 %"],
+        }
+    ),
+]
+_share = BeforeValidator(share_as_float, json_schema_input_type=float | _Percent)
+Fraction = Annotated[float, _share, Field(ge=0, le=1)]
 """A number from 0 to 1, or in percent ('10 %')."""
-Share = Annotated[float, BeforeValidator(share_as_float), Field(ge=0, lt=1)]
+Share = Annotated[float, _share, Field(ge=0, lt=1)]
 """A share of something of which some is left: at least 0, less than 1."""
 NonNegative = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0)]
 """A number without unit, not negative."""

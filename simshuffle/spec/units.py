@@ -89,6 +89,24 @@ def _unit_scale(unit: str, dimension: Dimension) -> Decimal | None:
     return None
 
 
+def pattern(dimension: Dimension, positive: bool = False) -> str:
+    """A regular expression, as JSON Schema has them, of what `parse_quantity` reads and is not
+    negative; with ``positive`` not 0 either. Blanks inside a unit are left out."""
+    decimal = [prefix for prefix, power in _DECIMAL.items() if power >= 0]
+    prefixes = "|".join(filter(None, [*_BINARY, *decimal]))
+    size = f"({prefixes})?(bit|B)"
+    small = "|".join(prefix for prefix, power in _DECIMAL.items() if power < 0)
+    unit = {
+        Dimension.NBYTES: size,
+        Dimension.SECONDS: f"({small})?s",
+        Dimension.BANDWIDTH: f"{size}/s",
+        Dimension.FREQUENCY: f"({'|'.join([*_BINARY, *filter(None, _DECIMAL)])})?1?/s",
+    }[dimension]
+    some = r"(?=[\d_.]*[1-9])" if positive else ""
+    number = r"(\d+(_\d+)*\.?\d*|\.\d+)([eE][+-]?\d+)?"
+    return rf"^\s*\+?{some}{number}\s*{unit}(\s*/\s*\d+(_\d+)*)?\s*$"
+
+
 def parse_quantity(text: object, dimension: Dimension) -> float:
     """The SI value (float) of a quantity such as ``'12.5 GB/s'``, or of one over a whole number
     such as ``'110 ms / 64'``.

@@ -18,6 +18,13 @@ class LocalSsd(Sourced):
 
     ``iops`` is the most requests that it reads a second, over the number in flight; None for no
     limit but bandwidth and ``latency``.
+
+    Attributes:
+        capacity: of one host.
+        read_bandwidth, write_bandwidth: of one host.
+        latency: of one request.
+        iops: most requests that it reads a second; may be a curve over the reads in flight on a
+            host. None for no limit but bandwidth and latency.
     """
 
     default_sources: ClassVar[dict[str, str]] = {

@@ -13,7 +13,14 @@ from simshuffle.spec.record import Bandwidth, NBytes, PositiveNBytes, Sourced
 
 class Memory(Sourced):
     """The memory of a host; ``page_cache`` bytes of it keep what was read from files: None for
-    three quarters of it, which leaves the rest to the processes (an estimate)."""
+    three quarters of it, which leaves the rest to the processes (an estimate).
+
+    Attributes:
+        capacity: of one host.
+        bandwidth: of one host.
+        page_cache: bytes that keep what was read from files; '0 B' turns it off. None for three
+            quarters of 'capacity'.
+    """
 
     capacity: PositiveNBytes
     bandwidth: Bandwidth

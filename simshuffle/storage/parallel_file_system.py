@@ -19,6 +19,18 @@ class ParallelFileSystem(Sourced):
     ``client_bandwidth`` is what one host gets at most, over the number of hosts of the run; None
     for no such limit. ``background_load`` is the share of bandwidth and operations that other users
     take. The default of the cables is so wide that the servers bind and not they.
+
+    Attributes:
+        read_bandwidth: of all servers together.
+        open_rate: files that all servers together open in a second.
+        latency: of opening a file: the mean of a log-normal distribution.
+        latency_spread: its standard deviation over its mean.
+        link_bandwidth: of a cable between the servers and a topmost switch.
+        link_latency: of such a cable.
+        links_per_switch: such cables of each topmost switch.
+        client_bandwidth: what one host gets at most; may be a curve over the hosts of the run. None
+            for no such limit.
+        background_load: share of bandwidth and operations that other users take.
     """
 
     default_sources: ClassVar[dict[str, str]] = {

@@ -22,6 +22,19 @@ class Abci(Sourced, Interconnect):
     rack, the odd one on the next ones.
 
     With ``directors`` the spine switches are opened: they are made of line and fabric modules.
+
+    Attributes:
+        racks: in all.
+        hosts_per_rack: hosts of a rack.
+        hcas_per_host: links of a host to leaf switches.
+        leaf_switches_per_rack, fbb_switches_per_rack: switches of a rack, by their level.
+        spine_switches: in all; each is a director.
+        leaf_fbb_links: parallel links from each leaf switch to each FBB switch of the rack.
+        fbb_spine_links: parallel links from each FBB switch to each spine switch.
+        link_bandwidth: of a link, in each direction.
+        cable_latency: of every cable.
+        leaf_latency, fbb_latency, spine_latency: of crossing such a switch.
+        directors: what the spine switches are made of; one ideal switch each if None.
     """
 
     kind: Literal["abci"]

@@ -47,6 +47,10 @@ class Custom(Interconnect):
     1) makes parallel links. ``sha256``, if given, must be that of the file. Switches may have
     ``coordinates`` ('0.3.1'), links ``ports`` ('12-5', in JSON at source and target, in GraphML at
     the node that comes first and at the other).
+
+    Attributes:
+        path: of the file, from the folder of the scenario or from the working directory.
+        sha256: of that file, in hexadecimal; if given, another file is refused.
     """
 
     kind: Literal["custom"]

@@ -27,6 +27,11 @@ class Directors(Spec):
     ``module_latency`` is that of crossing a module; the default is a third of that of the closed
     switch, which a way through two line modules and a fabric module crosses. Links inside have the
     bandwidth of those outside and no length.
+
+    Attributes:
+        line_ports: ports of a line module for the switches below.
+        fabric_modules: of a director; each line module has a link to every one.
+        module_latency: of crossing a module; a third of that of the closed switch if None.
     """
 
     line_ports: Few

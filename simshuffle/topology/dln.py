@@ -19,6 +19,10 @@ def _powers(value: object) -> object:
     return [2**k for k in range(1, min(value, 50) + 1)]
 
 
+Powers = Annotated[int, Field(ge=0)]
+_counted = BeforeValidator(_powers, json_schema_input_type=Powers | list[Count])
+
+
 class Dln(Populated):
     """A distributed loop network: ``switches`` on a ring, each linked to those at the distances
     ``shortcuts`` in both directions as well. They are a list, or the number of powers of two, 2, 4,
@@ -27,6 +31,11 @@ class Dln(Populated):
     Then switches at a distance of a power of two have a link of their own, as have all pairs that
     communicate in halving and doubling (the variant of Truong & Wahib, CCGrid 2021, of the DLN of
     Koibuchi et al., A Case for Random Shortcut Topologies for HPC Interconnects, ISCA 2012).
+
+    Attributes:
+        switches: on the ring.
+        shortcuts: distances of the switches that each is linked to, on both sides; a number n
+            stands for 2, 4, ..., 2^n. None for all powers of two up to half of the ring.
     """
 
     default_routing: ClassVar[str] = "min_hop"
@@ -34,7 +43,7 @@ class Dln(Populated):
 
     kind: Literal["dln"]
     switches: Annotated[int, Field(ge=2, le=65_536)]
-    shortcuts: Annotated[list[Count], BeforeValidator(_powers)] | None = None
+    shortcuts: Annotated[list[Count], _counted] | None = None
 
     def _check(self) -> None:
         half = self.switches // 2

@@ -21,7 +21,14 @@ class Dragonfly(Grouped):
     ``global_links_per_switch`` ports for links to other groups. The switches of a group are all
     linked to one another, by ``local_links`` parallel links, as those of Slingshot are; or, with
     ``group_shape``, only along the rows of a grid: Aries has ``group_shape: [16, 6]`` with
-    ``local_links: [1, 3]``."""
+    ``local_links: [1, 3]``.
+
+    Attributes:
+        switches_per_group: switches of a group, all linked to one another; or 'group_shape'.
+        group_shape: switches of a group in every dimension of a grid, linked along its rows only.
+        local_links: parallel links between two switches of a group; one number, or one for each
+            dimension.
+    """
 
     kind: Literal["dragonfly"]
     switches_per_group: Few | None = None

@@ -14,7 +14,13 @@ class DragonflyPlus(Grouped):
     """Dragonfly+ (Shpiner et al., Dragonfly+: Low Cost Topology for Scaling Datacenters, HiPINEB
     2017): in every one of the ``groups`` each of ``leaf_switches`` is linked to each of
     ``spine_switches`` by ``leaf_spine_links``. Leaf switches have ``hosts_per_switch`` hosts, spine
-    switches ``global_links_per_switch`` ports for links to other groups."""
+    switches ``global_links_per_switch`` ports for links to other groups.
+
+    Attributes:
+        leaf_switches: of a group.
+        spine_switches: of a group.
+        leaf_spine_links: parallel links between a leaf and a spine switch of a group.
+    """
 
     kind: Literal["dragonfly_plus"]
     leaf_switches: Few

@@ -59,6 +59,19 @@ class FatTree(Sourced, Interconnect):
 
     With ``directors`` the topmost switches are made of line and fabric modules; they have as many
     ports as those, whatever ``ports`` is.
+
+    Attributes:
+        ports: of every switch; or 'arity' and 'levels'.
+        levels: of switches; as many as the hosts need if None, with 'ports'.
+        arity: hosts on a leaf switch, and links down at every level.
+        taper: links below a leaf switch to those above it: 1 is full bisection. With 'arity' it
+            must divide that into a whole number.
+        rails: HCAs of a host; ``cluster.host.hcas`` must be the same.
+        hosts: in all; needed with 'ports', otherwise 'arity ** levels'.
+        link_bandwidth: of a link, in each direction.
+        cable_latency: of every cable.
+        switch_latency: of crossing a switch.
+        directors: what the topmost switches are made of; one ideal switch each if None.
     """
 
     hcas_are_rails: ClassVar[bool] = True

@@ -21,6 +21,14 @@ class Grouped(Populated):
     first port leads to the next group, the second to the one after that, and so on, in as many
     rounds as two groups have links. The ports in use are spread evenly over the switches. So all
     groups look alike.
+
+    Attributes:
+        groups: how many; as many as can be linked if None.
+        global_links_per_switch: ports of a switch for links to other groups; of a Dragonfly+ of
+            each spine switch.
+        local_bandwidth: of links in a group; 'link_bandwidth' if None.
+        global_bandwidth: of links between groups; 'link_bandwidth' if None.
+        global_cable_latency: of a cable between groups.
     """
 
     default_routing: ClassVar[str] = "minimal"

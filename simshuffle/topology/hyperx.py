@@ -19,7 +19,13 @@ class HyperX(Populated):
     """HyperX (Ahn et al., HyperX: Topology, Routing, and Packaging of Efficient Large-Scale
     Networks, SC 2009): switches on a grid of ``shape``, each linked to all others that differ in
     one coordinate, by ``links`` parallel links in every dimension. One dimension is a full mesh,
-    two are a flattened butterfly."""
+    two are a flattened butterfly.
+
+    Attributes:
+        shape: switches in every dimension; one dimension is a full mesh, two are a flattened
+            butterfly.
+        links: parallel links between two switches of a row; one number, or one for each dimension.
+    """
 
     default_routing: ClassVar[str] = "dimension_order"
     sized_by: ClassVar[str] = "shape"

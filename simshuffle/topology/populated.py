@@ -23,13 +23,22 @@ def _listed(value: object) -> object:
 
 Shape = Annotated[list[Annotated[int, Field(ge=2, le=1024)]], Field(min_length=1, max_length=8)]
 """Switches in every dimension."""
-Each = Annotated[list[Few], BeforeValidator(_listed)]
+Each = Annotated[list[Few], BeforeValidator(_listed, json_schema_input_type=Few | list[Few])]
 """A number for each dimension, or one for all."""
 
 
 class Populated(Sourced, Interconnect):
     """``hosts_per_switch`` hosts on each of the switches that have hosts, all HCAs of a host on its
-    switch. ``hosts`` are fewer, spread evenly in their order; each of those switches has one."""
+    switch. ``hosts`` are fewer, spread evenly in their order; each of those switches has one.
+
+    Attributes:
+        hosts_per_switch: hosts on each switch that has some.
+        hcas_per_host: links of a host to its switch.
+        hosts: fewer, spread evenly; each switch keeps at least one. All if None.
+        link_bandwidth: of a link, in each direction.
+        cable_latency: of every cable.
+        switch_latency: of crossing a switch.
+    """
 
     default_sources: ClassVar[dict[str, str]] = {
         "cable_latency": "default: 5 m x 5.2 ns/m, as in topologies/abci.yaml",

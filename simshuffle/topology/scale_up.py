@@ -15,6 +15,11 @@ class ScaleUp(Sourced):
 
     ``bandwidth`` is that of each GPU in each direction; switches between do not bind. ``latency``
     is that of the way from GPU to GPU.
+
+    Attributes:
+        hosts: of a domain.
+        bandwidth: of each GPU in each direction, to all other hosts of the domain together.
+        latency: from GPU to GPU.
     """
 
     hosts: Annotated[int, Field(ge=2, le=4096)]

@@ -12,7 +12,15 @@ from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
 class Star(Sourced, Interconnect):
-    """``hosts`` hosts on one ideal switch."""
+    """``hosts`` hosts on one ideal switch.
+
+    Attributes:
+        hosts: in all.
+        hcas_per_host: links of a host to the switch.
+        link_bandwidth: of a link, in each direction.
+        cable_latency: of every cable.
+        switch_latency: of crossing the switch.
+    """
 
     kind: Literal["star"]
     hosts: Annotated[int, Field(ge=1, le=MOST_HOSTS)]

@@ -22,6 +22,13 @@ class Torus(Populated):
 
     Tofu-D (Ajima et al., CLUSTER 2018) is ``shape: [X, Y, Z, 2, 3, 2]`` with ``wrap: [true, true,
     true, false, true, false]``.
+
+    Attributes:
+        shape: switches in every dimension.
+        links: parallel links to the next switch; one number, or one for each dimension.
+        wrap: which dimensions are rings; the others are lines. All if None.
+        hosts_per_switch: hosts on each switch that has some.
+        grid_bandwidth: of links between switches; 'link_bandwidth' if None.
     """
 
     default_routing: ClassVar[str] = "dimension_order"

@@ -38,6 +38,10 @@ from simshuffle.train.training import Training
 MOST_RUNS = 100_000
 
 
+Seed = Annotated[int, Field(ge=0)]
+SeedCount = Annotated[int, Field(ge=1, le=MOST_RUNS)]
+
+
 def _seed_list(value: object) -> object:
     if type(value) is int and 1 <= value <= MOST_RUNS:
         return list(range(value))
@@ -60,7 +64,10 @@ def _block(value: object) -> object:
     return {key: each if isinstance(each, list) else [each] for key, each in listed.items()}
 
 
-Seeds = Annotated[list[int], BeforeValidator(_seed_list)]
+_counted = BeforeValidator(
+    _seed_list, json_schema_input_type=SeedCount | Annotated[list[Seed], Field(min_length=1)]
+)
+Seeds = Annotated[list[int], _counted]
 """Seeds; a count n stands for 0, 1, ..., n - 1."""
 Block = Annotated[dict[str, list[Any]], BeforeValidator(_block)]
 """Values by the dotted key of a run; a run is made of every combination. 'seeds' takes the place of

@@ -13,7 +13,12 @@ from simshuffle.spec.record import Few, Spec
 
 class Mlp(Spec):
     """``layers`` times linear, batch norm and ReLU, each ``width`` units wide, and a linear head.
-    Images are flattened."""
+    Images are flattened.
+
+    Attributes:
+        width: units of a layer.
+        layers: before the linear head.
+    """
 
     has_batch_norm: ClassVar[bool] = True
     kind: Literal["mlp"]

@@ -30,6 +30,9 @@ class ResNet(Spec):
 
     Shortcuts without parameters: where the channels double, every second pixel, with zeros in the
     new channels (option A).
+
+    Attributes:
+        depth: layers in all: 6 n + 2.
     """
 
     has_batch_norm: ClassVar[bool] = True

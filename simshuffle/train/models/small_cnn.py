@@ -16,6 +16,9 @@ class SmallCnn(Spec):
     many channels; then a linear head.
 
     Pooling comes first because batch norm and ReLU then have a quarter to do.
+
+    Attributes:
+        width: channels of the first convolution; the second one has twice as many.
     """
 
     has_batch_norm: ClassVar[bool] = True

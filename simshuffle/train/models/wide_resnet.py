@@ -25,7 +25,12 @@ def _six_n_plus_four(depth: int) -> int:
 
 class WideResNet(Spec):
     """WRN-``depth``-``widen_factor`` without dropout: 6 n + 4 = ``depth`` layers in pre-activation
-    blocks B(3, 3); table 1 there."""
+    blocks B(3, 3); table 1 there.
+
+    Attributes:
+        depth: layers in all: 6 n + 4.
+        widen_factor: by which stages are wider than those of a ResNet.
+    """
 
     has_batch_norm: ClassVar[bool] = True
     kind: Literal["wide_resnet"]

@@ -1,0 +1,178 @@
+"""JSON Schemas (draft 2020-12) of scenario files, study files and machine files, from the records
+that read them; for editors, which complete and check with them, and for other tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from simshuffle.allreduce.base import AllreduceAlgorithm
+from simshuffle.allreduce.nccl import SETS, Nccl
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange.schedule import NAMES, MessageSchedule
+from simshuffle.exchange.sending import ShardHolding
+from simshuffle.reference.definitions import Definitions, Json, Texts
+from simshuffle.scenario.cluster import PLACEMENTS, Cluster
+from simshuffle.scenario.model import ModelProfile
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.workload import Workload
+from simshuffle.spec.library import catalog_names, shipped_names
+
+What = Literal["scenario", "study", "topology"]
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+PATH = {
+    "type": "string",
+    "title": "path",
+    "description": "A file: with its suffix, or beginning with '.', '/' or '~'.",
+    "pattern": r"^[./~]|\.(ya?ml|json)$",
+}
+
+
+def schema(what: What) -> Json:
+    """The JSON Schema of a kind of file.
+
+    Args:
+        what: 'scenario', 'study' (what `simshuffle train` reads) or 'topology' (a machine).
+
+    Raises:
+        InputError: of a study, where training is not installed.
+    """
+    return {"scenario": _of_scenarios, "study": _of_studies, "topology": _of_machines}[what]()
+
+
+# ---------------------------------------------------------------------------------- the three kinds
+
+
+def _of_scenarios() -> Json:
+    definitions = _definitions(_TEXTS, Scenario)
+    keys = definitions.of(Scenario)["properties"]
+    profile = definitions.of(ModelProfile)
+    required = [key for key in profile["required"] if key != "name"]  # the key is its name
+    keys["models"]["additionalProperties"] = {**profile, "required": required}
+    keys["include"] = {
+        "description": "Files with measured values, which simshuffle calibrate writes.",
+        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+    }
+    swept = [key for key in keys if key != "sweep"]
+    keys["sweep"] |= definitions.by_dotted_key(Scenario, swept, _list_of)
+    return _document("A scenario of simshuffle", definitions, {"$ref": definitions.ref(Scenario)})
+
+
+def _of_machines() -> Json:
+    definitions = _definitions(_TEXTS, Cluster)
+    return _document("A machine of simshuffle", definitions, {"$ref": definitions.ref(Cluster)})
+
+
+def _of_studies() -> Json:
+    try:
+        from simshuffle.train.filtering import record as filtering  # noqa: PLC0415 - needs torch
+        from simshuffle.train.run import Run  # noqa: PLC0415 - needs torch
+        from simshuffle.train.study import Study  # noqa: PLC0415 - needs torch
+    except ImportError as error:
+        rule, remedy = "needs what trains", "pip install 'simshuffle[train]'"
+        raise InputError(Problem("study", rule, str(error), remedy), "schema") from None
+    of_kinds: list[tuple[type[BaseModel], str]] = [
+        *((Study, key) for key in ("data", "model", "partition", "exchange")),
+        (filtering.DataOptimisedStudy, "data"),
+        (filtering.Extractor, "model"),
+        (filtering.Retraining, "model"),
+    ]
+    texts: Texts = {**_TEXTS, **dict.fromkeys(of_kinds, _kinds_as_text)}
+    definitions = _definitions(texts, Study, filtering.DataOptimisedStudy)
+    keys = definitions.of(Study)["properties"]
+    varied = [key for key in keys if key in Run.model_fields]
+    keys["runs"]["items"] = definitions.by_dotted_key(Study, varied, _one_or_several)
+    keys["runs"]["items"]["properties"]["seeds"] = {
+        "$ref": f"{definitions.ref(Study)}/properties/seeds"
+    }
+    kind = {"properties": {"kind": {"const": "data_optimised"}}, "required": ["kind"]}
+    root = {
+        "if": kind,
+        "then": {"$ref": definitions.ref(filtering.DataOptimisedStudy)},
+        "else": {"$ref": definitions.ref(Study)},
+    }
+    return _document("A study of simshuffle train", definitions, root)
+
+
+def _document(title: str, definitions: Definitions, root: Json) -> Json:
+    return {"$schema": DRAFT, "title": title, **root, "$defs": definitions.all()}
+
+
+def _list_of(values: Json) -> Json:
+    return {"type": "array", "minItems": 1, "items": values}
+
+
+def _one_or_several(values: Json) -> Json:
+    return {"anyOf": [values, _list_of(values)]}
+
+
+def _definitions(texts: Texts, *records: type[BaseModel]) -> Definitions:
+    """Those of records, with the texts that may stand for some."""
+    definitions = Definitions(*records)
+    for schedule in definitions.records(MessageSchedule):
+        kind = {"enum": list(NAMES), "description": "Whose defaults the other keys have."}
+        schedule["properties"] = {"kind": kind, **schedule["properties"]}
+    definitions.add_texts(texts)
+    return definitions
+
+
+# --------------------------------------------------------------------- what may be a text in a file
+
+
+def _kinds_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
+    """``kind:key=value,key=value``, as `simshuffle.spec.library.by_kind` reads it."""
+    kinds = {each["properties"]["kind"]["const"]: definitions.keys(each) for each in members}
+    return [_short_form(kinds)]
+
+
+def _schedule_as_text(definitions: Definitions, members: Sequence[Json]) -> list[Json]:
+    keys = sorted({key for each in members for key in definitions.keys(each)})
+    return [_short_form(dict.fromkeys(NAMES, keys))]
+
+
+def _short_form(keys: Mapping[str, Sequence[str]]) -> Json:
+    """A text that is one of the names, and maybe sets its keys."""
+    forms = []
+    for name, known in keys.items():
+        pair = rf"\s*({'|'.join(map(re.escape, known))})\s*=[^,]*"
+        forms.append(f"{name}(:{pair}(,{pair})*)?" if known else name)
+    return {
+        "type": "string",
+        "title": "short form",
+        "description": "Its kind, or kind:key=value,key=value.",
+        "pattern": f"^({'|'.join(forms)})$",
+        "examples": list(keys),
+    }
+
+
+def _names(folder: str) -> Any:
+    return lambda definitions, members: [_one_of("shipped", shipped_names(folder)), PATH]
+
+
+def _of_catalog(kind: str, *others: Json) -> Any:
+    return lambda definitions, members: [_one_of("catalog", catalog_names(kind)), *others]
+
+
+def _words(title: str, words: Iterable[str]) -> Any:
+    return lambda definitions, members: [_one_of(title, words)]
+
+
+def _one_of(title: str, words: Iterable[str]) -> Json:
+    return {"title": title, "enum": list(words)}
+
+
+_OWN_MODEL = {"type": "string", "title": "own", "description": "A name below models."}
+_TEXTS: Texts = {
+    (Scenario, "cluster"): _names("topologies"),
+    (Cluster, "routing"): _kinds_as_text,
+    (Cluster, "placement"): _words("rule", PLACEMENTS),
+    (Workload, "dataset"): _of_catalog("datasets"),
+    (Workload, "model"): _of_catalog("models", _OWN_MODEL),
+    (Workload, "exchange"): _kinds_as_text,
+    (ShardHolding, "schedule"): _schedule_as_text,
+    (AllreduceAlgorithm, "overlap"): _kinds_as_text,
+    (Nccl, "protocols"): _words("set", SETS),
+}
