@@ -124,7 +124,7 @@ class Nccl(AllreduceAlgorithm, Latencies):
         plateau: what large buffers on rings over several hosts multiply the latency by; 1 for
             latencies that were measured with such buffers.
         protocols: others than Simple by name, which are taken where they are faster; 'nccl_2.7' is
-            LL and LL128 with NCCL's constants. None for Simple alone.
+            LL and LL128 with NCCL's constants. If left out, Simple alone.
     """
 
     one_for_each_hca: ClassVar[str] = "channels"

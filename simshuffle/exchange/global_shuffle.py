@@ -12,7 +12,11 @@ from simshuffle.exchange.plan import Shards, random_order
 
 class GlobalShuffle(Strategy):
     """Each rank reads a random 1/M of all samples in every epoch: from the 'pfs', or from an 'ssd'
-    that holds the whole set."""
+    that holds the whole set.
+
+    Attributes:
+        source: what samples are read from.
+    """
 
     kind: Literal["global_shuffle"]
     source: Source = "pfs"

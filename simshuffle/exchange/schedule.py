@@ -70,6 +70,7 @@ class MessageSchedule(Sourced):
         write: s of the receiver's main thread for a sample of mean size, beside the device's time;
             None takes the data set's encode.
         remove: s a sample to remove what was sent, at the end of the epoch.
+        source: where the numbers come from: one text, or one for each key.
     """
 
     samples_per_message: SamplesPerMessage = 1

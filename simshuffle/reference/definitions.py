@@ -48,12 +48,12 @@ class Definitions:
         wanted: Any = [(record, "validation") for record in records]
         _, made = models_json_schema(wanted, schema_generator=_Generator)
         found = {name: value for name, value in made["$defs"].items() if "class" in value}
-        classes = {name: value.pop("class")[0] for name, value in found.items()}
+        classes = {_short(name): value.pop("class")[0] for name, value in found.items()}
         self._roots = records
         self._names = {record: name for name, record in classes.items()}
         self._all: Json = {}
         for name, value in found.items():
-            self._all[name] = self._record(value, classes[name])
+            self._all[_short(name)] = self._record(value, classes[_short(name)])
 
     def add_texts(self, texts: Texts) -> None:
         """Beside the records that may stand at a key, allow the texts that may."""
@@ -186,6 +186,8 @@ class Definitions:
         }
         if "unit" in out:
             return self._quantity(out)
+        if "$ref" in out:
+            out["$ref"] = f"{_DEFS}{_short(_name(out))}"
         if "oneOf" in out or "anyOf" in out:
             parts = out.pop("oneOf", None) or out.pop("anyOf")
             out["anyOf"] = [each for part in parts for each in alternatives(part)]
@@ -215,6 +217,12 @@ def alternatives(value: Json) -> list[Json]:
     """The schemas of which a value obeys one; the schema itself if there is one only."""
     found: list[Json] = value.get("anyOf") or value.get("oneOf") or [value]
     return found
+
+
+def _short(name: str) -> str:
+    """Of classes of one name, pydantic calls one after its module: 'topology.Torus'."""
+    package, _, parts = name.partition("__")
+    return f"{parts.partition('__')[0]}.{name.rpartition('__')[2]}" if parts else package
 
 
 def _name(value: Json) -> str:

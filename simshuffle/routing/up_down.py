@@ -27,7 +27,7 @@ class UpDown(RoutingRule):
     destination all the way does so. Links get equal numbers of destinations, as in `MinHop`.
 
     Attributes:
-        roots: names of switches from which levels are counted; found if None.
+        roots: names of switches from which levels are counted; found if left out.
     """
 
     kind: Literal["up_down"] = "up_down"

@@ -59,7 +59,7 @@ class MessagePassing(Sourced):
 
     Attributes:
         latency: of one message of the exchange: software and HCA.
-        stream_bandwidth: of one message at most; None for no limit but the links.
+        stream_bandwidth: of one message at most; if left out, only links limit it.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -78,7 +78,8 @@ class Cluster(Spec):
     Attributes:
         name: of the machine.
         topology: how hosts and switches are linked.
-        routing: which of the ways through the network messages take; that of the topology if None.
+        routing: which of the ways through the network messages take; that of the topology if left
+            out.
         host: what stands in every host.
         ssd: the SSD of a host.
         memory: the memory of a host.

@@ -47,12 +47,12 @@ class StepTimes(Spec):
 
     Attributes:
         forward: of the forward pass for one sample.
-        backward: of the backward pass for one sample; None is twice 'forward'.
+        backward: of the backward pass for one sample; if left out twice 'forward'.
         update: of the update for one iteration; 0 s where it is in the times from which 'forward'
             is.
-        inference: of a pass without training for one sample; None is 'forward'.
-        fixed: what an iteration takes whatever its batch. None is a prior with 'measured_batch',
-            else 0 s.
+        inference: of a pass without training for one sample; if left out 'forward'.
+        fixed: what an iteration takes whatever its batch. If left out, a prior with
+            'measured_batch', else 0 s.
         measured_batch: the batch whose time over its samples 'forward' and 'backward' are.
     """
 
@@ -168,7 +168,7 @@ class ModelProfile(Sourced):
         input_size: of one sample as it is copied to the GPU.
         accelerators: step times by the name of the accelerator, which 'cluster.host.accelerator'
             says.
-        layers: how much of the gradient is ready when; None for 64 equal layers.
+        layers: how much of the gradient is ready when; if left out, 64 equal layers.
     """
 
     default_sources: ClassVar[dict[str, str]] = {

@@ -68,7 +68,7 @@ class SampleSize(Spec):
     Attributes:
         mean: of a sample in storage.
         std: standard deviation of the sizes, which are log-normal; '0 B' for samples that are all
-            alike. None follows from the format.
+            alike. If left out it follows from the format.
     """
 
     mean: PositiveNBytes
@@ -113,9 +113,11 @@ class Dataset(Sourced):
         name: of the data set.
         num_samples: N, samples.
         sample_size: of a sample in storage.
-        format: what follows from the mean size where it is left out; 'jpeg' if None.
-        decoded_size: of a sample as it is exchanged decoded; None follows from the format.
-        decode, encode: of one core for a sample of mean size; None follows from the format.
+        format: what follows from the mean size where it is left out; 'jpeg' if left out.
+        decoded_size: of a sample as it is exchanged decoded; if left out it follows from the
+            format.
+        decode, encode: of one core for a sample of mean size; if left out it follows from the
+            format.
         samples_per_file: samples that share the opening of a file.
         samples_per_request: samples that one request reads; at most 'samples_per_file'.
     """

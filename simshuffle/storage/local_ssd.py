@@ -24,7 +24,7 @@ class LocalSsd(Sourced):
         read_bandwidth, write_bandwidth: of one host.
         latency: of one request.
         iops: most requests that it reads a second; may be a curve over the reads in flight on a
-            host. None for no limit but bandwidth and latency.
+            host. If left out, bandwidth and latency alone limit it.
     """
 
     default_sources: ClassVar[dict[str, str]] = {

@@ -18,7 +18,7 @@ class Memory(Sourced):
     Attributes:
         capacity: of one host.
         bandwidth: of one host.
-        page_cache: bytes that keep what was read from files; '0 B' turns it off. None for three
+        page_cache: bytes that keep what was read from files; '0 B' turns it off. If left out, three
             quarters of 'capacity'.
     """
 

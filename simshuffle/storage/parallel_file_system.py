@@ -28,8 +28,8 @@ class ParallelFileSystem(Sourced):
         link_bandwidth: of a cable between the servers and a topmost switch.
         link_latency: of such a cable.
         links_per_switch: such cables of each topmost switch.
-        client_bandwidth: what one host gets at most; may be a curve over the hosts of the run. None
-            for no such limit.
+        client_bandwidth: what one host gets at most; may be a curve over the hosts of the run. If
+            left out there is no such limit.
         background_load: share of bandwidth and operations that other users take.
     """
 

@@ -34,7 +34,7 @@ class Abci(Sourced, Interconnect):
         link_bandwidth: of a link, in each direction.
         cable_latency: of every cable.
         leaf_latency, fbb_latency, spine_latency: of crossing such a switch.
-        directors: what the spine switches are made of; one ideal switch each if None.
+        directors: what the spine switches are made of; one ideal switch each if left out.
     """
 
     kind: Literal["abci"]

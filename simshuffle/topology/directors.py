@@ -31,7 +31,7 @@ class Directors(Spec):
     Attributes:
         line_ports: ports of a line module for the switches below.
         fabric_modules: of a director; each line module has a link to every one.
-        module_latency: of crossing a module; a third of that of the closed switch if None.
+        module_latency: of crossing a module; a third of that of the closed switch if left out.
     """
 
     line_ports: Few

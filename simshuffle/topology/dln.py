@@ -35,7 +35,7 @@ class Dln(Populated):
     Attributes:
         switches: on the ring.
         shortcuts: distances of the switches that each is linked to, on both sides; a number n
-            stands for 2, 4, ..., 2^n. None for all powers of two up to half of the ring.
+            stands for 2, 4, ..., 2^n. If left out, all powers of two up to half of the ring.
     """
 
     default_routing: ClassVar[str] = "min_hop"

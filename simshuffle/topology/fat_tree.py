@@ -62,7 +62,7 @@ class FatTree(Sourced, Interconnect):
 
     Attributes:
         ports: of every switch; or 'arity' and 'levels'.
-        levels: of switches; as many as the hosts need if None, with 'ports'.
+        levels: of switches; as many as the hosts need if left out, with 'ports'.
         arity: hosts on a leaf switch, and links down at every level.
         taper: links below a leaf switch to those above it: 1 is full bisection. With 'arity' it
             must divide that into a whole number.
@@ -71,7 +71,7 @@ class FatTree(Sourced, Interconnect):
         link_bandwidth: of a link, in each direction.
         cable_latency: of every cable.
         switch_latency: of crossing a switch.
-        directors: what the topmost switches are made of; one ideal switch each if None.
+        directors: what the topmost switches are made of; one ideal switch each if left out.
     """
 
     hcas_are_rails: ClassVar[bool] = True

@@ -23,11 +23,11 @@ class Grouped(Populated):
     groups look alike.
 
     Attributes:
-        groups: how many; as many as can be linked if None.
+        groups: how many; as many as can be linked if left out.
         global_links_per_switch: ports of a switch for links to other groups; of a Dragonfly+ of
             each spine switch.
-        local_bandwidth: of links in a group; 'link_bandwidth' if None.
-        global_bandwidth: of links between groups; 'link_bandwidth' if None.
+        local_bandwidth: of links in a group; 'link_bandwidth' if left out.
+        global_bandwidth: of links between groups; 'link_bandwidth' if left out.
         global_cable_latency: of a cable between groups.
     """
 

@@ -34,7 +34,7 @@ class Populated(Sourced, Interconnect):
     Attributes:
         hosts_per_switch: hosts on each switch that has some.
         hcas_per_host: links of a host to its switch.
-        hosts: fewer, spread evenly; each switch keeps at least one. All if None.
+        hosts: fewer, spread evenly; each switch keeps at least one. All if left out.
         link_bandwidth: of a link, in each direction.
         cable_latency: of every cable.
         switch_latency: of crossing a switch.

@@ -39,14 +39,15 @@ class RailOptimised(Sourced, Interconnect):
         pods: scalable units.
         hosts_per_pod: hosts of a pod.
         rails: HCAs of a host; ``cluster.host.hcas`` must be the same.
-        hosts: in all; fewer than fit leave room in the last pod. All if None.
+        hosts: in all; fewer than fit leave room in the last pod. All if left out.
         ports: of every switch.
         taper: links below a leaf switch to those above it: 1 is full bisection.
         spine_layout: which leaf switches a spine is linked to: all, those of one rail, or those of
             one pod.
-        spines: in all, of a rail or of a pod; the fewest over which links spread evenly if None.
+        spines: in all, of a rail or of a pod; the fewest over which links spread evenly if left
+            out.
         cores: switches above the spines of one number; the fewest over which links spread evenly if
-            None.
+            left out.
         core_taper: links below a spine to those above it.
         link_bandwidth: of a link, in each direction.
         cable_latency: of every cable.

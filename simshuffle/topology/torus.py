@@ -26,9 +26,9 @@ class Torus(Populated):
     Attributes:
         shape: switches in every dimension.
         links: parallel links to the next switch; one number, or one for each dimension.
-        wrap: which dimensions are rings; the others are lines. All if None.
+        wrap: which dimensions are rings; the others are lines. All if left out.
         hosts_per_switch: hosts on each switch that has some.
-        grid_bandwidth: of links between switches; 'link_bandwidth' if None.
+        grid_bandwidth: of links between switches; 'link_bandwidth' if left out.
     """
 
     default_routing: ClassVar[str] = "dimension_order"

@@ -82,7 +82,7 @@ class Study(Spec):
         name: of the study.
         description: in words; the report begins with it.
         data, model, partition, training, cluster, exchange, world_size: as of `Run`, of all runs
-        that do not say otherwise.
+            that do not say otherwise.
         seeds: a list, or how many, which are 0, 1, ...; every combination is run with each of them.
         runs: blocks, each a product of lists by dotted key. What several blocks make is one run.
     """
