@@ -3,13 +3,15 @@
 # make check  formatting, lint, types, import rules
 # make fuzz   100,000 odd inputs for all readers, counted by outcome; FUZZ='--inputs 1000 --only scenario' for fewer
 # make windows  the tables of windows against whole epochs in docs/windows.md; about half an hour
+# make reference  the pages of keys, tables and verbs in docs/reference
+# make docs   the documentation as a site, in site/
 # make validation  the tables of predicted against measured in docs/validation.md
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
 
-.PHONY: demo test check format benchmark fuzz windows validation clean
+.PHONY: demo test check format benchmark fuzz windows validation reference docs clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -54,5 +56,12 @@ windows: $(VENV)/.installed-test
 validation: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/validation_tables.py
 
+reference: $(VENV)/.installed-test
+	$(BIN)/python -m simshuffle.reference docs/reference
+
+# the variable keeps mkdocs-material from printing what it thinks of other versions of mkdocs
+docs: $(VENV)/.installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV) results
+	rm -rf $(VENV) results site

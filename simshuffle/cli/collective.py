@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import SetOption, say, scenario_names, share_progress, values
+from simshuffle.cli.common import (
+    SetOption,
+    any_of,
+    machine_names,
+    say,
+    scenario_names,
+    share_progress,
+    values,
+)
 from simshuffle.cli.help import command
 from simshuffle.cli.verb import To, check_format, print_json, print_parts
 
@@ -18,7 +26,7 @@ Name = Annotated[
     typer.Argument(
         metavar="NAME",
         help="A scenario or a machine: a file, or a name below scenarios/ or topologies/.",
-        autocompletion=scenario_names,
+        autocompletion=any_of(scenario_names, machine_names),
     ),
 ]
 Hosts = Annotated[

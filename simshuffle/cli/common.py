@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,10 +53,14 @@ def choice(option: str, *known: str, metavar: str, text: str) -> Any:
             raise InputError(Problem(option, rule, repr(value), remedy), "command line")
         return value
 
-    def begun(incomplete: str) -> list[str]:
-        return [word for word in known if word.startswith(incomplete)]
+    return typer.Option(
+        option, metavar=metavar, help=text, callback=check, autocompletion=begun_with(*known)
+    )
 
-    return typer.Option(option, metavar=metavar, help=text, callback=check, autocompletion=begun)
+
+def begun_with(*known: str) -> Callable[[str], list[str]]:
+    """What completes one of a few words: those that begin as what is written."""
+    return lambda incomplete: [word for word in known if word.startswith(incomplete)]
 
 
 def loaded() -> None:
@@ -76,12 +81,38 @@ def study_names(incomplete: str) -> list[str]:
     return _shipped_names("studies", incomplete)
 
 
+def machine_names(incomplete: str) -> list[str]:
+    """Shipped machines whose name begins so."""
+    return _shipped_names("topologies", incomplete)
+
+
 def _shipped_names(folder: str, incomplete: str) -> list[str]:
     from simshuffle.spec.library import shipped_names
 
     return [name for name in shipped_names(folder) if name.startswith(incomplete)]
 
 
+def any_of(*complete: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """What completes one of several things: all that each of ``complete`` finds."""
+    return lambda incomplete: [word for each in complete for word in each(incomplete)]
+
+
+def result_folders(incomplete: str) -> list[str]:
+    """Result folders whose path begins so, here and in results/ where it names no folder."""
+    head, slash, _ = incomplete.rpartition("/")
+    places = [f"{head}{slash}"] if slash else ["", "results/"]
+    return [
+        f"{place}{path.parent.name}"
+        for place in places
+        for path in sorted(Path(place or ".").glob("*/meta.json"))
+        if f"{place}{path.parent.name}".startswith(incomplete)
+    ]
+
+
+ResultFolder = Annotated[
+    Path,
+    typer.Argument(metavar="FOLDER", help="A result folder.", autocompletion=result_folders),
+]
 ScenarioArgument = Annotated[
     list[str],
     typer.Argument(

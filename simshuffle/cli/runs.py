@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from simshuffle.cli.common import (
+    ResultFolder,
     ScenarioArgument,
     ScenarioName,
     SetOption,
+    any_of,
     choice,
     load,
+    result_folders,
     say,
+    scenario_names,
     study_progress,
     values,
 )
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+COMPARED = any_of(result_folders, scenario_names)
 LabelsOption = Annotated[
     str | None,
     choice(
@@ -223,7 +228,7 @@ def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None
     "simshuffle plot results/quickstart --out figures/mine --labels paper",
 )
 def plot(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A result folder.")],
+    folder: ResultFolder,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -259,7 +264,7 @@ def plot(
     "simshuffle show results/quickstart --to latex",
 )
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A result folder.")],
+    folder: ResultFolder,
     json: AsJson = False,
     to: To = None,
 ) -> None:
@@ -277,8 +282,13 @@ def show(
     "simshuffle compare quickstart abci-imagenet1k --to markdown",
 )
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A result folder, or a scenario.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A result folder, or a scenario.", autocompletion=COMPARED
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.", autocompletion=COMPARED)],
     json: AsJson = False,
     to: To = None,
 ) -> None:
@@ -303,7 +313,12 @@ def compare(
 )
 def verify(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A result folder of run or sweep.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="A result folder of run or sweep.",
+            autocompletion=result_folders,
+        ),
     ],
     processes: ProcessCount = None,
 ) -> None:

@@ -1,7 +1,62 @@
-"""The verb schema."""
+"""The verb schema: what scenario, study and machine files may hold, for editors and other tools."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
+from simshuffle.cli.common import begun_with, say
+from simshuffle.cli.help import command
+from simshuffle.errors import InputError, Problem
+
 app = typer.Typer()
+
+FILES = ("scenario", "study", "topology")
+
+
+@command(
+    app,
+    "Describe",
+    "simshuffle schema scenario --out scenario.schema.json",
+    "simshuffle schema topology > topology.schema.json",
+)
+def schema(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="[scenario|study|topology]",
+            help="Whose schema: that of scenarios, of studies of training, or of machines.",
+            autocompletion=begun_with(*FILES),
+        ),
+    ] = "scenario",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The file to write; the default is standard output."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+) -> None:
+    """Print the JSON Schema (draft 2020-12) of a kind of file: keys, units, defaults, ranges.
+
+    An editor completes and checks a file that names the schema in its first line:
+    # yaml-language-server: $schema=scenario.schema.json
+    """
+    import json
+
+    from simshuffle.scenario.draft import check_place, write_together
+
+    if what not in FILES:
+        rule, remedy = f"must be one of {', '.join(FILES)}", "Write one of them."
+        raise InputError(Problem("schema", rule, repr(what), remedy), "command line")
+    if out is not None:
+        check_place(out, replace=force, option="--out", ends=[""])
+    from simshuffle.reference.schema import schema as schema_of
+
+    text = json.dumps(schema_of(what), indent=1, ensure_ascii=False)
+    if out is None:
+        typer.echo(text)
+        return
+    (path,) = write_together(out.parent, {out.name: f"{text}\n"})
+    typer.echo(f"Written: {path}")
+    say(f"In the first line of a {what} file: # yaml-language-server: $schema={path}")

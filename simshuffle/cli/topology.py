@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import choice, say, set_volume
+from simshuffle.cli.common import choice, machine_names, say, set_volume
 from simshuffle.cli.help import EXAMPLES, HELP_OPTIONS, Quiet, Verbose, Verbs, command
 from simshuffle.cli.topology_show import fabric_in, show
 from simshuffle.errors import InputError, Problem
@@ -201,7 +201,11 @@ def _tell(fabric: ImportedFabric) -> None:
 def export(
     source: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A machine, by its name or file; or a network's file."),
+        typer.Argument(
+            metavar="NAME",
+            help="A machine, by its name or file; or a network's file.",
+            autocompletion=machine_names,
+        ),
     ],
     to: Annotated[
         str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import say
+from simshuffle.cli.common import machine_names, say
 from simshuffle.cli.verb import AsJson, To, print_parts
 from simshuffle.errors import InputError, Problem
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 def show(
     source: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A machine, by its name or file; or a network's file."),
+        typer.Argument(
+            metavar="NAME",
+            help="A machine, by its name or file; or a network's file.",
+            autocompletion=machine_names,
+        ),
     ],
     route: Annotated[
         tuple[str, str] | None, typer.Option(metavar="HOST HOST", help="Show the way between two.")

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import ScenarioName, SetOption, say, study_names, values
+from simshuffle.cli.common import (
+    ScenarioName,
+    SetOption,
+    any_of,
+    result_folders,
+    say,
+    study_names,
+    values,
+)
 from simshuffle.cli.help import command
 from simshuffle.cli.verb import (
     AsJson,
@@ -38,7 +46,7 @@ def tta(
         typer.Argument(
             metavar="STUDY",
             help="A result folder of 'simshuffle train', or a study, which is trained first.",
-            autocompletion=study_names,
+            autocompletion=any_of(result_folders, study_names),
         ),
     ],
     scenario: ScenarioName,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -21,7 +21,6 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.library import catalog_names, shipped_names
 
-What = Literal["scenario", "study", "topology"]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 PATH = {
     "type": "string",
@@ -31,7 +30,7 @@ PATH = {
 }
 
 
-def schema(what: What) -> Json:
+def schema(what: str) -> Json:
     """The JSON Schema of a kind of file.
 
     Args:
@@ -39,6 +38,7 @@ def schema(what: What) -> Json:
 
     Raises:
         InputError: of a study, where training is not installed.
+        KeyError: of another kind.
     """
     return {"scenario": _of_scenarios, "study": _of_studies, "topology": _of_machines}[what]()
 
@@ -53,7 +53,7 @@ def _of_scenarios() -> Json:
     required = [key for key in profile["required"] if key != "name"]  # the key is its name
     keys["models"]["additionalProperties"] = {**profile, "required": required}
     keys["include"] = {
-        "description": "Files with measured values, which simshuffle calibrate writes.",
+        "description": "files with measured values, which simshuffle calibrate writes.",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     }
     swept = [key for key in keys if key != "sweep"]

@@ -39,7 +39,7 @@ class Sourced(Spec):
     default_sources: ClassVar[dict[str, str]] = {}
 
     source: str | dict[str, str] = Field(
-        default="", description="Where the numbers come from: one text, or one for each key."
+        default="", description="where the numbers come from: one text, or one for each key."
     )
 
     @model_validator(mode="before")

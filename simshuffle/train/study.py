@@ -81,8 +81,14 @@ class Study(Spec):
         kind: 'shuffling': strategies compared by the accuracy that they reach.
         name: of the study.
         description: in words; the report begins with it.
-        data, model, partition, training, cluster, exchange, world_size: as of `Run`, of all runs
-            that do not say otherwise.
+        data: what is learnt.
+        model: the network.
+        partition: who holds which sample before the first epoch.
+        exchange: the strategy, of all blocks that do not say their own.
+        world_size: M, ranks, of all blocks that do not say their own.
+        training: how.
+        cluster: machine of the ranks, by its file or name; needed only where partners are drawn
+            within a host, a leaf switch or a rack.
         seeds: a list, or how many, which are 0, 1, ...; every combination is run with each of them.
         runs: blocks, each a product of lists by dotted key. What several blocks make is one run.
     """

@@ -297,9 +297,24 @@ def test_what_is_no_study_tells_its_share_too(clock, capsys):
         ("simshuffle compare --js", ["--json"]),
         ("simshuffle train qu", ["quick"]),
         ("simshuffle run ./", []),
+        ("simshuffle schema to", ["topology"]),
+        ("simshuffle topology export abci-", ["abci-3", "abci-a"]),
+        ("simshuffle collective quicks", ["quickstart"]),
+        ("simshuffle collective jup", ["jupiter"]),
+        ("simshuffle show f", ["first"]),
+        ("simshuffle verify res", ["results/second"]),
+        ("simshuffle plot ./", ["./first"]),
+        ("simshuffle compare first qui", ["quickstart"]),
+        ("simshuffle compare fi", ["first"]),
+        ("simshuffle tta f", ["first", "fractions"]),
+        ("simshuffle run quickstart --to m", ["markdown"]),
     ],
 )
-def test_the_shell_completes_verbs_options_and_shipped_names(line, completed, tmp_path):
+def test_the_shell_completes_verbs_options_shipped_names_and_results(line, completed, tmp_path):
+    for folder in ("first", "results/second"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "meta.json").touch()
+    (tmp_path / "fifth").mkdir()
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     done = subprocess.run(
         [sys.executable, "-c", "from simshuffle.cli import entry_point; entry_point()"],

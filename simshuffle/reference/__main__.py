@@ -1,0 +1,20 @@
+"""Writes the pages of the reference: ``python -m simshuffle.reference FOLDER``, or ``make
+reference``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from simshuffle.reference.pages import pages
+
+
+def main(folder: Path) -> None:
+    """Write the pages into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference"))
