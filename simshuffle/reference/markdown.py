@@ -18,8 +18,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def plain(text: str) -> str:
-    """A text whose characters mean nothing to Markdown, on one line."""
-    return re.sub(r"([\\|*<>\[\]`$])", r"\\\1", " ".join(text.split()))
+    """A text whose characters mean nothing to Markdown, on one line; quoted names as code."""
+    escaped = re.sub(r"([\\|*<>\[\]`$])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"(?<!\w)'([\w.]+)'(?!\w)", r"`\1`", escaped)
 
 
 def code(text: str) -> str:
