@@ -41,7 +41,7 @@ def _verbs(command: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 def _verb(line: str, name: str, verb: Any) -> str:
     """The section of a verb."""
     texts = "\n\n".join(map(plain, (verb.help or "").split("\n\n")))
-    arguments = "".join(f" {parameter.metavar}" for parameter in _shown(verb) if _named(parameter))
+    arguments = "".join(f" {_argument(each)}" for each in _shown(verb) if _named(each))
     head, _, examples = (verb.epilog or "").partition(f"{EXAMPLES}\n")
     shown = f"\n```text\n{examples.strip()}\n```\n" if examples else head
     return (
@@ -61,11 +61,18 @@ def _named(parameter: Any) -> bool:
     return bool(parameter.param_type_name == "argument")
 
 
+def _argument(parameter: Any) -> str:
+    """An argument as a line of usage has it: in brackets where it may be left out."""
+    name = (parameter.metavar or parameter.name).strip("[]")
+    name += "..." * (parameter.nargs == -1)
+    return name if parameter.required else f"[{name}]"
+
+
 def _row(parameter: Any) -> list[str]:
     default = parameter.default
     told = default is not None and default is not False and not callable(default)
     if _named(parameter):
-        names, value = code(parameter.metavar or parameter.name), ""
+        names, value = code(_argument(parameter)), ""
     else:
         names = ", ".join(map(code, [*parameter.opts, *parameter.secondary_opts]))
         value = "" if parameter.is_flag else code(parameter.metavar or "TEXT")

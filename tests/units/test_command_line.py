@@ -21,7 +21,7 @@ from simshuffle.study import progress
 from simshuffle.study.standing import Standing
 
 GROUPS = {
-    "Describe": ["new", "check", "list", "probe", "topology", "calibrate"],
+    "Describe": ["new", "check", "list", "probe", "topology", "calibrate", "schema"],
     "Simulate": [
         "run",
         "sweep",

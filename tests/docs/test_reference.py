@@ -1,0 +1,112 @@
+"""docs/reference is what the code makes of it, and says it readably."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from simshuffle.reference import keys, verbs
+from simshuffle.reference.__main__ import main
+from simshuffle.reference.markdown import anchor, plain, table
+from simshuffle.reference.pages import pages
+from simshuffle.studies import KINDS, study_of
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+
+
+@pytest.fixture(scope="module")
+def made():
+    return pages()
+
+
+def test_the_pages_are_what_the_code_says(made):
+    assert {path.name for path in FOLDER.iterdir()} == set(made)
+    for name, text in made.items():
+        there = (FOLDER / name).read_text(encoding="utf-8")
+        assert there == text, f"docs/reference/{name} is stale: make reference"
+
+
+def test_make_reference_writes_them(made, tmp_path, monkeypatch):
+    monkeypatch.setattr("simshuffle.reference.__main__.pages", lambda: made)
+    main(tmp_path / "reference")
+    assert {path.name: path.read_text() for path in (tmp_path / "reference").iterdir()} == made
+
+
+def test_links_within_a_page_lead_to_its_headings(made):
+    for name, text in made.items():
+        headings = [anchor(each) for each in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+        assert len(set(headings)) == len(headings), name
+        assert set(re.findall(r"\]\(#([^)]*)\)", text)) <= set(headings), name
+
+
+def test_every_column_of_every_table_is_there(made):
+    page = made["tables.md"]
+    for kind in KINDS:
+        study = study_of(kind)
+        derived = {name: each.schema for name, each in study.derived.items()}
+        for name, schema in {**study.stored, **derived}.items():
+            _, _, section = page.partition(f"### {kind}: {name}{schema.suffix}\n")
+            shown = re.findall(r"^\| `(\w+)` \|", section.partition("\n#")[0], re.MULTILINE)
+            assert shown == list(schema.columns), (kind, name)
+
+
+def test_a_key_has_its_unit_default_range_and_line(made):
+    page = made["scenario-keys.md"]
+    for row in (
+        "| `latency` | time | s | `85 us` |  | of one request. |",
+        "| `read_bandwidth` | bandwidth | B/s | required | above 0 | of all servers together. |",
+        "| `epochs` | whole number | `2` | from 1 | how many are simulated; the first is cold. |",
+        "| `salt` | `per_switch`, `none` | `per_switch` |  | whether every switch hashes in",
+    ):
+        assert row in page, row
+
+
+def test_every_verb_is_there_with_its_options(made):
+    for row in ("## topology import\n", "simshuffle run SCENARIO... [OPTIONS]", "| `--out` |"):
+        assert row in made["verbs.md"], row
+    assert "--quiet" not in made["verbs.md"].partition("\n## run\n")[2]
+
+
+def test_a_text_means_nothing_to_markdown():
+    assert plain("a|b *c* <d> [e] 'f_g' authors' h") == (r"a\|b \*c\* \<d\> \[e\] `f_g` authors' h")
+    assert table(("a", "b", "c"), [("1", "", "x"), ("2", "", "")]) == (
+        "| a | c |\n| --- | --- |\n| 1 | x |\n| 2 |  |\n"
+    )
+
+
+def test_ranges_are_told_in_words():
+    told = {
+        "from 0 to 1": {"minimum": 0, "maximum": 1},
+        "from 0, below 1": {"minimum": 0, "exclusiveMaximum": 1},
+        "above 0": {"exclusiveMinimum": 0},
+        "from 1": {"minimum": 1, "maximum": 2**53},
+        "": {},
+    }
+    for words, schema in told.items():
+        row = {"type": "object", "properties": {"a": {"type": "number", **schema}}, "required": []}
+        page = keys.page("T", "about", {"$defs": {}}, {"top": row})
+        assert ("| `a` | number |" + (f" {words} |" if words else "")) in page
+
+
+def test_an_option_without_default_has_none():
+    page = verbs.page(_command())
+    assert "| `--out` | `FILE` |  | Where. |" in page
+    assert "| `--count` | `N` | `3` | How many. |" in page
+
+
+def _command():
+    from typing import Annotated
+
+    import typer
+
+    app = typer.Typer(name="p")
+
+    @app.command(name="a", help="Does a.")
+    def a(
+        out: Annotated[str | None, typer.Option(metavar="FILE", help="Where.")] = None,
+        count: Annotated[int, typer.Option(metavar="N", help="How many.")] = 3,
+    ):
+        pass
+
+    app.command(name="b", help="Does b.")(a)
+    return typer.main.get_command(app)
