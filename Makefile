@@ -61,7 +61,7 @@ reference: $(VENV)/.installed-test
 
 # the variable keeps mkdocs-material from printing what it thinks of other versions of mkdocs
 docs: $(VENV)/.installed-test
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) results site

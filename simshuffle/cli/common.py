@@ -113,6 +113,14 @@ ResultFolder = Annotated[
     Path,
     typer.Argument(metavar="FOLDER", help="A result folder.", autocompletion=result_folders),
 ]
+NetworkName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A machine, by its name or file; or a network's file.",
+        autocompletion=machine_names,
+    ),
+]
 ScenarioArgument = Annotated[
     list[str],
     typer.Argument(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import choice, machine_names, say, set_volume
+from simshuffle.cli.common import NetworkName, choice, say, set_volume
 from simshuffle.cli.help import EXAMPLES, HELP_OPTIONS, Quiet, Verbose, Verbs, command
 from simshuffle.cli.topology_show import fabric_in, show
 from simshuffle.errors import InputError, Problem
@@ -199,14 +199,7 @@ def _tell(fabric: ImportedFabric) -> None:
     name="export",
 )
 def export(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="A machine, by its name or file; or a network's file.",
-            autocompletion=machine_names,
-        ),
-    ],
+    source: NetworkName,
     to: Annotated[
         str,
         choice(

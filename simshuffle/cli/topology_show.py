@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import machine_names, say
+from simshuffle.cli.common import NetworkName, say
 from simshuffle.cli.verb import AsJson, To, print_parts
 from simshuffle.errors import InputError, Problem
 
@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="A machine, by its name or file; or a network's file.",
-            autocompletion=machine_names,
-        ),
-    ],
+    source: NetworkName,
     route: Annotated[
         tuple[str, str] | None, typer.Option(metavar="HOST HOST", help="Show the way between two.")
     ] = None,

@@ -3,6 +3,7 @@ what they refuse."""
 
 import copy
 import json
+import sys
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -221,3 +222,9 @@ def test_the_verb_prints_it_or_writes_it_once(schemas, tmp_path, capsys, monkeyp
 def test_the_verb_refuses_another_kind_of_file(capsys):
     assert main(["schema", "cluster"]) == 2
     assert "must be one of scenario, study, topology" in capsys.readouterr().err
+
+
+def test_the_schema_of_studies_needs_what_trains(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "simshuffle.train.run", None)
+    assert main(["schema", "study"]) == 2
+    assert "pip install 'simshuffle[train]'" in capsys.readouterr().err

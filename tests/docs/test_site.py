@@ -4,6 +4,7 @@ asking the network for nothing."""
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -52,7 +53,7 @@ def test_it_is_built_without_a_warning(site):
 
 def test_make_docs_builds_it_so():
     makefile = (ROOT / "Makefile").read_text()
-    assert "NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict\n" in makefile
+    assert "NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict\n" in makefile
 
 
 def test_every_page_is_in_the_navigation(site):
@@ -128,3 +129,24 @@ def test_a_page_of_the_site_is_laid_out_as_elsewhere(site, path):
     article = html[html.index("<article") : html.index("</article>")]
     wanted = MarkdownIt("commonmark").enable("table").render(path.read_text())
     assert counts(article) == counts(wanted)
+
+
+def test_it_is_searched_from_disk(site):
+    """Browsers refuse workers there, so the search runs in a frame: docs/iframe-worker.js."""
+    api = pytest.importorskip("playwright.sync_api")
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed")
+    asked = []
+    with api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        page = chromium.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((site[0] / "reference" / "tables.html").as_uri())
+        page.locator("input.md-search__input").fill("open_rate")
+        found = page.locator(".md-search-result__link")
+        found.first.wait_for(state="attached", timeout=60_000)
+        links = found.evaluate_all("links => links.map(link => link.href)")
+        chromium.close()
+    assert any("scenario-keys.html" in link for link in links)
+    assert [url for url in asked if not url.startswith(("file://", "data:", "about:"))] == []
