@@ -14,6 +14,10 @@ def test_there_are_notebooks():
     assert [path.name for path in NOTEBOOKS] == [
         "01-quickstart.ipynb",
         "02-accuracy-and-time.ipynb",
+        "03-your-own-cluster.ipynb",
+        "04-reading-a-timeline.ipynb",
+        "05-all-to-all-against-pairwise.ipynb",
+        "06-your-own-data-set.ipynb",
     ]
 
 
