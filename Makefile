@@ -3,13 +3,14 @@
 # make check  formatting, lint, types, import rules
 # make fuzz   100,000 odd inputs for all readers, counted by outcome; FUZZ='--inputs 1000 --only scenario' for fewer
 # make windows  the tables of windows against whole epochs in docs/windows.md; about half an hour
+# make artifact  the main results, and whether they are the expected ones (ARTIFACT.md)
 # make validation  the tables of predicted against measured in docs/validation.md
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
 
-.PHONY: demo test check format benchmark fuzz windows validation clean
+.PHONY: demo test check format benchmark fuzz windows validation artifact clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -53,6 +54,9 @@ windows: $(VENV)/.installed-test
 
 validation: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/validation_tables.py
+
+artifact: $(VENV)/.installed
+	artifact/run.sh
 
 clean:
 	rm -rf $(VENV) results

@@ -1,4 +1,4 @@
-"""Whether the results of artifact/run.sh are those of artifact/expected.csv: python compare.py RESULTS
+"""Whether the results of artifact/run.sh are those of expected.csv: python compare.py RESULTS
 
 Only those results are compared that are in RESULTS. The exit status is 1 if one of them differs, or
 if there are none.
@@ -14,14 +14,14 @@ import pandas as pd
 from simshuffle import read
 
 EXPECTED = Path(__file__).parent / "expected.csv"
-TOLERANCE = 0.001
-"""Share by which seconds may differ: they are stored to four digits."""
+TOLERANCE = 0.0001
+"""Share by which seconds may differ: they are stored to five digits."""
 
 
 def found(folder: Path) -> pd.DataFrame:
     """Columns run and seconds, of the last epoch of each run in a result folder."""
     result = read(folder)
-    table = result.tables["sweep"] if "sweep" in result.tables else result.epochs
+    table = result.tables["sweep" if "sweep" in result.tables else "epochs"]
     last = table[table["epoch"] == table["epoch"].max()]
     names = last["label"] if "label" in last else last["run"]
     return pd.DataFrame({"run": names.astype(str), "seconds": last["epoch_s"]})
@@ -39,7 +39,7 @@ def compare(results: Path) -> bool:
             agree.append(abs(seconds / row.seconds - 1) <= TOLERANCE)
             said = "the same" if agree[-1] else "DIFFERS"
             name = f"{folder}, {row.run}"
-            sys.stdout.write(f"{name:45} {row.seconds:8.4g} s {seconds:8.4g} s  {said}\n")
+            sys.stdout.write(f"{name:45} {row.seconds:8.5g} s {seconds:8.5g} s  {said}\n")
     sys.stdout.write(f"{sum(agree)} of {len(agree)} as expected\n")
     return bool(agree) and all(agree)
 
