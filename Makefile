@@ -5,13 +5,14 @@
 # make windows  the tables of windows against whole epochs in docs/windows.md; about half an hour
 # make reference  the pages of keys, tables and verbs in docs/reference
 # make docs   the documentation as a site, in site/
+# make artifact  the main results, and whether they are the expected ones (ARTIFACT.md)
 # make validation  the tables of predicted against measured in docs/validation.md
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
 
-.PHONY: demo test check format benchmark fuzz windows validation reference docs clean
+.PHONY: demo test check format benchmark fuzz windows validation reference docs artifact clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -62,6 +63,9 @@ reference: $(VENV)/.installed-test
 # the variable keeps mkdocs-material from printing what it thinks of other versions of mkdocs
 docs: $(VENV)/.installed-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+artifact: $(VENV)/.installed
+	artifact/run.sh
 
 clean:
 	rm -rf $(VENV) results site

@@ -1,0 +1,201 @@
+"""What a repository is expected to have is there and true: the paper and its references, the
+artifact, issue forms, the workflow, the line of facts in README.md."""
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from simshuffle import load_scenario, run
+
+ROOT = Path(__file__).parent.parent.parent
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
+PAPER = (ROOT / "paper" / "paper.md").read_text(encoding="utf-8")
+TEXTS = [ROOT / name for name in ("ARTIFACT.md", "SECURITY.md")]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYTHONS = [
+    text.rpartition(" ")[2]
+    for text in PROJECT["classifiers"]
+    if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", text)
+]
+
+
+# -------------------------------------------------------------------------------------------- facts
+
+
+def test_the_facts_of_the_readme_are_those_of_the_project():
+    facts = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
+    least = PROJECT["requires-python"].removeprefix(">=")
+    status = next(text for text in PROJECT["classifiers"] if text.startswith("Development Status"))
+    assert facts == (
+        f"Python ≥ {least} · tested on {', '.join(PYTHONS)} · {PROJECT['license']} licence ·"
+        f" version {PROJECT['version']}, {status.rpartition(' ')[2].lower()}"
+    )
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
+
+
+def test_the_readme_asks_no_other_host_for_pictures():
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text("utf-8"))
+    assert pictures
+    assert all((ROOT / picture).is_file() for picture in pictures)
+
+
+# ------------------------------------------------------------------------------ forms and workflow
+
+
+@pytest.mark.parametrize("form", [path for path in FORMS if path.stem != "config"], ids=str)
+def test_an_issue_form_is_one(form):
+    read = yaml.safe_load(form.read_text(encoding="utf-8"))
+    assert set(read) == {"name", "description", "labels", "body"}
+    asked = [part for part in read["body"] if part["type"] != "markdown"]
+    ids = [part["id"] for part in asked]
+    assert len(set(ids)) == len(ids) > 3
+    assert {part["type"] for part in asked} <= {"textarea", "input", "checkboxes"}
+    assert all(part["attributes"]["label"] for part in asked)
+
+
+def test_a_prediction_that_is_off_comes_with_scenario_log_and_version():
+    read = yaml.safe_load((FORMS[0].parent / "prediction-off.yml").read_text(encoding="utf-8"))
+    needed = {
+        part["id"] for part in read["body"] if part.get("validations", {}).get("required") is True
+    }
+    assert {"scenario", "log", "version"} <= needed
+
+
+def test_blank_issues_may_be_written():
+    config = yaml.safe_load((FORMS[0].parent / "config.yml").read_text(encoding="utf-8"))
+    assert config == {"blank_issues_enabled": True}
+
+
+def test_the_workflow_does_what_ci_run_does_for_every_python():
+    read = yaml.load(WORKFLOW.read_text(encoding="utf-8"), yaml.BaseLoader)  # `on` stays a text
+    assert set(read["on"]) == {"push", "pull_request"}
+    (job,) = read["jobs"].values()
+    assert job["strategy"]["matrix"]["python"] == PYTHONS
+    *others, last = job["steps"]
+    assert last == {"run": ".ci/run", "env": {"PYTHON": "python${{ matrix.python }}"}}
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in others)
+    assert "${PYTHON:-" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+# -------------------------------------------------------------------------------------------- paper
+
+
+def references():
+    """The fields of each entry of paper.bib by its name."""
+    text = (ROOT / "paper" / "paper.bib").read_text(encoding="utf-8")
+    entries = re.findall(r"^@\w+\{(\w+),\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
+    return {name: dict(re.findall(r"^  (\w+) = \{(.*)\},?$", body, re.M)) for name, body in entries}
+
+
+def test_what_the_paper_cites_is_in_its_bibliography_and_nothing_else():
+    assert set(re.findall(r"@(\w+)", PAPER)) == set(references())
+
+
+def test_every_reference_has_a_doi():
+    for name, fields in references().items():
+        assert {"author", "title", "year"} <= set(fields), name
+        assert re.fullmatch(r"10\.\d{4,5}/\S+", fields["doi"]), name
+
+
+def test_the_paper_has_the_authors_and_the_title_of_the_citation_file():
+    head = yaml.safe_load(PAPER.split("---\n")[1])
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert head["title"] == cited["title"]
+    assert head["authors"] == cited["authors"]
+    assert 800 < len(PAPER.split()) < 1400
+
+
+def test_the_figures_of_the_paper_are_those_of_the_validation():
+    page = (ROOT / "docs" / "validation.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \w+ \| \d+ \|.*$", PAPER, re.MULTILINE)
+    assert len(rows) == 6
+    assert all(f"\n{row}\n" in page for row in rows)
+    within, predicted = re.search(r"(\d+) of (\d+) predicted rows", PAPER).groups()
+    assert f"Of {predicted} predicted rows {within} lie within" in page
+    assert f"{len(list((ROOT / 'topologies').glob('*.yaml')))} machines are" in PAPER
+
+
+# ----------------------------------------------------------------------------------------- artifact
+
+
+@pytest.fixture(scope="module")
+def artifact():
+    """The module that compares."""
+    spec = importlib.util.spec_from_file_location("artifact_compare", ROOT / "artifact/compare.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory):
+    """A folder of results, of which it holds the cheapest."""
+    folder = tmp_path_factory.mktemp("artifact")
+    run(load_scenario("quickstart"), timeline="none").save(folder / "quickstart")
+    return folder
+
+
+def test_the_artifact_is_what_the_program_computes_now(artifact, quickstart, capsys):
+    assert artifact.compare(quickstart)
+    assert capsys.readouterr().out.endswith("3 of 3 as expected\n")
+
+
+def test_the_artifact_fails_where_a_number_differs(
+    artifact, quickstart, tmp_path, monkeypatch, capsys
+):
+    other = artifact.EXPECTED.read_text(encoding="utf-8").replace("local @64,3.9875", "local @64,4")
+    (tmp_path / "expected.csv").write_text(other, encoding="utf-8")
+    monkeypatch.setattr(artifact, "EXPECTED", tmp_path / "expected.csv")
+    assert not artifact.compare(quickstart)
+    assert "DIFFERS" in capsys.readouterr().out
+
+
+def test_the_artifact_fails_without_results(artifact, tmp_path, capsys):
+    assert not artifact.compare(tmp_path)
+    assert capsys.readouterr().out == "0 of 0 as expected\n"
+
+
+def test_the_pages_have_the_numbers_of_the_artifact(artifact):
+    expected = pd.read_csv(artifact.EXPECTED)
+    page = TEXTS[0].read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `(\w+)` \| (.+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    rows = [(row.folder, row.run, row.seconds) for row in expected.itertuples()]
+    assert [(folder, run, float(seconds)) for folder, run, seconds in shown] == rows
+    assert f"{len(rows)} of {len(rows)} as expected" in page
+    by_run = expected.drop_duplicates("run").set_index("run")["seconds"]
+    assert f"takes {by_run['global-pfs @2048']:.1f} s with global" in PAPER
+    assert f"{by_run['partial-0.1 authors @2048']:.2f} s, and" in PAPER
+    assert f"{by_run['partial-0.1 streamlined @2048']:.2f} s under" in PAPER
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for size in (128, 2048):
+        digits = 1 if size == 128 else 2
+        for name in ("local", "partial-0.1 authors", "partial-0.1 streamlined"):
+            assert f"{by_run[f'{name} @{size}']:.{digits}f} s" in readme
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8"))
+    assert targets
+    assert all((ROOT / target).exists() for target in targets)
+
+
+def test_the_bounds_of_the_security_page_are_those_of_the_readers():
+    from simshuffle.spec.library import (
+        MAX_NUMBER,
+        MAX_YAML_DEPTH,
+        MAX_YAML_LENGTH,
+        MAX_YAML_VALUES,
+    )
+    from simshuffle.topology.custom import MAX_BYTES, MAX_LINKS
+
+    page = TEXTS[1].read_text(encoding="utf-8")
+    assert f"{MAX_YAML_LENGTH:,} characters, {MAX_YAML_VALUES:,} values" in page
+    assert f"{MAX_YAML_DEPTH} levels; numbers of at most {MAX_NUMBER} characters" in page
+    assert f"at most {MAX_BYTES >> 20} MiB and {MAX_LINKS:,} links" in page
