@@ -33,7 +33,8 @@ ToOption = Annotated[
     typer.Option(
         "--to",
         metavar="FORMAT",
-        help="perfetto (a timeline for ui.perfetto.dev).",
+        help="perfetto (a timeline for ui.perfetto.dev), chakra (traces for ASTRA-sim), htsim (its"
+        " messages), or infragraph (its network).",
         autocompletion=_formats,
     ),
 ]

@@ -70,6 +70,26 @@ FORMATS = {
         "simshuffle.exports.perfetto",
         frozenset({"epoch", "epochs", "ranks", "messages"}),
     ),
+    "chakra": Format(
+        "execution traces of an iteration, a file for each rank, for ASTRA-sim",
+        "both",
+        "",
+        "simshuffle.exports.chakra",
+        frozenset({"epoch", "iteration"}),
+    ),
+    "htsim": Format(
+        "a connection matrix of an iteration's messages, and the fat tree below it, for htsim",
+        "both",
+        "",
+        "simshuffle.exports.htsim",
+        frozenset({"epoch", "iteration"}),
+    ),
+    "infragraph": Format(
+        "the network of the run's cluster, for tools that read InfraGraph",
+        "both",
+        ".json",
+        "simshuffle.exports.infragraph",
+    ),
 }
 """By the name that ``--to`` takes."""
 
