@@ -8,11 +8,11 @@ length before it, as src/third_party/utils/protolib.py writes them. Of the proto
 format (protobuf.dev/programming-guides/encoding) that takes two kinds of fields, written here: a
 library would need the same table of numbers, and be one more thing to install.
 
-What ASTRA-sim makes of a node is in its astra-sim/workload/Workload.cc, commit 0383c20. For its sake
+What ASTRA-sim makes of a node is in its astra-sim/workload/Workload.cc, commit 0383c20. For it
 
 - a barrier is an allreduce of one byte: it refuses the schema's BARRIER;
-- the host's reading, working and storing are compute nodes of the CPU with a duration: nodes of
-  memory or storage end it unless a remote memory is described, or at all;
+- the host's reading, working and storing are compute nodes of the CPU with a duration: a node of
+  memory ends it unless a remote memory is described, one of storage always;
 - all dependencies are data_deps: its older feeder does not look at ctrl_deps.
 """
 

@@ -7,10 +7,11 @@ which 0 would be without end, and comments before the first connection alone. Th
 ``FatTreeTopology::load`` in sim/datacenter/fat_tree_topology.cpp, commit f661b2f: trees of two or
 three tiers with one link to each host.
 
-A node is a host, with the number that it has in the tree, or without one in the order in which
-ranks fill them. A connection is a message that crosses a cable. No rank waits for a message before it sends another one, so that work and barriers
-are in the starts, which count from the sum of the gradients. Only messages of the same two ranks
-wait for each other, by a trigger; barriers of htsim would wait for messages, and are not needed.
+A node is a host, with the number that it has in the tree; without a tree, in the order in which
+ranks fill hosts. A connection is a message that crosses a cable. No rank waits for a message before
+it sends another one, so that work and barriers are in the starts, which count from the sum of the
+gradients. Only messages of the same two ranks wait for each other, by a trigger. Barriers of htsim
+wait for messages, and are not needed.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def host_numbers(scenario: Scenario, made: Program) -> NDArray[np.int64]:
     return np.array([number[name] for name in used])[made.host_of]
 
 
-def connections(made: Program, host: NDArray[np.int64]) -> tuple[list[Connection], int]:
+def connections(made: Program, host: NDArray[np.integer]) -> tuple[list[Connection], int]:
     """The messages that cross a cable, in the order of the steps and then of the ranks; and how
     many others there are. ``host``: see `host_numbers`.
 
@@ -109,8 +110,8 @@ def connections(made: Program, host: NDArray[np.int64]) -> tuple[list[Connection
     """
     out: list[Connection] = []
     inside = triggers = 0
+    # of each pair of ranks its last message, and when that arrives if the network is empty
     before: dict[tuple[int, int], tuple[Connection, float]] = {}
-    # of each pair of ranks its last message, and when that has arrived if nothing else is on the way
     for step, ready in zip(made.steps, ready_times(made), strict=True):
         sends = step.sends & (step.nbytes >= 1)
         far = sends & (made.links.cable[step.route] & (step.route >= 0)).any(axis=1)
