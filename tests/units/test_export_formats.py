@@ -222,6 +222,43 @@ def test_durations_of_a_trace_are_those_of_the_program_and_barriers_are_tiny_all
         assert [value(node, "comm_size") for node in summed] == sizes
 
 
+def test_traces_come_to_their_end_under_the_rules_of_astra_sim(made):
+    """A rank has one node on its CPU, one on its accelerator and one send or collective at a time,
+    that with the lowest id first; a collective ends when all ranks are at the same one."""
+    ranks = range(made.world_size)
+    todo = [{node.id: node for node in chakra.nodes_of(made, rank)} for rank in ranks]
+    sent, summed = set(), [0 for _ in ranks]
+    moved = True
+    while moved:
+        moved, summing = False, {}
+        for rank in ranks:
+            occupied = set()
+            for node in list(todo[rank].values()):
+                place = node.kind == chakra.COMP, node.attributes["is_cpu_op"]
+                ready = not any(one in todo[rank] for one in node.after)
+                if not ready or (node.kind != chakra.RECV and place in occupied):
+                    continue
+                message = tuple(node.attributes.get(f"comm_{key}") for key in ("src", "dst", "tag"))
+                if node.kind == chakra.COLL:
+                    occupied.add(place)
+                    key = (summed[rank], node.name, node.attributes["comm_size"])
+                    summing.setdefault(key, []).append((rank, node.id))
+                    continue
+                if node.kind == chakra.RECV and message not in sent:
+                    continue
+                if node.kind == chakra.SEND:
+                    sent.add(message)
+                del todo[rank][node.id]
+                moved = True
+        for arrived in summing.values():
+            if len(arrived) == made.world_size:
+                for rank, number in arrived:
+                    del todo[rank][number]
+                    summed[rank] += 1
+                moved = True
+    assert not any(todo)
+
+
 def test_large_numbers_are_encoded_whole(schema):
     node = chakra.Node(2**40, "x" * 300, chakra.SEND, (1, 128, 2**35), 9e9, {"comm_size": 2**62})
     (found,) = decoded(schema, chakra.encoded([node]))
