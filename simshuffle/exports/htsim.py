@@ -16,7 +16,8 @@ wait for messages, and are not needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,8 @@ MATRIX, NETWORK = "exchange.cm", "network.topo"
 """Names of the files."""
 LARGEST = 2**31 - 1
 """Bytes of a connection at most: its size is an int."""
+MOST_PORTS = (96, 64, 64)
+"""Of a switch of each tier; htsim ends where there are more."""
 
 
 @dataclass
@@ -187,45 +190,52 @@ def obstacle(topology: Topology) -> str:
     """Why htsim cannot have a network; '' if it can."""
     if not isinstance(topology, FatTree):
         return f"it is of kind {topology.kind}, and no fat tree"
-    if topology.num_levels not in (2, 3):
-        return f"its tree has {topology.num_levels} levels, and not 2 or 3"
-    if topology.rails > 1:
-        return f"its hosts have {topology.rails} links, and not one"
-    if topology.directors:
-        return "its topmost switches are directors"
-    if topology.hosts_per_leaf % topology.uplinks:
-        return f"its taper is {topology.hosts_per_leaf}:{topology.uplinks}, and not whole"
-    if topology.link_bandwidth * 8 % 1e9:
-        rate = readable(topology.link_bandwidth, Dimension.BANDWIDTH)
-        return f"its links have {rate}, which is not whole in Gbit/s"
-    hosts = topology.hosts_per_leaf
-    for links in topology.links()[1:]:
-        hosts *= links.children
-    if hosts != topology.num_hosts:
-        return f"it has {topology.num_hosts} hosts, and room for {hosts}"
-    return ""
+    return next(_obstacles(topology), "")
+
+
+def _obstacles(tree: FatTree) -> Iterator[str]:
+    if tree.num_levels not in {2, 3}:
+        yield f"its tree has {tree.num_levels} levels, and not 2 or 3"
+    if tree.rails > 1:
+        yield f"its hosts have {tree.rails} links, and not one"
+    if tree.directors:
+        yield "its topmost switches are directors"
+    if tree.num_levels > 1 and tree.hosts_per_leaf % tree.uplinks:
+        yield f"its taper is {tree.hosts_per_leaf}:{tree.uplinks}, and not whole"
+    if tree.link_bandwidth * 8 % 1e9:
+        rate = readable(tree.link_bandwidth, Dimension.BANDWIDTH)
+        yield f"its links have {rate}, which is not whole in Gbit/s"
+    room = math.prod(links.children for links in tree.links())
+    if room != tree.num_hosts:
+        yield f"it has {tree.num_hosts} hosts, and room for {room}"
+    for (down, up), most in zip(_radices(tree), MOST_PORTS, strict=False):
+        if down + up > most:
+            yield f"it has switches of {down + up} ports, and not of at most {most}"
+
+
+def _radices(tree: FatTree) -> list[tuple[int, int]]:
+    """Of a switch of each tier the ports down and up."""
+    links = tree.links()
+    up = [above.parents * above.parallel for above in links[1:]]
+    down = [links[0].children, *(below.children * below.parallel for below in links[1:])]
+    return list(zip(down, [*up, 0], strict=True))
 
 
 def network(tree: FatTree) -> str:
     """The file of a tree without `obstacle`. Latencies are whole ns there, those of cables at least
     one."""
     links = tree.links()
-    down, up = [tree.hosts_per_leaf], [tree.uplinks]
-    for level, below in enumerate(links[1:], 1):
-        down.append(below.children * below.parallel)
-        if level + 1 < len(links):
-            up.append(links[level + 1].parents * links[level + 1].parallel)
     pod = tree.num_hosts // (links[2].children if len(links) == 3 else 1)
     lines = [f"Nodes {tree.num_hosts}", f"Tiers {len(links)}", f"Podsize {pod}"]
-    for tier, below in enumerate(links):
-        lines += ["", f"Tier {tier}"]
-        lines.append(f"Downlink_speed_Gbps {round(tree.link_bandwidth * 8 / 1e9)}")
-        lines.append(f"Radix_Down {down[tier]}")
-        if tier < len(up):
-            lines.append(f"Radix_Up {up[tier]}")
-            lines.append(f"Oversubscribed {down[tier] // up[tier]}")
-        lines.append(f"Downlink_Latency_ns {max(round(tree.cable_latency * 1e9), 1)}")
-        lines.append(f"Switch_Latency_ns {round(tree.switch_latency * 1e9)}")
-        if tier:
-            lines.append(f"Bundle {below.parallel}")
+    for tier, (down, up) in enumerate(_radices(tree)):
+        lines += [
+            "",
+            f"Tier {tier}",
+            f"Downlink_speed_Gbps {round(tree.link_bandwidth * 8 / 1e9)}",
+            f"Radix_Down {down}",
+            *([f"Radix_Up {up}", f"Oversubscribed {down // up}"] if up else []),
+            f"Downlink_Latency_ns {max(round(tree.cable_latency * 1e9), 1)}",
+            f"Switch_Latency_ns {round(tree.switch_latency * 1e9)}",
+            *([f"Bundle {links[tier].parallel}"] if tier else []),
+        ]
     return "\n".join(lines) + "\n"

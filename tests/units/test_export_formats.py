@@ -40,7 +40,9 @@ COMMAND += ["--set", "world_size=8", "--set", "workload.allreduce.rings=1"]
 def exchanging(schedule="streamlined", tree=TREE, **values):
     """Eight ranks that send three messages after the first iteration."""
     exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.3, "schedule": schedule}
-    return small(cluster__topology=tree, workload__exchange=exchange, **values)
+    sizes = {"mean": "100 kB", "std": "30 kB"}
+    given = {"cluster__topology": tree, "workload__exchange": exchange}
+    return small(**given, workload__dataset__sample_size=sizes, **values)
 
 
 @pytest.fixture(scope="module", params=["streamlined", "authors", AT_ONCE], ids=str)
@@ -350,6 +352,22 @@ def test_messages_of_two_ranks_wait_for_each_other_where_they_would_overlap():
         assert not any(message.waits_for for message in htsim.connections(other, made.host_of)[0])
 
 
+def test_a_message_waits_for_one_that_has_itself_waited():
+    """Each is 0.2 s on its way: the second until 0.4 s, when the third, of 0.35 s, is ready."""
+    lasting = {"kind": "streamlined", "partner_lifetime": "epoch"}
+    made = program(exchanging(lasting, TREE | {"link_bandwidth": "1 MB/s"}), 1, 1)
+    nbytes = np.where(made.steps[0].sends, 2e5, 0)
+    steps = [
+        replace(made.steps[0], before_s=np.full(8, before), nbytes=nbytes)
+        for before in (0.0, 0.1, 0.25, 1.0)
+    ]
+    made = replace(made, steps=steps, latency_s=0.0, gradients=replace(made.gradients, update_s=0))
+    found, _ = htsim.connections(made, made.host_of)
+    ranks = len(found) // 4
+    waits = [message.waits_for > 0 for message in found]
+    assert waits == [False] * ranks + [True] * 2 * ranks + [False] * ranks
+
+
 def test_messages_inside_of_a_host_are_left_out_and_hosts_have_the_numbers_of_the_network():
     scenario = exchanging(cluster__host__gpus=2, cluster__placement="scattered", seed=3)
     made = program(scenario, 1, 1)
@@ -453,6 +471,7 @@ def test_htsim_makes_the_same_tree_of_its_file(keys):
         ({"rails": 2}, "hosts have 2 links"),
         ({"arity": 6, "taper": 1.5}, "taper is 6:4"),
         ({"link_bandwidth": "12.55 GB/s"}, "not whole in Gbit/s"),
+        ({"arity": 68, "taper": 2, "hosts": 136}, "switches of 102 ports"),
     ],
     ids=lambda value: str(value)[:20],
 )
