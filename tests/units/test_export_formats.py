@@ -14,12 +14,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from simshuffle.api import run as simulated
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.exports import chakra, htsim
 from simshuffle.exports.program import program
 from simshuffle.fabrics.imported import Missing
 from simshuffle.fabrics.reading import read_fabric
+from simshuffle.network import Fluid
+from simshuffle.network.flows import Flows, Links
 from simshuffle.topology.fat_tree import FatTree
 from tests.small import small
 
@@ -366,6 +369,40 @@ def test_a_message_waits_for_one_that_has_itself_waited():
     ranks = len(found) // 4
     waits = [message.waits_for > 0 for message in found]
     assert waits == [False] * ranks + [True] * 2 * ranks + [False] * ranks
+
+
+@pytest.mark.parametrize("schedule", [{"partner_lifetime": "epoch"}, {"kind": "authors"}], ids=str)
+def test_a_matrix_played_in_the_fluid_network_ends_as_the_simulation_does(schedule):
+    scenario = exchanging(schedule | {"overlap": False}, TREE | {"link_bandwidth": "1 Gbit/s"})
+    phases = simulated(scenario).timeline.phases
+    phases = phases[phases["iteration"] == 1]
+    summed = phases[phases["phase"] == "allreduce"]["end_s"].max()
+    exchanged = phases[phases["phase"].isin(["exchange", "wait_exchange"])]
+    wanted = exchanged.groupby("rank")["end_s"].max().to_numpy() - summed
+    made = program(scenario, 1, 1)
+    messages, _ = htsim.connections(made, made.host_of)
+    connections = [*read_matrix(htsim.matrix(made, 16, messages))[0].values()]
+    route = {
+        (rank, int(step.target[rank])): step.route[rank][step.route[rank] >= 0]
+        for step in made.steps
+        for rank in range(made.world_size)
+    }
+    released = {c.get("send_done_trigger"): place for place, c in enumerate(connections)}
+    flows = Flows.of(
+        [route[c["from"], c["to"]] for c in connections],
+        [c["size"] for c in connections],
+        [c.get("start", 0) / 1e12 for c in connections],
+        [[released[c["trigger"]]] if "trigger" in c else [] for c in connections],
+    )
+    ended = Fluid().finish_times(Links(made.links.capacity, made.links.latency), flows).finish
+    arrived = htsim.ready_times(made)[-1] - made.latency_s
+    for connection, end in zip(connections, ended, strict=True):
+        for rank in (connection["from"], connection["to"]):
+            arrived[rank] = max(arrived[rank], end)
+    found = arrived + made.store_s
+    if made.barrier_after:
+        found = np.full(8, found.max() + made.barrier_s)
+    np.testing.assert_allclose(found, wanted, rtol=5e-4)
 
 
 def test_messages_inside_of_a_host_are_left_out_and_hosts_have_the_numbers_of_the_network():
