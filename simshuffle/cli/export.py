@@ -2,6 +2,125 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
+from simshuffle.cli.common import SetOption, loaded, say, scenario_names, share_progress, values
+from simshuffle.cli.help import command
+from simshuffle.errors import InputError, Problem
+
 app = typer.Typer()
+
+
+def _formats(incomplete: str) -> list[str]:
+    from simshuffle.exports.formats import FORMATS
+
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A result folder of run, a scenario file, or a name below scenarios/.",
+        autocompletion=scenario_names,
+    ),
+]
+ToOption = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="FORMAT",
+        help="perfetto (a timeline for ui.perfetto.dev), chakra (traces for ASTRA-sim), htsim (its"
+        " messages), or infragraph (its network).",
+        autocompletion=_formats,
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="What to write. Default: RUN-FORMAT, in this folder."),
+]
+RunOption = Annotated[
+    str | None, typer.Option("--run", metavar="NAME", help="Of several runs. Default: the first.")
+]
+EpochOption = Annotated[
+    str | None,
+    typer.Option("--epoch", "--epochs", metavar="N", help="From 1; perfetto takes 2-4 too."),
+]
+IterationOption = Annotated[
+    int | None, typer.Option("--iteration", metavar="N", help="From 1, of the epoch.")
+]
+RanksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ranks",
+        metavar="RANK,...",
+        help="perfetto: numbers, 4-7, slowest, fastest, sample, all. Default: all of up to 16"
+        " ranks, else slowest,fastest,sample.",
+    ),
+]
+MessagesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--messages",
+        metavar="WHICH",
+        help="perfetto: chosen (of the ranks shown, the default), or none (no simulation: the"
+        " tables of the result alone).",
+    ),
+]
+
+
+@command(
+    app,
+    "Results",
+    "simshuffle export results/quickstart --to perfetto --out trace.json.gz",
+    "simshuffle export quickstart --to perfetto --ranks slowest,0-3 --epoch 2",
+)
+def export(
+    source: SourceArgument,
+    to: ToOption,
+    out: OutOption = None,
+    run: RunOption = None,
+    epoch: EpochOption = None,
+    iteration: IterationOption = None,
+    ranks: RanksOption = None,
+    messages: MessagesOption = None,
+    set_: SetOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+) -> None:
+    """Write a run of SOURCE for another tool."""
+    from simshuffle.exports.export import check_out, default_out
+    from simshuffle.exports.export import export as write
+    from simshuffle.exports.formats import Asked, format_of
+    from simshuffle.exports.source import read_source
+
+    kind = format_of(to)
+    given = {
+        "epoch": epoch,
+        "epochs": epoch if epoch is not None and not epoch.strip().isdecimal() else None,
+        "iteration": iteration,
+        "ranks": ranks,
+        "messages": messages,
+    }
+    foreign = [name for name, value in given.items() if value is not None]
+    for name in foreign:
+        if name not in kind.options:
+            rule = "must be one epoch" if name == "epochs" else "is no option of this format"
+            problem = Problem(f"--{name}", f"{rule} (--to {to})", str(given[name]), "Leave it out.")
+            raise InputError(problem, "command line")
+    if out is not None:  # before anything is read
+        check_out(out, folder=not kind.suffix, replace=force)
+    found = read_source(source, values(set_ or []), run, epoch, iteration)
+    if run is None and len(found.runs) > 1:
+        say(
+            f"Of {len(found.runs)} runs this is the first, '{found.run}'; --run NAME names another."
+        )
+    path = default_out(found, to) if out is None else out
+    loaded()
+    with share_progress("export") as tell:
+        said = write(found, to, path, Asked(ranks, messages), tell, replace=force)
+    for line in said:
+        say(line)
+    typer.echo(f"Written: {path}")

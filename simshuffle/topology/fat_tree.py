@@ -106,7 +106,7 @@ class FatTree(Sourced, Interconnect):
         if self.num_levels == 1:
             rule = "are for trees of at least two levels"
             raise problem("directors", rule, "1 level", "Leave it out, or set levels: 2.")
-        top = self._links()[-1]
+        top = self.links()[-1]
         if found := directors.problem(top.children, top.parallel):
             raise found
 
@@ -227,7 +227,7 @@ class FatTree(Sourced, Interconnect):
         """Leaf switches of a rail that have hosts."""
         return -(-self.num_hosts // self.hosts_per_leaf)
 
-    def _links(self) -> list[Links]:
+    def links(self) -> list[Links]:
         """The links below every level of switches, from the hosts up."""
         links = [Links(self.hosts_per_leaf)]
         if self.num_levels == 1:
@@ -268,7 +268,7 @@ class FatTree(Sourced, Interconnect):
         """The switches of a tree described by its ports; empty for a k-ary n-tree."""
         if self.ports is None:
             return ""
-        links = self._links()
+        links = self.links()
         if len(links) == 1:
             return f"1 switch with {self.num_hosts * self.rails} of {self.ports} ports in use"
         unused = self.ports - self.hosts_per_leaf - self.uplinks
@@ -310,7 +310,7 @@ class FatTree(Sourced, Interconnect):
         their other digits agree. The subtrees below the topmost switches are those of rail 0, of
         rail 1, and so on.
         """
-        links = self._links()
+        links = self.links()
         cable: dict[str, Any] = {"bandwidth": self.link_bandwidth, "latency": self.cable_latency}
         for level in range(1, self.num_levels + 1):
             for below in itertools.product(*(range(x.parents) for x in links[1:level])):

@@ -379,7 +379,7 @@ def test_up_links_follow_d_mod_k_on_other_trees(topology: FatTree) -> None:
 
 def check_d_mod_k(topology: FatTree) -> None:
     net = Net(topology.graph())
-    parents = [links.parents for links in topology._links()[1:]]
+    parents = [links.parents for links in topology.links()[1:]]
     tier = ["leaf", *(f"level{level}" for level in range(2, topology.num_levels)), "spine"]
     src, dst = net.pairs()
     checked = 0

@@ -1,0 +1,294 @@
+"""Program: what every rank does in the exchange of one iteration, as plain arrays, for formats that
+describe messages.
+
+It is made by the code that the simulator runs: the plan of the epoch, its costs, its messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange import MessageSchedule
+from simshuffle.exchange.schedule import Barriers
+from simshuffle.lowering.compute import lognormal_factor
+from simshuffle.lowering.costs import ExchangeCosts, exchange_costs
+from simshuffle.lowering.messages import Message, barrier_seconds, messages_of
+from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.plan.resources import LinkTable, Resources
+from simshuffle.scenario.scenario import Scenario
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One message of every rank. A rank is done with a step when its work is: it does not wait for
+    the message.
+
+    Attributes:
+        target: (M,) rank that the message goes to; its own if the rank keeps its samples and sends
+            nothing.
+        nbytes: (M,) bytes on the wire; 0 where nothing is sent.
+        before_s: (M,) s of the sender before it sends: reads samples and works on them. The reads
+            take what they take alone: in the simulator they share the host's devices.
+        latency_s: (M,) s between the end of that and the first byte on the route: of the cables and
+            of message passing; 0 where nothing is sent.
+        route: (M, width) int32, the links that the bytes cross, as numbers in `Program.links`, -1
+            at the end and where nothing is sent. Routes that a routing chooses by what it carried
+            before are as if nothing had been.
+    """
+
+    target: Ints
+    nbytes: Floats
+    before_s: Floats
+    latency_s: Floats
+    route: NDArray[np.int32]
+
+    @property
+    def sends(self) -> NDArray[np.bool_]:
+        """(M,) whether a rank sends anything."""
+        return np.asarray(self.target != np.arange(len(self.target)))
+
+    @property
+    def source(self) -> Ints:
+        """(M,) rank that each rank receives from; its own if it receives nothing."""
+        out = np.empty_like(self.target)
+        out[self.target] = np.arange(len(out))
+        return out
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What surrounds the exchange in an iteration.
+
+    Attributes:
+        nbytes: bytes of the gradients that are summed; 0 for one rank.
+        algorithm: kind of the allreduce: 'ring', ...
+        forward_s, backward_s: (M,) s of the accelerator in this iteration.
+        update_s: s of the optimiser.
+    """
+
+    nbytes: float
+    algorithm: str
+    forward_s: Floats
+    backward_s: Floats
+    update_s: float
+
+
+@dataclass(frozen=True)
+class Program:
+    """The exchange of one iteration: for each step [barrier,] work, send; then, when all messages
+    that it sends and receives have arrived, a rank stores what came [, barrier].
+
+    Attributes:
+        name: label of the scenario.
+        epoch, iteration: which one it is, both from 1.
+        world_size: M.
+        host_of: (M,) number of the host of each rank.
+        steps: what each rank sends, in order, at least one.
+        barriers: 'message': all ranks meet before the work of every step and after storing;
+            'iteration': before that of the first and after storing; 'none'.
+        barrier_s: s that a barrier takes when the last rank has come to it.
+        store_s: (M,) s of each rank after the receipt: re-encodes and writes what came, alone on
+            its device.
+        overlap: whether the messages are waited for only after the next iteration's backward pass,
+            and then stored; else at once.
+        serial_pairs: whether the messages of an ordered pair of ranks go one after the other.
+        latency_s: s of a message in the software of message passing, which `Step.latency_s` has in
+            it.
+        stream_bandwidth: bytes/s of a message at most; inf for no limit of its own.
+        links: names and capacities of what `Step.route` crosses.
+        gradients: what is computed and summed before the exchange.
+    """
+
+    name: str
+    epoch: int
+    iteration: int
+    world_size: int
+    host_of: Ints
+    steps: list[Step]
+    barriers: Barriers
+    barrier_s: float
+    store_s: Floats
+    overlap: bool
+    serial_pairs: bool
+    latency_s: float
+    stream_bandwidth: float
+    links: LinkTable
+    gradients: Gradients
+
+    @property
+    def barrier_before(self) -> list[bool]:
+        """Of each step whether all ranks meet before it."""
+        first = {"message": len(self.steps), "iteration": 1, "none": 0}[self.barriers]
+        return [number < first for number in range(len(self.steps))]
+
+    @property
+    def barrier_after(self) -> bool:
+        """Whether all ranks meet after they have stored what came."""
+        return self.barriers != "none"
+
+
+def program(scenario: Scenario, epoch: int, iteration: int) -> Program:
+    """The exchange after an iteration of an epoch, both from 1; the scenario has no sweep.
+
+    Raises:
+        InputError: the strategy exchanges nothing; there is no such epoch or iteration; nothing is
+            sent after this one.
+    """
+    schedule = _schedule(scenario)
+    plan, costs = _planned(scenario, epoch, schedule)
+    if not 1 <= iteration <= plan.iterations:
+        raise InputError(
+            Problem(
+                "--iteration",
+                f"must be from 1 to {plan.iterations}, the iterations of epoch {epoch}",
+                str(iteration),
+            )
+        )
+    _see_that_it_sends(plan, iteration)
+    workload = scenario.workload
+    resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    messages = messages_of(costs, iteration - 1, resources, workload.loader.reads_in_flight)
+    return Program(
+        name=scenario.label(),
+        epoch=epoch,
+        iteration=iteration,
+        world_size=scenario.world_size,
+        host_of=resources.host_of,
+        steps=[_step(message, resources) for message in messages],
+        barriers=schedule.barriers,
+        barrier_s=barrier_seconds(resources),
+        store_s=_store_seconds(scenario, costs, iteration - 1),
+        overlap=schedule.overlap,
+        serial_pairs=scenario.network.serial_pairs,
+        latency_s=scenario.cluster.message_passing.latency,
+        stream_bandwidth=scenario.cluster.message_passing.stream_bandwidth or np.inf,
+        links=resources.links,
+        gradients=_gradients(scenario, plan, iteration - 1),
+    )
+
+
+def first_sending(scenario: Scenario, epoch: int) -> int:
+    """The first iteration of an epoch, from 1, after which anything is sent.
+
+    Raises:
+        InputError: the strategy exchanges nothing, or not in this epoch; there is no such epoch.
+    """
+    plan, _ = _planned(scenario, epoch, _schedule(scenario))
+    return int(_sending(plan)[0])
+
+
+def _schedule(scenario: Scenario) -> MessageSchedule:
+    strategy = scenario.workload.exchange
+    schedule = strategy.exchange_schedule
+    if schedule is None:
+        raise InputError(
+            Problem(
+                "workload.exchange",
+                f"{strategy.kind} exchanges nothing, so that there are no messages to write",
+                strategy.kind,
+                "Set it to partial_local_shuffle:exchange_fraction=0.1, for example.",
+            ),
+            scenario.name,
+        )
+    return schedule
+
+
+def _planned(
+    scenario: Scenario, epoch: int, schedule: MessageSchedule
+) -> tuple[EpochPlan, ExchangeCosts]:
+    """The plan of an epoch, and what its exchange costs."""
+    if not 1 <= epoch <= scenario.epochs:
+        rule = f"must be from 1 to {scenario.epochs}, the epochs of the run"
+        raise InputError(Problem("--epoch", rule, str(epoch)), scenario.name)
+    nbytes = sample_nbytes(scenario)
+    plan = next(islice(plan_epochs(scenario, nbytes), epoch - 1, None))
+    costs = exchange_costs(
+        plan.exchange,
+        schedule,
+        scenario.workload.dataset,
+        nbytes,
+        plan.sent_from_cache,
+        plan.iterations,
+    )
+    if not len(_sending(plan)):
+        raise InputError(
+            Problem(
+                "workload.exchange",
+                f"nothing is sent in epoch {epoch}",
+                scenario.label(),
+                "Exchange a larger fraction, or use more ranks or samples.",
+            ),
+            scenario.name,
+        )
+    return plan, costs
+
+
+def _sending(plan: EpochPlan) -> Ints:
+    """The iterations, from 1, after which any sample leaves its rank."""
+    return np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
+
+
+def _see_that_it_sends(plan: EpochPlan, iteration: int) -> None:
+    sending = _sending(plan)
+    if iteration not in sending:
+        nearest = sending[np.abs(sending - iteration).argmin()]
+        raise InputError(
+            Problem(
+                "--iteration",
+                f"must be one after which samples are sent: {len(sending)} of {plan.iterations} are",
+                str(iteration),
+                f"The nearest is {nearest}.",
+            )
+        )
+
+
+def _step(message: Message, resources: Resources) -> Step:
+    cluster, ranks = resources.cluster, np.arange(resources.world_size)
+    sends = message.target != ranks
+    reading = (
+        message.read
+        + message.files * cluster.ssd.latency
+        + message.cached / cluster.memory.bandwidth
+    )
+    route, latency = resources.message(ranks, message.target)
+    route[~sends] = -1
+    return Step(
+        target=message.target,
+        nbytes=np.where(sends, message.nbytes, 0.0),
+        before_s=reading + message.work,
+        latency_s=np.where(sends, latency + cluster.message_passing.latency, 0.0),
+        route=route,
+    )
+
+
+def _store_seconds(scenario: Scenario, costs: ExchangeCosts, iteration: int) -> Floats:
+    received, cluster = costs.received[iteration], scenario.cluster
+    in_memory = scenario.workload.source == "memory"
+    seconds = (
+        received / cluster.memory.bandwidth if in_memory else cluster.ssd.write_seconds(received)
+    )
+    return np.asarray(costs.received_work[iteration] + seconds)
+
+
+def _gradients(scenario: Scenario, plan: EpochPlan, iteration: int) -> Gradients:
+    workload = scenario.workload
+    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    samples = plan.training.samples
+    jitter = lognormal_factor(
+        scenario.rng("compute_jitter", plan.epoch), workload.jitter.compute, samples.shape
+    )
+    return Gradients(
+        nbytes=workload.model.gradient_size if scenario.world_size > 1 else 0.0,
+        algorithm=workload.allreduce.kind,
+        forward_s=(times.forward_of(samples) * jitter)[iteration],
+        backward_s=(times.backward_of(samples) * jitter)[iteration],
+        update_s=times.update,
+    )
