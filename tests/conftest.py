@@ -1,6 +1,7 @@
 """Settings and results that all tests share."""
 
 import shutil
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +12,10 @@ settings.register_profile(
     "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+
+# a shell that starts the tests in the background has them ignore Ctrl-C, which some of them send
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
