@@ -25,7 +25,7 @@ from simshuffle.exports.source import Source
 
 HEAD = """\
 // {name}: exchange after iteration {iteration} of epoch {epoch}, written by simshuffle.
-// calc: reads from storage and work on samples, in ns. {messages} messages of each rank.
+// Messages of a rank: {messages}. calc, in ns: reads from storage and work on samples.
 // What the network adds is for the simulator: simshuffle has L = {latency} ns for a message, and no
 // other cost of the processor for sending it (o = g = O = 0).
 num_ranks {ranks}
@@ -43,8 +43,7 @@ def write(source: Source, path: Path, asked: Asked, tell: Tell) -> list[str]:
         for rank, text in enumerate(schedules(made)):
             file.write(text)
             tell((rank + 1) / made.world_size)
-    size = f"{path.stat().st_size / 1e6:.1f} MB"
-    return [f"The exchange after iteration {made.iteration} of epoch {made.epoch}, {size}."]
+    return [f"The exchange after iteration {made.iteration} of epoch {made.epoch}."]
 
 
 def schedules(made: Program) -> Iterator[str]:
@@ -97,7 +96,9 @@ class _Writer:
                 yield f"r{k}: recv {self._nbytes[k][source]}b from {source} tag {k}"
                 receipt.append(f"requires r{k}")
         yield f"store: calc {self._store[rank]}"
-        yield from (f"store {wait}" for wait in [*done, *receipt])
+        # a message that is sent has begun
+        before = receipt if done[0].startswith("irequires") else [*done, *receipt]
+        yield from (f"store {wait}" for wait in before)
         if self._made.barrier_after:
             yield from self._barrier(rank, len(self._barriers), ["requires store"])
 

@@ -35,7 +35,7 @@ SETTINGS = {
     "network/weight-S": "0",
     "network/optim": "Full",  # Lazy overloads links when flows begin together
     "surf/precision": "1e-12",
-    "maxmin/precision": "1e-6",  # bytes/s; with less, 3.32 fails on links of 10 GB/s
+    "maxmin/precision": "1e-6",  # with 1e-12, 3.32 fails on links of 12.5 GB/s
     "smpi/host-speed": "1Gf",
     "smpi/simulate-computation": "no",  # only what exchange.c says takes time
     "smpi/async-small-thresh": "1000",  # what is smaller is sent eagerly: barriers
