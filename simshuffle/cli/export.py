@@ -34,7 +34,8 @@ ToOption = Annotated[
         "--to",
         metavar="FORMAT",
         help="perfetto (a timeline for ui.perfetto.dev), chakra (traces for ASTRA-sim), htsim (its"
-        " messages), or infragraph (its network).",
+        " messages), goal (LogGOPSim, ATLAHS), simgrid (an MPI program and its platform), or"
+        " infragraph (the network).",
         autocompletion=_formats,
     ),
 ]

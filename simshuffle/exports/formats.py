@@ -84,6 +84,20 @@ FORMATS = {
         "simshuffle.exports.htsim",
         frozenset({"epoch", "iteration"}),
     ),
+    "goal": Format(
+        "a schedule of an iteration's messages in GOAL, for LogGOPSim and ATLAHS",
+        "both",
+        ".goal",
+        "simshuffle.exports.goal",
+        frozenset({"epoch", "iteration"}),
+    ),
+    "simgrid": Format(
+        "an iteration's messages as an MPI program, with its platform, for smpirun of SimGrid",
+        "both",
+        "",
+        "simshuffle.exports.simgrid",
+        frozenset({"epoch", "iteration"}),
+    ),
     "infragraph": Format(
         "the network of the run's cluster, for tools that read InfraGraph",
         "both",

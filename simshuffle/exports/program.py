@@ -243,7 +243,8 @@ def _see_that_it_sends(plan: EpochPlan, iteration: int) -> None:
         raise InputError(
             Problem(
                 "--iteration",
-                f"must be one after which samples are sent: {len(sending)} of {plan.iterations} are",
+                "must be one after which samples are sent:"
+                f" {len(sending)} of {plan.iterations} are",
                 str(iteration),
                 f"The nearest is {nearest}.",
             )
