@@ -33,6 +33,8 @@ OVERLAPPING = {
 }
 SHORTEST = 2
 """ns of a message's slice: an arrow needs a place inside."""
+HOSTS_UP_TO = 64
+"""Ranks whose hosts have counters: of more, these would be most of the file."""
 SIMULATED = 0.85
 """Share of the time that the simulation takes."""
 
@@ -160,7 +162,8 @@ class _Trace:
         offset = int(begin)
         if messages:
             self._messages(epoch.record.messages, offset, epoch.epoch)
-        processes = {rank: self.pid(rank) for rank in self._ranks.ranks}
+        few = len(self._ranks.ranks) <= HOSTS_UP_TO
+        processes = {rank: self.pid(rank) for rank in self._ranks.ranks if few}
         write_counters(self._file, epoch.record, offset, self.cluster, processes)
 
     # -------------------------------------------------------------------------------- what ranks do
