@@ -15,7 +15,13 @@ Floats = NDArray[np.float64]
 
 
 def write_counters(
-    file: TraceFile, record: EpochRecord, offset: int, cluster: int, processes: Mapping[int, int]
+    file: TraceFile,
+    record: EpochRecord,
+    offset: int,
+    cluster: int,
+    processes: Mapping[int, int],
+    *,
+    last: bool,
 ) -> None:
     """Write the counters of an epoch: for every tier of links its mean and its most loaded link,
     what the file system gives, and the SSD, the cores and the adapters of the hosts of some ranks.
@@ -27,14 +33,16 @@ def write_counters(
         offset: ns at which it begins.
         cluster: the process of tiers and file system.
         processes: that of each rank whose host is shown.
+        last: whether no other epoch begins where this one ends.
     """
     used, resources = record.used(), record.resources
-    when = offset + nanoseconds(record.at)
+    when = offset + nanoseconds(record.at if last else record.at[:-1])
     table = resources.links
 
     def write(pid: int, name: str, series: Mapping[str, Floats]) -> None:
-        # nothing is carried after the end
-        file.counter(pid, name, when, {key: np.append(of, 0.0) for key, of in series.items()})
+        file.counter(
+            pid, name, when, {key: np.append(of, 0.0)[: len(when)] for key, of in series.items()}
+        )
 
     carried = record.work[-1] > 0
     tiers = np.array(table.tiers, object)
