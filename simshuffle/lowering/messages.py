@@ -142,7 +142,11 @@ class MessageLowering:
         self._ranks = np.arange(resources.world_size)
 
     def graph(
-        self, messages: list[Message], work_done: ArrayLike, delivered: ArrayLike
+        self,
+        messages: list[Message],
+        work_done: ArrayLike,
+        delivered: ArrayLike,
+        first_tag: int = NONE,
     ) -> MessageGraph:
         """The messages of an iteration: for each a read, the host's work, and the wire; barriers
         between as scheduled. A rank goes on to its next message when the work of this one is done.
@@ -151,6 +155,8 @@ class MessageLowering:
             messages: at least one.
             work_done: (M,) groups, each of the rank's last work.
             delivered: (M,) groups, each of the messages that the rank sends and receives.
+            first_tag: where the ends of works and wires are noted (`TASK.tag`), laid out as
+                (messages, 2, M) from there on; NONE for nowhere.
         """
         n, count, delivered = len(self._ranks), len(messages), np.asarray(delivered)
         barriers = {"none": 0, "message": count, "iteration": 1}[self._barriers]
@@ -172,6 +178,9 @@ class MessageLowering:
             reads, works, wires = block(k), block(count + k), block(2 * count + k)
             self._fill(records, routes, message, reads, works, wires)
             keep[wires] = message.target != self._ranks
+            if first_tag != NONE:
+                records["tag"][works] = first_tag + 2 * k * n + self._ranks
+                records["tag"][wires] = first_tag + (2 * k + 1) * n + self._ranks
             done_before = block(count + k - 1) if k else None
             if k < barriers:  # barrier k lies between the works before and the reads of message k
                 if done_before is not None:

@@ -53,9 +53,9 @@ class AnalyticNetwork(FluidNetwork):
             batch = replace(batch, tasks=records)
         return super().post(now, batch)
 
-    def settle(self) -> None:
+    def settle(self, now: float | None = None) -> None:
         """See `SharedNetwork.settle`."""
-        super().settle()
+        super().settle(now)
         self.links["peak"][self._cables] *= BOUNDLESS / self._cable_capacity[self._cables]
 
 
@@ -174,13 +174,13 @@ class HybridNetwork(FluidNetwork):
                 for handle, when in ended:
                     self._end_part(self._slot_of.pop(handle), when)
 
-    def settle(self) -> None:
+    def settle(self, now: float | None = None) -> None:
         """See `SharedNetwork.settle`."""
         statistics, records, cables = self._packets.statistics(), self.links, self._cables
         sent = cables[statistics.nbytes > records["nbytes"][cables]]
         # a packet has the cable for itself
         self.raise_peaks(sent)
-        super().settle()
+        super().settle(now)
         for name, values in (
             ("work", statistics.nbytes),
             ("nbytes", statistics.nbytes),

@@ -69,8 +69,9 @@ class SharedNetwork(Protocol):
         instant reached.
         """
 
-    def settle(self) -> None:
-        """Bring the statistics of every link up to `now`."""
+    def settle(self, now: float | None = None) -> None:
+        """Bring the statistics of every link up to `now`; or to a moment (s) after it, up to which
+        all events have been run. Packets count when they have crossed a cable."""
 
     def restart_peaks(self) -> None:
         """Forget the highest loads so far; `settle` then gives those from now on."""

@@ -8,6 +8,7 @@ comes last did more than the one that waits, since they last were together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,79 @@ def _by_epoch(
     return phases.groupby(list(keys), observed=True, sort=False)
 
 
+def wait_causes(
+    phases: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]
+) -> tuple[list[str], NDArray[np.int64]]:
+    """What each wait of an epoch is mostly for: the label that has the largest part in what its
+    rank waits in that iteration, see `waiting`.
+
+    Args:
+        phases: of one epoch of one run, with all its ranks.
+        labels: the phases of each label.
+
+    Returns:
+        (rows,) the label, '' for rows that are no waiting; and (rows,) the rank that comes last, -1
+        where that is not known, or is the one that waits: after an allreduce there is only the
+        exchange to wait for, and a barrier has a latency.
+    """
+    of, names = _waits(phases, labels), list(labels)
+    rank = phases["rank"].to_numpy()
+    mostly = of.share.argmax(axis=2)[of.step, rank]
+    # what no work explains is by rounding, or by what ranks do alike: it is caused by the same
+    mostly = np.where(of.share.sum(axis=2)[of.step, rank] > 0, mostly, of.label)
+    mostly = np.where(of.later, _label_of_phase(labels)[PHASES.index("exchange")], mostly)
+    cause = [names[number] if idle else "" for number, idle in zip(mostly, of.idle, strict=True)]
+    last = of.last[of.step]
+    return cause, np.where(of.idle & ~of.later & (last != rank), last, -1)
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """The waiting of an epoch.
+
+    Attributes:
+        step: (rows,) the iteration that each phase belongs to, see `_steps`.
+        label: (rows,) its label.
+        idle: (rows,) whether it is waiting; ``later`` whether it is after the allreduce of its
+            iteration.
+        waited, after, idling: (steps, ranks, labels) s of waiting before the allreduce, after it,
+            and in all.
+        share: (steps, ranks, labels) which part of the former each label causes.
+        last: (steps,) the rank that comes last.
+    """
+
+    step: NDArray[np.integer[Any]]
+    label: NDArray[np.int8]
+    idle: NDArray[np.bool_]
+    later: NDArray[np.bool_]
+    waited: Floats
+    after: Floats
+    idling: Floats
+    share: Floats
+    last: NDArray[np.intp]
+
+
 def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:
     """For each label with waiting in it, the seconds by cause: (labels,), mean over ranks."""
+    of, names = _waits(table, labels), list(labels)
+    steps, ranks, _ = of.waited.shape
+    exchange = _label_of_phase(labels)[PHASES.index("exchange")]
+    weight = np.ones(steps)
+    if "weight" in table:
+        weight[of.step] = table["weight"]
+    waited, after = of.waited * weight[:, None, None], of.after * weight[:, None, None]
+    causes = np.einsum("srb,srl->bl", waited, of.share) / ranks
+    causes[exchange, exchange] += after.sum() / ranks
+    # what no work explains, by rounding or by the clocks of real ranks, is caused by the same
+    booked = (of.idling * weight[:, None, None]).sum(axis=(0, 1)) / ranks
+    explained = causes.sum(axis=1)
+    scale = np.divide(booked, explained, out=np.zeros_like(booked), where=explained > 0)
+    causes *= scale[:, None]
+    causes[np.diag_indices(len(names))] += np.where(explained > 0, 0.0, booked)
+    return dict(zip(names, causes, strict=True))
+
+
+def _waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> _Waits:
     phase = pd.Categorical(table["phase"], PHASES).codes
     rank, iteration = table["rank"].to_numpy(), table["iteration"].to_numpy()
     start, end = table["start_s"].to_numpy(float), table["end_s"].to_numpy(float)
@@ -93,9 +165,6 @@ def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dic
         return seconds.reshape(steps, ranks, len(names))
 
     own = total(~later & ~idle & (label[phase] >= 0))
-    weight = np.ones(steps)
-    if "weight" in table:
-        weight[step] = table["weight"]
     # a rank that is late when a step begins is so by the exchange after the allreduce before it
     ended = np.full(steps * ranks, -np.inf)
     exclusive = label[phase] >= 0
@@ -104,20 +173,12 @@ def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dic
     own[2:, :, exchange] += ended - ended.min(axis=1, keepdims=True)
     waited = total(~later & idle)
     last = waited.sum(axis=2).argmin(axis=1)
-    waited *= weight[:, None, None]
     excess = (own[np.arange(steps), last][:, None] - own).clip(min=0.0)
     whole = excess.sum(axis=2, keepdims=True)
     share = np.divide(excess, whole, out=np.zeros_like(excess), where=whole > 0)
-    causes = np.einsum("srb,srl->bl", waited, share) / ranks
-    after = total(later & idle) * weight[:, None, None]
-    causes[exchange, exchange] += after.sum() / ranks
-    # what no work explains, by rounding or by the clocks of real ranks, is caused by the same
-    booked = (total(idle) * weight[:, None, None]).sum(axis=(0, 1)) / ranks
-    explained = causes.sum(axis=1)
-    scale = np.divide(booked, explained, out=np.zeros_like(booked), where=explained > 0)
-    causes *= scale[:, None]
-    causes[np.diag_indices(len(names))] += np.where(explained > 0, 0.0, booked)
-    return dict(zip(names, causes, strict=True))
+    return _Waits(
+        step, label[phase], idle, later, waited, total(later & idle), total(idle), share, last
+    )
 
 
 def _steps(

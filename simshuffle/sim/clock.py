@@ -35,6 +35,7 @@ class NetworkClock:
     def __init__(self, env: simpy.Environment, network: SharedNetwork) -> None:
         self.env = env
         self.network = network
+        self._run = network.advance
         self._upcoming = inf  # next event inside the network (s)
         # the SimPy event that lets the network advance, and for when; -inf while it advances
         self._armed: simpy.Event | None = None
@@ -87,7 +88,7 @@ class NetworkClock:
         env, network = self.env, self.network
         horizon = env.peek()
         while True:
-            self._upcoming, done = network.advance(horizon)
+            self._upcoming, done = self._run(horizon)
             if done:
                 self._complete(max(env.now, min(network.now, horizon)), done)
             horizon = env.peek()

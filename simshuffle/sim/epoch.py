@@ -30,6 +30,7 @@ from simshuffle.sim.gradients import (
 )
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.phases import FINAL, ITERATION, MEASURING, PhaseLog, Times
+from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.rest import RestOfPass
 
 Steps = Generator[simpy.Event, Any, None]
@@ -46,6 +47,7 @@ class Epoch:
         nbytes: (N,) bytes of every sample in storage.
         progress: called after each iteration with the number of iterations done.
         thinning: whose scenario the plan is of; ``scenario`` is the whole one.
+        recorder: notes messages; None for nobody.
 
     Attributes:
         inference: loaders of the pass that measures importance; None if there is none.
@@ -63,6 +65,7 @@ class Epoch:
         nbytes: Floats,
         progress: Callable[[int], None],
         thinning: Thinning,
+        recorder: Recorder | None = None,
     ) -> None:
         self._scenario, self._resources, self._clock, self._plan = scenario, resources, clock, plan
         env, workload, world_size = clock.env, scenario.workload, scenario.world_size
@@ -87,7 +90,7 @@ class Epoch:
                 plan.sent_from_cache,
                 plan.iterations,
             )
-            self.exchange = Exchange(scenario, resources, clock, schedule, costs)
+            self.exchange = Exchange(scenario, resources, clock, schedule, costs, recorder)
             self._remove = costs.remove * thinning.factor
         jitter = self._compute_jitter("compute_jitter", plan.training)
         self._gradients = _gradient_sum(

@@ -19,6 +19,7 @@ from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.recorder import Recorder
 
 
 class Exchange:
@@ -28,6 +29,7 @@ class Exchange:
         scenario, resources, clock: what is simulated, on what.
         schedule: when ranks wait for one another.
         costs: what every step moves and takes.
+        recorder: notes when messages are sent and received; None for nobody.
     """
 
     def __init__(
@@ -37,7 +39,9 @@ class Exchange:
         clock: NetworkClock,
         schedule: MessageSchedule,
         costs: ExchangeCosts,
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._resources, self._clock, self._schedule = resources, clock, schedule
         self.costs = costs
         self._reads_in_flight = scenario.workload.loader.reads_in_flight
@@ -145,4 +149,5 @@ class Exchange:
         counts = delivery_counts(messages, self._world_size).tolist()
         self._work_done = [self._clock.open(1) for _ in range(self._world_size)]
         self._delivered = [self._clock.open(count) if count else NONE for count in counts]
-        self._graph = self._lowering.graph(messages, self._work_done, self._delivered)
+        tag = NONE if self._recorder is None else self._recorder.note(iteration, messages)
+        self._graph = self._lowering.graph(messages, self._work_done, self._delivered, tag)

@@ -30,6 +30,7 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch, loaders_of
 from simshuffle.sim.loader import Loaders
+from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.staging import NOTHING, Staged, stage
 
 STAGED = 0.1
@@ -41,15 +42,19 @@ class Machine:
 
     Args:
         scenario: the whole one, without sweep.
+        recorder: notes what tables do not hold; None for nobody.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
+    def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
+        self.scenario, self._recorder = scenario, recorder
         rng, workload = scenario.rng, scenario.workload
         self._resources = Resources(scenario.cluster, scenario.world_size, rng("placement"))
         self._env = simpy.Environment()
         network = self._resources.network(scenario.network, accounts=scenario.world_size)
-        self._clock = NetworkClock(self._env, network)
+        if recorder is None:
+            self._clock = NetworkClock(self._env, network)
+        else:
+            self._clock = recorder.clock(self._env, network, self._resources)
         self._allreduces = Allreduces(workload.allreduce, self._resources, rng("host_order"))
         self._links = LinkStatistics(self._resources, network)
         self._stage: Staged | None = None
@@ -89,10 +94,15 @@ class Machine:
             nbytes,
             progress,
             thinning,
+            self._recorder,
         )
         begin = env.now
+        if self._recorder is not None:
+            self._recorder.begin(begin)
         with without_cycle_collection():
             env.run(until=env.process(epoch.run()))
+        if self._recorder is not None:
+            self._recorder.end(env.now)
         return SimulatedEpoch(
             rows=epoch.rows(),
             links=self._links.close_epoch(plan.epoch, env.now),

@@ -12,6 +12,7 @@ from simshuffle.results.timeline import Timeline, WindowRow, concatenate
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.machine import Machine, reporter
+from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.window import why_whole, windows
 
 Progress = Callable[[float], None]
@@ -36,6 +37,7 @@ def simulate_epochs(
     run: str | None = None,
     progress: Progress | None = None,
     first_epoch: int = 1,
+    recorder: Recorder | None = None,
 ) -> Iterator[Timeline]:
     """Simulate the epochs of a scenario, one after the other.
 
@@ -46,6 +48,8 @@ def simulate_epochs(
         first_epoch: the epochs before it are planned only: what they leave in shards and page
             caches is there, their time is not. Nothing else of an epoch reaches into the next one,
             so those from it on are as if all had been simulated.
+        recorder: whose ``record`` is of the epoch yielded last; None for none. Phases are the same
+            to the last bit with one.
 
     Yields:
         The timeline of each epoch when it is over, of which nothing is kept here; simulated time
@@ -62,9 +66,10 @@ def simulate_epochs(
     check_size(scenario)
     because = why_whole(scenario)
     if scenario.time_tolerance > 0 and not because:
-        yield from windows(scenario, name, progress, first_epoch)
+        yield from windows(scenario, name, progress, first_epoch, recorder)
         return
-    machine, nbytes, whole = Machine(scenario), sample_nbytes(scenario), Thinning(scenario)
+    machine, nbytes = Machine(scenario, recorder), sample_nbytes(scenario)
+    whole = Thinning(scenario)
     total = sum(
         scenario.workload.iterations(scenario.world_size, epoch)
         for epoch in range(first_epoch, scenario.epochs + 1)

@@ -10,6 +10,7 @@ from simshuffle.plan.thinning import WORTH_LEAVING_OUT, Thinning, first_window, 
 from simshuffle.results.timeline import Timeline, WindowRow
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter
+from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.steady import Seen, Window, window_of
 
 TOO_LONG = "so many are needed"
@@ -31,7 +32,11 @@ def why_whole(scenario: Scenario) -> str:
 
 
 def windows(
-    scenario: Scenario, run: str, progress: Callable[[float], None] | None, first_epoch: int
+    scenario: Scenario,
+    run: str,
+    progress: Callable[[float], None] | None,
+    first_epoch: int,
+    recorder: Recorder | None = None,
 ) -> Iterator[Timeline]:
     """The epochs of a scenario with a tolerance of time, see
     `simshuffle.sim.simulate.simulate_epochs`.
@@ -39,7 +44,7 @@ def windows(
     An epoch is thinned to a window of iterations. If their mean is not known well enough, it is
     simulated again with a longer one, and at last with all.
     """
-    machine, plans = Machine(scenario), ThinnedPlans(scenario)
+    machine, plans = Machine(scenario, recorder), ThinnedPlans(scenario)
     tolerance, count = scenario.time_tolerance, scenario.epochs + 1 - first_epoch
     size, before, earlier = first_window(scenario), "", 0.0
     for epoch in range(first_epoch, scenario.epochs + 1):

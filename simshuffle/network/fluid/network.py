@@ -185,9 +185,9 @@ class FluidNetwork:
         returns the time of the next event (s)."""
         return transfers.complete(*self._held, slot, float(now))
 
-    def settle(self) -> None:
+    def settle(self, now: float | None = None) -> None:
         """See `SharedNetwork.settle`."""
-        shares.settle(self._held[0])
+        shares.settle(self._held[0], self._now[0] if now is None else float(now))
 
     def restart_peaks(self) -> None:
         """See `SharedNetwork.restart_peaks`."""

@@ -88,19 +88,18 @@ def end_early(s: State, tolerance: float, queue: Ints, tail: int) -> int:
 
 
 @entry
-def settle(state: int) -> None:
-    """Add to the statistics of every link what the flows under way have drained, and the time it
-    has been busy."""
+def settle(state: int, now: float) -> None:
+    """Add to the statistics of every link what the flows under way have drained by ``now`` (s), and
+    the time it has been busy. No event lies between the clock and ``now``."""
     s = state_at(state)
-    clock = s.clock[0]
     width = s.width
     for ident in range(s.links.shape[0]):
         link = s.links[ident]
         link.peak = s.load[PEAK, ident] / s.load[CAPACITY, ident]
         if link.n_active > 0:
-            link.busy += clock.now - link.t_busy
-            link.t_busy = clock.now
-        served = link.served + link.level * (clock.now - link.t_last)
+            link.busy += now - link.t_busy
+            link.t_busy = now
+        served = link.served + link.level * (now - link.t_last)
         for at in range(link.offset, link.offset + link.n):
             node = s.nodes[s.entries[at].flow]
             drained = node.work - max(s.entries[at].key - served, 0.0)

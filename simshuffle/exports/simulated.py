@@ -1,0 +1,161 @@
+"""The epochs of a run for an export: simulated again and recorded, or from stored tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.exports.source import Source
+from simshuffle.results.ranks import iterations, seconds_by_rank
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.recorder import EpochRecord, Recorder
+from simshuffle.sim.simulate import simulate_epochs
+from simshuffle.version import __version__
+
+ALIKE = 1e-6
+"""Share of an epoch by which moments may differ that were simulated from another epoch on: their
+sums are rounded elsewhere."""
+KEYS = ["iteration", "rank", "phase", "start_s"]
+
+
+@dataclass(frozen=True)
+class TracedEpoch:
+    """An epoch.
+
+    Attributes:
+        epoch: from 1.
+        phases: columns `simshuffle.results.timeline.PHASE_COLUMNS`.
+        window: its row of the sources table: what was simulated of it.
+        record: its messages and links; None if they are not known.
+        same: how it compares with what is stored, as a text.
+    """
+
+    epoch: int
+    phases: pd.DataFrame
+    window: dict[str, Any]
+    record: EpochRecord | None
+    same: str
+
+    @property
+    def begin(self) -> float:
+        """When it begins (s)."""
+        return float(self.phases["start_s"].min())
+
+    @property
+    def end(self) -> float:
+        """When it ends (s)."""
+        return float(self.phases["end_s"].max())
+
+
+def simulated(source: Source, tell: Callable[[float], None]) -> Iterator[TracedEpoch]:
+    """Simulate the wanted epochs again. What was stored of them has to come out again.
+
+    Only the epochs from the first that is wanted on are simulated, but all of them where one
+    decides how the next is simulated.
+
+    Raises:
+        InputError: something else comes out than is stored.
+        SimshuffleError: it cannot be simulated.
+    """
+    scenario, last = source.scenario, source.epochs[-1]
+    together = scenario.time_tolerance > 0 or scenario.workload.loader.across_epochs
+    first = 1 if together else source.epoch
+    recorder = Recorder(_length(source))
+    share = (scenario.epochs + 1 - first) / (last + 1 - first)
+    epochs = simulate_epochs(
+        scenario, source.run, lambda done: tell(min(done * share, 1.0)), first, recorder
+    )
+    for timeline in epochs:
+        epoch = int(timeline.sources["epoch"].iloc[0])
+        if epoch in source.epochs:
+            same = "" if source.result is None else _checked(source, timeline.phases, epoch)
+            window = _row(timeline.sources)
+            yield TracedEpoch(epoch, timeline.phases, window, recorder.record, same)
+        if epoch == last:
+            return
+
+
+def stored(source: Source) -> Iterator[TracedEpoch]:
+    """The wanted epochs as the result has them.
+
+    Raises:
+        InputError: there is no result, or it has no timeline.
+    """
+    if source.result is None:
+        rule, remedy = "needs a result of 'simshuffle run'", "Leave --messages out."
+        raise InputError(Problem("--messages", rule, "none", remedy), source.reference)
+    for epoch in source.epochs:
+        phases = source.stored("timeline", epoch)
+        if phases.empty:
+            rule, remedy = "needs a timeline, which the result does not have", "Leave it out."
+            raise InputError(Problem("--messages", rule, "none", remedy), source.reference)
+        window = _row(source.stored("sources", epoch))
+        yield TracedEpoch(epoch, phases, window, None, "read from the result, not simulated again")
+
+
+def _row(table: pd.DataFrame) -> dict[str, Any]:
+    return {str(name): table[name].iloc[0] for name in table.columns}
+
+
+def _length(source: Source) -> float:
+    """How long an epoch is, about (s)."""
+    if source.result is not None:
+        table = source.stored("epochs", source.epoch)
+        return max(float(table["epoch_s"].iloc[0]), 1e-6)
+    return max(_computing(source.scenario), 1e-6)
+
+
+def _computing(scenario: Scenario) -> float:
+    """What computing alone takes in an epoch (s)."""
+    workload = scenario.workload
+    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    batch = np.full(1, workload.local_batch_size)
+    each = float((times.forward_of(batch) + times.backward_of(batch))[0])
+    return each * workload.iterations(scenario.world_size)
+
+
+def _checked(source: Source, phases: pd.DataFrame, epoch: int) -> str:
+    """See that what is stored of an epoch is what was simulated; returns how alike they are."""
+    begin = float(phases["start_s"].min())
+    length = float(phases["end_s"].max()) - begin
+    rows = source.stored("timeline", epoch)
+    if rows.empty:
+        made = iterations(phases, seconds_by_rank(phases))
+        rows, columns, shift = source.stored("iterations", epoch), ["mean_s", "least_s"], 0.0
+        keys = ["iteration", "phase"]
+    else:
+        made = phases[phases["rank"].isin(rows["rank"].unique())]
+        columns, keys = ["start_s", "end_s"], KEYS
+        # the sample of ranks begins with the epoch, as all ranks do
+        shift = float(rows["start_s"].min()) - begin
+    made, rows = _sorted(made, keys), _sorted(rows, keys)
+    alike = len(made) == len(rows) and all(
+        (made[key].astype(str).to_numpy() == rows[key].astype(str).to_numpy()).all()
+        for key in keys
+        if not key.endswith("_s")
+    )
+    apart = (
+        max(float(np.abs(made[c].to_numpy() + shift - rows[c].to_numpy()).max()) for c in columns)
+        if alike
+        else float("inf")
+    )
+    if apart > ALIKE * length:
+        assert source.result is not None  # noqa: S101 - else nothing is stored
+        by = source.result.meta.get("versions", {}).get("simshuffle", "another version")
+        rule = f"simshuffle {__version__} must simulate epoch {epoch} as it is stored"
+        remedy = "Simulate it again with 'run', or export what is stored with --messages none."
+        raise InputError(
+            Problem("timeline.parquet", rule, f"that of {by}", remedy), source.reference
+        )
+    exact = "to the last bit" if apart == 0 else f"within {apart:.0e} s"
+    what = "the timeline" if "rank" in keys else "means over ranks"
+    return f"simulated again, {what} as stored {exact}"
+
+
+def _sorted(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    return table.assign(phase=table["phase"].astype(str)).sort_values(keys, kind="stable")
