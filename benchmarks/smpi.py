@@ -195,14 +195,14 @@ def run_smpi(scenario: Scenario, more: tuple[str, ...] = ()) -> Times:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "smpi"
         export(Source("", scenario, "run", ("run",)), "simgrid", folder)
-        quiet = {"capture_output": True, "text": True, "check": True, "cwd": folder}
-        subprocess.run(["smpicc", "-O2", "exchange.c", "-o", "exchange"], **quiet)
+        compiled = ["smpicc", "-O2", "exchange.c", "-o", "exchange"]
+        subprocess.run(compiled, cwd=folder, check=True)
         files = ["-platform", "platform.xml", "-hostfile", "hostfile"]
         given = [*options(), *more, "--log=root.thresh:warning"]
         command = ["smpirun", *files, *given, "./exchange", "exchange.txt"]
-        out = subprocess.run(command, **quiet).stdout
-    lines = [line.split() for line in out.splitlines() if re.match(r"\d+ [\d.]+ ", line)]
-    rows = np.array(sorted(([float(word) for word in words] for words in lines)))
+        done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    lines = [line.split() for line in done.stdout.splitlines() if re.match(r"\d+ [\d.]+ ", line)]
+    rows = np.array(sorted([float(word) for word in words] for words in lines))
     assert rows[:, 0].tolist() == list(range(scenario.world_size))
     return {
         "sent": rows[:, 1],

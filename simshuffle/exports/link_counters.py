@@ -15,7 +15,13 @@ Floats = NDArray[np.float64]
 
 
 def write_counters(
-    file: TraceFile, record: EpochRecord, offset: int, cluster: int, processes: Mapping[int, int]
+    file: TraceFile,
+    record: EpochRecord,
+    offset: int,
+    cluster: int,
+    processes: Mapping[int, int],
+    *,
+    last: bool,
 ) -> None:
     """Write the counters of an epoch: for every tier of links its mean and its most loaded link,
     what the file system gives, and the SSD, the cores and the adapters of the hosts of some ranks.
@@ -27,14 +33,16 @@ def write_counters(
         offset: ns at which it begins.
         cluster: the process of tiers and file system.
         processes: that of each rank whose host is shown.
+        last: whether no other epoch begins where this one ends.
     """
     used, resources = record.used(), record.resources
-    when = offset + nanoseconds(record.at)
+    when = offset + nanoseconds(record.at if last else record.at[:-1])
     table = resources.links
 
-    def write(pid: int, name: str, **series: Floats) -> None:
-        # nothing is carried after the end
-        file.counter(pid, name, when, {key: np.append(of, 0.0) for key, of in series.items()})
+    def write(pid: int, name: str, series: Mapping[str, Floats]) -> None:
+        file.counter(
+            pid, name, when, {key: np.append(of, 0.0)[: len(when)] for key, of in series.items()}
+        )
 
     carried = record.work[-1] > 0
     tiers = np.array(table.tiers, object)
@@ -42,23 +50,24 @@ def write_counters(
         links = np.flatnonzero((tiers == tier) & carried)
         if len(links) and not tier.startswith("pfs."):
             share = 100.0 * used[:, links]
-            write(cluster, f"{tier} use (%)", mean=share.mean(axis=1), max=share.max(axis=1))
-    for link, name, unit in (
-        (resources.pfs_bandwidth, "PFS bandwidth (GB/s)", 1e9),
-        (resources.pfs_open, "PFS opens (1/s)", 1.0),
+            of = {"mean %": share.mean(axis=1), "max %": share.max(axis=1)}
+            write(cluster, f"{tier} use", of)
+    for link, name, unit, size in (
+        (resources.pfs_bandwidth, "PFS bandwidth", "GB/s", 1e9),
+        (resources.pfs_open, "PFS opens", "1/s", 1.0),
     ):
         if carried[link]:
-            write(cluster, name, value=used[:, link] * table.capacity[link] / unit)
+            write(cluster, name, {unit: used[:, link] * table.capacity[link] / size})
     ends = _adapters(resources, {int(resources.host_of[rank]) for rank in processes})
     for rank, pid in processes.items():
         host = int(resources.host_of[rank])
         for name, device in (("SSD", resources.ssd), ("cores", resources.cores)):
             if carried[device[host]]:
-                write(pid, f"{name} use (%)", value=100.0 * used[:, device[host]])
+                write(pid, f"{name} use", {"%": 100.0 * used[:, device[host]]})
         for name, links in zip(("out", "in"), ends[host], strict=True):
             if carried[links].any():
                 rate = used[:, links] @ table.capacity[links]
-                write(pid, f"HCAs {name} (GB/s)", value=rate / 1e9)
+                write(pid, f"HCAs {name}", {"GB/s": rate / 1e9})
 
 
 def _adapters(

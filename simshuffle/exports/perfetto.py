@@ -33,6 +33,8 @@ OVERLAPPING = {
 }
 SHORTEST = 2
 """ns of a message's slice: an arrow needs a place inside."""
+HOSTS_UP_TO = 64
+"""Ranks whose hosts have counters: of more, these would be most of the file."""
 SIMULATED = 0.85
 """Share of the time that the simulation takes."""
 
@@ -54,7 +56,8 @@ def write(source: Source, path: Path, asked: Asked, tell: Tell) -> Sequence[str]
     with trace_file(path) as file:
         trace = _Trace(file, source, ranks, epochs[0].begin)
         for number, epoch in enumerate(epochs, 1):
-            trace.epoch(epoch, messages=asked.messages != "none")
+            last = number == len(epochs) or epochs[number].begin > epoch.end
+            trace.epoch(epoch, messages=asked.messages != "none", last=last)
             tell(SIMULATED + (1 - SIMULATED) * number / len(epochs))
         about = _about(source, epochs, ranks)
         file.finish(about)
@@ -145,8 +148,9 @@ class _Trace:
             self._file.name("thread_sort_index", pid, tid, sort_index=place)
         return self._threads[key]
 
-    def epoch(self, epoch: TracedEpoch, *, messages: bool) -> None:
-        """Write an epoch, with its messages if they are known and wanted."""
+    def epoch(self, epoch: TracedEpoch, *, messages: bool, last: bool) -> None:
+        """Write an epoch, with its messages if they are known and wanted; ``last`` if no other one
+        begins where it ends."""
         begin, end = (nanoseconds(when - self._zero) for when in (epoch.begin, epoch.end))
         facts = {key: value for key, value in epoch.window.items() if key not in {"run", "seed"}}
         args = json.dumps({**_plain(facts), "about": "; ".join(_said(epoch))})
@@ -160,8 +164,9 @@ class _Trace:
         offset = int(begin)
         if messages:
             self._messages(epoch.record.messages, offset, epoch.epoch)
-        processes = {rank: self.pid(rank) for rank in self._ranks.ranks}
-        write_counters(self._file, epoch.record, offset, self.cluster, processes)
+        few = len(self._ranks.ranks) <= HOSTS_UP_TO
+        processes = {rank: self.pid(rank) for rank in self._ranks.ranks if few}
+        write_counters(self._file, epoch.record, offset, self.cluster, processes, last=last)
 
     # -------------------------------------------------------------------------------- what ranks do
 

@@ -1,5 +1,5 @@
-"""A platform, a host file and an MPI program for SMPI, the part of SimGrid that runs MPI programs on
-a simulated network.
+"""A platform, a host file and an MPI program for SMPI, the part of SimGrid that runs MPI programs
+on a simulated network.
 
 A rank is a host of its own, so that routes can depend on its HCA and its memory. Each directed
 link of the run is a link. Every route has one more, without sharing, which has the latency of

@@ -126,7 +126,7 @@ class TraceFile:
             when: (n,) ns.
             series: (n,) values by name.
         """
-        values = ",".join(f"{json.dumps(key)}:%.6g" for key in series)
+        values = ",".join(f"{json.dumps(key).replace('%', '%%')}:%.6g" for key in series)
         label = json.dumps(name).replace("%", "%%")
         line = (
             f'{{"ph":"C","pid":{pid},"tid":{pid},"ts":%.3f,"name":{label},"args":{{{values}}}}}'

@@ -80,7 +80,8 @@ def wait_causes(
 
     Returns:
         (rows,) the label, '' for rows that are no waiting; and (rows,) the rank that comes last, -1
-        where that is not known: after an allreduce there is only the exchange to wait for.
+        where that is not known, or is the one that waits: after an allreduce there is only the
+        exchange to wait for, and a barrier has a latency.
     """
     of, names = _waits(phases, labels), list(labels)
     rank = phases["rank"].to_numpy()
@@ -89,7 +90,8 @@ def wait_causes(
     mostly = np.where(of.share.sum(axis=2)[of.step, rank] > 0, mostly, of.label)
     mostly = np.where(of.later, _label_of_phase(labels)[PHASES.index("exchange")], mostly)
     cause = [names[number] if idle else "" for number, idle in zip(mostly, of.idle, strict=True)]
-    return cause, np.where(of.idle & ~of.later, of.last[of.step], -1)
+    last = of.last[of.step]
+    return cause, np.where(of.idle & ~of.later & (last != rank), last, -1)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 SAMPLES = 300
 """Of the links in an epoch, at least, where its length was not known; at most twice as many."""
 FEWEST_SAMPLES = 64
+INSTANT = 1e-9
+"""s before the end of an epoch in which it is not sampled once more."""
 MOST_VALUES = 1 << 25
 """Of all links in all samples, which are kept at once."""
 
@@ -120,7 +122,7 @@ class LinkSamples:
     def end(self, now: float) -> tuple[Floats, NDArray[np.float32]]:
         """Stop at ``now`` (s); returns `EpochRecord.at` and `EpochRecord.work`."""
         self.until(now)
-        if now - self._begin > self._at[-1]:
+        if now - self._begin > self._at[-1] + INSTANT:
             self.take(now)
         self.next_at = inf
         at, work = np.array(self._at), np.stack(self._work)

@@ -117,7 +117,8 @@ def test_what_the_readme_says_runs(tmp_path, capsys):
     commands = [line for line in text.splitlines() if line.startswith("    smpi")]
     assert len(commands) == 2
     for command in commands:
-        done = subprocess.run(command.split(), cwd=folder, capture_output=True, text=True)
+        words = command.split()
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     ranks = [line.split()[0] for line in done.stdout.splitlines()]
     assert sorted(map(int, ranks)) == list(range(8))

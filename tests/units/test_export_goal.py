@@ -55,7 +55,8 @@ def read(text):
 
 
 def simulated(ranks, latency):
-    """When each statement ends (ns), by label: LogGOPS with a latency and nothing else."""
+    """When each statement ends (ns), by label: LogGOPS with a latency and nothing else. A send ends
+    when it has left, and one of more than a byte when it has arrived (rendezvous)."""
     ends = [{} for _ in ranks]
     begun = [{} for _ in ranks]
     arrived = {}
@@ -75,6 +76,7 @@ def simulated(ranks, latency):
                 end = begin + int(what["ns"] or 0)
                 if what["kind"] == "send":
                     arrived[rank, int(what["rank"]), what["tag"]] = end + latency
+                    end += latency * (int(what["nbytes"]) > 1)
                 elif what["kind"] == "recv":
                     key = int(what["rank"]), rank, what["tag"]
                     if key not in arrived:
@@ -151,8 +153,8 @@ def test_a_network_of_latency_alone_gives_the_times_of_the_schedule(made, ranks)
         if barrier:
             now = np.full(size, now.max() + rounds * latency)
         now = now + np.rint(1e9 * step.before_s)
-        source = step.source
-        received = np.maximum(received, np.where(step.sends, now[source] + latency, 0))
+        both = np.maximum(now, now[step.source]) + latency  # what it sends, and what it receives
+        received = np.maximum(received, np.where(step.sends, both, 0))
     stored = np.maximum(now, received) + np.rint(1e9 * made.store_s)
     early = sum(made.barrier_before) * (rounds - 1) * latency  # some leave a barrier before others
     found = np.array([end["store"] for end in ends])
