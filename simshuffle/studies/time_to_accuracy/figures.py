@@ -18,7 +18,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
+from simshuffle.results.style import STYLE, legend_above, letters, line_handle, new_figure
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.time_to_accuracy.placement import Box, Wanted, placed
 from simshuffle.studies.time_to_accuracy.tables import Tables
@@ -70,7 +70,7 @@ def _new(height: float, meta: Mapping[str, Any]) -> Figure:
     said = f"Scale: {meta['rule']}." + (
         f" Schedule of the exchange: {schedules}." if schedules else ""
     )
-    lines = textwrap.wrap(said, 76, break_on_hyphens=False)
+    lines = textwrap.wrap(said, letters(76), break_on_hyphens=False)
     figure = new_figure(height + 0.11 * len(lines))
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=6, color="#555555")
     return figure
