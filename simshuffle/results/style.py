@@ -68,10 +68,11 @@ def _sizes(text: float, label: float, tick: float, legend: float) -> dict[str, A
     }
 
 
+_MATH = tuple(f"mathtext.{face}" for face in ("rm", "it", "bf", "cal", "sf", "tt"))
 _COMMON: dict[str, Any] = {
     "font.family": _font("DejaVu Sans", "DejaVuSans.ttf"),
     "mathtext.fontset": "custom",
-    "mathtext.rm": _font("DejaVu Sans", "DejaVuSans.ttf"),
+    **dict.fromkeys(_MATH, _font("DejaVu Sans", "DejaVuSans.ttf")),
     **_sizes(7, 7.5, 7, 6.5),
     "legend.frameon": False,
     "legend.handlelength": 1.6,
@@ -104,7 +105,8 @@ class Style:
 _STIX = _font("STIXGeneral", "STIXGeneral.ttf")
 STYLES = {
     "ieee": Style(
-        (3.5, 7.16), {"font.family": _STIX, "mathtext.rm": _STIX, **_sizes(8, 8.5, 8, 7.5)}
+        (3.5, 7.16),
+        {"font.family": _STIX, **dict.fromkeys(_MATH, _STIX), **_sizes(8, 8.5, 8, 7.5)},
     ),
     "acm": Style((3.33, 7.0)),
     "slides": Style((4.5, 4.5), enlarged=10 / 4.5, aspect=9 / 16),
@@ -134,6 +136,11 @@ def width() -> float:
 def letters(count: int) -> int:
     """How many letters a line has room for now that has room for ``count`` in `COLUMN_INCHES`."""
     return int(count * width() / COLUMN_INCHES + 1e-9)
+
+
+def line_height() -> float:
+    """How high a line of text is now, over one in the style that nobody chose."""
+    return float(STYLE["font.size"] / _COMMON["font.size"])
 
 
 class _Parameters(Mapping[str, Any]):
@@ -191,7 +198,9 @@ def legend_above(figure: Figure, handles: Sequence[Any] | None = None, title: st
     """
     if handles is None:
         handles = [each for ax in figure.axes for each in ax.get_legend_handles_labels()[0]]
-    title = textwrap.fill(title, letters(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False)
+    title = textwrap.fill(
+        title, letters(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False
+    )
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
         look: dict[str, Any] = {"title": title or None, "ncols": columns}
@@ -220,8 +229,8 @@ SIGNED = "simshuffle"
 
 
 def metadata(suffix: str, about: str) -> dict[str, Any]:
-    """Of a file with that suffix, .png, .pdf or .svg, which says ``about`` of itself, and nothing of
-    when it was made."""
+    """Of a file with that suffix, .png, .pdf or .svg, which says ``about`` of itself, and not when
+    it was made."""
     if suffix == ".png":
         return {"Software": None, **({"Description": about} if about else {})}
     if suffix == ".pdf":
