@@ -21,44 +21,48 @@ def _kinds(incomplete: str) -> list[str]:
     return [name for name in KINDS if name.startswith(incomplete)]
 
 
+KindName = Annotated[
+    str | None, typer.Argument(metavar="KIND", help="What to draw.", autocompletion=_kinds)
+]
+Folders = Annotated[list[Path] | None, typer.Argument(metavar="RESULT", help="Result folders.")]
+Style = Annotated[
+    str, choice("--style", "ieee", "acm", "slides", metavar="STYLE", text="ieee, acm or slides.")
+]
+Columns = Annotated[
+    str, choice("--columns", "1", "2", metavar="1|2", text="Columns of a paper that it spans.")
+]
+Format = Annotated[
+    str | None,
+    choice(
+        "--format",
+        "pdf",
+        "svg",
+        "png",
+        "pgf",
+        metavar="FORMAT",
+        text="pdf (the default), svg, png, or pgf for LaTeX.",
+    ),
+]
+File = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The file; the default is KIND.FORMAT, here.")
+]
+Latex = Annotated[bool, typer.Option("--latex", help="The same as --to latex.")]
+Replace = Annotated[
+    bool, typer.Option("--force", help="Replace a file that is no figure of simshuffle.")
+]
+
+
 def figure(
-    kind: Annotated[
-        str | None,
-        typer.Argument(metavar="KIND", help="What to draw.", autocompletion=_kinds),
-    ] = None,
-    results: Annotated[
-        list[Path] | None, typer.Argument(metavar="RESULT", help="Result folders.")
-    ] = None,
-    style: Annotated[
-        str,
-        choice("--style", "ieee", "acm", "slides", metavar="STYLE", text="ieee, acm or slides."),
-    ] = "ieee",
-    columns: Annotated[
-        str,
-        choice("--columns", "1", "2", metavar="1|2", text="Columns of a paper that it spans."),
-    ] = "1",
-    format_: Annotated[
-        str | None,
-        choice(
-            "--format",
-            "pdf",
-            "svg",
-            "png",
-            "pgf",
-            metavar="FORMAT",
-            text="pdf (the default), svg, png, or pgf for LaTeX.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The file; the default is KIND.FORMAT, here."),
-    ] = None,
-    latex: Annotated[bool, typer.Option("--latex", help="The same as --to latex.")] = False,
+    kind: KindName = None,
+    results: Folders = None,
+    style: Style = "ieee",
+    columns: Columns = "1",
+    format_: Format = None,
+    out: File = None,
+    latex: Latex = False,
     to: To = None,
     json: AsJson = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a file that is no figure of simshuffle.")
-    ] = False,
+    force: Replace = False,
 ) -> None:
     """Draw a figure for a paper or for slides, from the tables of result folders alone."""
     if kind is None:
