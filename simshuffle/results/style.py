@@ -68,11 +68,9 @@ def _sizes(text: float, label: float, tick: float, legend: float) -> dict[str, A
     }
 
 
-_MATH = tuple(f"mathtext.{face}" for face in ("rm", "it", "bf", "cal", "sf", "tt"))
 _COMMON: dict[str, Any] = {
     "font.family": _font("DejaVu Sans", "DejaVuSans.ttf"),
-    "mathtext.fontset": "custom",
-    **dict.fromkeys(_MATH, _font("DejaVu Sans", "DejaVuSans.ttf")),
+    "text.parse_math": False,  # a dollar in the name of a run is a dollar
     **_sizes(7, 7.5, 7, 6.5),
     "legend.frameon": False,
     "legend.handlelength": 1.6,
@@ -106,7 +104,7 @@ _STIX = _font("STIXGeneral", "STIXGeneral.ttf")
 STYLES = {
     "ieee": Style(
         (3.5, 7.16),
-        {"font.family": _STIX, **dict.fromkeys(_MATH, _STIX), **_sizes(8, 8.5, 8, 7.5)},
+        {"font.family": _STIX, **_sizes(8, 8.5, 8, 7.5)},
     ),
     "acm": Style((3.33, 7.0)),
     "slides": Style((4.5, 4.5), enlarged=10 / 4.5, aspect=9 / 16),

@@ -20,7 +20,7 @@ from simshuffle.figures.storage import Q, apart, data_sets, fit, machines
 from simshuffle.figures.table import heading
 from simshuffle.results.style import COLUMN_INCHES, STYLES, in_style, new_figure, width
 from simshuffle.studies.time_to_accuracy.figures import pareto_figure
-from tests.drawn import faults
+from tests.drawn import faults, words
 from tests.figure_results import PAIRS, made
 from tests.units.test_figures import pareto as crowded
 
@@ -176,6 +176,13 @@ def test_runs_of_one_name_have_their_folder_in_front(results):
     mixed = kind_named("breakdown").table([of, *results["sweep"]])
     assert len(mixed) == 12
     assert {"local @2", "runs: local @4", "sweep: local @4"} <= set(mixed["run"])
+
+
+def test_a_name_is_drawn_as_it_is_written(results):
+    (of,) = results["runs"]
+    both = [Given(name, of.result) for name in (r"a$\x$", "b_{")]
+    drawn = [text.get_text() for text, _ in words(kind_named("breakdown").draw(both))]
+    assert r"a$\x$: local" in drawn
 
 
 # ------------------------------------------------------------------------------------- of machines
