@@ -36,6 +36,8 @@ def faults(figure: Figure) -> Iterator[str]:
     found = words(figure)
     edge = figure.bbox.padded(1)
     for text, box in found:
+        if "$" in text.get_text():
+            yield f"{text.get_text()!r} is written in TeX"
         if text.get_fontsize() < SMALLEST:
             yield f"{text.get_text()!r} has {text.get_fontsize()} points"
         if not (edge.contains(box.x0, box.y0) and edge.contains(box.x1, box.y1)):

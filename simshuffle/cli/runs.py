@@ -239,7 +239,9 @@ def plot(
     ] = None,
     labels: LabelsOption = None,
 ) -> None:
-    """Draw the figures of a result folder again, from its tables."""
+    """Draw the figures of a result folder again, from its tables.
+
+    For a paper or slides, also of several results: simshuffle figure."""
     from simshuffle.studies import read_folder
 
     result = read_folder(folder)

@@ -73,14 +73,14 @@ def _plain(text: str) -> str:
 # -------------------------------------------------------------------------------------------- LaTeX
 
 
-def _latex(text: str) -> str:
+def latex(text: str) -> str:
     """The text as LaTeX prints it; two hyphens stay two, and are no dash."""
     apart = re.sub("-(?=-)", "-\0", text)
     return "".join(_LATEX.get(letter, letter) for letter in apart).replace("\0", "{}")
 
 
 def _latex_cell(text: str, right: bool) -> str:
-    out = _latex(text)
+    out = latex(text)
     if right:  # a minus, not a hyphen
         out = re.sub(r"(?<![\w.,)}-])-(?=[\d.])", "$-$", out)
     return f"{{*}}{out[1:]}" if out.startswith("*") else out
@@ -97,7 +97,7 @@ def _latex_table(table: Table) -> str:
         [
             r"\begin{table}",
             r"  \centering",
-            *([f"  \\caption{{{_latex(title)}}}"] if title else []),
+            *([f"  \\caption{{{latex(title)}}}"] if title else []),
             f"  \\begin{{tabular}}{{{places}}}",
             r"    \toprule",
             line(headings),

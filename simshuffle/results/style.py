@@ -1,10 +1,13 @@
-"""The style of all figures, sized for one column of a two-column paper, their legends, and how they
-are kept."""
+"""The styles of all figures, sized for the columns of papers or for slides, their legends, and how
+they are kept."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontEntry, fontManager
 from matplotlib.lines import Line2D
 
+from simshuffle.version import __version__
+
 COLUMN_INCHES = 3.4
-"""Width of one column of a two-column paper."""
-PAGE_INCHES = 7.0
-"""Width of both."""
+"""Width of a figure that nobody chose a style for."""
 LETTERS = 62
-"""Letters in a line across a column."""
+"""Letters of a legend's title in a line across that."""
 COLOURS = {
     "I/O": "#4477AA",
     "FW+BW": "#228833",
@@ -32,17 +35,16 @@ APART: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.3}
 """Between the pieces of a bar, which colours alone do not tell apart in grey."""
 
 
-def _font() -> str:
-    """The name under which matplotlib's own DejaVu Sans is found, and no other of that name that
-    the machine may have.
+def _font(name: str, file: str) -> str:
+    """The name under which matplotlib's own font is found, and no other of that name that the
+    machine may have.
 
     So a figure is the same to the last byte wherever it is drawn.
     """
-    name = "DejaVu Sans of matplotlib"
+    name = f"{name} of matplotlib"
     if all(entry.name != name for entry in fontManager.ttflist):
-        file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
         own = FontEntry(
-            fname=str(file),
+            fname=str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / file),
             name=name,
             style="normal",
             variant="normal",
@@ -54,16 +56,22 @@ def _font() -> str:
     return name
 
 
-STYLE: dict[Any, Any] = {
-    "font.family": _font(),
-    "mathtext.fontset": "custom",
-    "mathtext.rm": _font(),
-    "font.size": 7,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 6.5,
-    "legend.title_fontsize": 6.5,
+def _sizes(text: float, label: float, tick: float, legend: float) -> dict[str, Any]:
+    """Of letters, in points."""
+    return {
+        "font.size": text,
+        "axes.labelsize": label,
+        "xtick.labelsize": tick,
+        "ytick.labelsize": tick,
+        "legend.fontsize": legend,
+        "legend.title_fontsize": legend,
+    }
+
+
+_COMMON: dict[str, Any] = {
+    "font.family": _font("DejaVu Sans", "DejaVuSans.ttf"),
+    "text.parse_math": False,  # a dollar in the name of a run is a dollar
+    **_sizes(7, 7.5, 7, 6.5),
     "legend.frameon": False,
     "legend.handlelength": 1.6,
     "legend.handletextpad": 0.5,
@@ -73,15 +81,108 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "simshuffle",
 }
+
+
+@dataclass(frozen=True)
+class Style:
+    """How figures look.
+
+    Attributes:
+        widths: inches of a figure of one column and of two, as it is drawn.
+        rc: parameters of matplotlib beside those that all styles share.
+        enlarged: how many times larger than drawn it is kept, letters and lines with it.
+        aspect: of height to width, at least; a figure with more rows than that is higher.
+    """
+
+    widths: tuple[float, float]
+    rc: Mapping[str, Any] = field(default_factory=dict)
+    enlarged: float = 1.0
+    aspect: float = 0.0
+
+
+_STIX = _font("STIXGeneral", "STIXGeneral.ttf")
+STYLES = {
+    "ieee": Style(
+        (3.5, 7.16),
+        {"font.family": _STIX, **_sizes(8, 8.5, 8, 7.5)},
+    ),
+    "acm": Style((3.33, 7.0)),
+    "slides": Style((4.5, 4.5), enlarged=10 / 4.5, aspect=9 / 16),
+}
+"""By the name that people choose. IEEE's papers have Times, which STIX resembles; 10 inches are the
+width of a slide of 16:9."""
+_PLAIN = Style((COLUMN_INCHES, 7.0))
+_now: ContextVar[tuple[Style, int]] = ContextVar("style of figures", default=(_PLAIN, 1))
+
+
+@contextmanager
+def in_style(style: Style, columns: int = 1) -> Iterator[None]:
+    """Figures that are made in here look like that; ``columns`` is 1 or 2."""
+    before = _now.set((style, columns))
+    try:
+        yield
+    finally:
+        _now.reset(before)
+
+
+def width() -> float:
+    """Inches of a figure that is made now, as it is drawn."""
+    style, columns = _now.get()
+    return style.widths[columns - 1]
+
+
+def letters(count: int) -> int:
+    """How many letters a line has room for now that has room for ``count`` in `COLUMN_INCHES`."""
+    return int(count * width() / COLUMN_INCHES + 1e-9)
+
+
+def line_height() -> float:
+    """How high a line of text is now, over one in the style that nobody chose."""
+    return float(STYLE["font.size"] / _COMMON["font.size"])
+
+
+class _Parameters(Mapping[str, Any]):
+    """Those of matplotlib for the style that figures are made in now."""
+
+    def __getitem__(self, name: str) -> Any:
+        return {**_COMMON, **_now.get()[0].rc}[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMON)
+
+    def __len__(self) -> int:
+        return len(_COMMON)
+
+
+STYLE: Any = _Parameters()
+"""What every figure is made and kept with: ``matplotlib.rc_context(STYLE)``."""
 NO_LAYOUT: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_layout.use": False}
 """For a figure without an engine of its own."""
 
 
+class _Figure(Figure):
+    """A figure that knows how high it would be if it could be of any height."""
+
+    wanted: float = 0.0
+
+
 def new_figure(height: float) -> Figure:
-    """An empty figure, one column wide and ``height`` inches high without its legend."""
-    figure = Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
+    """An empty figure, one column wide and ``height`` inches high without its legend; higher in a
+    style whose figures have a least height."""
+    figure = _Figure(figsize=(width(), height), layout="constrained")
+    figure.wanted = height
     FigureCanvasAgg(figure)
+    _stretch(figure, 0.0)
     return figure
+
+
+def _stretch(figure: Figure, more: float) -> None:
+    """Make a figure higher by ``more`` inches, or as high as its style wants it at least."""
+    if not isinstance(figure, _Figure):
+        figure.set_figheight(figure.get_figheight() + more)
+        return
+    figure.wanted += more
+    figure.set_figheight(max(figure.wanted, _now.get()[0].aspect * figure.get_figwidth()))
 
 
 def legend_above(figure: Figure, handles: Sequence[Any] | None = None, title: str = "") -> None:
@@ -95,14 +196,16 @@ def legend_above(figure: Figure, handles: Sequence[Any] | None = None, title: st
     """
     if handles is None:
         handles = [each for ax in figure.axes for each in ax.get_legend_handles_labels()[0]]
-    title = textwrap.fill(title, LETTERS, max_lines=2, placeholder=" ...", break_on_hyphens=False)
+    title = textwrap.fill(
+        title, letters(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False
+    )
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
         look: dict[str, Any] = {"title": title or None, "ncols": columns}
         legend = figure.legend(handles=handles, loc="outside upper center", **look)
         extent = legend.get_window_extent()
         if extent.width <= figure.bbox.width or columns == 1:
-            figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
+            _stretch(figure, extent.height / figure.dpi)
             return
         legend.remove()
 
@@ -112,15 +215,36 @@ def line_handle(label: str, look: Mapping[str, Any]) -> Line2D:
     return Line2D([], [], label=label, markersize=3, linewidth=0.9, **look)
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem``.png (300 dpi) and ``stem``.pdf, the same bytes for the same figure; returns
-    both paths."""
+def signed(name: str, fingerprints: Sequence[str]) -> str:
+    """What a figure's file says of itself: that simshuffle drew it, which version, the figure's
+    name, and the fingerprints of the results that it shows."""
+    of = f" of results {', '.join(fingerprints)}" if fingerprints else ""
+    return f"{SIGNED} {__version__}, figure {name}{of}"
+
+
+SIGNED = "simshuffle"
+"""How `signed` begins."""
+
+
+def metadata(suffix: str, about: str) -> dict[str, Any]:
+    """Of a file with that suffix, .png, .pdf or .svg, which says ``about`` of itself, and not when
+    it was made."""
+    if suffix == ".png":
+        return {"Software": None, **({"Description": about} if about else {})}
+    if suffix == ".pdf":
+        return {"CreationDate": None, **({"Subject": about} if about else {})}
+    return {"Date": None, **({"Description": about} if about else {})}
+
+
+def save(figure: Figure, stem: Path, about: str = "") -> list[Path]:
+    """Write ``stem``.png (300 dpi) and ``stem``.pdf, the same bytes for the same figure, which say
+    ``about`` of themselves; returns both paths."""
     png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
     with matplotlib.rc_context({**STYLE, **NO_LAYOUT}):
-        figure.savefig(png, dpi=300, metadata={"Software": None})
+        figure.savefig(png, dpi=300, metadata=metadata(".png", about))
         layout = figure.get_layout_engine()
         # all stands where it is to stand; with any engine it would be drawn once more, to no effect
         figure.set_layout_engine(None)
-        figure.savefig(pdf, metadata={"CreationDate": None})
+        figure.savefig(pdf, metadata=metadata(".pdf", about))
         figure.set_layout_engine(layout)
     return [png, pdf]

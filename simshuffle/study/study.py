@@ -284,14 +284,17 @@ class Result:
             folder: of the figures.
             name: of the figure, where there is only one; that of the study if it is ''.
         """
-        from simshuffle.results.style import save  # noqa: PLC0415 - matplotlib, where it is drawn
+        # matplotlib, where it is drawn
+        from simshuffle.results.style import save, signed  # noqa: PLC0415
 
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         figures = self.study.figures(self)
-        if name and len(figures) == 1:
-            figures = dict.fromkeys([name], *figures.values())
-        return [path for name, figure in figures.items() for path in save(figure, place / name)]
+        paths = []
+        for own, figure in figures.items():
+            stem = place / (name if name and len(figures) == 1 else own)
+            paths += save(figure, stem, signed(own, [self.meta["fingerprint"]]))
+        return paths
 
     def parts(self) -> list[str | Table]:
         """What a terminal shows: texts and tables."""

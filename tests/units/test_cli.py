@@ -10,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from matplotlib.image import imread
 
 import simshuffle
 from simshuffle.cli import main
@@ -642,10 +644,10 @@ def test_waiting_can_be_booked_as_in_the_papers_in_table_json_and_figure(tmp_pat
     printed = capsys.readouterr().out
     assert "as in the authors' timers" in printed
     assert "wait for" not in printed
-    figures = [(tmp_path / name / "breakdown.png").read_bytes() for name in "ab"]
-    assert figures[0] != figures[1]
+    figures = [imread(tmp_path / name / "breakdown.png") for name in "ab"]
+    assert not np.array_equal(*figures)
     assert main(["plot", str(tmp_path / "a"), "--labels", "paper"]) == 0
-    assert (tmp_path / "a" / "breakdown.png").read_bytes() == figures[1]
+    assert np.array_equal(imread(tmp_path / "a" / "breakdown.png"), figures[1])
 
 
 def test_an_unknown_booking_is_refused(tmp_path, capsys):

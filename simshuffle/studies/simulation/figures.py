@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from simshuffle.results import report
-from simshuffle.results.style import APART, COLOURS, STYLE, legend_above, new_figure
+from simshuffle.results.style import APART, COLOURS, STYLE, legend_above, line_height, new_figure
 
 BAR, THIN = 0.66, 0.16
 """Widths of a bar, and of those of hidden work on both sides of it, of one row."""
@@ -68,7 +68,7 @@ def breakdown_figure(
     rows = [list(_rows(last.loc[runs])) for runs in groups]
     lines = [sum(max(1.0, 0.7 * (1 + text.count("\n"))) for _, text in part) for part in rows]
     with matplotlib.rc_context(STYLE):
-        figure = new_figure(ROW_INCHES * sum(lines) + 0.32 * len(groups) + 0.2)
+        figure = new_figure(ROW_INCHES * line_height() * sum(lines) + 0.32 * len(groups) + 0.2)
         axes = figure.subplots(len(groups), 1, height_ratios=lines, squeeze=False)[:, 0]
         shown: set[str] = set()
         for ax, part in zip(axes, rows, strict=True):
@@ -103,15 +103,17 @@ def _rows(epochs: pd.DataFrame) -> Iterator[tuple[str, str]]:
         if sizes.nunique() > 1 and size != before:
             yield "", f"{size} GPUs"
             before = size
-        yield str(run), _in_lines(str(run))
+        yield str(run), in_lines(str(run))
 
 
-def _in_lines(run: str) -> str:
+def in_lines(run: str, whole: bool = False) -> str:
     """The name of a run beside its bar: the strategy, then each swept key with its value; the
-    world size stands elsewhere."""
+    world size only if ``whole``, as it stands elsewhere."""
     name, *swept = re.split(r" (?=@|[\w.]+=)", run)
     spaced = (
-        part.replace("_", " ").replace("=", " = ") for part in swept if not part.startswith("@")
+        part.replace("_", " ").replace("=", " = ")
+        for part in swept
+        if whole or not part.startswith("@")
     )
     parts = [name, *spaced]
     return "\n".join(line for part in parts for line in textwrap.wrap(part, NAME))

@@ -29,7 +29,13 @@ WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
-def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis], measure: str = WHOLE_EPOCH) -> Figure:
+def sweep_figure(
+    summary: pd.DataFrame,
+    axes: Sequence[Axis],
+    measure: str = WHOLE_EPOCH,
+    *,
+    ideal: bool = False,
+) -> Figure:
     """A measure of the last epoch, mean and 95 % interval over seeds, as a figure of one paper
     column.
 
@@ -37,6 +43,8 @@ def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis], measure: str = WHO
         summary: of a sweep: label, its axes, epoch, measure, seeds, mean, low, high.
         axes: of the sweep, in their order.
         measure: one of the summary.
+        ideal: with a dotted line from the first point of each, for half the time with twice the
+            value; both axes are logarithmic then.
     """
     table = summary[summary["measure"] == measure]
     keys = ["label", *(axis["name"] for axis in axes)]
@@ -54,6 +62,8 @@ def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis], measure: str = WHO
             _line(ax, rows, across, by_name.get(across), places, number, label)
         ax.set_ylabel(measure_name(measure))
         _label(ax, by_name.get(across), places, table)
+        if ideal:
+            _ideal(ax, [rows.sort_values(across) for _, rows in groups[:MOST_LINES]], across)
         legend_above(figure)
         if len(groups) > MOST_LINES:
             ax.set_title(f"{MOST_LINES} of {len(groups)} lines; sweep.parquet has all", fontsize=6)
@@ -121,6 +131,36 @@ def _line(
     )
 
 
+def _ideal(ax: Any, lines: Sequence[pd.DataFrame], across: str) -> None:
+    for number, rows in enumerate(lines):
+        x, first = rows[across].to_numpy(float), float(rows["mean"].iloc[0])
+        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "linewidth": 0.8}
+        label = None if number else "ideal (dotted)"
+        ax.plot(x, first * x[0] / x, linestyle=":", zorder=1, **look)
+        if label:
+            ax.plot([], [], linestyle=":", color="#555555", linewidth=0.8, label=label)
+    high = 1.25 * float(pd.concat([rows["high"].fillna(rows["mean"]) for rows in lines]).max())
+    low = 0.8 * float(pd.concat([rows["low"].fillna(rows["mean"]) for rows in lines]).min())
+    low = min(low if low > 0 else high, *(_least(rows, across) for rows in lines))
+    ax.set_ylim(low, high)
+    _log_ticks(ax, low, high)
+
+
+def _log_ticks(ax: Any, low: float, high: float) -> None:
+    """Ticks of a logarithmic axis from ``low`` to ``high``, as plain numbers."""
+    ax.set_yscale("log")
+    steps = (1, 2, 5) if high / low < 100 else (1,)
+    ax.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=steps))
+    ax.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
+    ax.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+
+
+def _least(rows: pd.DataFrame, across: str) -> float:
+    """The end of the line of ideal scaling."""
+    x = rows[across].to_numpy(float)
+    return 0.8 * float(rows["mean"].iloc[0] * x[0] / x[-1])
+
+
 def _label(
     ax: Any,
     axis: Axis | None,
@@ -130,8 +170,9 @@ def _label(
     ax.spines[["top", "right"]].set_visible(False)
     top, least = float(table["high"].fillna(table["mean"]).max()), float(table["mean"].min())
     if least > 0 and top / least >= WIDE_RANGE:
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
+        _log_ticks(ax, least, top)
+        if not (table["low"] > 0).all():  # an interval that reaches 0 has no end on the axis
+            ax.set_ylim(0.5 * least, 1.3 * top)
     elif least < NARROW * top or top <= 0:
         ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
     if axis is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +19,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
+from simshuffle.results.style import STYLE, legend_above, letters, line_handle, new_figure
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.time_to_accuracy.placement import Box, Wanted, placed
 from simshuffle.studies.time_to_accuracy.tables import Tables
@@ -59,7 +60,7 @@ def _look(strategy: str, known: Sequence[str]) -> dict[str, Any]:
     return {"color": colour, "marker": MARKERS.get(strategy, "o")}
 
 
-def _unit(longest: float) -> tuple[float, str]:
+def time_unit(longest: float) -> tuple[float, str]:
     """Seconds of the unit that times are shown in, and its name."""
     return (HOUR, "h") if longest >= 2 * HOUR else (60.0, "min") if longest >= 600 else (1.0, "s")
 
@@ -70,7 +71,7 @@ def _new(height: float, meta: Mapping[str, Any]) -> Figure:
     said = f"Scale: {meta['rule']}." + (
         f" Schedule of the exchange: {schedules}." if schedules else ""
     )
-    lines = textwrap.wrap(said, 76, break_on_hyphens=False)
+    lines = textwrap.wrap(said, letters(76), break_on_hyphens=False)
     figure = new_figure(height + 0.11 * len(lines))
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=6, color="#555555")
     return figure
@@ -98,7 +99,7 @@ def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str,
     panels = panels or [("", everywhere)]
     across = 1 if len(panels) == 1 else 2
     known = strategies(settings)
-    unit, name = _unit(float(settings["total_s"].max()))
+    unit, name = time_unit(float(settings["total_s"].max()))
     with matplotlib.rc_context(STYLE):
         down = -(-len(panels) // across)
         figure = _new(down * PANEL_INCHES + (0.9 if across == 1 else 0.35), meta)
@@ -178,7 +179,7 @@ def pareto_figure(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Figure:
         meta: as of `figures`.
     """
     known = strategies(settings)
-    unit, name = _unit(float(settings["total_s"].max()))
+    unit, name = time_unit(float(settings["total_s"].max()))
     sizes = _sizes(settings["storage_nbytes"])
     with matplotlib.rc_context(STYLE):
         figure = _new(2.45, meta)
@@ -237,7 +238,7 @@ def _point(
     )
 
 
-def _named(row: Mapping[Any, Any]) -> str:
+def named(row: Mapping[Any, Any]) -> str:
     """What stands beside a point: Q, or where global shuffle reads from; nothing for local
     shuffle."""
     if row["strategy"] == "global":
@@ -253,32 +254,68 @@ def _label(
     known: Sequence[str],
     unit: float,
 ) -> None:
-    """Names of the points, those on the front first, each where it lies on no other; one that finds
-    no place has none. Everything else is drawn before."""
+    """Names of the points, those on the front first. Everything else is drawn before."""
     figure.draw_without_rendering()  # so that pixels are where they will be
-    point = figure.dpi / 72
     rows = settings.assign(size=sizes).sort_values("on_front", ascending=False, kind="stable")
+    spots = [
+        Spot(
+            (row["total_s"] / unit, 100 * row["accuracy"]),
+            (100 * row["low"], 100 * row["high"]),
+            row["size"],
+            named(row),
+            _dark(_look(str(row["strategy"]), known)["color"]),
+        )
+        for row in rows.to_dict("records")
+    ]
+    lines = _front_boxes(ax, settings, unit, figure.dpi / 72)
+    label_points(figure, ax, spots, lines, float(figure.bbox.x1))
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A point that may have a name: where it is, its interval from bottom to top (not a number for
+    none), both as drawn; its size in points, the name or '', and its colour."""
+
+    at: tuple[float, float]
+    interval: tuple[float, float]
+    size: float
+    text: str
+    colour: Any
+
+
+def label_points(
+    figure: Figure, ax: Axes, spots: Sequence[Spot], lines: Sequence[Box], right: float
+) -> None:
+    """Write the names of points, the most important first, each where it lies on no other; one that
+    finds no place has none.
+
+    Args:
+        figure: laid out as it will be drawn.
+        ax: where the points are.
+        spots: all points.
+        lines: boxes in pixels of other things that are better not hidden.
+        right: where the room for names ends, in pixels.
+    """
+    point = figure.dpi / 72
     texts: list[Annotation] = []
     wanted: list[Wanted] = []
     marks: list[Box] = []
-    lines = _front_boxes(ax, settings, unit, point)
-    for row in rows.to_dict("records"):
-        at = row["total_s"] / unit, 100 * row["accuracy"]
-        low, high = np.clip([100 * row["low"], 100 * row["high"]], 0, 100)
-        ends = [at, (at[0], at[1] if np.isnan(low) else low), (at[0], np.nanmax([at[1], high]))]
+    others = list(lines)
+    for spot in spots:
+        low, high = np.clip(spot.interval, 0, 100)
+        at, bottom = spot.at, spot.at[1] if np.isnan(low) else low
+        ends = [at, (at[0], bottom), (at[0], np.nanmax([at[1], high]))]
         (x, y), (_, bottom), (_, top) = ax.transData.transform(ends)
-        half = (row["size"] / 2 + 0.4) * point
+        half = (spot.size / 2 + 0.4) * point
         marks.append((x - half, y - half, x + half, y + half))
-        lines.append((x - 1.3 * point, bottom, x + 1.3 * point, top))
-        if text := _named(row):
-            colour = _look(str(row["strategy"]), known)["color"]
-            texts.append(_text(ax, text, at, _dark(colour)))
+        others.append((x - 1.3 * point, bottom, x + 1.3 * point, top))
+        if spot.text:
+            texts.append(_text(ax, spot.text, spot.at, spot.colour))
             extent = texts[-1].get_window_extent()
             wanted.append(Wanted(marks[-1], (bottom, top), extent.width, extent.height))
     inside = ax.get_window_extent()
-    right = float(figure.bbox.x1)
     room = (inside.x0 + point, inside.y0 + point, right - 2 * point, inside.y1 + 2 * point)
-    places = placed(wanted, marks, lines, room, point)
+    places = placed(wanted, marks, others, room, point)
     for words, of, place in zip(texts, wanted, places, strict=True):
         if place is None:
             words.remove()

@@ -1,0 +1,183 @@
+"""Writing a figure, as what it is wanted: which files may be replaced, and four formats."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.backends import backend_mixed, backend_pdf, backend_pgf
+from matplotlib.figure import Figure
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.results.export import latex
+from simshuffle.results.style import NO_LAYOUT, SIGNED, STYLE, metadata
+
+DPI = 300
+HEADS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".pgf": f"% {SIGNED} ".encode()}
+"""How a file of each format begins."""
+_SIGNATURE = re.compile(rf"{SIGNED} \S+, figure [a-z]".encode())
+_PDF: Any = backend_pdf
+_PGF: Any = backend_pgf.RendererPgf
+_MIXED: Any = backend_mixed.MixedModeRenderer
+TEX = ("xelatex", "lualatex", "pdflatex")
+"""Programs that measure the texts of a .pgf, those first that know most letters."""
+
+
+def check_file(path: Path, *, force: bool) -> None:
+    """See that a figure can be written to ``path``.
+
+    Raises:
+        InputError: it ends in no format, its folder is not there, something else than a figure of
+            simshuffle is there and ``force`` is False, or a .pgf is wanted where there is no TeX.
+    """
+    remedy = ""
+    if path.suffix not in HEADS:
+        rule, remedy = f"must end in {', '.join(HEADS)}", "Say figure.pdf."
+    elif not path.parent.is_dir():
+        rule, remedy = "needs a folder that is there", f"Make {path.parent}."
+    elif path.is_dir() or path.is_symlink():
+        rule, remedy = "is a folder or a link", "Name a file."
+    elif path.exists() and not force and not is_ours(path):
+        rule = "is there, and no figure of simshuffle"
+        remedy = "Name another file, or use --force to replace it."
+    elif path.suffix == ".pgf" and _tex() is None:
+        rule = f"needs {', '.join(TEX[:-1])} or {TEX[-1]} to measure its texts"
+        remedy = "Install TeX, or say --format pdf."
+    else:
+        return
+    raise InputError(Problem("--out", rule, str(path)[:100], remedy), "command line")
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a figure in the format of its suffix that says that simshuffle drew it."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return content.startswith(HEADS[path.suffix]) and _SIGNATURE.search(content) is not None
+
+
+def _tex() -> str | None:
+    return next((name for name in TEX if shutil.which(name)), None)
+
+
+def write(figure: Figure, path: Path, about: str, enlarged: float = 1.0) -> None:
+    """Write a figure, whole or not at all, ``enlarged`` so many times over what was drawn, letters
+    and lines with it; the file says ``about`` of itself. The same bytes for the same figure.
+
+    A .pgf with pictures in it has them as files beside it, as matplotlib writes them.
+    """
+    with (
+        tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:40]}.") as folder,
+        matplotlib.rc_context({**STYLE, **NO_LAYOUT}),
+    ):
+        draft = Path(folder, path.name)
+        _WRITERS[path.suffix](figure, draft, about, enlarged)
+        for part in sorted(Path(folder).iterdir(), key=lambda part: part == draft):
+            part.replace(path.parent / part.name)
+
+
+def _png(figure: Figure, path: Path, about: str, enlarged: float) -> None:
+    figure.savefig(
+        path,
+        dpi=DPI * enlarged,
+        metadata=metadata(".png", about),
+        pil_kwargs={"dpi": (DPI, DPI)},
+    )
+
+
+def _svg(figure: Figure, path: Path, about: str, enlarged: float) -> None:
+    figure.savefig(path, dpi=DPI * enlarged, metadata=metadata(".svg", about))
+
+    def larger(size: re.Match[str]) -> str:
+        return f'{size[1]}="{float(size[2]) * enlarged:.6g}pt"'
+
+    head, tag, rest = path.read_text(encoding="utf-8").partition("<svg ")
+    opening, end, body = rest.partition(">")
+    opening = re.sub(r'(width|height)="([\d.]+)pt"', larger, opening)
+    path.write_text(f"{head}{tag}{opening}{end}{body}", encoding="utf-8")
+
+
+def _pdf(figure: Figure, path: Path, about: str, enlarged: float) -> None:
+    """As matplotlib's own, on a page that is larger."""
+    _laid_out(figure)
+    dpi, figure.dpi = figure.dpi, 72
+    try:
+        width, height = figure.get_size_inches()
+        file = _PDF.PdfFile(path, metadata=metadata(".pdf", about))
+        try:
+            file.newPage(width * enlarged, height * enlarged)
+            if enlarged != 1.0:
+                file.output(enlarged, 0, 0, enlarged, 0, 0, _PDF.Op.concat_matrix)
+            vectors = _PDF.RendererPdf(file, DPI * enlarged, height, width)
+            renderer = _MIXED(figure, width, height, DPI * enlarged, vectors)
+            figure.draw(renderer)
+            renderer.finalize()
+            file.finalize()
+        finally:
+            file.close()
+    finally:
+        figure.dpi = dpi
+
+
+class _Escaped(_PGF):  # type: ignore[misc]
+    """Writes what a text says; matplotlib's own takes it for LaTeX."""
+
+    def draw_text(
+        self,
+        gc: Any,
+        x: float,
+        y: float,
+        s: str,
+        prop: Any,
+        angle: float,
+        ismath: Any = False,
+        mtext: Any = None,
+    ) -> None:
+        super().draw_text(gc, x, y, s if ismath else latex(s), prop, angle, ismath, mtext)
+
+    def get_text_width_height_descent(self, s: str, prop: Any, ismath: Any) -> Any:
+        return super().get_text_width_height_descent(s if ismath else latex(s), prop, ismath)
+
+
+def _pgf(figure: Figure, path: Path, about: str, enlarged: float) -> None:
+    """With the letters of the text that includes it, at the sizes of the style."""
+    _laid_out(figure)
+    width, height = figure.get_size_inches()
+    tex: Any = {"pgf.texsystem": _tex(), "pgf.rcfonts": False}
+    with matplotlib.rc_context(tex), path.open("w", encoding="utf-8") as file:
+        file.write(f"% {about}\n% needs \\usepackage{{pgf}}\n\\begingroup\\makeatletter%\n")
+        file.write(f"\\scalebox{{{enlarged:.6f}}}{{%\n" if enlarged != 1.0 else "")
+        file.write("\\begin{pgfpicture}%\n\\pgfpathrectangle{\\pgfpointorigin}")
+        file.write(f"{{\\pgfqpoint{{{width:.6f}in}}{{{height:.6f}in}}}}%\n")
+        file.write("\\pgfusepath{use as bounding box, clip}%\n")
+        dpi = DPI * enlarged
+        renderer = _MIXED(figure, width, height, dpi, _Escaped(figure, file))
+        try:
+            figure.draw(renderer)
+        except (backend_pgf.LatexError, RuntimeError) as error:
+            rule = f"needs texts that {_tex()} can measure: {str(error).splitlines()[0]}"
+            remedy = "Mend the installation of TeX, or say --format pdf."
+            problem = Problem("--format", rule, "pgf", remedy)
+            raise InputError(problem, "command line") from None
+        file.write("\\end{pgfpicture}%\n" + ("}%\n" if enlarged != 1.0 else ""))
+        file.write("\\makeatother\\endgroup%\n")
+
+
+def _laid_out(figure: Figure) -> None:
+    """All stands where it is to stand; nothing is moved where it is measured otherwise."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
+_WRITERS: dict[str, Callable[[Figure, Path, str, float], None]] = {
+    ".png": _png,
+    ".svg": _svg,
+    ".pdf": _pdf,
+    ".pgf": _pgf,
+}

@@ -1,0 +1,56 @@
+"""Small results that every kind of figure can be drawn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simshuffle.figures.kinds import Given
+from simshuffle.studies.simulation import seeds, sweep
+from simshuffle.study import engine
+from tests.small import small
+from tests.studies_tiny import SIZE, TINY
+
+EXCHANGES = [
+    "local_shuffle",
+    "partial_local_shuffle:exchange_fraction=0.1",
+    "partial_local_shuffle:exchange_fraction=0.3",
+]
+JITTER = {**SIZE, "workload__jitter__read": 0.2, "seed": 5}
+PAIRS = (
+    ("breakdown", "runs"),
+    ("breakdown", "sweep"),
+    ("scaling", "sweep"),
+    ("exchange", "sweep"),
+    ("hidden", "runs"),
+    ("hidden", "hiding"),
+    ("fraction", "sweep"),
+    ("congestion", "congestion"),
+    ("links", "runs"),
+    ("completion", "runs"),
+    ("completion", "congestion"),
+    ("accuracy", "time_to_accuracy"),
+    ("waterfall", "ablation"),
+    ("storage-accuracy", "time_to_accuracy"),
+    ("storage", ""),
+)
+"""Every kind of figure, and the names of results in `made` that it takes."""
+
+
+def runs(seeded: int = 3) -> Given:
+    """Local shuffle and two Q on 4 ranks."""
+    scenario = small(**JITTER).model_copy(update={"sweep": {"workload.exchange": EXCHANGES}})
+    return Given("runs", engine.run(*seeds.asked_of([scenario], seeds=seeded)))
+
+
+def swept() -> Given:
+    """The same on 2, 4 and 8 ranks."""
+    axes = {"world_size": [2, 4, 8], "workload.exchange": EXCHANGES}
+    request = sweep.request(small(**JITTER), axes, seeds=2)
+    return Given("sweep", engine.run(sweep.STUDY, request))
+
+
+def made(place: Path) -> dict[str, list[Given]]:
+    """Results by name; none under ''."""
+    names = {of for _, of in PAIRS} - {"runs", "sweep", ""}
+    tiny = {n: [Given(n, engine.run(*TINY[n](place / n)))] for n in sorted(names)}
+    return {"runs": [runs()], "sweep": [swept()], "": [], **tiny}
