@@ -114,7 +114,7 @@ command(
     app,
     "Results",
     "simshuffle figure",
-    "simshuffle figure breakdown results/quickstart --style ieee --out breakdown.pdf",
+    "simshuffle figure breakdown results/quickstart --style ieee",
     "simshuffle figure scaling results/a results/b --columns 2 --latex",
     "simshuffle figure storage --style slides --format png",
 )(figure)

@@ -1,4 +1,4 @@
-"""A timeline of some ranks, with their messages and the links, for Perfetto and chrome://tracing."""
+"""A timeline of some ranks, their messages and the links, for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 

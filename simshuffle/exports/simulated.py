@@ -150,7 +150,7 @@ def _checked(source: Source, phases: pd.DataFrame, epoch: int) -> str:
         rule = f"simshuffle {__version__} must simulate epoch {epoch} as it is stored"
         remedy = "Simulate it again with 'run', or export what is stored with --messages none."
         raise InputError(
-            Problem("timeline.parquet", rule, f"that of {by}", remedy), source.reference
+            Problem("timeline.parquet", rule, f"another, made by {by}", remedy), source.reference
         )
     exact = "to the last bit" if apart == 0 else f"within {apart:.0e} s"
     what = "the timeline" if "rank" in keys else "means over ranks"
