@@ -44,14 +44,22 @@ OutOption = Annotated[
     typer.Option(metavar="PATH", help="What to write. Default: RUN-FORMAT, in this folder."),
 ]
 RunOption = Annotated[
-    str | None, typer.Option("--run", metavar="NAME", help="Of several runs. Default: the first.")
+    str | None,
+    typer.Option(
+        "--run",
+        metavar="NAME",
+        help="Of several runs. Default: the first that has what is written.",
+    ),
 ]
 EpochOption = Annotated[
     str | None,
     typer.Option("--epoch", "--epochs", metavar="N", help="From 1; perfetto takes 2-4 too."),
 ]
 IterationOption = Annotated[
-    int | None, typer.Option("--iteration", metavar="N", help="From 1, of the epoch.")
+    int | None,
+    typer.Option(
+        "--iteration", metavar="N", help="From 1, of the epoch. Default: the first that sends."
+    ),
 ]
 RanksOption = Annotated[
     str | None,
@@ -113,11 +121,9 @@ def export(
             raise InputError(problem, "command line")
     if out is not None:  # before anything is read
         check_out(out, folder=not kind.suffix, replace=force)
-    found = read_source(source, values(set_ or []), run, epoch, iteration)
+    found = read_source(source, values(set_ or []), run, epoch, iteration, sends=kind.sends)
     if run is None and len(found.runs) > 1:
-        say(
-            f"Of {len(found.runs)} runs this is the first, '{found.run}'; --run NAME names another."
-        )
+        say(f"Of {len(found.runs)} runs this is '{found.run}'; --run NAME names another.")
     path = default_out(found, to) if out is None else out
     loaded()
     with share_progress("export") as tell:

@@ -20,8 +20,9 @@ MARK = "simshuffle-export.json"
 
 def default_out(source: Source, to: str) -> Path:
     """Where an export goes if nobody says so: in the working directory, after the run."""
-    plain = re.sub(r"[^A-Za-z0-9._@=-]+", "-", f"{source.run}-{to}").strip("-.")[:100]
-    return Path(plain + format_of(to).suffix)
+    suffix = format_of(to).suffix
+    name = source.run if suffix == f".{to}" else f"{source.run}-{to}"
+    return Path(re.sub(r"[^A-Za-z0-9._@=-]+", "-", name).strip("-.")[:100] + suffix)
 
 
 def export(

@@ -56,6 +56,11 @@ class Format:
     module: str
     options: frozenset[str] = frozenset()
 
+    @property
+    def sends(self) -> bool:
+        """Whether it is made of the messages of an iteration."""
+        return "iteration" in self.options
+
     def writer(self) -> Writer:
         """The module that writes it."""
         module: Writer = importlib.import_module(self.module)

@@ -135,8 +135,9 @@ class Program:
         return self.barriers != "none"
 
 
-def program(scenario: Scenario, epoch: int, iteration: int) -> Program:
-    """The exchange after an iteration of an epoch, both from 1; the scenario has no sweep.
+def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Program:
+    """The exchange after an iteration of an epoch, both from 1; if it is None, after the first one
+    after which anything is sent. The scenario has no sweep.
 
     Raises:
         InputError: the strategy exchanges nothing; there is no such epoch or iteration; nothing is
@@ -144,6 +145,7 @@ def program(scenario: Scenario, epoch: int, iteration: int) -> Program:
     """
     schedule = _schedule(scenario)
     plan, costs = _planned(scenario, epoch, schedule)
+    iteration = int(_sending(plan)[0]) if iteration is None else iteration
     if not 1 <= iteration <= plan.iterations:
         raise InputError(
             Problem(
@@ -173,16 +175,6 @@ def program(scenario: Scenario, epoch: int, iteration: int) -> Program:
         links=resources.links,
         gradients=_gradients(scenario, plan, iteration - 1),
     )
-
-
-def first_sending(scenario: Scenario, epoch: int) -> int:
-    """The first iteration of an epoch, from 1, after which anything is sent.
-
-    Raises:
-        InputError: the strategy exchanges nothing, or not in this epoch; there is no such epoch.
-    """
-    plan, _ = _planned(scenario, epoch, _schedule(scenario))
-    return int(_sending(plan)[0])
 
 
 def _schedule(scenario: Scenario) -> MessageSchedule:

@@ -34,7 +34,7 @@ class Source:
         run: its name; of several seeds, with the seed.
         runs: the names of all.
         epochs: those wanted, from 1, in their order; at least one.
-        iteration: the one wanted, from 1.
+        iteration: the one wanted, from 1; None for the first after which anything is sent.
         result: None for a scenario.
         table_run: the name of the run in the tables of the result.
     """
@@ -44,7 +44,7 @@ class Source:
     run: str
     runs: tuple[str, ...]
     epochs: tuple[int, ...] = (1,)
-    iteration: int = 1
+    iteration: int | None = None
     result: Result | None = None
     table_run: str = ""
 
@@ -73,6 +73,8 @@ def read_source(
     run: str | None = None,
     epochs: str | None = None,
     iteration: int | None = None,
+    *,
+    sends: bool = False,
 ) -> Source:
     """The run that is asked for.
 
@@ -82,13 +84,14 @@ def read_source(
         assigned: values of the scenario's keys; none for a result.
         run: the name of a run; the first if None.
         epochs: '2', '1,3' or '2-4'; the first if None.
-        iteration: from 1; the first if None.
+        iteration: from 1; the first after which anything is sent if None.
+        sends: the first run that exchanges samples is meant where none is named.
 
     Raises:
         InputError: there is no such result, scenario, run, epoch or iteration.
     """
     result, runs = _runs(reference, assigned or {})
-    name = next(iter(runs)) if run is None else run
+    name = _first(runs, sends) if run is None else run
     if name not in runs:
         many = f" and {len(runs) - SHOWN} more" * (len(runs) > SHOWN)
         remedy = f"{nearest(name, list(runs)[:SHOWN])[:-1]}{many}."
@@ -97,8 +100,15 @@ def read_source(
     table_run, scenario = runs[name]
     wanted = _epochs(epochs, scenario, reference)
     _check_iteration(iteration, scenario, wanted[0], reference)
-    first = 1 if iteration is None else iteration
-    return Source(reference, scenario, name, tuple(runs), wanted, first, result, table_run)
+    return Source(reference, scenario, name, tuple(runs), wanted, iteration, result, table_run)
+
+
+def _first(runs: Mapping[str, tuple[str, Scenario]], sends: bool) -> str:
+    """The name of the first run; if ``sends``, of those that exchange samples, if any do."""
+    for name, (_, scenario) in runs.items():
+        if not sends or scenario.workload.exchange.exchange_schedule is not None:
+            return name
+    return next(iter(runs))
 
 
 def _runs(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
-from simshuffle.exports.program import first_sending, program
+from simshuffle.exports.program import program
 from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.messages import MessageLowering, StoreLowering, messages_of
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
@@ -22,7 +22,7 @@ def exchanging(count):
         scenario = random_scenario(number, extreme=number % 3 == 0)
         number += 1
         try:
-            found.append((scenario, first_sending(scenario, 1)))
+            found.append((scenario, program(scenario, 1).iteration))
         except InputError:
             continue
     return found
@@ -104,7 +104,7 @@ def test_what_has_no_messages_is_refused_with_a_remedy():
     with pytest.raises(InputError, match="local_shuffle exchanges nothing"):
         program(small(), 1, 1)
     few = small(workload__exchange=PARTIAL.format(0.02))
-    assert first_sending(few, 1) == 5
+    assert program(few, 1).iteration == 5
     with pytest.raises(InputError, match="The nearest is 5"):
         program(few, 1, 2)
     with pytest.raises(InputError, match="must be from 1 to 10"):
