@@ -30,6 +30,10 @@ RESULTS = ("simulation", "simulation_over_seeds")
 PHASES = ("exchange", "wait_exchange", "exchange_hidden")
 QUANTILES = {"min_s": 0.0, "p10_s": 0.1, "p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "max_s": 1.0}
 TAIL = {"flow_p50_s": 0.5, "flow_p99_s": 0.99, "flow_max_s": 1.0}
+SAMPLE = (
+    "Of a sample of ranks, with the slowest and the fastest ones among them: ends come out farther"
+    " apart than over all ranks. Simulate with --timeline full for all."
+)
 DASHES = ("-", "--", ":", "-.")
 
 
@@ -43,7 +47,7 @@ def draw(given: Sequence[Given]) -> Figure:
             return figure
         ranks = _ranks(given)
         figure = new_figure(2.2)
-        _steps(figure, ranks)
+        _steps(figure, ranks, sampled=_sampled(given))
         return figure
 
 
@@ -76,7 +80,13 @@ def notes(given: Sequence[Given]) -> list[str]:
     """What it is the distribution of."""
     if _of_congestion(given):
         return ["Time from the post of a message to its end; medians over seeds."]
-    return ["Exchange of each rank in the last epoch, shown and hidden, over ranks and seeds."]
+    about = "Exchange of each rank in the last epoch, shown and hidden, over ranks and seeds."
+    return [about, *([SAMPLE] if _sampled(given) else [])]
+
+
+def _sampled(given: Sequence[Given]) -> bool:
+    """Whether a result has the timeline of a sample of ranks alone."""
+    return any(timeline_of(of.result.meta) == "ranks" for of in given)
 
 
 def _of_congestion(given: Sequence[Given]) -> bool:
@@ -117,7 +127,7 @@ def _ranks(given: Sequence[Given]) -> pd.DataFrame:
     return whole
 
 
-def _steps(figure: Figure, ranks: pd.DataFrame) -> None:
+def _steps(figure: Figure, ranks: pd.DataFrame, *, sampled: bool) -> None:
     ax = figure.subplots()
     handles: list[Line2D] = []
     for (run, of), colour in zip(ranks.groupby("run", sort=False), cycle(COLOURS), strict=False):
@@ -125,7 +135,7 @@ def _steps(figure: Figure, ranks: pd.DataFrame) -> None:
         ax.ecdf(of["seconds"], color=colour, linestyle=dash, linewidth=1.1)
         handles.append(line_handle(str(run), {"color": colour, "linestyle": dash}))
     ax.set_xlabel("exchange of a rank in the last epoch (s)")
-    ax.set_ylabel("share of ranks (%)")
+    ax.set_ylabel(f"share of {'sampled ' if sampled else ''}ranks (%)")
     _shares(ax)
     legend_above(figure, handles)
 

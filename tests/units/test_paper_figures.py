@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,19 @@ def test_quantiles_are_those_of_ranks(results):
     seconds = (of["end_s"] - of["start_s"]).groupby([of["seed"], of["rank"]]).sum()
     assert rows.loc[run, "ranks"] == len(seconds) == 12
     assert rows.loc[run, ["min_s", "max_s"]].to_list() == [seconds.min(), seconds.max()]
+
+
+def test_a_sample_of_ranks_is_called_one(results):
+    (of,) = results["runs"]
+    part = replace(of.result, meta={**of.result.meta, "timeline": "ranks"})
+    for result, sampled in ((of.result, False), (part, True)):
+        given = [Given("here", result)]
+        label = kind_named("completion").draw(given).axes[0].get_ylabel()
+        assert ("sampled" in label) is sampled
+        assert (
+            any("sample of ranks" in note for note in kind_named("completion").notes(given))
+            is sampled
+        )
 
 
 def test_links_are_the_busiest_of_their_tier_at_the_time_of_the_epoch(results):
