@@ -105,7 +105,9 @@ def patterns() -> str:
         '<rect width="3" height="6" fill="{1}"/></pattern>'
     )
     each = "".join(one.format(place, colour) for place, colour in enumerate(COLOURS.values()))
-    return f'<svg class="patterns" width="0" height="0" aria-hidden="true"><defs>{each}</defs></svg>'
+    return (
+        f'<svg class="patterns" width="0" height="0" aria-hidden="true"><defs>{each}</defs></svg>'
+    )
 
 
 def sources(of: Means) -> Chart | None:
@@ -151,14 +153,14 @@ def stacked(
         "data": {"values": values},
         "transform": [{"calculate": "show === 'values' ? datum.value : datum.share", "as": "x"}],
         "width": "container",
-        "height": {"step": BAR_HEIGHT / SHARE},
+        "height": round(BAR_HEIGHT / SHARE * max(bars, 2)),
         "mark": {"type": "bar", "stroke": "var(--card)", "strokeWidth": 0.7},
         "encoding": {
             "y": {
                 "field": "bar",
                 "type": "nominal",
                 "sort": None,
-                "axis": {"title": None, "ticks": False, "domain": False},
+                "axis": {"title": None, "ticks": False, "domain": False, "labelPadding": 8},
                 "scale": {"paddingInner": 1 - SHARE, "paddingOuter": 0.2},
             },
             "x": {"field": "x", "type": "quantitative", "axis": axis},
@@ -192,7 +194,7 @@ def scaling(epochs: pd.DataFrame) -> Chart | None:
         }
         for row in epochs.to_dict("records")
     ]
-    sizes = sorted({row["ranks"] for row in rows})
+    sizes = sorted(int(size) for size in epochs["world_size"].unique())
     names = list(dict.fromkeys(row["series"] for row in rows))
     x_axis = {"title": "ranks", "values": sizes, "format": "d", "grid": False}
     colour = {
@@ -230,7 +232,7 @@ def scaling(epochs: pd.DataFrame) -> Chart | None:
                         "field": "series",
                         "type": "nominal",
                         "scale": {"domain": names},
-                        "legend": None,
+                        "legend": {"title": None, "columns": 1},
                     },
                 },
             },
@@ -281,29 +283,35 @@ def spread(rows: Rows, runs: Sequence[str], epochs: Sequence[int]) -> Chart:
                     "domain": ["exchange", "wait_exchange", "exchange_hidden"],
                     "range": ["#EE6677", "#AA3377", "#4477AA"],
                 },
-                "legend": {"title": None},
+                "legend": {"title": None, "symbolOpacity": 1},
             },
         },
-        "layer": [
-            {
-                "mark": {"type": "area", "opacity": 0.25, "aria": False},
-                "encoding": {
-                    "y": {
-                        "field": "least",
-                        "type": "quantitative",
-                        "axis": {"title": "s of a rank", "format": "~s"},
-                    },
-                    "y2": {"field": "most"},
-                },
-            },
-            {
-                "mark": {"type": "line", "aria": False},
-                "encoding": {"y": {"field": "mean", "type": "quantitative"}},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.9},
-                "encoding": {"y": {"field": "most", "type": "quantitative"}, **TEXT},
-            },
-        ],
+        "layer": _spread_layers(),
     }
     return Chart(spec, {"iterations": (columns, rows)})
+
+
+def _spread_layers() -> list[Spec]:
+    """The band, the line in it, and points at its upper end, which pointer and focus reach."""
+    milliseconds = "format(datum.value * 1000, '~g') + ' ms'"
+    return [
+        {
+            "mark": {"type": "area", "opacity": 0.25, "aria": False},
+            "encoding": {
+                "y": {
+                    "field": "least",
+                    "type": "quantitative",
+                    "axis": {"title": "of a rank", "labelExpr": milliseconds},
+                },
+                "y2": {"field": "most"},
+            },
+        },
+        {
+            "mark": {"type": "line", "aria": False},
+            "encoding": {"y": {"field": "mean", "type": "quantitative"}},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.9},
+            "encoding": {"y": {"field": "most", "type": "quantitative"}, **TEXT},
+        },
+    ]

@@ -26,6 +26,10 @@ RESULTS = "simshuffle-results"
 """The name under which the head says of which results it is."""
 
 
+_GLOBALS = "window.vegaEmbed = vegaEmbed;"
+"""What the scripts of Vega give to that of the page."""
+
+
 @dataclass(frozen=True)
 class Named:
     """A result as the page calls it.
@@ -54,9 +58,7 @@ def document(results: Sequence[Named]) -> str:
                 for place, of in enumerate(results)
             ),
         ]
-    main = "".join(
-        _section(part, 2, f"part-{number}") for number, part in enumerate(parts, 1)
-    )
+    main = "".join(_section(part, 2, f"part-{number}") for number, part in enumerate(parts, 1))
     title = escape(f"simshuffle: {names}")
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>{_head(title, results)}</head>\n<body>'
@@ -108,7 +110,7 @@ def _bundle() -> str:
     """Vega, Vega-Lite and vega-embed as one script."""
     import vl_convert  # noqa: PLC0415 - takes long, and only a page needs it
 
-    return str(vl_convert.javascript_bundle())
+    return str(vl_convert.javascript_bundle(_GLOBALS))
 
 
 @cache
@@ -194,7 +196,9 @@ def _figures(result: Result) -> str:
             f'<img alt="Figure {escape(name)}; the tables have its numbers" width="{width}"'
             f' src="data:image/svg+xml;base64,{data}">'
         )
-        out.append(f'<figure class="picture">{image}<figcaption>{escape(name)}</figcaption></figure>')
+        out.append(
+            f'<figure class="picture">{image}<figcaption>{escape(name)}</figcaption></figure>'
+        )
     return "".join(out)
 
 

@@ -47,8 +47,16 @@ class Section:
 
 
 def tables(parts: Iterable[str | Table]) -> str:
-    """Texts and tables of a terminal, whose columns can be sorted."""
-    return html(parts, sortable=True)
+    """Texts and tables of a terminal, whose columns can be sorted. A text that is indented belongs
+    to the one before it."""
+    joined: list[str | Table] = []
+    for part in parts:
+        before = joined[-1] if joined else None
+        if isinstance(part, str) and isinstance(before, str) and part.startswith(" "):
+            joined[-1] = f"{before}\n{part}"
+        else:
+            joined.append(part)
+    return html(joined, sortable=True)
 
 
 def paragraph(text: str) -> str:

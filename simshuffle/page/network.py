@@ -177,16 +177,16 @@ def _levels(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[str, int]:
     ring = [kind for kind in ("host",) if kind in beside] or sorted(beside)[:1]
     level = dict.fromkeys(ring, 0)
     while ring:
-        ring = [
-            each for kind in ring for each in sorted(beside[kind]) if each not in level
-        ]
+        ring = [each for kind in ring for each in sorted(beside[kind]) if each not in level]
         top = max(level.values()) + 1
         level |= dict.fromkeys(dict.fromkeys(ring), top)
         ring = list(dict.fromkeys(ring))
     top = max(level.values()) + 1
     level |= {kind: top for kind in beside if kind not in level}
     if "storage" in level:
-        level["storage"] = 1 + max((at for kind, at in level.items() if kind != "storage"), default=0)
+        level["storage"] = 1 + max(
+            (at for kind, at in level.items() if kind != "storage"), default=0
+        )
     return level
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from simshuffle.page.charts import TEXT
@@ -12,8 +14,10 @@ from simshuffle.page.network import Drawing, line_places
 CLASSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Where the colour of a link changes: shares of its capacity."""
 LAYOUT_COLUMNS = ("line", "x", "y", "x2", "y2", "a", "b", "name", "about")
-LOAD_COLUMNS = ("line", "pick", "up", "up_least", "up_most", "up_peak", "down", "down_least")
-LOAD_COLUMNS += ("down_most", "down_peak")
+_WAYS = [f"{way}{of}" for way in ("up", "down") for of in ("", "_least", "_most", "_peak")]
+LOAD_COLUMNS = ("line", "pick", *_WAYS)
+MANY = 600
+"""Lines, beyond which they are thinner."""
 _ROW = 105
 _ROUND = 620
 
@@ -52,7 +56,12 @@ def network_spec(of: Drawing, rows: Rows, picks: Sequence[str]) -> Chart:
         "layer": [
             {
                 "data": {"name": "layout"},
-                "mark": {"type": "rule", "strokeWidth": 0.5, "stroke": "var(--idle)", "aria": False},
+                "mark": {
+                    "type": "rule",
+                    "strokeWidth": 0.5,
+                    "stroke": "var(--idle)",
+                    "aria": False,
+                },
                 "encoding": {"x2": {"field": "x2"}, "y2": {"field": "y2"}},
             },
             *_loaded(of),
@@ -90,7 +99,11 @@ def _nodes(of: Drawing) -> list[dict[str, Any]]:
         for end in line.ends:
             beside[end] = beside.get(end, 0) + max(map(len, line.links))
     return [
-        {"x": round(x, 5), "y": round(y, 5), "text": f"{name}\n{of.kinds[name]}, {beside[name]} links"}
+        {
+            "x": round(x, 5),
+            "y": round(y, 5),
+            "text": f"{name}\n{of.kinds[name]}, {beside[name]} links",
+        }
         for name, (x, y) in of.nodes.items()
     ]
 
@@ -102,8 +115,15 @@ def _direction(end: str, way: str) -> str:
         f" + format(datum.{way}_most, '.2~p')"
     )
     told = f"'mean ' + {mean} + ', peak ' + format(datum.{way}_peak, '.3~p')"
-    load = f"datum.{way} > 0 ? format(datum.{way}, '.3s') + 'B, ' + {told} : 'nothing'"
+    load = f"datum.{way} > 0 ? replace(format(datum.{way}, '.3s'), regexp('([a-zA-Z]?)$'), ' $1B, ') + {told} : 'nothing'"
     return f"'\\nto ' + datum.{end} + ': ' + ({load})"
+
+
+def _class_names() -> list[str]:
+    """What the legend calls the classes."""
+    ends = [f"{100 * each:.0f}" for each in CLASSES]
+    between = [f"{low} to {high} %" for low, high in pairwise(ends)]
+    return [f"below {ends[0]} %", *between, f"{ends[-1]} % or more"]
 
 
 def _loaded(of: Drawing) -> list[Spec]:
@@ -112,6 +132,9 @@ def _loaded(of: Drawing) -> list[Spec]:
     data = {"name": "loads"}
     fields = list(LAYOUT_COLUMNS[1:])
     text = f"datum.name + ' (' + datum.about + ')' + {_direction('b', 'up')}"
+    thin = 0.8 if len(of.lines) > MANY else 1.2
+    steps = " + ".join(f"(datum.used >= {each})" for each in CLASSES)
+    names = _class_names()
     transform = [
         {"filter": "datum.pick === pick"},
         {
@@ -119,29 +142,18 @@ def _loaded(of: Drawing) -> list[Spec]:
             " : max(datum.up_peak, datum.down_peak)",
             "as": "used",
         },
+        {"calculate": f"{thin} + {0.3 * thin} * ({steps})", "as": "width"},
+        {"calculate": f"{json.dumps(names)}[{steps}]", "as": "class"},
         {"lookup": "line", "from": {"data": {"name": "layout"}, "key": "line", "fields": fields}},
         {"calculate": f"{text} + {_direction('a', 'down')}", "as": "text"},
     ]
     ends = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
-    marks = range(len(CLASSES) + 1)
-    many = len(of.lines) > 600
-    widths = [(0.8 if many else 1.2) + (0.25 if many else 0.4) * each for each in marks]
-    legend = {"title": "of capacity", "format": ".0%", "symbolType": "stroke"}
+    width = {"field": "width", "type": "quantitative", "scale": None, "legend": None}
     colour = {
-        "field": "used",
-        "type": "quantitative",
-        "scale": {
-            "type": "threshold",
-            "domain": list(CLASSES),
-            "range": [f"var(--u{each})" for each in marks],
-        },
-        "legend": legend,
-    }
-    width = {
-        "field": "used",
-        "type": "quantitative",
-        "scale": {"type": "threshold", "domain": list(CLASSES), "range": widths},
-        "legend": legend,
+        "field": "class",
+        "type": "nominal",
+        "scale": {"domain": names, "range": [f"var(--u{each})" for each in range(len(names))]},
+        "legend": {"title": "share of the capacity", "symbolType": "square", "symbolSize": 130},
     }
     return [
         {

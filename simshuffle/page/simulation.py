@@ -132,9 +132,9 @@ def _drawn(links: pd.DataFrame, names: list[str], several: bool) -> str:
         f"A line has the colour of the busier of its directions; grey is idle.{whose}"
         " Pointer or arrow keys, the busiest first, say which link it is, with its bytes."
     )
-    return chart(network_spec(of, rows, picks), "The network by level.", about, "network") + bullets(
-        notes
-    )
+    return chart(
+        network_spec(of, rows, picks), "The network by level.", about, "network"
+    ) + bullets(notes)
 
 
 def _tiers(links: pd.DataFrame) -> Table:
@@ -151,10 +151,13 @@ def _tiers(links: pd.DataFrame) -> Table:
         in_bytes = str(rows["unit"].iloc[0]) == "B"
         mean = rows["mean_utilisation"]
         moved = readable(rows["nbytes"].sum(), Dimension.NBYTES, 3) if in_bytes else "-"
-        shares = (f"{100 * share:.3g} %" for share in (mean.mean(), mean.max()))
-        peak = f"{100 * rows['peak_utilisation'].max():.3g} %"
-        table.add_row(str(run), str(tier), f"{len(rows):,}", moved, *shares, peak)
+        shares = map(_percent, (mean.mean(), mean.max(), rows["peak_utilisation"].max()))
+        table.add_row(str(run), str(tier), f"{len(rows):,}", moved, *shares)
     return table
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %" if share >= 1e-5 else "< 0.001 %"
 
 
 # ------------------------------------------------------------------------- the tail of the exchange
@@ -179,7 +182,7 @@ def _tail(result: Result) -> Section | None:
         " something else."
     )
     seeds = ["Of the first seed."] if "seed" in iterations else []
-    parts = [explained, *seeds, *over_ranks, _slowest(of)]
+    parts: list[str | Table] = [explained, *seeds, *over_ranks, _slowest(of)]
     return Section("The tail of the exchange", body + tables(parts))
 
 
@@ -221,8 +224,8 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
     whose = "all ranks" if kept == "full" else "a sample of ranks"
     table = new_table(
         f"Exchange of a rank in an epoch, ms, over {whose}",
-        ["run"],
-        ["epoch", "phase", "ranks", "median", "99th percentile", "most"],
+        ["run", "phase"],
+        ["epoch", "ranks", "median", "99th percentile", "most"],
     )
     wide = sums.unstack("phase").reindex(columns=list(EXCHANGE))
     wide[_SHOWN] = wide[["exchange", "wait_exchange"]].sum(axis=1)
@@ -232,7 +235,7 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
             if seconds.any():
                 shown = (*np.quantile(seconds, [0.5, 0.99]), seconds.max())
                 cells = (_milliseconds(value) for value in shown)
-                table.add_row(str(run), str(epoch), phase, f"{len(seconds):,}", *cells)
+                table.add_row(str(run), phase, str(epoch), f"{len(seconds):,}", *cells)
     return table
 
 
@@ -240,15 +243,15 @@ def _slowest(of: pd.DataFrame) -> Table:
     """Seconds of the slowest rank of an iteration: median, 99th percentile and most over them."""
     table = new_table(
         "Exchange of the slowest rank of an iteration, ms, over iterations",
-        ["run"],
-        ["epoch", "phase", "iterations", "mean of all ranks", "median", "99th percentile", "most"],
+        ["run", "phase"],
+        ["epoch", "iterations", "mean of all ranks", "median", "99th percentile", "most"],
     )
     keys = [of["run"].astype(str), of["epoch"], of["phase"].astype(str)]
     for (run, epoch, phase), rows in of.groupby(keys, sort=False):
         most = rows["most_s"].to_numpy(float)
         shown = (rows["mean_s"].mean(), *np.quantile(most, [0.5, 0.99]), most.max())
         cells = (_milliseconds(value) for value in shown)
-        table.add_row(str(run), str(epoch), str(phase), f"{len(rows):,}", *cells)
+        table.add_row(str(run), str(phase), str(epoch), f"{len(rows):,}", *cells)
     return table
 
 

@@ -55,7 +55,10 @@ def _check_place(path: Path, folders: Sequence[Path]) -> None:
     elif not path.parent.is_dir():
         rule, remedy = "is in a folder that is not there", "Make the folder, or name another."
     elif any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
-        rule, remedy = "is in a result folder, which holds the result alone", "Name a place beside it."
+        rule, remedy = (
+            "is in a result folder, which holds the result alone",
+            "Name a place beside it.",
+        )
     if rule:
         raise InputError(Problem("--out", rule, str(path), remedy), "report page")
 

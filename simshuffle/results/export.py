@@ -143,8 +143,8 @@ def _markdown_note(text: str) -> str:
 
 
 def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
-    """``parts`` as a notebook shows them; or as the report page does, where each table lies in a box
-    that scrolls, and ``sortable`` headings are buttons."""
+    """``parts`` as a notebook shows them; ``sortable`` as the report page does, where each table
+    lies in a box that scrolls, and headings are buttons."""
     written = (
         _html_note(part) if isinstance(part, str) else _html_table(part, sortable)
         for part in parts

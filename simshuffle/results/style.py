@@ -128,8 +128,8 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 
 def svg(figure: Figure) -> str:
-    """A figure as SVG, the same text for the same figure; letters are outlines, so that it looks the
-    same wherever it is shown."""
+    """A figure as SVG, the same text for the same figure; letters are outlines, so that it looks
+    the same wherever it is shown."""
     file = io.StringIO()
     with matplotlib.rc_context({**STYLE, **NO_LAYOUT, "svg.fonttype": "path"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
