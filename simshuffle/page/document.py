@@ -158,8 +158,7 @@ def _sections(of: Named) -> Iterator[Section]:
     if "breakdown" in result.study.stored:
         yield asked.cautions(result, runs)
         yield from simulation.sections(result, runs)
-        notes = tables(text.notes(result))
-        yield Section("Figures and notes", _figures(result) + notes)
+        yield Section("Notes", tables(text.notes(result)))
     else:
         yield Section("Results", tables(result.exported()))
         if scaled := _swept(result):

@@ -34,7 +34,7 @@ GROUPS = {
     ],
     "Train": ["train", "tta"],
     "Believe": ["validate", "testbed"],
-    "Results": ["plot", "show", "compare", "verify"],
+    "Results": ["plot", "show", "compare", "verify", "report"],
 }
 VERBS = [verb for verbs in GROUPS.values() for verb in verbs]
 DATA = Path(__file__).parents[1] / "data"
