@@ -1,1 +1,1 @@
-"""The report page: results as one file for a browser."""
+"""The report page: results of any study as one file that a browser shows without a network."""

@@ -142,26 +142,39 @@ def _markdown_note(text: str) -> str:
 # --------------------------------------------------------------------------------------------- HTML
 
 
-def html(parts: Iterable[str | Table]) -> str:
-    """``parts`` as a notebook shows them."""
-    return "\n".join(_html_note(p) if isinstance(p, str) else _html_table(p) for p in parts if p)
+def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
+    """``parts`` as a notebook shows them; ``sortable`` as the report page does, where each table
+    lies in a box that scrolls, and headings are buttons."""
+    written = (
+        _html_note(part) if isinstance(part, str) else _html_table(part, sortable)
+        for part in parts
+        if not isinstance(part, str) or part.strip()
+    )
+    return "\n".join(written)
 
 
-def _html_table(table: Table) -> str:
+def _html_table(table: Table, sortable: bool) -> str:
     title, headings, rows, right = _content(table)
+    sides = ["right" if each else "left" for each in right]
 
     def line(cells: Sequence[str], tag: str) -> str:
-        sides = ("right" if each else "left" for each in right)
         written = (
-            f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>'
+            f'<{tag} style="text-align: {side}">{cell}</{tag.partition(" ")[0]}>'
             for cell, side in zip(cells, sides, strict=True)
         )
         return f"<tr>{''.join(written)}</tr>"
 
     caption = f"<caption>{escape(title)}</caption>" if title else ""
-    body = "\n".join(line(row, "td") for row in rows)
-    head = f"<thead>{line(headings, 'th')}</thead>"
-    return f"<table>{caption}{head}<tbody>\n{body}\n</tbody></table>"
+    body = "\n".join(line([escape(cell) for cell in row], "td") for row in rows)
+    heads = [escape(text) for text in headings]
+    if not sortable:
+        head = f"<thead>{line(heads, 'th')}</thead>"
+        return f"<table>{caption}{head}<tbody>\n{body}\n</tbody></table>"
+    heading = 'th scope="col"'
+    buttons = [f'<button type="button">{text}</button>' for text in heads]
+    head = f"<thead>{line(buttons, heading)}</thead>"
+    box = f'<div class="box" tabindex="0" role="region" aria-label="{escape(title) or "Table"}">'
+    return f"{box}<table>{caption}{head}<tbody>\n{body}\n</tbody></table></div>"
 
 
 def _html_note(text: str) -> str:

@@ -3,6 +3,7 @@ they are kept."""
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -248,3 +249,12 @@ def save(figure: Figure, stem: Path, about: str = "") -> list[Path]:
         figure.savefig(pdf, metadata=metadata(".pdf", about))
         figure.set_layout_engine(layout)
     return [png, pdf]
+
+
+def svg(figure: Figure) -> str:
+    """A figure as SVG, the same text for the same figure; letters are outlines, so that it looks
+    the same wherever it is shown."""
+    file = io.StringIO()
+    with matplotlib.rc_context({**STYLE, **NO_LAYOUT, "svg.fonttype": "path"}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    return file.getvalue()

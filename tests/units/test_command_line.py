@@ -34,7 +34,7 @@ GROUPS = {
     ],
     "Train": ["train", "tta"],
     "Believe": ["validate", "testbed"],
-    "Results": ["plot", "show", "compare", "verify", "figure", "export"],
+    "Results": ["plot", "show", "compare", "verify", "report", "figure", "export"],
 }
 VERBS = [verb for verbs in GROUPS.values() for verb in verbs]
 DATA = Path(__file__).parents[1] / "data"
@@ -167,7 +167,7 @@ def test_every_verb_that_computes_is_asked_for_its_out():
         verb for verb in VERBS if any(p.name == "out" for p in COMMAND.commands[verb].params)
     }
     # these make no result folder: tests of theirs say what may be at --out
-    assert with_out == OUT.keys() | {"plot", "schema", "figure", "export"}
+    assert with_out == OUT.keys() | {"plot", "schema", "report", "figure", "export"}
 
 
 @pytest.mark.parametrize("kind", ["wrong kind", "something else"])

@@ -1,0 +1,146 @@
+"""What was asked, with the sources of its numbers; what to beware of; how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simshuffle.compare import flat
+from simshuffle.errors import SimshuffleError
+from simshuffle.page.markup import Section, bullets, details, paragraph, tables, terms
+from simshuffle.plan.unusual import warnings as unusual
+from simshuffle.results.console import new_table
+from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
+from simshuffle.spec.library import documents
+from simshuffle.studies.simulation import text
+from simshuffle.study.study import Meta, Result
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SOURCE = "source"
+MOST_LETTERS = 300
+MOST_RUNS = 60
+"""Whose values are looked at."""
+
+
+def scenarios(folder: Path, result: Result) -> dict[str, Scenario]:
+    """The runs of a result by name; none where it has no scenario, or one that is not valid by
+    now."""
+    if "scenario.yaml" not in result.documents:
+        return {}
+    with suppress(SimshuffleError):
+        return all_runs(load_scenarios(folder / "scenario.yaml"))
+    return {}
+
+
+def parameters(result: Result) -> Section:
+    """All values that were asked for, and where each number is from."""
+    out = []
+    for file, said in result.documents.items():
+        with suppress(SimshuffleError):
+            for number, document in enumerate(documents(said, file), 1):
+                name = document.get("name", file) if isinstance(document, dict) else file
+                table = _sourced(document)
+                title = f"{name}, {file}" if number == 1 else f"{name}, {file} {number}"
+                out.append(details(f"{title}: {table.row_count} values", tables([table])))
+    about = "All values, those that were not given too, and where each number is from."
+    return Section("Parameters and their sources", paragraph(about) + "".join(out))
+
+
+def _sourced(document: Any) -> Table:
+    table = new_table(None, ["key", "value", SOURCE])
+    for key, value, source in sourced(document):
+        shown = str(value) if len(str(value)) <= MOST_LETTERS else f"{str(value)[:MOST_LETTERS]}..."
+        table.add_row(key, shown, source)
+    return table
+
+
+def sourced(value: Any, key: str = "", said: Sequence[tuple[str, Any]] = ()) -> Iterator[Any]:
+    """Key, value and source of all that a document holds.
+
+    Args:
+        value: the document, or what is at ``key`` in it.
+        key: dotted; '' for all.
+        said: the sources of the records around it, each with the key of its record.
+    """
+    if isinstance(value, dict) and value:
+        own = value.get(SOURCE)
+        inner = [*said, (key, own)] if own and isinstance(own, str | dict) else said
+        for name, part in value.items():
+            if name != SOURCE:
+                yield from sourced(part, f"{key}.{name}" if key else str(name), inner)
+        return
+    if isinstance(value, list) and any(isinstance(part, dict | list) for part in value):
+        flattened = flat(value, key)
+        yield from ((name, part, _source(name, said)) for name, part in flattened.items())
+        return
+    yield key, value, _source(key, said)
+
+
+def _source(key: str, said: Sequence[tuple[str, Any]]) -> str:
+    """That of the innermost record that says one for the key; '' if none does."""
+    for record, source in reversed(said):
+        if isinstance(source, str):
+            return source
+        inside = key[len(record) + 1 :] if record else key
+        parts = inside.split(".")
+        for length in range(len(parts), 0, -1):
+            if found := source.get(".".join(parts[:length])):
+                return str(found)
+    return ""
+
+
+def cautions(result: Result, runs: Mapping[str, Scenario]) -> Section:
+    """What to know before the results are believed."""
+    said: dict[str, None] = {}
+    meta = result.meta
+    if meta.get("state") == "unfinished":
+        said["Unfinished: what is there is shown."] = None
+    for name, why in dict(meta.get("lost") or {}).items():
+        said[f"Lost: {name}: {why}"] = None
+    of_runs = meta.get("runs")
+    for run, facts in of_runs.items() if isinstance(of_runs, dict) else ():
+        if isinstance(facts, dict):
+            for sentence in facts.get("extrapolated", []):
+                said[f"{run}: extrapolated: {sentence}."] = None
+    if "sources" in result.study.stored:
+        said |= dict.fromkeys(text.windows(result.tables["sources"]))
+    if "timeline" in result.study.stored:
+        said |= dict.fromkeys(text.about_timeline(meta.get("timeline", "full")))
+    told: dict[str, list[str]] = {}
+    for run, single in list(runs.items())[:MOST_RUNS]:
+        with suppress(SimshuffleError):
+            for problem in unusual(single):
+                told.setdefault(str(problem), []).append(run)
+    for problem_text, names in told.items():
+        whose = "" if len(names) == len(runs) else f" ({', '.join(names[:6])})"
+        said[f"Unusual: {problem_text}{whose}"] = None
+    none = "None: nothing is extrapolated or left out, and no value looks unusual."
+    if not runs:
+        none = "None."
+    return Section("Warnings", bullets(said) if said else paragraph(none))
+
+
+def provenance(meta: Meta) -> Section:
+    """Fingerprint, versions, command, date and machine."""
+    made = meta.get("made")
+    made = made if isinstance(made, dict) else {}
+    machine = made.get("machine")
+    values = {
+        "command": made.get("command"),
+        "date": made.get("date"),
+        "kind of result": meta.get("kind"),
+        "fingerprint": meta.get("fingerprint"),
+        "code": meta.get("code"),
+        "commit": made.get("commit"),
+        "versions": _listed(meta.get("versions")),
+        "machine": _listed(machine),
+    }
+    return Section("How it was made", terms({k: str(v) for k, v in values.items() if v}))
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(f"{k} {v}" for k, v in values.items()) if isinstance(values, dict) else ""

@@ -1,0 +1,228 @@
+"""The whole page: head, table of contents, comparison, and a part for each result."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from simshuffle.compare import Side, compare, side
+from simshuffle.errors import InputError
+from simshuffle.page import asked, charts, simulation
+from simshuffle.page.markup import Section, chart, paragraph, tables
+from simshuffle.results import style
+from simshuffle.studies.simulation import text
+from simshuffle.study.study import Result
+from simshuffle.version import __version__
+
+GENERATOR = "simshuffle report"
+"""What the head of a page says that made it."""
+RESULTS = "simshuffle-results"
+"""The name under which the head says of which results it is."""
+
+
+_GLOBALS = "window.vegaEmbed = vegaEmbed;"
+"""What the scripts of Vega give to that of the page."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A result as the page calls it.
+
+    Attributes:
+        name: of its folder.
+        folder: where it is; nothing on the page says so.
+        result: itself.
+    """
+
+    name: str
+    folder: Path
+    result: Result
+
+
+def document(results: Sequence[Named]) -> str:
+    """The page of one or more results, as HTML."""
+    names = " and ".join(of.name for of in results)
+    if len(results) == 1:
+        parts = list(_sections(results[0]))
+    else:
+        parts = [
+            _comparison(results),
+            *(
+                Section(f"Result {_letter(place)}: {of.name}", parts=list(_sections(of)))
+                for place, of in enumerate(results)
+            ),
+        ]
+    main = "".join(_section(part, 2, f"part-{number}") for number, part in enumerate(parts, 1))
+    title = escape(f"simshuffle: {names}")
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>{_head(title, results)}</head>\n<body>'
+        '<a class="skip" href="#main">Skip to the results</a>'
+        f"<header><h1>{escape(names)}</h1>{_lead(results)}</header>"
+        f'<nav aria-label="Contents">{_contents(parts, "part")}</nav>'
+        f'<main id="main">{main}</main>'
+        f'<div id="tip" role="tooltip" hidden></div>{charts.patterns()}'
+        f"<script>{_bundle()}</script>\n<script>{_file('page.js')}</script></body></html>\n"
+    )
+
+
+def identity(results: Sequence[Named]) -> str:
+    """What stands for the results of a page: their fingerprints."""
+    return " ".join(str(of.result.meta["fingerprint"]) for of in results)
+
+
+def _letter(place: int) -> str:
+    return chr(ord("A") + place) if place < 26 else str(place + 1)
+
+
+# --------------------------------------------------------------------------------------- the frame
+
+
+def _head(title: str, results: Sequence[Named]) -> str:
+    """With a policy that lets nothing be loaded, and no other script run."""
+    hashes = " ".join(f"'sha256-{_digest(code)}'" for code in (_bundle(), _file("page.js")))
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:;"
+        " base-uri 'none'; form-action 'none'"
+    )
+    return (
+        '<meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<meta name="generator" content="{GENERATOR} {__version__}">'
+        f'<meta name="{RESULTS}" content="{escape(identity(results))}">'
+        f"<title>{title}</title><style>{_file('page.css')}</style>"
+    )
+
+
+def _digest(code: str) -> str:
+    return base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+
+
+@cache
+def _bundle() -> str:
+    """Vega, Vega-Lite and vega-embed as one script."""
+    import vl_convert  # noqa: PLC0415 - takes long, and only a page needs it
+
+    return str(vl_convert.javascript_bundle(_GLOBALS))
+
+
+@cache
+def _file(name: str) -> str:
+    return (files("simshuffle.page") / name).read_text(encoding="utf-8")
+
+
+def _lead(results: Sequence[Named]) -> str:
+    """What the page is, and how it is used."""
+    kinds = ", ".join(dict.fromkeys(str(of.result.meta["kind"]) for of in results))
+    said = (
+        f"Report of simshuffle {__version__}; kind of result: {kinds.replace('_', ' ')}."
+        " A click on a heading sorts a table. Charts answer to the pointer, and to arrow keys once"
+        " they have the focus."
+    )
+    none = "<noscript><p>Charts need scripts. The tables have their numbers.</p></noscript>"
+    return f'<p class="lead">{escape(said)}</p>{none}'
+
+
+def _contents(parts: Sequence[Section], place: str) -> str:
+    items = []
+    for number, part in enumerate(parts, 1):
+        here = f"{place}-{number}"
+        inner = _contents(part.parts, here) if part.parts else ""
+        items.append(f'<li><a href="#{here}">{escape(part.title)}</a>{inner}</li>')
+    return f"<ol>{''.join(items)}</ol>"
+
+
+def _section(part: Section, level: int, place: str) -> str:
+    inner = "".join(
+        _section(each, level + 1, f"{place}-{number}") for number, each in enumerate(part.parts, 1)
+    )
+    heading = f'<h{level} id="{place}-h">{escape(part.title)}</h{level}>'
+    return (
+        f'<section id="{place}" aria-labelledby="{place}-h">{heading}{part.body}{inner}</section>'
+    )
+
+
+# -------------------------------------------------------------------------------------- the results
+
+
+def _sections(of: Named) -> Iterator[Section]:
+    """All that is said of a result."""
+    result, runs = of.result, asked.scenarios(of.folder, of.result)
+    if "breakdown" in result.study.stored:
+        yield asked.cautions(result, runs)
+        yield from simulation.sections(result, runs)
+        yield Section("Notes", tables(text.notes(result)))
+    else:
+        yield Section("Results", tables(result.exported()))
+        if scaled := _swept(result):
+            yield scaled
+        if drawn := _figures(result):
+            yield Section("Figures", drawn)
+        yield asked.cautions(result, runs)
+    yield asked.parameters(result)
+    yield asked.provenance(result.meta)
+
+
+def _swept(result: Result) -> Section | None:
+    """The scaling of a sweep over world sizes; None of anything else."""
+    table = result.tables.get("sweep") if result.study.verb == "sweep" else None
+    if table is None or table.empty:
+        return None
+    last = table[table["epoch"] == table.groupby("label")["epoch"].transform("max")]
+    means = last.groupby(["label", "world_size"], sort=False)["epoch_s"].mean().reset_index()
+    series = means["label"].str.replace(r" (@\d+|world_size=\d+)$", "", regex=True)
+    spec = charts.scaling(means.assign(series=series).sort_values("world_size", kind="stable"))
+    if spec is None:
+        return None
+    about = "Seconds of the last epoch by ranks, mean over seeds."
+    return Section("Scaling", chart(spec, "Time per epoch by ranks.", about))
+
+
+def _figures(result: Result) -> str:
+    """The figures of the study, each as a picture inside the page."""
+    out = []
+    for name, figure in result.study.figures(result).items():
+        data = base64.b64encode(style.svg(figure).encode()).decode()
+        width = round(96 * 1.7 * figure.get_figwidth())
+        image = (
+            f'<img alt="Figure {escape(name)}; the tables have its numbers" width="{width}"'
+            f' src="data:image/svg+xml;base64,{data}">'
+        )
+        out.append(
+            f'<figure class="picture">{image}<figcaption>{escape(name)}</figcaption></figure>'
+        )
+    return "".join(out)
+
+
+# --------------------------------------------------------------------------------------- comparison
+
+
+def _comparison(results: Sequence[Named]) -> Section:
+    """The first result beside each of the others: what was asked, and then what came out."""
+    first, *others = (_side(of) for of in results)
+    parts = []
+    for place, other in enumerate(others, 1):
+        title = f"A and {_letter(place)}: {first.name} and {other.name}"
+        try:
+            found = compare(first, other)
+        except InputError as error:
+            parts.append(Section(title, paragraph("; ".join(str(p) for p in error.problems))))
+            continue
+        said = list(found.parts())
+        b = f"{_letter(place)} is called B in these tables. " if place > 1 else ""
+        parts.append(Section(title, (paragraph(b) if b else "") + tables(said)))
+    if len(parts) == 1:
+        return replace(parts[0], title="Comparison")
+    return Section("Comparison", parts=parts)
+
+
+def _side(of: Named) -> Side:
+    """The result for a comparison, under the name that the page calls it."""
+    return replace(side(str(of.folder)), name=of.name)

@@ -1,0 +1,296 @@
+"""What the page has of runs beside their tables: charts, the network, the tail of the exchange."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.page import charts
+from simshuffle.page.markup import Section, bullets, chart, paragraph, tables
+from simshuffle.page.network import MOST_ROWS, drawing, loads
+from simshuffle.page.network_chart import network_spec
+from simshuffle.results.console import new_table
+from simshuffle.results.ranks import Kept
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.simulation import text
+from simshuffle.studies.simulation.intervals import Means
+from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
+from simshuffle.study.long_table import long
+from simshuffle.study.study import Result
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EXCHANGE = ("exchange", "wait_exchange", "exchange_hidden")
+MOST_POINTS = 6000
+"""Of the chart by iteration: rows of its table."""
+MOST_NETWORKS = 4
+_SHOWN = "exchange and wait_exchange"
+_WORLD_SIZE = re.compile(r" @\d+$")
+
+
+def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
+    """All that is shown of runs, but what every result has.
+
+    Args:
+        result: of run.
+        runs: its scenarios by name, as far as they are known.
+    """
+    of = means_of(result)
+    yield _breakdown(result, of)
+    if scaled := charts.scaling(_last(of)):
+        about = "Seconds of the last epoch of every run by its ranks."
+        yield Section("Scaling", chart(scaled, "Time per epoch by ranks.", about))
+    yield _network(result, runs)
+    if tail := _tail(result):
+        yield tail
+    yield _storage(result, of)
+
+
+def _breakdown(result: Result, of: Means) -> Section:
+    shown = len(charts.shown_epochs(of.epochs))
+    whole = len(of.epochs)
+    about = "Hatched is waiting for other ranks, in the colour of what they do."
+    if shown < whole:
+        about += f" {shown} of {whole} epochs are drawn; the table has all."
+    drawn = chart(charts.breakdown(of, labels_of(result.meta)), "Seconds of an epoch.", about)
+    seconds = text.tables(of, labels_of(result.meta))[0]
+    notes = [] if of.epoch_half is None else [text.about_interval(of.about)]
+    return Section("Where the time goes", drawn + tables([seconds, *notes]))
+
+
+def _last(of: Means) -> pd.DataFrame:
+    """The last epoch of every run, with its name without the world size."""
+    epochs = of.epochs.assign(run=of.epochs["run"].astype(str))
+    last = epochs.sort_values("epoch", kind="stable").drop_duplicates("run", keep="last")
+    last = last.sort_values("world_size", kind="stable")
+    return last.assign(series=[_WORLD_SIZE.sub("", run) for run in last["run"]])
+
+
+# -------------------------------------------------------------------------------------- the network
+
+
+def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
+    links, note = _links(result)
+    body = ""
+    groups = _machines(links, runs)
+    for names in groups[:MOST_NETWORKS]:
+        here = links[links["run"].astype(str).isin(names)]
+        body += _drawn(here, names, len(groups) > 1)
+    if len(groups) > MOST_NETWORKS:
+        body += paragraph(f"{MOST_NETWORKS} of {len(groups)} networks are drawn.")
+    notes = [note] if note else []
+    return Section("The network", body + tables([*notes, _tiers(links)]))
+
+
+def _links(result: Result) -> tuple[pd.DataFrame, str]:
+    """What crossed the links, of the first seed; and what to say of that."""
+    links = result.tables["links"]
+    if "seed" not in links:
+        return links, ""
+    first = links.groupby(links["run"].astype(str))["seed"].transform("min")
+    return links[links["seed"] == first], "Links are those of the first seed of every run."
+
+
+def _machines(links: pd.DataFrame, runs: Mapping[str, Scenario]) -> list[list[str]]:
+    """The runs on each machine. Where the scenarios are not known, each run by itself."""
+    groups: dict[str, list[str]] = {}
+    for run in dict.fromkeys(links["run"].astype(str)):
+        single = runs.get(run)
+        key = run if single is None else f"network {single.cluster.topology!r}"
+        groups.setdefault(key, []).append(run)
+    return list(groups.values())
+
+
+def _drawn(links: pd.DataFrame, names: list[str], several: bool) -> str:
+    """The drawing of a machine, and what is left out of it."""
+    of = drawing(links)
+    if of is None:
+        return paragraph(f"{', '.join(names)}: nothing crossed the network.")
+    links = links.assign(run=links["run"].astype(str))
+    epochs = links[["run", "epoch"]].drop_duplicates()
+    notes = list(of.notes)
+    if len(epochs) * len(of.lines) > MOST_ROWS:
+        epochs = epochs.drop_duplicates("run", keep="last")
+        notes.append("The last epoch of every run is shown.")
+    most = max(1, MOST_ROWS // len(of.lines))
+    if len(epochs) > most:
+        notes.append(f"The last {most} of {len(epochs)} runs are shown.")
+        epochs = epochs.tail(most)
+    pairs = list(epochs.itertuples(index=False, name=None))
+    by_epoch = dict(iter(links.groupby(["run", "epoch"], sort=False)))
+    rows = [row for pick, pair in enumerate(pairs) for row in loads(of, by_epoch[pair], pick)]
+    picks = [charts.bar_name(run, int(epoch), True) for run, epoch in pairs]
+    notes.append("Links that carried nothing in any of the runs are left out.")
+    whose = f" {', '.join(names)}." if several else ""
+    about = (
+        f"A line has the colour of the busier of its directions; grey is idle.{whose}"
+        " Pointer or arrow keys, the busiest first, say which link it is, with its bytes."
+    )
+    return chart(
+        network_spec(of, rows, picks), "The network by level.", about, "network"
+    ) + bullets(notes)
+
+
+def _tiers(links: pd.DataFrame) -> Table:
+    """The last epoch of every run by kind of link."""
+    table = new_table(
+        "Links and devices by kind, last epoch; mean over the epoch, and its highest moment",
+        ["run", "kind"],
+        ["links", "bytes", "mean of all", "mean of the busiest", "peak"],
+    )
+    names = links["run"].astype(str)
+    last = links[links["epoch"] == links.groupby(names)["epoch"].transform("max")]
+    groups = last.groupby([last["run"].astype(str), last["tier"].astype(str)], sort=False)
+    for (run, tier), rows in groups:
+        in_bytes = str(rows["unit"].iloc[0]) == "B"
+        mean = rows["mean_utilisation"]
+        moved = readable(rows["nbytes"].sum(), Dimension.NBYTES, 3) if in_bytes else "-"
+        shares = map(_percent, (mean.mean(), mean.max(), rows["peak_utilisation"].max()))
+        table.add_row(str(run), str(tier), f"{len(rows):,}", moved, *shares)
+    return table
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %" if share >= 1e-5 else "< 0.001 %"
+
+
+# ------------------------------------------------------------------------- the tail of the exchange
+
+
+def _tail(result: Result) -> Section | None:
+    """How ranks differ in the exchange; None where no run has one."""
+    iterations = result.tables["iterations"]
+    of = iterations[iterations["phase"].isin(EXCHANGE) & (iterations["iteration"] > 0)]
+    if of.empty:
+        return None
+    if "seed" in of:
+        of = of[of["seed"] == of["seed"].min()]
+    drawn, note = _by_iteration(of)
+    about = "The line is the mean over all ranks, the band goes from the least to the most of them."
+    body = chart(drawn, "Seconds of the exchange by iteration.", f"{about} {note}".strip())
+    kept = timeline_of(result.meta)
+    over_ranks = [] if kept == "none" else [_over_ranks(result, kept)]
+    explained = (
+        "exchange: the training loop works for it or waits for its own messages; wait_exchange: it"
+        " waits for other ranks at a barrier; exchange_hidden: messages travel while it does"
+        " something else."
+    )
+    seeds = ["Of the first seed."] if "seed" in iterations else []
+    parts: list[str | Table] = [explained, *seeds, *over_ranks, _slowest(of)]
+    return Section("The tail of the exchange", body + tables(parts))
+
+
+def _by_iteration(of: pd.DataFrame) -> tuple[Any, str]:
+    """The chart, and what is put together in it."""
+    names = of["run"].astype(str)
+    runs = list(dict.fromkeys(names))
+    place = {run: number for number, run in enumerate(runs)}
+    of = of.assign(run=names.map(place), phase=of["phase"].astype(str))
+    wide, note = max(1, -(-len(of) // MOST_POINTS)), ""
+    if wide > 1:
+        note = f"{wide} iterations each are one point."
+        of = of.assign(iteration=(of["iteration"] - 1) // wide * wide + 1)
+        keys = ["run", "epoch", "iteration", "phase"]
+        measures = {"mean_s": "mean", "least_s": "min", "most_s": "max"}
+        of = of.groupby(keys, sort=False).agg(measures).reset_index()
+    columns = ["run", "epoch", "iteration", "phase", "mean_s", "least_s", "most_s"]
+    rows = [
+        [*row[:4], *(float(f"{value:.4g}") for value in row[4:])]
+        for row in of[columns].astype(object).itertuples(index=False, name=None)
+    ]
+    epochs = sorted(int(epoch) for epoch in of["epoch"].unique())
+    return charts.spread(rows, runs, epochs), note
+
+
+def _over_ranks(result: Result, kept: Kept) -> Table:
+    """Seconds that a rank spends in an epoch: median, 99th percentile and most over the ranks."""
+    keys = ["run", "epoch", "phase", "rank"]
+    timeline = long(result.tables, "timeline")
+    wanted = [*keys, "seed", "start_s", "end_s"]
+    parts = []
+    for piece in timeline.pieces(wanted):
+        of = piece[piece["phase"].isin(EXCHANGE)]
+        if "seed" in of and len(of):
+            of = of[of["seed"] == of["seed"].min()]
+        of = of.assign(run=of["run"].astype(str), phase=of["phase"].astype(str))
+        parts.append(of.assign(seconds=of["end_s"] - of["start_s"])[[*keys, "seconds"]])
+    sums = pd.concat(parts).groupby(keys, sort=False)["seconds"].sum()
+    whose = "all ranks" if kept == "full" else "a sample of ranks"
+    table = new_table(
+        f"Exchange of a rank in an epoch, ms, over {whose}",
+        ["run", "phase"],
+        ["epoch", "ranks", "median", "99th percentile", "most"],
+    )
+    wide = sums.unstack("phase").reindex(columns=list(EXCHANGE))
+    wide[_SHOWN] = wide[["exchange", "wait_exchange"]].sum(axis=1)
+    for (run, epoch), ranks in wide.groupby(level=["run", "epoch"], sort=False):
+        for phase in (*EXCHANGE, _SHOWN):
+            seconds = ranks[phase].fillna(0.0).to_numpy(float)
+            if seconds.any():
+                shown = (*np.quantile(seconds, [0.5, 0.99]), seconds.max())
+                cells = (_milliseconds(value) for value in shown)
+                table.add_row(str(run), phase, str(epoch), f"{len(seconds):,}", *cells)
+    return table
+
+
+def _slowest(of: pd.DataFrame) -> Table:
+    """Seconds of the slowest rank of an iteration: median, 99th percentile and most over them."""
+    table = new_table(
+        "Exchange of the slowest rank of an iteration, ms, over iterations",
+        ["run", "phase"],
+        ["epoch", "iterations", "mean of all ranks", "median", "99th percentile", "most"],
+    )
+    keys = [of["run"].astype(str), of["epoch"], of["phase"].astype(str)]
+    for (run, epoch, phase), rows in of.groupby(keys, sort=False):
+        most = rows["most_s"].to_numpy(float)
+        shown = (rows["mean_s"].mean(), *np.quantile(most, [0.5, 0.99]), most.max())
+        cells = (_milliseconds(value) for value in shown)
+        table.add_row(str(run), str(phase), str(epoch), f"{len(rows):,}", *cells)
+    return table
+
+
+def _milliseconds(seconds: float) -> str:
+    """With three digits."""
+    return f"{1e3 * seconds:,.0f}" if seconds >= 1 else f"{1e3 * seconds:.3g}"
+
+
+# ------------------------------------------------------------------------------ storage and caches
+
+
+def _storage(result: Result, of: Means) -> Section:
+    body = ""
+    if drawn := charts.sources(of):
+        body = chart(drawn, "Bytes that ranks read in an epoch.", "By where they came from.")
+    table = new_table(
+        "Storage of a host and staging",
+        ["run", "staged to"],
+        ["hosts", "storage of a host", "staging", "staged from the PFS", "written to SSDs"],
+    )
+    sources = result.tables["sources"]
+    sums = sources.groupby(sources["run"].astype(str))[["nbytes_staged", "nbytes_ssd_written"]]
+    per_seed = sums.sum() / (sources["seed"].nunique() if "seed" in sources else 1)
+    for run, facts in result.meta["runs"].items():
+        stored = float(facts["storage_per_host_nbytes"])
+        staging = float(facts["staging_s"])
+        moved = per_seed.loc[run] if run in per_seed.index else {}
+        cells = (float(moved.get(key, 0.0)) for key in ("nbytes_staged", "nbytes_ssd_written"))
+        table.add_row(
+            str(run),
+            {None: "-", "ssd": "SSD"}.get(facts["staged_to"], str(facts["staged_to"])),
+            str(facts.get("hosts", "-")),
+            _bytes(stored),
+            readable(staging, Dimension.SECONDS, 3) if staging else "-",
+            *map(_bytes, cells),
+        )
+    about = "Staging is once, before the first epoch; what is written to SSDs is of all epochs."
+    return Section("Storage and caches", body + tables([text.tables(of)[1], table, about]))
+
+
+def _bytes(value: float) -> str:
+    return readable(value, Dimension.NBYTES, 3) if value else "-"
