@@ -166,7 +166,7 @@ def test_every_verb_that_computes_is_asked_for_its_out():
     with_out = {
         verb for verb in VERBS if any(p.name == "out" for p in COMMAND.commands[verb].params)
     }
-    assert with_out == OUT.keys() | {"plot"}  # which only draws
+    assert with_out == OUT.keys() | {"plot", "report"}  # which only draw
 
 
 @pytest.mark.parametrize("kind", ["wrong kind", "something else"])
