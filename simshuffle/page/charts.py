@@ -24,6 +24,8 @@ TEXT: dict[str, Any] = {
     "description": {"field": "text", "type": "nominal"},
 }
 """What a mark says where the pointer or the focus is."""
+LEGEND_COLUMNS = 4
+"""So that a legend is no wider than a chart on a narrow screen."""
 SHARE = 0.6
 """Of a row that a bar fills."""
 
@@ -69,7 +71,7 @@ def breakdown(of: Means, labels: report.Booking) -> Chart:
                 text = f"{bar}\n{part}: {number(seconds)} s, {share}"
                 rows.append(_piece(bar, part, seconds, whole, text))
     colours = {part_name(label, waits): _colour(label, waits) for label, waits in order}
-    return stacked(rows, colours, "datum.label + ' s'")
+    return stacked(rows, colours, "datum.label + ' s'", ",~r")
 
 
 def _parts(parts: pd.DataFrame) -> list[tuple[str, bool]]:
@@ -125,11 +127,15 @@ def sources(of: Means) -> Chart | None:
                 rows.append(_piece(bar, name, value, whole, text))
     there = {row["part"] for row in rows}
     colours = {name: colour for name, colour in SOURCE_COLOURS.items() if name in there}
-    return stacked(rows, colours, "replace(datum.label, 'G', ' G') + 'B'", "~s") if rows else None
+    return (
+        stacked(rows, colours, "replace(datum.label, /([kMGTPE]?)$/, ' $1B')", "~s")
+        if rows
+        else None
+    )
 
 
 def stacked(
-    rows: Sequence[Mapping[str, Any]], colours: Mapping[str, str], label: str, look: str = "~g"
+    rows: Sequence[Mapping[str, Any]], colours: Mapping[str, str], label: str, look: str
 ) -> Chart:
     """Bars of pieces one after another, as values or as shares of their bar.
 
@@ -168,7 +174,7 @@ def stacked(
                 "field": "part",
                 "type": "nominal",
                 "scale": {"domain": list(colours), "range": list(colours.values())},
-                "legend": {"title": None},
+                "legend": {"title": None, "columns": LEGEND_COLUMNS},
             },
             "order": {"field": "place", "type": "quantitative"},
             **TEXT,
@@ -218,7 +224,7 @@ def scaling(epochs: pd.DataFrame) -> Chart | None:
                 "field": "seconds",
                 "type": "quantitative",
                 "scale": {"type": "log"},
-                "axis": {"title": "s per epoch", "tickCount": 5, "format": "~g"},
+                "axis": {"title": "s per epoch", "tickCount": 5, "format": ",~r"},
             },
             "color": colour,
         },
@@ -293,7 +299,7 @@ def spread(rows: Rows, runs: Sequence[str], epochs: Sequence[int]) -> Chart:
 
 def _spread_layers() -> list[Spec]:
     """The band, the line in it, and points at its upper end, which pointer and focus reach."""
-    milliseconds = "format(datum.value * 1000, '~g') + ' ms'"
+    milliseconds = "format(datum.value * 1000, ',~r') + ' ms'"
     return [
         {
             "mark": {"type": "area", "opacity": 0.25, "aria": False},

@@ -77,7 +77,7 @@
     axis: {
       labelColor: "var(--text)", titleColor: "var(--soft)", domainColor: "var(--line)",
       tickColor: "var(--line)", gridColor: "var(--line)", labelFontSize: 12, titleFontSize: 12,
-      titleFontWeight: "normal", labelLimit: 260,
+      titleFontWeight: "normal", labelLimit: 340,
     },
     legend: {
       labelColor: "var(--text)", titleColor: "var(--soft)", orient: "top", labelFontSize: 12,

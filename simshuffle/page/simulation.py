@@ -15,6 +15,8 @@ from simshuffle.page.network import MOST_ROWS, drawing, loads
 from simshuffle.page.network_chart import network_spec
 from simshuffle.results.console import new_table
 from simshuffle.results.ranks import Kept
+from simshuffle.results.report import weights
+from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation import text
@@ -85,6 +87,12 @@ def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
     if len(groups) > MOST_NETWORKS:
         body += paragraph(f"{MOST_NETWORKS} of {len(groups)} networks are drawn.")
     notes = [note] if note else []
+    sources = result.tables["sources"]
+    if (sources["iterations_simulated"] < sources["iterations"]).any():
+        notes.append(
+            "Of epochs of which a part was simulated, bytes and utilisation of links and devices"
+            " are those of that part."
+        )
     return Section("The network", body + tables([*notes, _tiers(links)]))
 
 
@@ -209,17 +217,21 @@ def _by_iteration(of: pd.DataFrame) -> tuple[Any, str]:
 
 
 def _over_ranks(result: Result, kept: Kept) -> Table:
-    """Seconds that a rank spends in an epoch: median, 99th percentile and most over the ranks."""
+    """Seconds that a rank spends in a whole epoch: median, 99th percentile and most over the ranks;
+    iterations that stand for others count as often."""
     keys = ["run", "epoch", "phase", "rank"]
     timeline = long(result.tables, "timeline")
-    wanted = [*keys, "seed", "start_s", "end_s"]
+    wanted = [*keys, "seed", "iteration", "start_s", "end_s"]
     parts = []
     for piece in timeline.pieces(wanted):
         of = piece[piece["phase"].isin(EXCHANGE)]
         if "seed" in of and len(of):
             of = of[of["seed"] == of["seed"].min()]
-        of = of.assign(run=of["run"].astype(str), phase=of["phase"].astype(str))
-        parts.append(of.assign(seconds=of["end_s"] - of["start_s"])[[*keys, "seconds"]])
+        seconds = of["end_s"] - of["start_s"]
+        weight = weights(Timeline(of, of, result.tables["sources"]))
+        seconds = seconds if weight is None else seconds * weight
+        of = of.assign(run=of["run"].astype(str), phase=of["phase"].astype(str), seconds=seconds)
+        parts.append(of[[*keys, "seconds"]])
     sums = pd.concat(parts).groupby(keys, sort=False)["seconds"].sum()
     whose = "all ranks" if kept == "full" else "a sample of ranks"
     table = new_table(

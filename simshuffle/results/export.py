@@ -164,7 +164,7 @@ def _html_table(table: Table, sortable: bool) -> str:
         )
         return f"<tr>{''.join(written)}</tr>"
 
-    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    caption = f"<caption><span>{escape(title)}</span></caption>" if title else ""
     body = "\n".join(line([escape(cell) for cell in row], "td") for row in rows)
     heads = [escape(text) for text in headings]
     if not sortable:

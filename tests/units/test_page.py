@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from simshuffle.cli import main
 from simshuffle.page import network
 from simshuffle.page.asked import sourced
 from simshuffle.page.markup import as_script, tables
+from simshuffle.page.simulation import _over_ranks, sections
 from simshuffle.page.write import write_page
 from tests.small import small
 
@@ -53,6 +55,30 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(folders, tmp_path_factory):
     return write_page(folders, tmp_path_factory.mktemp("page") / "both.html")
+
+
+def test_iterations_that_stand_for_others_count_as_often(folders):
+    """With every iteration standing for two, seconds of the exchange in iterations are twice as
+    many."""
+    whole = read(folders[0])
+    timeline = whole.tables["timeline"]
+    inside = timeline[timeline["iteration"] > 0]
+    result = replace(whole, tables={**whole.tables, "timeline": inside})
+    sources = result.tables["sources"]
+    twice = sources.assign(
+        iterations=2 * sources["iterations"],
+        steady_first=1,
+        steady_last=sources["iterations_simulated"],
+    )
+    part = replace(result, tables={**result.tables, "sources": twice})
+    plain, weighted = (
+        [[float(c) for c in column.cells] for column in _over_ranks(of, "full").columns[4:]]
+        for of in (result, part)
+    )
+    for once, both in zip(plain, weighted, strict=True):
+        assert both == pytest.approx([2 * value for value in once], rel=0.01)
+    section = next(each for each in sections(part, {}) if each.title == "The network")
+    assert "of which a part was simulated" in section.body
 
 
 class Elements(HTMLParser):
@@ -111,8 +137,8 @@ def test_headings_have_their_place_in_the_contents(elements):
 
 def test_the_comparison_says_first_what_differs_in_what_was_asked(page):
     text = page.read_text(encoding="utf-8").partition("</nav>")[2]
-    asked = text.index("<caption>What was asked")
-    came_out = text.index("<caption>Seconds: A, B, difference")
+    asked = text.index("<caption><span>What was asked")
+    came_out = text.index("<caption><span>Seconds: A, B, difference")
     assert asked < came_out < text.index(">Result A: first<")
     assert re.search(r"<td[^>]*>world_size</td><td[^>]*>8</td><td[^>]*>4</td>", text)
 
@@ -290,7 +316,7 @@ def test_every_kind_has_its_tables_and_figures(results_made, tmp_path, kind):
     assert text.count('src="data:image/svg+xml;base64,') == figures
     assert figures + text.count('class="plot"') > 0
     titles = [str(part.title) for part in result.exported() if not isinstance(part, str)]
-    assert all(f"<caption>{title.splitlines()[0][:30]}" in text for title in titles)
+    assert all(f"<caption><span>{title.splitlines()[0][:30]}" in text for title in titles)
     assert result.meta["fingerprint"] in text
 
 
