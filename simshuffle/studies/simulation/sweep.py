@@ -374,7 +374,8 @@ def _faults(result: Result) -> list[Problem]:
     return measure_problems(result.meta["measure"], "meta.json: measure")
 
 
-def _again(folder: Path, meta: Meta) -> Request[Sweep]:
+def again(folder: Path, meta: Meta) -> Request[Sweep]:
+    """The request of a result, from its folder."""
     scenario = load_scenario(folder / "scenario.yaml")
     asked = (meta[key] for key in ("zip", "seeds", "label", "measure"))
     return request(scenario, {}, *asked)
@@ -395,6 +396,6 @@ STUDY: Study[Sweep] = Study(
     compared=_compared,
     says=_Says,
     faults=_faults,
-    again=_again,
+    again=f"{__name__}:again",
     partial=True,
 )
