@@ -376,9 +376,8 @@ def _faults(result: Result) -> list[Problem]:
 
 def again(folder: Path, meta: Meta) -> Request[Sweep]:
     """The request of a result, from its folder."""
-    scenario = load_scenario(folder / "scenario.yaml")
     asked = (meta[key] for key in ("zip", "seeds", "label", "measure"))
-    return request(scenario, {}, *asked)
+    return request(load_scenario(folder / "scenario.yaml"), {}, *asked)
 
 
 STUDY: Study[Sweep] = Study(

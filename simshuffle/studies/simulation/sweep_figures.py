@@ -27,6 +27,8 @@ NARROW = 0.9
 lines can be told apart."""
 WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
+FEW_POWERS = 100.0
+"""The same, up to which it has numbers between powers of ten."""
 
 
 def sweep_figure(summary: pd.DataFrame, axes: Sequence[Axis], measure: str = WHOLE_EPOCH) -> Figure:
@@ -131,6 +133,10 @@ def _label(
     top, least = float(table["high"].fillna(table["mean"]).max()), float(table["mean"].min())
     if least > 0 and top / least >= WIDE_RANGE:
         ax.set_yscale("log")
+        if top / least < FEW_POWERS:
+            # powers of ten alone would leave one or two numbers on the axis
+            ax.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+            ax.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
         ax.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
     elif least < NARROW * top or top <= 0:
         ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
