@@ -2,52 +2,263 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import signal
 import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from simshuffle.compare import Comparison, Side, compare, side
+import pandas as pd
+
+from simshuffle.compare import flat
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies import read_folder
 from simshuffle.study import engine
+from simshuffle.study.differences import Difference, of_files, of_tables, of_values
 from simshuffle.study.executors import Executor
-from simshuffle.study.long_table import long, same
+from simshuffle.study.long_table import LongTable, Part, long
+from simshuffle.study.made import MADE
+from simshuffle.study.schema import Schema
+from simshuffle.study.signals import handled, interrupt
 from simshuffle.study.standing import Progress
 from simshuffle.study.store import CELLS, Disk
+from simshuffle.study.study import Request, Result, code, versions
+
+TOLERANCE = 1e-9
+"""By how much a number may differ, as a share of the larger, where another version made it: sums
+that are added up in another order differ by some 1e-15, and errors by much more."""
+_OF_RUN = r"_[0-9a-f]{12}$"
+"""What in the name of a training stands for its code."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How two results are compared.
+
+    Attributes:
+        tolerance: as of `simshuffle.study.differences.of_tables`; 0 for equal to the last bit.
+        others: versions and code of the stored result that are not those of now, as 'numpy 1.26
+            (here 2.1)'.
+        given: whether the caller gave the tolerance.
+    """
+
+    tolerance: float
+    others: tuple[str, ...]
+    given: bool
+
+    def __str__(self) -> str:
+        """As a sentence."""
+        made = f"made with {', '.join(self.others)}" if self.others else ""
+        made = made or "made with the same versions and code"
+        if self.tolerance == 0:
+            return f"Rule: equal to the last bit; {made}."
+        why = "as asked" if self.given else "for it was"
+        return (
+            f"Rule: equal but for {self.tolerance:g} of a number, {why}{',' * self.given} {made}."
+        )
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What came of it.
+
+    Attributes:
+        rule: how it was compared.
+        differences: what is not the same; nothing if all is.
+        compared: files by name, and the fingerprint.
+        left_out: files and columns that are not compared, each with the reason.
+        notes: what differs and was to be expected.
+    """
+
+    rule: Rule
+    differences: tuple[Difference, ...]
+    compared: tuple[str, ...]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences
+
+    def parts(self) -> Iterator[str]:
+        """What a terminal shows; the verdict last."""
+        yield str(self.rule)
+        yield f"Not compared: {'; '.join(self.left_out)}."
+        yield from (f"Expected: {note}." for note in self.notes)
+        if self.same:
+            how = f"but for {self.rule.tolerance:g}" if self.rule.tolerance else "to the last bit"
+            yield f"The same {how}: {', '.join(self.compared)}."
+        elif len(self.differences) == 1:
+            yield f"NOT the same: {self.differences[0]}."
+        else:
+            yield "\n".join(["NOT the same:", *(f"  - {each}." for each in self.differences)])
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {
+            "same": self.same,
+            "rule": {**asdict(self.rule), "text": str(self.rule)},
+            "differences": [asdict(each) for each in self.differences],
+            "compared": list(self.compared),
+            "left_out": list(self.left_out),
+            "notes": list(self.notes),
+        }
 
 
 def verify(
-    folder: Path, executor: Executor | None = None, progress: Progress | None = None
-) -> tuple[list[str], Comparison]:
+    folder: Path,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    tolerance: float | None = None,
+) -> Verification:
     """Do again what is in a result folder, from what it holds.
 
-    Returns:
-        What is not the same: the fingerprint, and names of tables of which a value differs in its
-        last bit; and the comparison of the stored result, A, with the new one, B.
+    Args:
+        folder: of any verb's result.
+        executor, progress: as of `simshuffle.study.engine.run`.
+        tolerance: see `Rule`; None for 0 where the same versions and code made the result, else
+            `TOLERANCE`.
 
     Raises:
-        InputError: the folder holds no whole result of 'run' or 'sweep'.
+        InputError: the folder holds no whole result, or not all that was asked; or the tolerance is
+            none.
         SimshuffleError: it cannot be done again.
+        Interrupted: by Ctrl-C or SIGTERM. Nothing is left.
     """
+    if tolerance is not None and not 0 <= tolerance < 1:
+        problem = Problem("--tolerance", "must be from 0 to below 1", f"{tolerance:g}", "Try 1e-9.")
+        raise InputError(problem, "command line")
     result = read_folder(folder)
-    if result.study.again is None:
-        rule = "must hold a result of 'simshuffle run' or 'simshuffle sweep'"
-        remedy = "Give the command in its meta.json again, and compare the two."
-        raise InputError(Problem("", rule, result.study.kind, remedy), str(folder))
     if result.meta.get("state", "finished") != "finished":
         problem = Problem("", "must be finished", result.meta["state"], "Finish it first.")
         raise InputError(problem, str(folder))
-    request = result.study.again(folder, result.meta)
+    request = _request(folder, result)
     # a store that processes share; and both are written and read
-    with tempfile.TemporaryDirectory(prefix="simshuffle-") as place:
+    with (
+        handled(interrupt, signal.SIGTERM),
+        tempfile.TemporaryDirectory(prefix="simshuffle-") as place,
+    ):
         store = Disk(Path(place) / CELLS)
         fresh = engine.run(result.study, request, executor, store, progress)
-        again = engine.read(result.study, fresh.save(Path(place) / "again", draw=False))
-        differ = [
-            name
-            for name in result.tables
-            if not same(long(result.tables, name), long(again.tables, name))
-        ]
-        if result.meta["fingerprint"] != again.meta["fingerprint"]:
-            differ.insert(0, "fingerprint")
-        stored = side(str(folder))
-        return differ, compare(stored, Side("done again", stored.asked, again))
+        other = fresh.save(Path(place) / "again", draw=False)
+        again = engine.read(result.study, other)
+        return _compared(result, folder, again, other, _rule(result, tolerance))
+
+
+def _request(folder: Path, result: Result) -> Request[Any]:
+    """The request of a stored result."""
+    module, _, name = result.study.again.partition(":")
+    try:
+        request: Request[Any] = getattr(importlib.import_module(module), name)(folder, result.meta)
+    except ImportError as error:
+        remedy = "Install it: pip install 'simshuffle[train]'."
+        raise InputError(
+            Problem("", f"needs {error.name or error}", "", remedy), str(folder)
+        ) from None
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        rule = "must say all that was asked; meta.json does not, as of another version or by hand"
+        remedy = "Give the command in its meta.json again, and simshuffle compare the two folders."
+        raise InputError(Problem("meta.json", rule, str(error), remedy), str(folder)) from None
+    return request
+
+
+def _rule(result: Result, tolerance: float | None) -> Rule:
+    now = {**versions(result.study.versions), "code": code(result.study)}
+    then = {**result.meta["versions"], "code": result.meta.get("code", "unknown")}
+    others = tuple(
+        f"{name} {then.get(name, 'unknown')} (here {now.get(name, 'none')})"
+        for name in dict.fromkeys([*then, *now])
+        if then.get(name) != now.get(name)
+    )
+    given = tolerance is not None
+    wanted = tolerance if tolerance is not None else TOLERANCE if others else 0.0
+    return Rule(wanted, others, given)
+
+
+def _compared(a: Result, stored: Path, b: Result, again: Path, rule: Rule) -> Verification:
+    """What differs between a result, A, and the same done again, B, in their folders."""
+    study, schemas = a.study, a.study.schemas(a.meta)
+    found: list[Difference] = []
+    left_out = ["figures", "date, command and machine"]
+    for name, schema in schemas.items():
+        file = f"{name}{schema.suffix}"
+        tables = [_table(of, schema, name, place) for of, place in ((a, stored), (b, again))]
+        if b.study.schemas(b.meta)[name].columns.keys() != schema.columns.keys():
+            found += of_files(file, b"columns", b"others")
+            continue
+        if rule.others and study.verb == "train":
+            tables = [_without_code(table) for table in tables]
+        found += of_tables(file, schema, tables[0], tables[1], rule.tolerance)
+        if measured := [key for key, of in schema.columns.items() if of.measured]:
+            left_out.append(f"{', '.join(measured)} of {file}, by a clock")
+    if study.measured:
+        left_out.append(f"{', '.join(study.measured)} of meta.json, by a clock")
+    clock = len(left_out) > 2
+    left_out += [f"{name}, which tells of them" for name in study.texts if clock]
+    files = [*study.documents, "columns.json", *(name for name in study.texts if not clock)]
+    files += [of for of in study.files_in if of != "timelines" and (stored / of).is_dir()]
+    found += _values(a, b, rule)
+    expected = [each for name in files for each in _files(name, stored, again)]
+    if a.meta["fingerprint"] != b.meta["fingerprint"]:
+        marks = (a.meta["fingerprint"], b.meta["fingerprint"])
+        expected.insert(0, Difference("meta.json", "fingerprint", 0, 0, None, None, "", *marks))
+    compared = ["fingerprint", *(f"{name}{of.suffix}" for name, of in schemas.items())]
+    compared += ["meta.json", *files]
+    # what another version writes otherwise says nothing of the numbers
+    if not rule.others:
+        found, expected = [*expected, *found], []
+    notes = tuple(map(str, expected))
+    return Verification(rule, tuple(found), tuple(compared), tuple(left_out), notes)
+
+
+def _table(of: Result, schema: Schema, name: str, folder: Path) -> LongTable:
+    """A table as its folder has it, whether it is stored or follows from those that are."""
+    if name in of.tables:
+        return long(of.tables, name)
+    table = schema.read(folder / name)
+    return table if isinstance(table, LongTable) else LongTable((Part(table),))
+
+
+def _without_code(table: LongTable) -> LongTable:
+    """A table whose names of trainings do not stand for their code."""
+    whole = table.whole()
+    if "run" in whole:
+        whole["run"] = whole["run"].astype(str).str.replace(_OF_RUN, "", regex=True)
+    return LongTable((Part(pd.DataFrame(whole)),))
+
+
+def _values(a: Result, b: Result, rule: Rule) -> list[Difference]:
+    """What differs in meta.json beside how it was made; of what another version made, numbers that
+    both have."""
+    clock = a.study.measured
+    left, right = (
+        {key: value for key, value in _said(of.meta).items() if key.rpartition(".")[2] not in clock}
+        for of in (a, b)
+    )
+    if rule.others:
+        both = {
+            key
+            for key in left.keys() & right.keys()
+            if all(isinstance(of[key], int | float) for of in (left, right))
+        }
+        left, right = ({key: of[key] for key in both} for of in (left, right))
+    return of_values("meta.json", left, right, rule.tolerance)
+
+
+def _said(meta: Mapping[str, Any]) -> dict[str, Any]:
+    apart = {MADE, "versions", "code", "fingerprint"}
+    plain = json.loads(json.dumps({key: of for key, of in meta.items() if key not in apart}))
+    return flat(plain)
+
+
+def _files(name: str, stored: Path, again: Path) -> Iterator[Difference]:
+    """Whether a file, or each file of a folder, is the same."""
+    folders = [place / name for place in (stored, again)]
+    inside = sorted({path.name for place in folders if place.is_dir() for path in place.iterdir()})
+    for one in [f"{name}/{each}" for each in inside] or [name]:
+        paths = (stored / one, again / one)
+        yield from of_files(one, *(path.read_bytes() if path.is_file() else None for path in paths))

@@ -311,33 +311,45 @@ def compare(
     app,
     "Results",
     "simshuffle verify results/quickstart",
-    "simshuffle verify results/quickstart --processes 4",
+    "simshuffle verify results/quickstart --tolerance 1e-6 --processes 4",
 )
 def verify(
     folder: Annotated[
         Path,
         typer.Argument(
             metavar="FOLDER",
-            help="A result folder of run or sweep.",
+            help="A result folder.",
             autocompletion=result_folders,
         ),
     ],
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="By how much numbers may differ, as a share. The default is 0, or 1e-9 where"
+            " another version made the result.",
+        ),
+    ] = None,
     processes: ProcessCount = None,
+    json: AsJson = False,
 ) -> None:
-    """Simulate again what is in a result folder, and say whether all tables are the same to the
-    last bit."""
+    """Do again what is in a result folder, from what it holds, and say what differs: to the last
+    bit, or within a tolerance if another version made it."""
+    from simshuffle.cli.train import warnings_said
+    from simshuffle.results.folders import meta_of
     from simshuffle.study.executors import Local
     from simshuffle.verify import verify as verified
 
-    with study_progress("run") as progress:
-        differ, found = verified(folder, Local(processes), progress)
-    if not differ:
-        tables = ", ".join(found.a.result.tables) if found.a.result else ""
-        typer.echo(f"The same: the fingerprint, and to the last bit {tables}.")
-        return
-    print_parts(found.parts())
-    typer.echo(f"NOT the same: {', '.join(differ)}.")
-    raise typer.Exit(1)
+    on_gpu = str(meta_of(folder).get("device", "cpu")).startswith("cuda")
+    at_once = processes or (1 if on_gpu else None)
+    with study_progress("run") as progress, warnings_said():
+        found = verified(folder, Local(at_once), progress, tolerance)
+    if json:
+        print_json(found.as_json())
+    else:
+        typer.echo("\n".join(found.parts()))
+    if not found.same:
+        raise typer.Exit(1)
 
 
 @command(app, "Describe", "simshuffle list", "simshuffle list --to markdown", name="list")

@@ -66,15 +66,11 @@ def asked(reference: str, given: dict[str, Any], device: str) -> tuple[Study[Any
     Raises:
         InputError: there is no such study, or it cannot be trained.
     """
-    from simshuffle.spec.library import find
     from simshuffle.studies import study_of
-    from simshuffle.train import filtering, shuffling
-    from simshuffle.train.study import document, load_study
+    from simshuffle.train.again import requested
 
-    if document(find(reference, "studies")).get("kind") == "data_optimised":
-        study = filtering.load_study(reference, given)
-        return study_of("data_optimised"), filtering.request(study, device)
-    return study_of("training"), shuffling.request(load_study(reference, given), device)
+    kind, request = requested(reference, given, device)
+    return study_of(kind), request
 
 
 @contextmanager

@@ -227,9 +227,8 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
         of = piece[piece["phase"].isin(EXCHANGE)]
         if "seed" in of and len(of):
             of = of[of["seed"] == of["seed"].min()]
-        seconds = of["end_s"] - of["start_s"]
         weight = weights(Timeline(of, of, result.tables["sources"]))
-        seconds = seconds if weight is None else seconds * weight
+        seconds = (of["end_s"] - of["start_s"]) * (1.0 if weight is None else weight)
         of = of.assign(run=of["run"].astype(str), phase=of["phase"].astype(str), seconds=seconds)
         parts.append(of[[*keys, "seconds"]])
     sums = pd.concat(parts).groupby(keys, sort=False)["seconds"].sum()

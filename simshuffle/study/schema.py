@@ -35,6 +35,8 @@ class Column:
         empty: whether a place may be empty.
         low, high: the range of numbers, both ends included.
         choices: the texts that there can be; all if none are given.
+        measured: whether a clock measured it while the result was made: it is another one each
+            time.
     """
 
     meaning: str
@@ -43,6 +45,7 @@ class Column:
     low: float = -LARGEST
     high: float = LARGEST
     choices: tuple[str, ...] = ()
+    measured: bool = False
 
     def fault(self, values: pd.Series[Any], before: int = 0) -> str:
         """What is wrong with ``values``, a column as it was read, or the part of it that follows
@@ -96,6 +99,11 @@ def real(
 def amount(meaning: str, *, empty: bool = False) -> Column:
     """A column of finite numbers from 0 on: seconds, bytes, rates."""
     return Column(meaning, "real", empty, 0.0)
+
+
+def spent(meaning: str) -> Column:
+    """A column of seconds that it took to make a result; it may be empty."""
+    return Column(meaning, "real", True, 0.0, measured=True)
 
 
 def share(meaning: str, *, empty: bool = False) -> Column:

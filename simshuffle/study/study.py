@@ -96,8 +96,11 @@ class Study(Generic[V]):
             why) or the study was stopped: ``meta['state']`` is 'finished', 'incomplete' (cells are
             lost) or 'unfinished'. ``collect`` is then given outcomes of lost cells, and none of
             those that are still to be done; it raises a SimshuffleError if it can do nothing.
-        again: the request of a result from its folder and ``meta.json``; None where these do not
-            hold all that was asked.
+        again: the function, as 'module:name', that gives the request of a result from its folder
+            and ``meta.json``; it raises an InputError where these do not hold all that was asked.
+            It is named because it may need what a study may not import.
+        measured: last parts of keys of ``meta.json`` that a clock measured while the result was
+            made, as of `simshuffle.study.schema.Column`.
         versions: packages whose versions ``meta.json`` names.
         result: the class of its results.
     """
@@ -123,7 +126,8 @@ class Study(Generic[V]):
     faults: Callable[[Result], Iterable[Problem]] = lambda result: ()
     decides: tuple[str, ...] = ()
     partial: bool = False
-    again: Callable[[Path, Meta], Request[V]] | None = None
+    again: str = ""
+    measured: tuple[str, ...] = ()
     versions: tuple[str, ...] = ("numpy", "numba", "simpy", "networkx", "pandas")
     result: type[Result] = field(default_factory=lambda: Result)
 

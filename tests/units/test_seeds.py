@@ -265,7 +265,7 @@ def test_such_a_folder_is_verified_and_a_changed_value_is_found(
     table.to_csv(other / "epochs.csv", index=False)
     capsys.readouterr()
     assert main(["verify", str(other)]) == 1
-    assert "NOT the same: epochs." in capsys.readouterr().out
+    assert "NOT the same: epochs.csv: epoch_s in 1 of" in capsys.readouterr().out
 
 
 def test_a_result_whose_waiting_is_booked_as_in_the_papers_is_verified_too(tmp_path: Path) -> None:

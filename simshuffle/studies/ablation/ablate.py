@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.sending import SendingStrategy
-from simshuffle.scenario.scenario import Scenario, stored
+from simshuffle.scenario.scenario import Scenario, load_scenarios, stored
+from simshuffle.spec.library import read_value
 from simshuffle.studies.ablation.shapley import text
 from simshuffle.studies.ablation.switches import (
     Switch,
@@ -27,7 +29,7 @@ from simshuffle.studies.ablation.switches import (
 from simshuffle.studies.ablation.tables import BASES, LABELS, STORED
 from simshuffle.studies.simulation.warm import WarmCell, prepared
 from simshuffle.study.cell import Cell
-from simshuffle.study.study import Outcomes, Request, Tables
+from simshuffle.study.study import Meta, Outcomes, Request, Tables
 
 BETWEEN = {("sample", "epoch"): "iteration", ("epoch", "sample"): "iteration"}
 """Lifetimes of partners with one between them, which is simulated alone."""
@@ -111,6 +113,18 @@ def request(
     }
     text, files = stored([first, last])
     return Request(scenario.name, of, {"scenario.yaml": text}, {"asked": asked}, files)
+
+
+def again(folder: Path, meta: Meta) -> Request[Ablation]:
+    """The request of a result, from its folder."""
+    start = load_scenarios(folder / "scenario.yaml")[0]
+    asked = meta["asked"]
+    pairs = {
+        name: [(key, read(value)) for key, _, value in (of.partition("=") for of in asked[name])]
+        for name in ("also", "alone")
+    }
+    ends = asked["start"], asked["end"]
+    return request(start, *ends, pairs["also"], pairs["alone"], asked["seeds"])
 
 
 def _exchanging(scenario: Scenario, option: str, reference: str) -> Scenario:
@@ -230,6 +244,11 @@ def _with(scenario: Scenario, exchange: Any, seed: int) -> Scenario:
             "workload": scenario.workload.model_copy(update={"exchange": exchange}),
         }
     )
+
+
+def read(text: str) -> Any:
+    """The value that `written` wrote."""
+    return None if text == "default" else read_value(text, "meta.json: asked")
 
 
 def written(value: Any) -> str:

@@ -79,4 +79,5 @@ STUDY: Study[Ablation] = Study(
     figures=_figures,
     parts=lambda result: text.parts(result.all_tables),
     faults=_faults,
+    again="simshuffle.studies.ablation.ablate:again",
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import Problem
+from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.studies.calibrate import text
 from simshuffle.studies.calibrate.cell import CalibrationCell, Settings
@@ -22,7 +22,7 @@ from simshuffle.studies.calibrate.tables import STORED
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Files, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Files, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,6 +114,7 @@ class Says(TypedDict):
     """What ``meta.json`` holds for texts."""
 
     notes: list[str]
+    measured: dict[str, str]
 
 
 def _parameters(of: Result | Outcome) -> list[Parameter]:
@@ -165,6 +166,18 @@ def _compared(result: Result) -> Tables:
     return {"parameters": rows[["value", "low", "high", "residual"]]}
 
 
+def again(folder: Path, meta: Meta) -> Request[CalibrationCell]:
+    """No request: the folder has digests of the files that were read, not the files.
+
+    Raises:
+        InputError: always; it names them.
+    """
+    files = ", ".join(meta["measured"])
+    rule = "must hold the files that were read, and a calibration has their digests alone"
+    remedy = f"Calibrate {files} again, and simshuffle compare the two folders."
+    raise InputError(Problem("", rule, "calibration", remedy), str(folder))
+
+
 STUDY: Study[CalibrationCell] = Study(
     kind="calibration",
     verb="calibrate",
@@ -181,6 +194,7 @@ STUDY: Study[CalibrationCell] = Study(
     facts=lambda cell, outcomes, tables: {"notes": outcomes[_CELL].values["notes"]},
     says=Says,
     faults=_faults,
+    again=f"{__name__}:again",
     versions=("numpy", "scipy", "pandas"),
     result=Calibration,
 )

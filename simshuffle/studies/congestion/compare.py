@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.network import Packet
 from simshuffle.network.models import MODELS
 from simshuffle.plan.resources import routing
-from simshuffle.scenario.scenario import Scenario, load_scenario, stored
+from simshuffle.scenario.scenario import Scenario, load_scenario, load_scenarios, stored
 from simshuffle.spec.library import by_kind, nearest
 from simshuffle.studies.congestion.cell import LINKS, NBYTES, Model, Place, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import (
@@ -28,7 +29,7 @@ from simshuffle.studies.congestion.samples import Samples, samples
 from simshuffle.studies.congestion.tables import STORED
 from simshuffle.studies.congestion.verdict import compared
 from simshuffle.study.cell import Cell
-from simshuffle.study.study import Outcomes, Request, Tables
+from simshuffle.study.study import Meta, Outcomes, Request, Tables
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,15 @@ def request(scenarios: Sequence[Scenario], settings: Settings) -> Request[list[J
     }
     text, files = stored(scenarios)
     return Request(scenarios[0].name, jobs, {"scenario.yaml": text}, asked, files)
+
+
+def again(folder: Path, meta: Meta) -> Request[list[Job]]:
+    """The request of a result, from its folder."""
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in meta["settings"].items()
+    }
+    return request(load_scenarios(folder / "scenario.yaml"), Settings(**settings))
 
 
 def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, Place]:

@@ -108,4 +108,5 @@ STUDY: Study[list[Job]] = Study(
     as_json=_as_json,
     says=_Says,
     faults=_faults,
+    again="simshuffle.studies.congestion.compare:again",
 )

@@ -86,6 +86,7 @@ STUDY: Study[Filtering] = Study(
     as_json=_json,
     facts=lambda filtering, outcomes, tables: filtering.facts,
     says=Says,
+    again="simshuffle.train.again:again",
     decides=("simshuffle.train.filtering.pipeline",),
     partial=True,
     versions=("numpy", "pandas", "torch", "scikit-learn"),

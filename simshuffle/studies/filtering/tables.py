@@ -13,7 +13,7 @@ import pandas as pd
 from simshuffle.studies.training.intervals import Estimate, estimate, holm
 from simshuffle.studies.training.tables import STATUS
 from simshuffle.study.cell import Outcome
-from simshuffle.study.schema import Column, Schema, amount, count, flag, real, share, text
+from simshuffle.study.schema import Column, Schema, count, flag, real, share, spent, text
 
 SUBSETS = ("full", "network", "random")
 """What is trained on: all training samples; those that the network's filter leaves; as many drawn
@@ -138,7 +138,7 @@ _KINDS: dict[str, Callable[[str], Column]] = {
         ("noise_accuracy", "kept_accuracy", "accuracy"), lambda meaning: share(meaning, empty=True)
     ),
     **dict.fromkeys(("x", "y", "eps", "learning_rate"), real),
-    "seconds": lambda meaning: amount(meaning, empty=True),
+    "seconds": spent,
 }
 
 

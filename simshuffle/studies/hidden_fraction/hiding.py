@@ -5,20 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.results.report import WHOLE
-from simshuffle.scenario.scenario import Scenario, stored
+from simshuffle.scenario.scenario import Scenario, load_scenarios, stored
 from simshuffle.spec.library import nearest
 from simshuffle.studies.hidden_fraction.search import SearchCell
 from simshuffle.studies.hidden_fraction.tables import STORED
 from simshuffle.studies.hidden_fraction.ways import OWN, WAYS, without
 from simshuffle.studies.simulation.warm import WarmCell, prepared
 from simshuffle.study.cell import Cell
-from simshuffle.study.study import Outcomes, Request, Tables
+from simshuffle.study.study import Meta, Outcomes, Request, Tables
 
 SIZES = tuple(64 << power for power in range(7))
 """World sizes by default: 64 to 4096."""
@@ -58,6 +59,13 @@ def request(
     asked = {"asked": {"ways": chosen, "tolerance": tolerance}}
     of = Hiding(sized, chosen, tolerance)
     return Request(scenario.name, of, {"scenario.yaml": text}, asked, files)
+
+
+def again(folder: Path, meta: Meta) -> Request[Hiding]:
+    """The request of a result, from its folder."""
+    sized = load_scenarios(folder / "scenario.yaml")
+    sizes, asked = [scenario.world_size for scenario in sized], meta["asked"]
+    return request(sized[0], sizes, asked["ways"], asked["tolerance"])
 
 
 def scenarios(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:

@@ -51,4 +51,5 @@ STUDY: Study[Hiding] = Study(
     figures=_figures,
     parts=lambda result: text.parts(result.tables),
     faults=_faults,
+    again="simshuffle.studies.hidden_fraction.hiding:again",
 )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from simshuffle.studies.policies import model
 from simshuffle.studies.policies.accesses import MOST_READS
-from simshuffle.studies.policies.cases import Study
+from simshuffle.studies.policies.cases import Study, read
 from simshuffle.studies.policies.plan import POLICIES
 from simshuffle.studies.policies.system import Case, System
 from simshuffle.studies.policies.tables import STORED, epoch_row, policy_row
 from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
-from simshuffle.study.study import Outcomes, Request, Tables
+from simshuffle.study.study import Meta, Outcomes, Request, Tables
 
 SECONDS_PER_READ = 2e-7
 """s of one core for a read of a block under a policy, roughly."""
@@ -85,6 +86,12 @@ def request(study: Study, policies: Sequence[str]) -> Request[list[CaseCell]]:
     ]
     asked = {"policies": list(policies)}
     return Request(study.name, cells, {"study.yaml": study.to_yaml()}, asked)
+
+
+def again(folder: Path, meta: Meta) -> Request[list[CaseCell]]:
+    """The request of a result, from its folder."""
+    text = (folder / "study.yaml").read_text(encoding="utf-8")
+    return request(read(text, "study.yaml"), meta["policies"])
 
 
 def cells(asked: Sequence[CaseCell], outcomes: Outcomes) -> dict[str, Cell]:

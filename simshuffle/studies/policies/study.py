@@ -50,4 +50,5 @@ STUDY: Study[list[CaseCell]] = Study(
     one_figure=True,
     parts=lambda result: text.parts(_cases(result), result.tables["policies"]),
     faults=_faults,
+    again="simshuffle.studies.policies.comparison:again",
 )

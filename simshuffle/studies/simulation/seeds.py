@@ -124,7 +124,8 @@ class _Says(study.Says):
     seeds: int
 
 
-def _again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
+def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
+    """The request of a result, from its folder."""
     scenarios = load_scenarios(folder / "scenario.yaml")
     kept = study.timeline_of(meta)
     return asked_of(scenarios, study.labels_of(meta), meta["seeds"], kept)[1]
@@ -142,5 +143,5 @@ STUDY = replace(
     facts=_facts,
     says=_Says,
     faults=_faults,
-    again=_again,
+    again=f"{__name__}:again",
 )

@@ -265,7 +265,8 @@ class Says(TypedDict):
     timeline: NotRequired[Kept]
 
 
-def _again(folder: Path, meta: Meta) -> Request[Runs]:
+def again(folder: Path, meta: Meta) -> Request[Runs]:
+    """The request of a result, from its folder."""
     scenarios = load_scenarios(folder / "scenario.yaml")
     return request(scenarios, labels_of(meta), timeline_of(meta))
 
@@ -285,6 +286,6 @@ STUDY: Study[Runs] = Study(
     facts=_facts,
     says=Says,
     faults=faults,
-    again=_again,
+    again=f"{__name__}:again",
     result=SimulationResult,
 )

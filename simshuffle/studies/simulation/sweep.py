@@ -374,10 +374,10 @@ def _faults(result: Result) -> list[Problem]:
     return measure_problems(result.meta["measure"], "meta.json: measure")
 
 
-def _again(folder: Path, meta: Meta) -> Request[Sweep]:
-    scenario = load_scenario(folder / "scenario.yaml")
+def again(folder: Path, meta: Meta) -> Request[Sweep]:
+    """The request of a result, from its folder."""
     asked = (meta[key] for key in ("zip", "seeds", "label", "measure"))
-    return request(scenario, {}, *asked)
+    return request(load_scenario(folder / "scenario.yaml"), {}, *asked)
 
 
 STUDY: Study[Sweep] = Study(
@@ -395,6 +395,6 @@ STUDY: Study[Sweep] = Study(
     compared=_compared,
     says=_Says,
     faults=_faults,
-    again=_again,
+    again=f"{__name__}:again",
     partial=True,
 )

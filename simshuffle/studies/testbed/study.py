@@ -13,16 +13,17 @@ import os
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simshuffle.errors import Problem
+from simshuffle.errors import InputError, Problem
 from simshuffle.results.table_io import rows
 from simshuffle.studies.testbed import commands, tables, text, worker
 from simshuffle.studies.testbed.measure import Measurement, Run
 from simshuffle.studies.testbed.predict import Overhead
 from simshuffle.studies.testbed.settings import Settings
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Derived, Request, Result, Study, Tables
+from simshuffle.study.study import Derived, Meta, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,6 +97,17 @@ def _compared(result: Result) -> Tables:
     return {"patterns": patterns[["measured_s", "low_s", "high_s", "predicted_s"]]}
 
 
+def again(folder: Path, meta: Meta) -> Request[Measurement]:
+    """No request: the runs of a testbed are not in its folder, and no two are the same.
+
+    Raises:
+        InputError: always.
+    """
+    rule = "must not hold measurements: they are never the same twice"
+    remedy = "Measure again with simshuffle testbed, and simshuffle compare the two folders."
+    raise InputError(Problem("", rule, "testbed", remedy), str(folder))
+
+
 STUDY: Study[Measurement] = Study(
     kind="testbed",
     verb="testbed",
@@ -111,4 +123,5 @@ STUDY: Study[Measurement] = Study(
     facts=lambda measured, outcomes, made: {"overhead": _plain(tables.overhead(measured))},
     says=tables.Says,
     faults=_faults,
+    again=f"{__name__}:again",
 )

@@ -8,18 +8,19 @@ are read and drawn without the simulator.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
-from simshuffle.errors import Problem
+from simshuffle.errors import InputError, Problem
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
 from simshuffle.studies.time_to_accuracy.text import parts, report
 from simshuffle.study.cell import Cell
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Outcomes, Result, Study
+from simshuffle.study.study import Meta, Outcomes, Request, Result, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,6 +104,20 @@ def _json(result: Result) -> dict[str, Any]:
     return {"rule": result.meta["rule"], **tables}
 
 
+def again(folder: Path, meta: Meta) -> Request[Join]:
+    """No request: the training that was joined lies in a folder of its own.
+
+    Raises:
+        InputError: always; it names the training and the scenario.
+    """
+    rule = f"must hold the training '{meta['study']}' too, which lies in a folder of its own"
+    remedy = (
+        "Verify that folder, join it again (simshuffle tta TRAINING SCENARIO), and simshuffle"
+        " compare the two."
+    )
+    raise InputError(Problem("", rule, "time_to_accuracy", remedy), str(folder))
+
+
 STUDY: Study[Join] = Study(
     kind="time_to_accuracy",
     verb="tta",
@@ -117,6 +132,7 @@ STUDY: Study[Join] = Study(
     as_json=_json,
     says=Says,
     faults=_faults,
+    again=f"{__name__}:again",
     decides=("simshuffle.studies.time_to_accuracy.join",),
     result=TimeToAccuracy,
 )

@@ -17,7 +17,7 @@ from simshuffle.studies.training.record import (
     TABLES,
 )
 from simshuffle.study.cell import Outcome
-from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, real, share, text
+from simshuffle.study.schema import LARGEST, Column, Schema, count, real, share, spent, text
 
 SETTING_COLUMNS = {
     "variant": "what else is varied in the study, as key=value; '' if nothing",
@@ -106,7 +106,9 @@ _KINDS: dict[str, Callable[[str], Column]] = {
         ("samples", "moved", *(f"{name}_best_epoch" for name in STATISTICS)),
         lambda meaning: count(meaning, empty=True),
     ),
-    "seconds": lambda meaning: amount(meaning, empty=True),
+    # how long the training took, not what it would take elsewhere
+    **dict.fromkeys(("seconds", "importance_s", "forward_s", "backward_s"), spent),
+    **dict.fromkeys(("update_s", "exchange_s"), spent),
     **dict.fromkeys(
         (
             *("exchange_fraction", "label_divergence"),

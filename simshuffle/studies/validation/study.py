@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.results.table_io import rows as rows_of
@@ -19,7 +21,7 @@ from simshuffle.studies.validation.predict import predictions, tasks_of
 from simshuffle.studies.validation.rows import Row, read_rows
 from simshuffle.studies.validation.table import SCHEMA, SUMMARY, coverage, summary, table
 from simshuffle.study.cell import Cell
-from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +50,25 @@ def request(only: Sequence[str] | None = None, folder: Path | None = None) -> Re
     ]
     if problems:
         raise InputError(problems, "command line")
-    chosen = [row for row in rows if not only or row.set in only]
+    return _request([row for row in rows if not only or row.set in only])
+
+
+def again(folder: Path, meta: Meta) -> Request[Rows]:
+    """The request of a result, from the rows in its table.
+
+    Raises:
+        InputError: a scenario that they name is not there.
+    """
+    table = STUDY.stored["validation"].read(folder / "validation")
+    assert isinstance(table, pd.DataFrame)  # noqa: S101 - a CSV file
+    names = [field.name for field in fields(Row)]
+    plain = table[names].astype(object).where(table[names].notna(), None)
+    return _request(
+        [Row(**{str(k): v for k, v in row.items()}) for row in plain.to_dict("records")]
+    )
+
+
+def _request(chosen: Rows) -> Request[Rows]:
     decided = [[asdict(row) for row in chosen], [TaskCell(t).key for t in tasks_of(chosen)]]
     digest = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
     return Request("validation", chosen, {}, {"rows": digest})
@@ -101,4 +121,5 @@ STUDY: Study[Rows] = Study(
     parts=_parts,
     as_json=_as_json,
     compared=_compared,
+    again=f"{__name__}:again",
 )

@@ -1,0 +1,49 @@
+"""The page of the papers' figures: what it names is shipped and can be simulated, what it shows is
+there, and no scenario of the papers is missing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from simshuffle.cli import main
+from simshuffle.spec.library import shipped_names
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+LARGEST = 250_000
+"""Bytes of a figure; those that are drawn for this page alone have less than `LARGE`."""
+LARGE, OWN = 150_000, ("scaling.png", "exchange-rate.png", "deepcam.png")
+PAPER = sorted(name for name in shipped_names("scenarios") if name.startswith("paper/"))
+
+
+def test_every_scenario_of_the_papers_is_on_the_page_and_no_other():
+    assert len(PAPER) > 10
+    assert sorted({*re.findall(r"paper/[a-z0-9-]+", PAGE)}) == PAPER
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_scenario_of_the_papers_passes_check(name, capsys):
+    assert main(["check", name, "-q"]) == 0
+    assert "Traceback" not in capsys.readouterr().err
+    assert re.match(r"# \S", (ROOT / "scenarios" / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def test_every_figure_is_there_and_of_modest_size():
+    shown = re.findall(r"!\[[^\]]+\]\((figures/[^)]+\.png)\)", PAGE)
+    assert len(shown) >= 8
+    for name in shown:
+        path = ROOT / "docs" / name
+        assert path.read_bytes().startswith(b"\x89PNG"), name
+        assert path.stat().st_size < (LARGE if path.name in OWN else LARGEST), name
+    assert {f"figures/{name}" for name in OWN} <= {*shown}
+
+
+def test_every_figure_has_its_command_and_its_time():
+    sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+    drawn = [section for section in sections if "](figures/" in section]
+    assert len(drawn) >= 8
+    for section in drawn:
+        title = section.split("\n")[0]
+        assert re.search(r"^simshuffle \w+ ", section, re.MULTILINE), title
+        assert re.search(r"About [\d.]+ (s|min)", section), title
