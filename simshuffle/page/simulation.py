@@ -228,8 +228,8 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
         if "seed" in of and len(of):
             of = of[of["seed"] == of["seed"].min()]
         weight = weights(Timeline(of, of, result.tables["sources"]))
-        seconds = (of["end_s"] - of["start_s"]) * (1.0 if weight is None else weight)
-        of = of.assign(run=of["run"].astype(str), phase=of["phase"].astype(str), seconds=seconds)
+        lasting = (of["end_s"] - of["start_s"]) * (1.0 if weight is None else weight)
+        of = of.assign(run=of["run"].astype(str), phase=of["phase"].astype(str), seconds=lasting)
         parts.append(of[[*keys, "seconds"]])
     sums = pd.concat(parts).groupby(keys, sort=False)["seconds"].sum()
     whose = "all ranks" if kept == "full" else "a sample of ranks"

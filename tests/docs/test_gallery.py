@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simshuffle.cli import main
+from simshuffle.figures import storage
 from simshuffle.spec.library import shipped_names
 
 ROOT = Path(__file__).parent.parent.parent
@@ -45,5 +46,20 @@ def test_every_figure_has_its_command_and_its_time():
     assert len(drawn) >= 8
     for section in drawn:
         title = section.split("\n")[0]
-        assert re.search(r"^simshuffle \w+ ", section, re.MULTILINE), title
+        assert re.search(r"^(\$ )?simshuffle \w+ ", section, re.MULTILINE), title
         assert re.search(r"About [\d.]+ (s|min)", section), title
+
+
+def test_what_the_page_says_of_local_storage_is_what_the_figure_shows():
+    said = re.search(
+        r"DeepCAM does on (\d+) of the (\d+)\s+machines, CosmoFlow on (\d+), the subset"
+        r" of ImageNet-21K on (\d+)",
+        PAGE,
+    )
+    rows = storage.table(())
+    whole = rows[rows["fits"] == "whole"].groupby("data_set").size()
+    names = ("DeepCAM", "CosmoFlow", "ImageNet-21K subset")
+    deepcam, machines, cosmoflow, imagenet = map(int, said.groups())
+    assert [deepcam, cosmoflow, imagenet] == [whole[name] for name in names]
+    assert rows["machine"].nunique() == machines
+    assert set(rows[rows["data_set"].isin(names)]["fits"]) == {"whole", "(1+Q) shards"}
