@@ -115,4 +115,5 @@ def fetch_ends(s: State, first: float) -> None:
     clock.fetched = first + clock.ahead
     _fetch_listed(s, n)
     if n < FEWEST:
-        clock.ahead = max(2.0 * clock.ahead, 1e-9 * first)
+        # no farther than the time so far: with few flows under way it would grow beyond all bounds
+        clock.ahead = min(max(2.0 * clock.ahead, 1e-9 * first), first)
