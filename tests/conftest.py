@@ -42,10 +42,10 @@ def result_of(results_made, tmp_path):
 
 LONGEST = (
     "docs/test_commands",
+    "docs/test_notebooks",
     "units/test_cli",
     "physics/test_ddp_equivalence",
     "orders/test_paper_orders",
-    "docs/test_notebooks",
     "units/test_bad_input",
     "units/test_mechanisms",
     "physics/test_page_cache",

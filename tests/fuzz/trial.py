@@ -130,7 +130,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _laid_out_figure(figure: Any, stem: Path) -> list[Path]:
+def _laid_out_figure(figure: Any, stem: Path, about: str) -> list[Path]:
     figure.draw_without_rendering()
     return [stem]
 

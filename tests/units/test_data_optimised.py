@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from simshuffle.cli import app
 from simshuffle.errors import InputError, SimulationError
-from simshuffle.results.style import save
+from simshuffle.results.style import save, signed
 from simshuffle.studies.filtering.figures import figures
 from simshuffle.studies.filtering.study import STUDY
 from simshuffle.studies.filtering.tables import (
@@ -443,13 +443,14 @@ def test_a_study_leaves_its_tables_report_and_figures(done):
 
 def test_the_result_is_read_back_and_its_figures_are_the_same_bytes(done, tmp_path):
     folder, tables, _ = done
-    again = FilterTables(**engine.read(STUDY, folder).tables)
+    result = engine.read(STUDY, folder)
+    again = FilterTables(**result.tables)
     for name in COLUMNS:
         pd.testing.assert_frame_equal(
             getattr(again, name), getattr(tables, name), check_dtype=False
         )
     for name, figure in figures(again).items():
-        save(figure, tmp_path / name)
+        save(figure, tmp_path / name, signed(name, [result.meta["fingerprint"]]))
         assert (tmp_path / f"{name}.png").read_bytes() == (folder / f"{name}.png").read_bytes()
 
 
