@@ -18,7 +18,8 @@ from tests.fuzz.results import KINDS
 
 
 @pytest.fixture
-def never_simulated(monkeypatch, tmp_path):
+def never_simulated(monkeypatch, tmp_path, results_made):
+    results_made("validation")  # which a test may want, and is made before
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("simshuffle.study.engine.run", lambda *_: pytest.fail("it was simulated"))
 
