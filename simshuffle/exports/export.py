@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exports.formats import Asked, Tell, format_of
 from simshuffle.exports.source import Source
+from simshuffle.results.folders import room_for, take_place
 from simshuffle.version import __version__
 
 MARK = "simshuffle-export.json"
@@ -111,19 +111,8 @@ def _in_the_way(out: Path, folder: bool, replace: bool) -> tuple[str, str]:
 
 def _written(out: Path, fill: Callable[[Path], Sequence[str]]) -> Sequence[str]:
     """Let ``fill`` write beside ``out``, then rename it; what was there stays until then."""
-    with tempfile.TemporaryDirectory(
-        dir=out.parent, prefix=f".{out.name[:40]}.part-", ignore_cleanup_errors=True
-    ) as room:
+    with room_for(out, out.parent) as room:
         draft = Path(room) / out.name
         said = fill(draft)
-        if draft.is_dir() and out.is_dir():  # a folder cannot be renamed onto one that is not empty
-            old = Path(room) / "old"
-            out.rename(old)
-            try:
-                draft.rename(out)
-            except BaseException:
-                old.rename(out)
-                raise
-        else:
-            draft.replace(out)
+        take_place(draft, out)
     return said

@@ -16,11 +16,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from simshuffle.figures.kinds import Given, Kind, nothing
 from simshuffle.figures.runs import renamed
-from simshuffle.results.report import weights
+from simshuffle.results.report import lasting
 from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
 from simshuffle.results.timeline import Timeline
 from simshuffle.studies.congestion.figures import COLOURS as PATTERNS
-from simshuffle.studies.congestion.figures import SHAPES, shown
+from simshuffle.studies.congestion.figures import SHAPES, largest
 from simshuffle.studies.congestion.tables import VARIANT, groups
 from simshuffle.studies.simulation.study import timeline_of
 from simshuffle.studies.simulation.sweep_figures import COLOURS, MOST_LINES
@@ -55,13 +55,7 @@ def table(given: Sequence[Given]) -> pd.DataFrame:
     """Quantiles: of runs over ranks, of congestion studies what these keep, medians over seeds."""
     if _of_congestion(given):
         tables = given[0].result.tables
-        bytes_set, model = shown(tables)
-        times = tables["times"]
-        times = times[
-            (times["world_size"] == times["world_size"].max())
-            & (times["bytes_set"] == bytes_set)
-            & (times["model"] == model)
-        ]
+        times = largest(tables, tables["times"])
         keys = ["routing", *VARIANT]
         kept: pd.DataFrame = times.groupby(keys, sort=False)[list(TAIL)].median().reset_index()
         return kept
@@ -113,8 +107,7 @@ def _ranks(given: Sequence[Given]) -> pd.DataFrame:
                 continue
             sources = of.result.tables["sources"]
             sources = sources.assign(run=sources["run"].astype(str).map(names))
-            weight = weights(Timeline(part, pd.DataFrame(), sources))
-            seconds = (part["end_s"] - part["start_s"]) * (1.0 if weight is None else weight)
+            seconds = lasting(Timeline(part, pd.DataFrame(), sources))
             part = part.assign(seconds=seconds, seed=part.get("seed", 0))
             parts.append(part.groupby(["run", "seed", "rank"], sort=False)["seconds"].sum())
     if not parts:

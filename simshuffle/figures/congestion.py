@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from simshuffle.figures.kinds import Given, Kind
-from simshuffle.studies.congestion.figures import heat_figure, shown, upwards
+from simshuffle.studies.congestion.figures import heat_figure, largest, upwards
 from simshuffle.studies.congestion.tables import VARIANT
 
 
@@ -20,13 +20,7 @@ def draw(given: Sequence[Given]) -> Figure:
 def table(given: Sequence[Given]) -> pd.DataFrame:
     """Mean and busiest utilisation of each tier and pattern, means over seeds."""
     tables = given[0].result.tables
-    bytes_set, model = shown(tables)
-    tiers = tables["tiers"]
-    tiers = tiers[
-        (tiers["world_size"] == tiers["world_size"].max())
-        & (tiers["bytes_set"] == bytes_set)
-        & (tiers["model"] == model)
-    ]
+    tiers = largest(tables, tables["tiers"])
     keys = ["routing", *VARIANT, "tier"]
     columns = ["links", "mean_utilisation", "max_utilisation"]
     rows = tiers.groupby(keys, sort=False, observed=True)[columns].mean().reset_index()

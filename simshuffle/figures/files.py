@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from matplotlib.figure import Figure
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.results.export import latex
+from simshuffle.results.folders import room_for
 from simshuffle.results.style import NO_LAYOUT, SIGNED, STYLE, metadata
 
 DPI = 300
@@ -73,7 +73,7 @@ def write(figure: Figure, path: Path, about: str, enlarged: float = 1.0) -> None
     A .pgf with pictures in it has them as files beside it, as matplotlib writes them.
     """
     with (
-        tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:40]}.") as folder,
+        room_for(path, path.parent) as folder,
         matplotlib.rc_context({**STYLE, **NO_LAYOUT}),
     ):
         draft = Path(folder, path.name)

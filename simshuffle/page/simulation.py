@@ -15,7 +15,7 @@ from simshuffle.page.network import MOST_ROWS, drawing, loads
 from simshuffle.page.network_chart import network_spec
 from simshuffle.results.console import new_table
 from simshuffle.results.ranks import Kept
-from simshuffle.results.report import weights
+from simshuffle.results.report import lasting
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
@@ -227,9 +227,8 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
         of = piece[piece["phase"].isin(EXCHANGE)]
         if "seed" in of and len(of):
             of = of[of["seed"] == of["seed"].min()]
-        weight = weights(Timeline(of, of, result.tables["sources"]))
-        lasting = (of["end_s"] - of["start_s"]) * (1.0 if weight is None else weight)
-        of = of.assign(run=of["run"].astype(str), phase=of["phase"].astype(str), seconds=lasting)
+        each = lasting(Timeline(of, of, result.tables["sources"]))
+        of = of.assign(run=of["run"].astype(str), phase=of["phase"].astype(str), seconds=each)
         parts.append(of[[*keys, "seconds"]])
     sums = pd.concat(parts).groupby(keys, sort=False)["seconds"].sum()
     whose = "all ranks" if kept == "full" else "a sample of ranks"

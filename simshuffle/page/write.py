@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.page.document import GENERATOR, RESULTS, Named, document, identity
+from simshuffle.results.folders import room_for, take_place
 from simshuffle.studies import read_folder
 
 LONGEST_NAME = 100
@@ -35,7 +35,10 @@ def write_page(folders: Sequence[Path], out: Path | None = None, force: bool = F
     _check_file(path, results, force)
     text = document(results)
     _check_file(path, results, force)  # it took a while
-    _write(path, text)
+    with room_for(path, path.parent) as room:
+        draft = Path(room) / "page.html"
+        draft.write_text(text, encoding="utf-8")
+        take_place(draft, path)
     return path
 
 
@@ -81,13 +84,3 @@ def _check_file(path: Path, results: Sequence[Named], force: bool) -> None:
         return
     remedy = "Name another file, or use --force to replace it."
     raise InputError(Problem("--out", rule, str(path), remedy), "report page")
-
-
-def _write(path: Path, text: str) -> None:
-    """Beside its place first, so that there is never half a page."""
-    with tempfile.TemporaryDirectory(
-        dir=path.parent, prefix=f".{path.name[:40]}.part-", ignore_cleanup_errors=True
-    ) as room:
-        draft = Path(room) / "page.html"
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)

@@ -126,16 +126,32 @@ def _unwritable(folder: Path) -> tuple[str, str] | None:
     longest = os.pathconf(room, "PC_NAME_MAX")
     if any(len(os.fsencode(part)) > longest for part in folder.parts):
         return f"has a name of more than {longest} bytes", "Name a shorter one."
-    with _room(folder, room):
+    with room_for(folder, room):
         return None
 
 
-def _room(folder: Path, place: Path) -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder in ``place`` for what becomes ``folder``."""
+def room_for(path: Path, place: Path) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder in ``place`` for a draft of the file or folder ``path``."""
     # the first characters only: the whole name may be as long as names can be
     return tempfile.TemporaryDirectory(
-        dir=place, prefix=f".{folder.name[:40]}.part-", ignore_cleanup_errors=True
+        dir=place, prefix=f".{path.name[:40]}.part-", ignore_cleanup_errors=True
     )
+
+
+def take_place(draft: Path, path: Path) -> None:
+    """Rename ``draft``, a file or folder in a folder of `room_for`, to ``path``. What was there
+    stays until then, and comes back if the renaming fails."""
+    if not path.is_dir():
+        draft.replace(path)
+        return
+    # a folder cannot be renamed onto one that is not empty
+    old = Path(tempfile.mkdtemp(dir=draft.parent)) / "old"
+    path.rename(old)
+    try:
+        draft.rename(path)
+    except BaseException:
+        old.rename(path)
+        raise
 
 
 def _short(text: str) -> str:
@@ -160,18 +176,11 @@ def write_folder(
     """
     check_place(folder, replace=replace, known=known)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _room(folder, folder.parent) as room:
-        draft, old = Path(room) / "new", Path(room) / "old"
+    with room_for(folder, folder.parent) as room:
+        draft = Path(room) / "new"
         draft.mkdir()
         fill(draft)
-        if folder.exists():
-            folder.rename(old)
-        try:
-            draft.rename(folder)
-        except BaseException:
-            if old.exists():
-                old.rename(folder)
-            raise
+        take_place(draft, folder)
     return folder
 
 

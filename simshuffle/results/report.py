@@ -89,14 +89,20 @@ def weights(timeline: Timeline) -> NDArray[np.float64] | None:
     return np.where(stands, 1.0 + (whole - simulated) / steady, 1.0)
 
 
-def phase_seconds(timeline: Timeline) -> pd.DataFrame:
-    """Mean over ranks of the seconds in each phase: columns `keys_of`, and one for every phase."""
-    phases = timeline.phases
-    keys = keys_of(phases)
-    seconds = phases["end_s"] - phases["start_s"]
+def lasting(timeline: Timeline) -> pd.Series[float]:
+    """(rows of the phases,) s that each is in sums over an epoch: how long it lasts, as often as it
+    counts by `weights`."""
+    seconds = timeline.phases["end_s"] - timeline.phases["start_s"]
     weight = weights(timeline)
     if weight is not None:
         seconds *= weight
+    return seconds
+
+
+def phase_seconds(timeline: Timeline) -> pd.DataFrame:
+    """Mean over ranks of the seconds in each phase: columns `keys_of`, and one for every phase."""
+    phases = timeline.phases
+    keys, seconds = keys_of(phases), lasting(timeline)
     each = [phases[name] for name in (*keys, "phase")]  # no copy of all columns
     totals = seconds.groupby(each, observed=False).sum().unstack("phase")
     ranks = phases.groupby(keys, observed=True)["rank"].max() + 1

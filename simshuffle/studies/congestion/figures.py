@@ -276,20 +276,23 @@ def side_by_side(tables: Tables, ax: Axes, *, named: bool = True) -> Axes:
 # ----------------------------------------------------------------------------------------- heat map
 
 
+def largest(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
+    """Those of ``rows`` that are of the largest world size, and of the bytes and the model that
+    `shown` names."""
+    bytes_set, model = shown(tables)
+    most = tables["times"]["world_size"].max()
+    chosen = (rows["world_size"] == most) & (rows["bytes_set"] == bytes_set)
+    out: pd.DataFrame = rows[chosen & (rows["model"] == model)]
+    return out
+
+
 def heat_figure(tables: Tables) -> Figure:
     """Utilisation of the links by tier, at the largest world size, by the model that `shown`
     names."""
     bytes_set, model = shown(tables)
-    largest = tables["times"]["world_size"].max()
-    used = utilisation(tables)
-    used = used[
-        (used["world_size"] == largest)
-        & (used["bytes_set"] == bytes_set)
-        & (used["model"] == model)
-    ]
-    tiers = tables["tiers"][
-        (tables["tiers"]["world_size"] == largest) & (tables["tiers"]["bytes_set"] == bytes_set)
-    ]
+    used, most = largest(tables, utilisation(tables)), tables["times"]["world_size"].max()
+    tiers = tables["tiers"]
+    tiers = tiers[(tiers["world_size"] == most) & (tiers["bytes_set"] == bytes_set)]
     counts = tiers.groupby("tier", sort=False)["links"].max()
     names = upwards(list(counts.index))
     several = routings(tables)
@@ -309,8 +312,7 @@ def heat_figure(tables: Tables) -> Figure:
         bar = figure.colorbar(image, ax=list(axes), location="bottom", aspect=40, pad=0.01)
         bar.set_label("utilisation: bytes / (capacity × time)", fontsize=7, loc="right")
         figure.supxlabel(
-            f"Columns: links of a tier, the hottest first (number of links). {model}, {largest}"
-            " ranks",
+            f"Columns: links of a tier, the hottest first (number of links). {model}, {most} ranks",
             fontsize=6,
         )
         return figure
