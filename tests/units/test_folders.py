@@ -13,7 +13,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.results.folders import check_place, write_folder
+from simshuffle.results.folders import check_place, room_for, take_place, write_folder
 from tests.fuzz.results import KINDS
 
 
@@ -197,3 +197,19 @@ def test_what_a_killed_process_left_is_no_obstacle(result_of):
     (folder / ".tables.part-abc").mkdir()
     (folder / ".meta.json.part-12").write_text("{")
     check_place(folder, replace=True)
+
+
+@pytest.mark.parametrize("name", ["old", "new"])
+def test_a_folder_takes_the_place_of_another_whatever_its_name(tmp_path, name):
+    place = tmp_path / name
+    place.mkdir()
+    (place / "before").touch()
+    with room_for(place, tmp_path) as room:
+        draft = Path(room) / name
+        draft.mkdir()
+        (draft / "after").touch()
+        take_place(draft, place)
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*")] == [
+        Path(name),
+        Path(name, "after"),
+    ]
