@@ -100,6 +100,7 @@ def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
         "cluster.routing": by_kind,
         "workload.dataset": lambda name: catalog_entry("datasets", name),
         "workload.exchange": by_kind,
+        "workload.parallelism": by_kind,
         "workload.exchange.schedule": by_kind,
         "workload.model": model,
     }

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.exchange import Exchange, Source
+from simshuffle.parallelism import AnyParallelism, Data
 from simshuffle.scenario.model import ModelProfile
 from simshuffle.spec.record import (
     Count,
@@ -266,6 +267,7 @@ class Workload(Spec):
             up with the first samples of the next epoch.
         exchange: the shuffling strategy.
         allreduce: how gradients are summed.
+        parallelism: how training is divided among the GPUs; 'data' if left out.
         loader: the data loader of a rank.
         staging: how samples come to the hosts before the first epoch.
         jitter: how much times vary.
@@ -278,6 +280,7 @@ class Workload(Spec):
     last_batch: Literal["nearest", "keep", "drop", "carry"] = "nearest"
     exchange: Exchange
     allreduce: Allreduce
+    parallelism: AnyParallelism = Data()
     loader: Loader = Loader()
     staging: Staging = Staging()
     jitter: Jitter = Jitter()

@@ -1,0 +1,1 @@
+"""Which way to divide training takes how long, and fits where."""
