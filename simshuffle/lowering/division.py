@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.errors import Problem, ScenarioError
 from simshuffle.lowering.communicators import Communicators, StepTransfers
 from simshuffle.lowering.training_step import communicators_of, job_of
 from simshuffle.network.batch import TransferBatch
@@ -58,6 +59,9 @@ class Division:
         resources: of the ranks.
         rng: draws the order of hosts that are shuffled.
 
+    Raises:
+        ScenarioError: a group has another batch than its ranks read.
+
     Attributes:
         ways: members of a group.
         groups: how many they are.
@@ -66,6 +70,7 @@ class Division:
     """
 
     def __init__(self, scenario: Scenario, resources: Resources, rng: np.random.Generator) -> None:
+        _see_that_groups_read_their_batches(scenario)
         self._strategy = scenario.workload.parallelism
         self._job = job_of(scenario)
         self._communicators: Communicators = communicators_of(scenario, resources, rng)
@@ -123,6 +128,24 @@ class Division:
             costs.bubble,
             update,
             self._communicators.transfers(step, group) if step.nodes else None,
+        )
+
+
+def _see_that_groups_read_their_batches(scenario: Scenario) -> None:
+    """Members of a group read one part each of its batch, and nothing else."""
+    workload = scenario.workload
+    batch = getattr(workload.parallelism, "group_batch", None)
+    read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
+    if batch is not None and batch != read:
+        raise ScenarioError(
+            Problem(
+                "workload.parallelism.group_batch",
+                "must be what the ranks of a group read, workload.local_batch_size each, where"
+                f" epochs are simulated: {read}",
+                str(batch),
+                "Leave it out, or ask simshuffle oracle, which takes any.",
+            ),
+            scenario.name,
         )
 
 
