@@ -18,8 +18,8 @@ from simshuffle.exchange.schedule import Barriers
 from simshuffle.lowering.compute import lognormal_factor
 from simshuffle.lowering.costs import ExchangeCosts, exchange_costs
 from simshuffle.lowering.messages import Message, barrier_seconds, messages_of
-from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.parallelism import Data
+from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.resources import LinkTable, Resources
 from simshuffle.scenario.scenario import Scenario
 

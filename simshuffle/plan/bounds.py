@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simshuffle.allreduce import Ddp, NoOverlap
+from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.exchange_bounds import (
     ExchangeBound,
@@ -30,7 +31,6 @@ from simshuffle.plan.reading_bounds import (
     cable_bandwidth,
     reading_seconds,
 )
-from simshuffle.parallelism import Data
 from simshuffle.scenario.scenario import Scenario
 
 MOST_RANKS = 10**6
