@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from simshuffle.layers.layer import Layer, LayerList
+from simshuffle.layers.layer import INPUT, Layer, LayerList
+from simshuffle.layers.shipped import SHIPPED, layer_list
 
-__all__ = ["Layer", "LayerList"]
+__all__ = ["INPUT", "SHIPPED", "Layer", "LayerList", "layer_list"]
