@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from simshuffle.allreduce import Allreduce, AllreduceFlows, Sparse
 from simshuffle.lowering.closed_form import ClosedForm
-from simshuffle.lowering.collectives import Recipe, Recipes, buses, flows_of, paced, with_measured
+from simshuffle.lowering.collectives import (
+    Recipe,
+    Recipes,
+    as_sent,
+    buses,
+    flows_of,
+    paced,
+    with_measured,
+)
 from simshuffle.lowering.gradients import ranks_in_order
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.parallelism.step import Group, Node
@@ -109,14 +117,14 @@ class Communicators:
     def seconds(self, node: Node) -> float:
         """Time (s) of what a node sends, all groups of its kind at once and nothing else on the
         machine; 0 if nobody sends anything. See `ClosedForm`."""
-        key = (node.collective, node.group, node.member, node.nbytes, node.count)
+        key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._seconds:
             self._seconds[key] = node.count * self._of_one(node, node.nbytes / node.count)
         return self._seconds[key]
 
     def _of_one(self, node: Node, nbytes: float) -> float:
         recipes = self._chosen(node, nbytes)
-        key = (node.collective, node.group, node.member, *map(id, recipes))
+        key = (*as_sent(node), *map(id, recipes))
         if key not in self._forms:
             fabric = self.resources.afresh()
             laid = self._lay_out(node, [_without_search(recipe) for recipe in recipes], 1.0)
@@ -135,11 +143,8 @@ class Communicators:
 
     def _fastest(self, node: Node, number: int, pattern: Pattern, nbytes: float) -> Recipe:
         """The recipe that takes least for a group alone."""
-        if node.collective is None:
-            raise ValueError(f"'{node.label}' sends nothing")
-        recipes = (self._inside if node.group == "model" else self._common).among(
-            node.collective, node.member, pattern.host_of, pattern.rail, nbytes
-        )
+        known = self._inside if node.group == "model" else self._common
+        recipes = known.among(node, pattern.host_of, pattern.rail, nbytes)
         if len(recipes) == 1 or len(pattern.host_of) == 1:
             return recipes[0]
 
@@ -163,7 +168,7 @@ class Communicators:
             The transfers, and the number of each one's group, (transfers,); None if nobody sends
             anything.
         """
-        key = (node.collective, node.group, node.member, node.nbytes, node.count)
+        key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._batches:
             self._batches[key] = self._transfers(node)
         return self._batches[key]
