@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.lowering.communicators import Communicators, StepTransfers
+from simshuffle.lowering.step_transfers import StepTransfers, step_transfers
 from simshuffle.lowering.training_step import communicators_of, job_of
 from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism import Node, Step
@@ -46,9 +46,7 @@ class Part:
         """What is posted if passes take ``factor`` times as long; None for nothing."""
         if self.transfers is None:
             return None
-        batch = self.transfers.batch
-        batch.tasks["delay"][self.transfers.compute_tasks] = factor * self.transfers.compute_seconds
-        return batch
+        return self.transfers.posted(np.full(len(self.transfers.begins), factor))
 
 
 class Division:
@@ -57,7 +55,6 @@ class Division:
     Args:
         scenario: whose workload it is.
         resources: of the ranks.
-        rng: draws the order of hosts that are shuffled.
 
     Raises:
         ScenarioError: a group has another batch than its ranks read.
@@ -73,14 +70,14 @@ class Division:
         _see_that_groups_read_their_batches(scenario)
         self._strategy = scenario.workload.parallelism
         self._job = job_of(scenario)
-        self._communicators: Communicators = communicators_of(scenario, resources, rng)
-        self.members = self._communicators.members
+        self._communicators = communicators_of(scenario, resources)
+        self.members = self._communicators.ranks("model")
         self.groups, self.ways = self.members.shape
         self.group_of = np.empty(scenario.world_size, np.int64)
         self.group_of[self.members] = np.arange(self.groups)[:, None]
         self._steps: dict[float, tuple[Step, Step]] = {}
         self._local: dict[tuple[int, float], Part] = {}
-        self._joint: dict[float, Part] = {}
+        self._all: dict[float, Part] = {}
 
     @cached_property
     def together(self) -> bool:
@@ -100,10 +97,10 @@ class Division:
     def joint(self, samples: Ints) -> Part:
         """What all ranks do together after it, with so many samples of each."""
         batch = float(samples.max())
-        if batch not in self._joint:
+        if batch not in self._all:
             _, step = self._step(batch)
-            self._joint[batch] = self._part(step, None)
-        return self._joint[batch]
+            self._all[batch] = self._part(step, None)
+        return self._all[batch]
 
     def _step(self, batch: float) -> tuple[Step, Step]:
         """Of a batch of so many samples of a rank: what groups do, and what all do after it."""
@@ -121,13 +118,14 @@ class Division:
         }
         passes = costs.compute - update
         whole = sum(seconds.values())
+        groups = None if group is None else [group]
         forward = passes * seconds["forward"] / whole if whole else 0.0
         return Part(
             forward,
             passes - forward,
             costs.bubble,
             update,
-            self._communicators.transfers(step, group) if step.nodes else None,
+            step_transfers(step, self._communicators, groups) if step.nodes else None,
         )
 
 

@@ -11,7 +11,6 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError
 from simshuffle.layers import SHIPPED, LayerList, ModelLayer, layer_list, network
-
 from simshuffle.spec.record import (
     Count,
     NonNegative,

@@ -123,7 +123,7 @@ class GroupPass:
         self._iteration += 1
         self.begun_at = self._env.now
         self.spent = Spent(part, factor)
-        self._posting.post(part.ready(factor), lambda _: event.succeed())
+        self._posting.post(part.ready(factor), lambda _: _let_go(event))
 
 
 class StepOfAll(DividedStep):
@@ -162,3 +162,7 @@ class Spent:
         self.forward = factor * part.forward
         self.backward = factor * part.backward
         self.bubble = factor * part.bubble
+
+
+def _let_go(event: simpy.Event) -> None:
+    event.succeed()

@@ -59,9 +59,7 @@ class Machine:
             self._clock = recorder.clock(self._env, network, self._resources)
         self._allreduces = Allreduces(workload.allreduce, self._resources, rng("host_order"))
         self._division = (
-            None
-            if isinstance(workload.parallelism, Data)
-            else Division(scenario, self._resources, rng("host_order"))
+            None if isinstance(workload.parallelism, Data) else Division(scenario, self._resources)
         )
         self._links = LinkStatistics(self._resources, network)
         self._stage: Staged | None = None
