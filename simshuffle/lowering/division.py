@@ -66,7 +66,7 @@ class Division:
         group_of: (M,) group of every rank.
     """
 
-    def __init__(self, scenario: Scenario, resources: Resources, rng: np.random.Generator) -> None:
+    def __init__(self, scenario: Scenario, resources: Resources) -> None:
         _see_that_groups_read_their_batches(scenario)
         self._strategy = scenario.workload.parallelism
         self._job = job_of(scenario)
