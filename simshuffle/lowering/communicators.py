@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from simshuffle.lowering.collectives import Recipes, with_measured
 from simshuffle.lowering.gradients import ranks_in_order
 from simshuffle.lowering.groups import Groups
 from simshuffle.network.batch import TransferBatch
-from simshuffle.parallelism.step import Group, Node
+from simshuffle.parallelism.step import ALL, Group, Node
 from simshuffle.plan.resources import Ints, Resources
 
 
@@ -94,10 +95,21 @@ class Communicators:
         return self._of[node.group].seconds(node)
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints] | None:
-        """What a node sends, of all groups of its kind, which each node is laid out as once.
+        """What a node sends, of all groups of its kind, which each node is laid out as once. Of a
+        member's data group it is that group alone.
 
         Returns:
             The transfers, and the number of each one's group, (transfers,); None if nobody sends
             anything.
         """
+        if node.group == "data" and node.member != ALL:
+            return self._data_group(node.member).batch(replace(node, member=ALL))
         return self._of[node.group].batch(node)
+
+    def _data_group(self, member: int) -> Groups:
+        """The ranks at one place of all model groups."""
+        key = "data", self.ways, member
+        if key not in self._known:
+            ranks = self._of["data"].ranks[member : member + 1]
+            self._known[key] = Groups(ranks, Recipes(self._allreduce), self.resources)
+        return self._known[key]

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.division import divided
+from simshuffle.lowering.compute import lognormal_factor
+from simshuffle.lowering.division import PIECES, divided
+from simshuffle.lowering.step_transfers import step_seconds
 from simshuffle.lowering.training_step import communicators_of, job_of
 from simshuffle.parallelism import Node, Step
 from simshuffle.plan.resources import Resources
@@ -26,9 +28,7 @@ STEP = ("forward", "backward", "bubble", "group_communication", "allreduce", "up
 
 
 def divided_run(parallelism, **values):
-    return small(
-        workload__parallelism=parallelism, workload__allreduce__overlap="none", **values
-    )
+    return small(workload__parallelism=parallelism, workload__allreduce__overlap="none", **values)
 
 
 def in_step(timeline):
@@ -39,14 +39,20 @@ def in_step(timeline):
 
 @pytest.mark.parametrize("parallelism", KINDS)
 def test_an_epoch_takes_its_waits_and_as_many_steps_as_it_has_iterations(parallelism):
-    scenario = divided_run(parallelism)
+    # so much that copying batches to GPUs takes nothing of it from what is sent
+    scenario = divided_run(parallelism, cluster__host__pcie_bandwidth="10 TB/s")
     timeline = simulate(scenario)
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
-    strategy, job = scenario.workload.parallelism, job_of(scenario)
-    step = strategy.step(job, most=16)
-    alone = step.costs(communicators_of(scenario, resources).seconds).seconds
-    # nothing else uses what the step sends over: the loaders keep ahead after the first batches
-    np.testing.assert_allclose(in_step(timeline), 10 * alone, rtol=1e-2)
+    step = scenario.workload.parallelism.step(job_of(scenario), most=PIECES)
+    communicators = communicators_of(scenario, resources)
+    parts = [part for part in divided(step) if part.nodes]
+    alone = sum(step_seconds(part, communicators, scenario.network) for part in parts)
+    np.testing.assert_allclose(in_step(timeline), 10 * alone, rtol=1e-9)
+    closed = sum(part.costs(communicators.seconds).seconds for part in parts)
+    if "pipeline" not in parallelism:  # in which one microbatch gets into the way of another
+        assert closed == pytest.approx(alone, rel=1e-9)
+    # groups that are through do not wait for others with what nobody else needs
+    assert step.costs(communicators.seconds).seconds <= closed * (1 + 1e-9) <= alone * (1 + 1e-8)
 
 
 @pytest.mark.parametrize("parallelism", KINDS)
@@ -69,12 +75,9 @@ def test_a_group_computes_as_long_as_its_slowest_member():
     forward = seconds(simulate(scenario), "forward")
     of_groups = [{forward[rank] for rank in ranks} for ranks in (range(4), range(4, 8))]
     assert [len({round(s, 12) for s in of}) for of in of_groups] == [1, 1]
-    jitter = np.ones((10, 8))
     job = job_of(scenario)
     whole = scenario.workload.parallelism.step(job, most=16)
     each = sum(node.seconds for node in whole.nodes if node.label == "forward")
-    from simshuffle.lowering.compute import lognormal_factor  # noqa: PLC0415
-
     jitter = lognormal_factor(scenario.rng("compute_jitter", 1), 0.3, (10, 8))
     for group, of in enumerate(of_groups):
         slowest = jitter[:, 4 * group : 4 * group + 4].max(axis=1).sum()
@@ -123,7 +126,7 @@ def test_a_step_is_divided_where_several_groups_meet():
 
 
 def test_groups_read_what_they_train_on():
-    with pytest.raises(ScenarioError, match="must be what the ranks of a group read.*40"):
+    with pytest.raises(ScenarioError, match="what the ranks of a group read"):
         simulate(divided_run("filter:ways=4,group_batch=8"))
 
 
