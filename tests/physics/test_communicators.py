@@ -358,8 +358,9 @@ def test_groups_wait_for_one_another_only_where_they_sum() -> None:
 
 
 def test_no_transfer_of_a_group_waits_for_one_of_another() -> None:
-    among = groups(4)
-    made = step_transfers(Step(divided_step().nodes[:4]), among)
+    among = groups(4, halving_doubling(2))
+    inside = Node("sums", (3,), collective="allreduce", nbytes=N)
+    made = step_transfers(Step([*divided_step().nodes[:4], inside]), among)
     batch = made.batch
     label = np.arange(len(batch))
     for _ in range(len(batch)):  # connected parts
