@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 
 import numpy as np
 
@@ -77,9 +76,13 @@ class Communicators:
     def _groups(
         self, ranks: Ints, bus_bandwidth: float | None, step_latency: float | None
     ) -> Groups:
-        if ranks.shape[0] == 1 and bus_bandwidth is None and step_latency is None:
+        if (
+            ranks.size == self._all.ranks.size == ranks.shape[1]
+            and bus_bandwidth is None
+            and step_latency is None
+        ):
             return self._all
-        key = (*ranks.shape, ranks[0, -1], bus_bandwidth, step_latency)
+        key = (*ranks.shape, ranks[0, 0], ranks[0, -1], bus_bandwidth, step_latency)
         if key not in self._known:
             recipes = Recipes(with_measured(self._allreduce, bus_bandwidth, step_latency))
             self._known[key] = Groups(ranks, recipes, self.resources)
@@ -89,27 +92,23 @@ class Communicators:
         """(groups, members) the ranks of each group of a kind."""
         return self._of[group].ranks
 
+    def _taking_part(self, node: Node) -> Groups:
+        """The groups that a node is of: all of its kind, or the data group of one member."""
+        groups = self._of[node.group]
+        if node.group != "data" or node.member == ALL:
+            return groups
+        return self._groups(groups.ranks[node.member : node.member + 1], None, None)
+
     def seconds(self, node: Node) -> float:
-        """Time (s) of what a node sends, all groups of its kind at once and nothing else on the
+        """Time (s) of what a node sends, all its groups at once and nothing else on the
         machine; 0 if nobody sends anything. See `ClosedForm`."""
-        return self._of[node.group].seconds(node)
+        return self._taking_part(node).seconds(node)
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints] | None:
-        """What a node sends, of all groups of its kind, which each node is laid out as once. Of a
-        member's data group it is that group alone.
+        """What a node sends, of all its groups, which each node is laid out as once.
 
         Returns:
             The transfers, and the number of each one's group, (transfers,); None if nobody sends
             anything.
         """
-        if node.group == "data" and node.member != ALL:
-            return self._data_group(node.member).batch(replace(node, member=ALL))
-        return self._of[node.group].batch(node)
-
-    def _data_group(self, member: int) -> Groups:
-        """The ranks at one place of all model groups."""
-        key = "data", self.ways, member
-        if key not in self._known:
-            ranks = self._of["data"].ranks[member : member + 1]
-            self._known[key] = Groups(ranks, Recipes(self._allreduce), self.resources)
-        return self._known[key]
+        return self._taking_part(node).batch(node)
