@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.lowering.step_transfers import StepTransfers, step_transfers
-from simshuffle.lowering.training_step import communicators_of, job_of
+from simshuffle.lowering.training_step import Trains, communicators_of, job_of
 from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism import Node, Step
 from simshuffle.plan.resources import Resources
-from simshuffle.scenario.scenario import Scenario
 
 PIECES = 16
 """Pieces in which neighbouring layers go together: what is sent and computed stays the same, and
@@ -66,7 +65,7 @@ class Division:
         group_of: (M,) group of every rank.
     """
 
-    def __init__(self, scenario: Scenario, resources: Resources) -> None:
+    def __init__(self, scenario: Trains, resources: Resources) -> None:
         _see_that_groups_read_their_batches(scenario)
         self._strategy = scenario.workload.parallelism
         self._job = job_of(scenario)
@@ -129,7 +128,7 @@ class Division:
         )
 
 
-def _see_that_groups_read_their_batches(scenario: Scenario) -> None:
+def _see_that_groups_read_their_batches(scenario: Trains) -> None:
     """Members of a group read one part each of its batch, and nothing else."""
     workload = scenario.workload
     batch = getattr(workload.parallelism, "group_batch", None)
