@@ -10,7 +10,6 @@ import pytest
 from simshuffle.errors import InputError, ScenarioError
 from simshuffle.scenario.model import FIXED, StepTimes
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.spec.library import catalog_entry
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -40,7 +39,8 @@ def test_parameters_and_shares_by_hand() -> None:
 
 
 def test_a_shared_layer_is_ready_after_its_first_use() -> None:
-    """The gradient of what is used twice is whole when the backward pass comes to the first."""
+    """The gradient of what is used twice is whole when the backward pass comes to the first; its
+    second use, a third of the pass, comes before that of the one between."""
 
     class Shared(nn.Module):
         def __init__(self) -> None:
@@ -52,7 +52,7 @@ def test_a_shared_layer_is_ready_after_its_first_use() -> None:
 
     found = layers(Shared(), torch.zeros(1, 5))
     assert found["parameters"] == [25, 25]
-    assert found["backward"][0] > found["backward"][1]
+    assert found["backward"] == pytest.approx([1 / 3, 2 / 3], abs=1e-6)
 
 
 def test_what_is_never_called_is_ready_last() -> None:
@@ -83,16 +83,6 @@ def test_networks_that_cannot_be_read_are_refused(network: Any, rule: str) -> No
     with pytest.raises(InputError) as raised:
         layers(network, torch.zeros(2, 4))
     assert rule in raised.value.problems[0].rule
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["resnet50", "densenet161", "wrn_28_10", "vgg16", "alexnet", "vgg16_chainer", "cosmoflow"],
-)
-def test_layers_of_the_catalog_have_all_its_parameters(name: str) -> None:
-    """Two independent counts: one from tables, one from the network."""
-    model = catalog_entry("models", name)
-    assert sum(model["layers"]["parameters"]) == model["num_parameters"]
 
 
 def test_buckets_of_resnet50() -> None:
