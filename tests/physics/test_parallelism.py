@@ -320,10 +320,10 @@ def test_what_stages_keep_in_each_schedule(stages):
 
 def test_every_microbatch_starts_its_kernels():
     of = job(chain(4), 4, batch=8, fixed=3.0)
-    for count in (4, 16):
-        costs = Pipeline(stages=4, microbatches=count).step(of).costs(nothing)
-        share = UPDATE / 4
-        assert costs.compute == pytest.approx(32 * 3 + count * 3.0 / 4 + share)
+    for count, factor in ((4, 1), (16, 1.5)):
+        way = Pipeline(stages=4, microbatches=count, compute_factor=factor)
+        compute = way.step(of).costs(nothing).compute
+        assert compute == pytest.approx(32 * 3 * factor + count * 3.0 / 4 + UPDATE / 4)
 
 
 def test_megatron_sums_four_times_in_a_block():
@@ -508,6 +508,11 @@ def test_memory_is_divided_as_the_model_is():
     assert filtered.activations == 2 * data.activations
     pipeline = Pipeline(stages=2, microbatches=2).memory(of)
     assert pipeline.weights == 4 * 5120
+    sharded = [ShardedData(stage=stage).memory(of) for stage in (1, 2, 3)]
+    assert [each.optimiser for each in sharded] == [5516] * 3
+    assert [each.gradients for each in sharded] == [4 * 5516, 5516, 5516]
+    assert [each.weights for each in sharded] == [4 * 5516, 4 * 5516, 5516]
+    assert sharded[2].buffers == 4 * (288 + 5120)
 
 
 # ------------------------------------------------------------------------------ cuts and candidates
