@@ -4,5 +4,15 @@ from __future__ import annotations
 
 from simshuffle.layers.layer import INPUT, Layer, LayerList
 from simshuffle.layers.shipped import SHIPPED, layer_list
+from simshuffle.layers.written import ModelLayer, as_written, network
 
-__all__ = ["INPUT", "SHIPPED", "Layer", "LayerList", "layer_list"]
+__all__ = [
+    "INPUT",
+    "SHIPPED",
+    "Layer",
+    "LayerList",
+    "ModelLayer",
+    "as_written",
+    "layer_list",
+    "network",
+]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError
+from simshuffle.layers.chain import joined, name_problems, shape_problems
 from simshuffle.layers.layer import INPUT, Kind, Layer, LayerList, Shape
 
 Extents = int | tuple[int, ...]
@@ -46,37 +48,49 @@ class Builder:
     def layer(
         self,
         kind: Kind,
-        output: Shape,
+        output: Shape | None = None,
         *,
         name: str = "",
         after: str | Sequence[str] = "",
+        taken: Shape | None = None,
         keeps_input: bool = False,
         keeps_output: bool = False,
         extra: float = 0.0,
-        **values: object,
+        **values: Any,
     ) -> str:
         """Any layer.
 
         Args:
             kind: what it does.
-            output: shape of what it gives.
+            output: shape of what it gives; if left out the shape of what it takes, of one of them
+                for an addition.
             name: behind the prefix; its kind with a number if left out.
             after: one name, or several, whose outputs are joined along the channels.
+            taken: shape of what it takes; if left out what ``after`` gives.
             keeps_input: whether what it takes is kept for the backward pass.
             keeps_output: whether what it gives is.
             extra: further values kept.
             values: of `Layer`.
+
+        Raises:
+            InputError: it does not fit those before it.
         """
-        after = (after or self.last,) if isinstance(after, str) else tuple(after)
+        names = (after or self.last,) if isinstance(after, str) else tuple(after)
         whole = self.prefix + name if name else self._numbered(kind)
-        saved = extra
-        if keeps_input:
-            saved += sum(math.prod(self._shapes[each]) for each in self._newly(after))
+        problems = list(name_problems(whole, names, self._shapes))
+        if problems:
+            raise InputError(problems, self.name)
+        given = [self._shapes[each] for each in names]
+        taken = taken or joined(given) or ()
+        output = output or (given[0] if kind == "add" else taken)
+        saved = extra + (self._newly_kept(names) if keeps_input else 0)
         if keeps_output:
             saved += math.prod(output)
             self._kept.add(whole)
-        taken = joined([self._shapes[each] for each in after])
-        layer = Layer(whole, kind, after, taken, output, saved=saved, **values)  # type: ignore[arg-type]
+        layer = Layer(whole, kind, names, taken, output, saved=saved, **values)
+        problems = list(shape_problems(layer, self._shapes))
+        if problems:
+            raise InputError(problems, self.name)
         self._layers.append(layer)
         self._shapes[whole] = output
         self.last = whole
@@ -88,11 +102,11 @@ class Builder:
             number += 1
         return f"{self.prefix}{kind}{number}"
 
-    def _newly(self, names: Sequence[str]) -> list[str]:
-        """Those of ``names`` whose outputs were not kept until now."""
+    def _newly_kept(self, names: Sequence[str]) -> int:
+        """Values of the outputs of ``names`` that no layer kept until now."""
         new = [name for name in dict.fromkeys(names) if name not in self._kept]
         self._kept.update(new)
-        return new
+        return sum(math.prod(self._shapes[name]) for name in new)
 
     def conv(
         self,
@@ -145,16 +159,12 @@ class Builder:
 
     def norm(self, name: str = "", after: str = "") -> str:
         """A norm with a factor and a summand for each channel."""
-        shape = self.shape(after)
-        return self.layer(
-            "norm", shape, name=name, after=after, keeps_input=True, parameters=2 * shape[0]
-        )
+        parameters = 2 * self.shape(after)[0]
+        return self.layer("norm", name=name, after=after, keeps_input=True, parameters=parameters)
 
     def relu(self, name: str = "", after: str = "") -> str:
         """A ReLU, in place."""
-        return self.layer(
-            "activation", self.shape(after), name=name, after=after, keeps_output=True
-        )
+        return self.layer("activation", name=name, after=after, keeps_output=True)
 
     def conv_norm_relu(
         self,
@@ -232,29 +242,12 @@ class Builder:
 
     def add(self, one: str, other: str, *, mask: bool = False, name: str = "") -> str:
         """The sum of two; with ``mask`` what comes last went through a dropout."""
-        shape = self.shape(other)
-        extra = MASK * math.prod(shape) if mask else 0.0
-        return self.layer("add", shape, name=name, after=(one, other), extra=extra)
+        extra = MASK * math.prod(self.shape(other)) if mask else 0.0
+        return self.layer("add", name=name, after=(one, other), extra=extra)
 
     def concat(self, *names: str) -> str:
         """Several, side by side along the channels."""
-        shape = joined([self._shapes[name] for name in names])
-        return self.layer("concat", shape, after=names)
-
-
-def joined(shapes: Sequence[Shape]) -> Shape:
-    """What outputs of these shapes are together, along the channels.
-
-    Raises:
-        InputError: their extents differ.
-    """
-    first = shapes[0]
-    if any(shape[1:] != first[1:] for shape in shapes):
-        shown = ", ".join(map(str, shapes))
-        raise InputError(
-            Problem("", "cannot be joined: extents differ", shown, "Pool or pad one of them.")
-        )
-    return (sum(shape[0] for shape in shapes), *first[1:])
+        return self.layer("concat", after=names)
 
 
 def _by_extent(value: Extents, shape: Shape) -> tuple[int, ...]:
