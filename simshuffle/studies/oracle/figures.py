@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -13,9 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from simshuffle.results.style import APART, STYLE, legend_above, letters, new_figure
-from simshuffle.studies.oracle.recommend import usable
+from simshuffle.studies.oracle.recommend import GIB, usable
 from simshuffle.studies.oracle.tables import MEMORY
-from simshuffle.studies.oracle.text import GIB, chosen_scale
+from simshuffle.studies.oracle.text import chosen_scale
 from simshuffle.study.study import Tables
 
 TIMES = {

@@ -7,8 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from simshuffle.errors import Problem
 from simshuffle.studies.oracle.tables import RECOMMENDED
 
+GIB = 2.0**30
 ALL = 0
 """The world size that stands for all."""
 
@@ -63,7 +65,24 @@ def clearly(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
     """Whether ``first`` is faster wherever the two points lie in their intervals.
 
     Both read the same samples, hidden or not, so at one scale the reading that the upper end puts
-    before the loop is left out of it, unless it is longer than the loop.
+    before the loop is left out of it.
     """
-    highest = max(first["epoch_high_s"] - first["io_s"], first["io_s"])
+    highest = max(first["epoch_high_s"] - first["io_s"], first["epoch_s"])
     return bool(highest < second["epoch_low_s"])
+
+
+def nothing_fits(points: pd.DataFrame, budget: float | None) -> Problem | None:
+    """What is wrong where no point is possible and within the budget; None where one is."""
+    if len(usable(points)):
+        return None
+    possible = points[points["possible"]]
+    if possible.empty or budget is None:
+        why = points["why_not"].iloc[0]
+        return Problem("--strategies", "none is possible at these world sizes", "", f"First: {why}")
+    least = possible.loc[possible["memory_nbytes"].idxmin()]
+    rule = "must be enough for one strategy at one world size"
+    remedy = (
+        f"{least['strategy']} at {least['world_size']} GPUs takes least,"
+        f" {least['memory_nbytes'] / GIB:.3g} GiB."
+    )
+    return Problem("--budget-memory", rule, f"{budget / GIB:.3g} GiB", remedy)

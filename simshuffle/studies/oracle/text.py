@@ -9,10 +9,9 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.results.console import new_table
-from simshuffle.studies.oracle.recommend import ALL, usable
+from simshuffle.studies.oracle.recommend import ALL, GIB, usable
 from simshuffle.study.study import Tables
 
-GIB = 2.0**30
 BEST = 3
 """Strategies of each scale that are shown at first."""
 CLOSE = "~"
