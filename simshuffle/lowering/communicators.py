@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from simshuffle.allreduce import Allreduce, AllreduceFlows, Sparse
 from simshuffle.lowering.closed_form import ClosedForm
-from simshuffle.lowering.collectives import Recipe, Recipes, buses, flows_of, paced, with_measured
+from simshuffle.lowering.collectives import (
+    Recipe,
+    Recipes,
+    as_sent,
+    buses,
+    flows_of,
+    paced,
+    with_measured,
+)
 from simshuffle.lowering.gradients import ranks_in_order
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.parallelism.step import Group, Node
@@ -81,7 +89,7 @@ class Communicators:
         step_latency: float | None = None,
     ) -> None:
         order = ranks_in_order(allreduce.order, resources, rng)
-        self._resources, self._allreduce = resources, allreduce
+        self.resources, self._allreduce = resources, allreduce
         self._common = Recipes(allreduce)
         self._inside = Recipes(with_measured(allreduce, bus_bandwidth, step_latency))
         self.ways = ways
@@ -109,20 +117,18 @@ class Communicators:
     def seconds(self, node: Node) -> float:
         """Time (s) of what a node sends, all groups of its kind at once and nothing else on the
         machine; 0 if nobody sends anything. See `ClosedForm`."""
-        key = (node.collective, node.group, node.member, node.nbytes, node.count)
+        key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._seconds:
             self._seconds[key] = node.count * self._of_one(node, node.nbytes / node.count)
         return self._seconds[key]
 
     def _of_one(self, node: Node, nbytes: float) -> float:
         recipes = self._chosen(node, nbytes)
-        key = (node.collective, node.group, node.member, *map(id, recipes))
+        key = (*as_sent(node), *map(id, recipes))
         if key not in self._forms:
-            fabric = self._resources.afresh()
+            fabric = self.resources.afresh()
             laid = self._lay_out(node, [_without_search(recipe) for recipe in recipes], 1.0)
-            self._forms[key] = (
-                None if laid is None else _form(laid, recipes[0], fabric, with_links=True)
-            )
+            self._forms[key] = None if laid is None else _form(laid, recipes[0], fabric)
         form = self._forms[key]
         if form is None:
             return 0.0
@@ -137,11 +143,8 @@ class Communicators:
 
     def _fastest(self, node: Node, number: int, pattern: Pattern, nbytes: float) -> Recipe:
         """The recipe that takes least for a group alone."""
-        if node.collective is None:
-            raise ValueError(f"'{node.label}' sends nothing")
-        recipes = (self._inside if node.group == "model" else self._common).among(
-            node.collective, node.member, pattern.host_of, pattern.rail, nbytes
-        )
+        known = self._inside if node.group == "model" else self._common
+        recipes = known.among(node, pattern.host_of, pattern.rail, nbytes)
         if len(recipes) == 1 or len(pattern.host_of) == 1:
             return recipes[0]
 
@@ -149,7 +152,8 @@ class Communicators:
             key = (node.group, number, id(recipe))
             if key not in self._alone:
                 flows = flows_of(recipe, pattern.host_of, 1.0)
-                assert flows is not None
+                if flows is None:
+                    return 0.0
                 self._alone[key] = _form(_of_pattern(recipe, pattern, flows), recipe)
             return self._alone[key].seconds(nbytes, *_bandwidths(recipe, nbytes))
 
@@ -164,7 +168,7 @@ class Communicators:
             The transfers, and the number of each one's group, (transfers,); None if nobody sends
             anything.
         """
-        key = (node.collective, node.group, node.member, node.nbytes, node.count)
+        key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._batches:
             self._batches[key] = self._transfers(node)
         return self._batches[key]
@@ -179,7 +183,7 @@ class Communicators:
         records = tasks(
             len(flows), work=work, nbytes=work, cap=flows.cap, delay=flows.delay * node.count
         )
-        routes = self._resources.gradient(flows.src, flows.dst, flows.rail)
+        routes = self.resources.gradient(flows.src, flows.dst, flows.rail)
         return TransferBatch(records, routes, flows.edge_from, flows.edge_to), laid.of
 
     def _lay_out(self, node: Node, recipes: Sequence[Recipe], nbytes: float) -> GroupFlows | None:
@@ -196,7 +200,7 @@ class Communicators:
         own_rails = node.collective not in HALVES
         key = (node.group, own_rails)
         if key not in self._patterns:
-            self._patterns[key] = _patterns(self._resources, self._ranks[node.group], own_rails)
+            self._patterns[key] = _patterns(self.resources, self._ranks[node.group], own_rails)
         return self._patterns[key]
 
 
@@ -266,24 +270,23 @@ def _together(parts: Sequence[GroupFlows]) -> GroupFlows:
     size = [len(flows) for flows in each]
     first = (np.cumsum(size) - size).astype(np.int32)
 
-    def joined(name: str) -> NDArray[np.generic]:
-        return np.concatenate([getattr(flows, name) for flows in each])
-
-    edges = {
-        name: np.concatenate([getattr(f, name) + at for f, at in zip(each, first, strict=True)])
-        for name in ("edge_from", "edge_to")
-    }
-    columns = {name: joined(name) for name in ("src", "dst", "nbytes", "rail", "cap")}
     whole = AllreduceFlows(
-        **columns, latency=0.0, delay=joined("delay"), step=joined("step"), **edges
-    )  # type: ignore[arg-type]
+        np.concatenate([flows.src for flows in each]),
+        np.concatenate([flows.dst for flows in each]),
+        np.concatenate([flows.nbytes for flows in each]),
+        np.concatenate([flows.rail for flows in each]),
+        np.concatenate([flows.cap for flows in each]),
+        0.0,
+        np.concatenate([flows.delay for flows in each]),
+        np.concatenate([flows.step for flows in each]),
+        np.concatenate([flows.edge_from + at for flows, at in zip(each, first, strict=True)]),
+        np.concatenate([flows.edge_to + at for flows, at in zip(each, first, strict=True)]),
+    )
     of = np.concatenate([part.of for part in parts])
     return GroupFlows(whole, of, np.concatenate([part.between for part in parts]))
 
 
-def _form(
-    laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None, with_links: bool = False
-) -> ClosedForm:
+def _form(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:
     """The closed form of flows that are laid out for one byte; without ``fabric`` as if nothing but
     bus bandwidths bounded them."""
     flows = laid.flows

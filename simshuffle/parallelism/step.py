@@ -18,7 +18,7 @@ Collective = Literal[
     "reduce_scatter",  # the same backwards
     "alltoall",  # each member has nbytes, an equal part of them for each member
     "gather",  # each member but the first sends nbytes to the first
-    "halo",  # members in a row; each sends nbytes to each of its neighbours
+    "halo",  # members in rows; each sends nbytes to each of its neighbours
     "send",  # `member` sends nbytes to the next one
     "send_back",  # `member` sends nbytes to the one before
 ]
@@ -41,6 +41,8 @@ class Node:
         group: who takes part. Groups of one kind go at once.
         nbytes: see `Collective`; of all ``count`` together.
         count: of as many, one after the other.
+        row: of a halo: members of a row; 0 if all of the group are one.
+        stride: of a halo: how many places of the group its neighbours in a row are apart.
     """
 
     label: str
@@ -51,6 +53,8 @@ class Node:
     group: Group = "model"
     nbytes: float = 0.0
     count: int = 1
+    row: int = 0
+    stride: int = 1
 
 
 @dataclass(frozen=True)
