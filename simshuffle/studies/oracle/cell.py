@@ -12,7 +12,7 @@ from typing import Any
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.studies.oracle.asking import Oracle
-from simshuffle.studies.oracle.machine import Machine
+from simshuffle.studies.oracle.machine import Machine, assumptions
 from simshuffle.studies.oracle.points import Point, against_one
 from simshuffle.studies.oracle.strategies import Named, alone
 from simshuffle.studies.oracle.tables import framed
@@ -216,9 +216,6 @@ def said(of: Oracle) -> dict[str, Any]:
     return {"what": what, "assumptions": assumptions(scenario), **budget}
 
 
-def assumptions(scenario: Scenario) -> list[str]:
-    """What the numbers rest on, in words."""
-    return Machine.assumptions(scenario)
 
 
 def _of_content(document: Mapping[str, Any]) -> Any:
