@@ -161,9 +161,8 @@ class Recipes:
             return self._once((*key, large), lambda: self._sums(several, large))
         if node.collective in ("allgather", "reduce_scatter"):
             return self._once(key, lambda: [Half(ring) for ring in self._rings(several)])
-        simple = self._rings(several)[0]
-        pairs = Pairs(node, simple.algorithm, simple.base, rail)
-        return self._once((*key, *as_sent(node), rail.tobytes()), lambda: [pairs])
+        key = (*key, *as_sent(node), rail.tobytes())
+        return self._once(key, lambda: [self._pairs(several, node, rail)])
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Sequence[Recipe]]) -> Sequence[Recipe]:
         if key not in self._made:
@@ -176,6 +175,10 @@ class Recipes:
         return (
             list(allreduce.choices(several, large)) if isinstance(allreduce, Nccl) else [allreduce]
         )
+
+    def _pairs(self, several: bool, node: Node, rail: Ints) -> Pairs:
+        simple = self._rings(several)[0]
+        return Pairs(node, simple.algorithm, simple.base, rail)
 
     def _rings(self, several: bool) -> list[Choice]:
         """Rings, that of the Simple protocol first."""

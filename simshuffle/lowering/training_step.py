@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from simshuffle.allreduce import Horovod, NoOverlap
@@ -12,17 +14,40 @@ from simshuffle.lowering.communicators import Communicators
 from simshuffle.parallelism import Data, Job
 from simshuffle.parallelism.step import Floats
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.model import ModelProfile, StepTimes
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.workload import Workload
 from simshuffle.spec.rng import stream
 
 VALUE_NBYTES = 4
 """Bytes of a parameter or an input of a model that does not say how many it has."""
 
 
-def job_of(
-    scenario: Scenario, world_size: int | None = None, layers: LayerList | None = None
-) -> Job:
+class Trains(Protocol):
+    """What is read of a scenario."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machine."""
+
+    @property
+    def workload(self) -> Workload:
+        """What every rank does."""
+
+    @property
+    def world_size(self) -> int:
+        """M."""
+
+    @property
+    def seed(self) -> int:
+        """Of what is drawn."""
+
+
+def job_of(scenario: Trains, world_size: int | None = None, layers: LayerList | None = None) -> Job:
     """What a scenario trains, on ``world_size`` ranks or its own.
 
     Times are those of one GPU, from the step times of its accelerator: of layers by
@@ -57,7 +82,7 @@ def job_of(
     )
 
 
-def layers_of(scenario: Scenario) -> LayerList:
+def layers_of(scenario: Trains) -> LayerList:
     """The layers of a scenario's model. Under data parallelism a model that does not list them is
     one layer.
 
@@ -80,7 +105,7 @@ def layers_of(scenario: Scenario) -> LayerList:
     return _one_layer(model)
 
 
-def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
+def communicators_of(scenario: Trains, resources: Resources) -> Communicators:
     """The groups in which the ranks of ``resources`` communicate, as the scenario divides
     training."""
     parallelism = scenario.workload.parallelism
@@ -101,7 +126,7 @@ def _one_layer(model: ModelProfile) -> LayerList:
     return LayerList(model.name, (layer,), values)
 
 
-def _buckets(scenario: Scenario, times: StepTimes, world_size: int) -> Floats | None:
+def _buckets(scenario: Trains, times: StepTimes, world_size: int) -> Floats | None:
     """See `Job`. Horovod's messages are those of a backward pass that begins with a cycle of its
     coordinator, on one GPU alone; each is there when the cycle ends and ranks have agreed."""
     overlap = scenario.workload.allreduce.overlap
