@@ -137,7 +137,7 @@ def simulations(of: Oracle, outcomes: Outcomes) -> dict[str, StepCell]:
     possible = {
         (row["strategy"], row["world_size"])
         for row in outcomes[SWEEP].values["points"]
-        if row["possible"]
+        if row["feasible"]
     }
     document = of.scenario.to_dict()
     cells = [
@@ -161,7 +161,7 @@ def collect(of: Oracle, outcomes: Outcomes) -> Tables:
     measured = [
         _measured(by_key[name, size], seconds)
         for name, size, seconds in of.measured
-        if by_key[name, size]["possible"]
+        if by_key[name, size]["feasible"]
     ]
     return {
         "points": points,
@@ -173,7 +173,7 @@ def collect(of: Oracle, outcomes: Outcomes) -> Tables:
 
 def _fitting(row: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
     """A row with whether it fits, and why not."""
-    if not row["possible"] or budget is None:
+    if not row["feasible"] or budget is None:
         return {**row, "fits": None}
     over = row["memory_nbytes"] - budget
     if over <= 0:

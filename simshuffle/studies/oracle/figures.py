@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -53,7 +55,8 @@ def times_figure(tables: Tables) -> Figure:
     points = tables["points"]
     shown = shown_points(points, tables["measured"])
     with matplotlib.rc_context(STYLE):
-        figure = new_figure(2.5)
+        longest = max(map(len, shown["strategy"]), default=0)
+        figure = new_figure(1.75 + 0.055 * longest)
         ax = figure.subplots()
         if shown.empty:
             _nothing(ax)
@@ -82,7 +85,7 @@ def shown_points(points: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     best = best_of_each(fitting[fitting["world_size"].isin(sizes)])
     most = COLUMNS // max(len(sizes), 1)
     best = best.groupby("world_size", sort=False).head(most)
-    given = points[own & points["possible"] & points["world_size"].isin(sizes)]
+    given = points[own & points["feasible"] & points["world_size"].isin(sizes)]
     both = pd.concat([best, given]).drop_duplicates(["world_size", "strategy"])
     return both.sort_values(["world_size", "epoch_s"], kind="stable")
 
@@ -127,7 +130,7 @@ def stacked(shown: pd.DataFrame, measured: pd.DataFrame, ax: Axes) -> Axes:
         if key in accuracy.index:
             said = f"{said + ', ' if said else ''}{100 * accuracy[key]:.0f} %"
         at = (place, min(whole, highest))
-        style = {"ha": "center", "va": "bottom", "rotation": 90, "fontsize": SMALL}
+        style: dict[str, Any] = {"ha": "center", "va": "bottom", "rotation": 90, "fontsize": SMALL}
         ax.annotate(said, at, (0, 2), textcoords="offset points", **style)
     _groups(ax, shown, places, groups)
     ax.set_ylim(0, 1.28 * highest)
@@ -149,7 +152,8 @@ def _groups(ax: Axes, shown: pd.DataFrame, places: np.ndarray, groups: np.ndarra
         )
         if group:
             ax.axvline(mine[0] - 0.9, color="#999999", linewidth=0.4)
-    ax.set_title("GPUs", fontsize=7, loc="right", pad=10)
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    ax.annotate("GPUs", (0, 1), (-3, 1.5), ha="right", va="bottom", **place)
     ax.spines[["top", "right"]].set_visible(False)
 
 
@@ -168,7 +172,7 @@ def memory_figure(tables: Tables, budget: float | None) -> Figure:
     """Memory of the fullest GPU at the scale of the best point, a row for each strategy."""
     points = tables["points"]
     size = chosen_scale(tables["recommended"], points)
-    here = points[(points["world_size"] == size) & points["possible"]]
+    here = points[(points["world_size"] == size) & points["feasible"]]
     rows = here.sort_values("memory_nbytes", kind="stable")
     if len(rows) > ROWS:
         rows = best_of_each(here).sort_values("memory_nbytes", kind="stable").head(ROWS)
@@ -191,7 +195,12 @@ def memory_figure(tables: Tables, budget: float | None) -> Figure:
         return figure
 
 
-_LIMIT = {"color": "black", "linewidth": 0.8, "linestyle": (0, (2, 1.5))}
+_ON_WHITE: dict[str, Any] = {
+    "va": "center",
+    "fontsize": SMALL,
+    "bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.6},
+}
+_LIMIT: dict[str, Any] = {"color": "black", "linewidth": 0.8, "linestyle": (0, (2, 1.5))}
 
 
 def filled(rows: pd.DataFrame, budget: float | None, ax: Axes) -> Axes:
@@ -213,7 +222,7 @@ def filled(rows: pd.DataFrame, budget: float | None, ax: Axes) -> Axes:
         left += value
     longest = max(left.max(), (budget or 0.0) / GIB)
     for place, value in zip(places, left, strict=True):
-        ax.text(value + 0.015 * longest, place, f"{value:.3g}", va="center", fontsize=SMALL)
+        ax.text(value + 0.015 * longest, place, f"{value:.3g}", **_ON_WHITE)
     if budget is not None:
         ax.axvline(budget / GIB, **_LIMIT)
     ax.set_xlim(0, 1.16 * longest)

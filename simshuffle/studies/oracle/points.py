@@ -12,7 +12,7 @@ from simshuffle.parallelism import Job, Node, Parallelism, Step
 from simshuffle.studies.oracle.scale import Scale
 from simshuffle.studies.oracle.tables import LOOP, MEMORY
 
-MOST_PIECES = 64
+MOST_PIECES = 32
 """Layers next to one another go together in so many pieces at most: hundreds by themselves tell no
 more."""
 TOLERANCE = 0.01
@@ -37,7 +37,7 @@ class Point:
 def impossible(name: str, parallelism: Parallelism, scale: Scale, problem: Problem) -> Point:
     """A point that cannot be: why is its only number."""
     why = f"{problem.rule}; got {problem.value}. {problem.remedy}".replace("; got .", ".").strip()
-    return Point({**_about(name, parallelism, scale, None), "possible": False, "why_not": why}, {})
+    return Point({**_about(name, parallelism, scale, None), "feasible": False, "why_not": why}, {})
 
 
 def point(
@@ -73,7 +73,7 @@ def point(
     without = loop - parts["exchange_s"]
     row = {
         **_about(name, parallelism, scale, job),
-        "possible": True,
+        "feasible": True,
         "why_not": "",
         **parts,
         "loop_s": loop,
@@ -100,13 +100,20 @@ def step_of(parallelism: Parallelism, job: Job, scale: Scale) -> Step:
 
 
 def _hidden_step(step: Step, seconds_of: Seconds) -> float:
-    """s of a step whose communication between replicas all hides that may: nothing but the update
-    waits for it."""
-    between = [node for node in step.nodes if node.collective and node.group != "model"]
-    if not between:
-        return step.costs(seconds_of).seconds
-    waited = step.costs(lambda node: seconds_of(node) if node.group == "model" else 0.0)
-    return max(waited.seconds, sum(map(seconds_of, between)))
+    """s of a step whose communication between replicas all hides that may: nothing waits for it,
+    and it is one after the other."""
+    between = 0.0
+    ends: list[float] = []
+    for node in step.nodes:
+        seconds = node.seconds if node.collective is None else seconds_of(node)
+        if node.collective is not None and node.group != "model":
+            between += seconds
+            seconds = 0.0
+        begin = 0.0
+        for k in node.after:
+            begin = max(begin, ends[k])
+        ends.append(begin + seconds)
+    return max(max(ends, default=0.0), between)
 
 
 def _about(name: str, parallelism: Parallelism, scale: Scale, job: Job | None) -> Row:
@@ -153,6 +160,6 @@ def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
 def against_one(rows: Iterable[Row], alone: Row) -> None:
     """Add speed-up and efficiency to rows, against the row of data parallelism on one GPU."""
     for row in rows:
-        if row["possible"]:
+        if row["feasible"]:
             row["speedup"] = row["samples_per_s"] / alone["samples_per_s"]
             row["efficiency"] = row["speedup"] / row["world_size"]

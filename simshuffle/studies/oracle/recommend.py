@@ -18,7 +18,7 @@ ALL = 0
 def usable(points: pd.DataFrame) -> pd.DataFrame:
     """The points that are possible and within the budget, fastest first; of equal ones that with
     the shorter loop, then with less memory."""
-    fitting = points["possible"] & (points["fits"].isna() | (points["fits"] == True))  # noqa: E712
+    fitting = points["feasible"] & (points["fits"].isna() | (points["fits"] == True))  # noqa: E712
     order = ["epoch_s", "loop_s", "memory_nbytes"]
     return points[fitting].sort_values(order, kind="stable")
 
@@ -42,7 +42,7 @@ def recommended(points: pd.DataFrame) -> pd.DataFrame:
 def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, Any]:
     row: dict[str, Any] = {"world_size": size, "strategy": "", "second": "", "least_memory": ""}
     if fitting.empty:
-        possible = points[points["possible"]]
+        possible = points[points["feasible"]]
         if len(possible):
             least = possible.loc[possible["memory_nbytes"].idxmin()]
             row |= {"least_memory": least["strategy"], "least_nbytes": least["memory_nbytes"]}
@@ -75,7 +75,7 @@ def nothing_fits(points: pd.DataFrame, budget: float | None) -> Problem | None:
     """What is wrong where no point is possible and within the budget; None where one is."""
     if len(usable(points)):
         return None
-    possible = points[points["possible"]]
+    possible = points[points["feasible"]]
     if possible.empty or budget is None:
         why = points["why_not"].iloc[0]
         return Problem("--strategies", "none is possible at these world sizes", "", f"First: {why}")

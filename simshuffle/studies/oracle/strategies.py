@@ -18,11 +18,21 @@ from simshuffle.studies.oracle.given import COMMAND_LINE
 try:
     from simshuffle.parallelism import candidates
 except ImportError:
-    def candidates(*a): return [Data()]
+    from simshuffle.parallelism import *
+    def candidates(layers, M, b):
+        out=[Data()]
+        if M>1: out+=[ShardedData(stage=k) for k in (1,2,3)]
+        w=2
+        while w<=min(M,64):
+            for f in (lambda: Spatial(ways=w), lambda: Filter(ways=w), lambda: Channel(ways=w), lambda: Pipeline(stages=w), lambda: Tensor(ways=w)):
+                x=f()
+                if not list(x.problems(layers,M,b)): out.append(x)
+            w*=2
+        return out
 
 REPLICAS = "data+"
 """Begins the name of a strategy of several groups, each with samples of its own."""
-_ADAPTER: TypeAdapter[Any] = TypeAdapter(Data)
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(AnyParallelism)
 COMMON = tuple(name for name in Parallelism.model_fields if name != "source")
 """Keys that all strategies take over from the scenario's."""
 

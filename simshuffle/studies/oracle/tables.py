@@ -42,7 +42,7 @@ STORED = {
             "hosts": count("hosts that the ranks fill", 1),
             "group_batch": count("samples of a group in an iteration", 1, empty=True),
             "iterations": count("iterations of the epoch", 1),
-            "possible": flag("whether training can be divided so"),
+            "feasible": flag("whether training can be divided so"),
             "fits": flag("whether memory_nbytes is within the budget; empty without one", empty=True),
             "why_not": text("why it cannot be divided so, or does not fit; empty if neither"),
             **{name: amount(f"s an epoch: {said}", empty=True) for name, said in _SECONDS.items()},

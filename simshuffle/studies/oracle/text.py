@@ -12,8 +12,8 @@ from simshuffle.results.console import new_table
 from simshuffle.studies.oracle.recommend import ALL, GIB, usable
 from simshuffle.study.study import Tables
 
-BEST = 3
-"""Strategies of each scale that are shown at first."""
+BEST, FULL = 3, 16
+"""Strategies of each scale that are shown at first, and of the chosen scale."""
 CLOSE = "~"
 """Marks what is too close to tell."""
 Row = Mapping[Any, Any]
@@ -28,23 +28,27 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     """
     points, best = tables["points"], tables["recommended"]
     sizes = sorted(points["world_size"].unique())
-    count = f"{len(points)} points, {points['strategy'].nunique()} strategies"
-    scales = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus(sizes[0])
-    yield f"{says['what']}: {count} at {scales}. {_budget(says)}"
+    scales = f"{sizes[0]} to {gpus(sizes[-1])}" if len(sizes) > 1 else gpus(sizes[0])
+    yield f"{says['what']}: {len(points)} points on {scales}."
+    yield _budget(says)
     yield _scales(points, best)
     if len(close := best[best["clear"] == False]):  # noqa: E712
         if (close["world_size"] != ALL).any():
             yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
     yield from recommendation(best, says)
     chosen = chosen_scale(best, points)
-    yield _whole(points[points["world_size"] == chosen], chosen)
+    here = points[(points["world_size"] == chosen) & points["feasible"]]
+    yield _whole(here.sort_values(["epoch_s", "loop_s"], kind="stable").head(FULL), chosen)
+    if len(here) > FULL:
+        slowest = f"the slowest {seconds(here['epoch_s'].max())} s an epoch"
+        yield f"{len(here) - FULL} more are slower, {slowest}; all are in points.csv."
     if len(out := points[points["why_not"] != ""]):
         yield _fallen(out)
     if len(tables["simulated"]):
         yield _simulated(tables["simulated"])
     if len(tables["measured"]):
         yield _measured(tables["measured"])
-    yield "Rests on: " + "; ".join(says["assumptions"]) + "."
+    yield "Rests on:\n" + "\n".join(f"- {each}" for each in says["assumptions"])
 
 
 def recommendation(best: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
@@ -98,7 +102,7 @@ def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
     """A row for each scale: the best three."""
     table = new_table(f"The best {BEST} at each scale: s an epoch, and how much longer", [], ["GPUs"])
     table.add_column("fastest", no_wrap=True)
-    for name in ("epoch s", "low to high", "GiB", "of 1 GPU"):
+    for name in ("epoch s", "low to high", "GiB", "speed-up"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("next", no_wrap=True)
     table.add_column("then", no_wrap=True)
@@ -115,48 +119,46 @@ def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
         if longer and not close[size]:
             longer[0] += f" {CLOSE}"
         interval = f"{seconds(first['epoch_low_s'])}-{seconds(first['epoch_high_s'])}"
-        faster = "" if pd.isna(first["speedup"]) else f"{first['speedup']:.4g} x"
+        faster = "" if pd.isna(first["speedup"]) else f"{first['speedup']:.1f}"
         numbers = (seconds(first["epoch_s"]), interval, gib(first["memory_nbytes"]), faster)
         table.add_row(str(size), first["strategy"], *numbers, *longer)
     return table
 
 
-def _whole(points: pd.DataFrame, size: int) -> Table:
-    """All points of a scale that are possible, fastest first."""
-    title = f"{gpus(size)} in full: s an epoch (sent: of it hidden), GiB of the fullest GPU"
+def _whole(rows: pd.DataFrame, size: int) -> Table:
+    """All of these points of a scale."""
+    title = f"{gpus(size)} in full: s an epoch, and GiB of the fullest GPU (! too much)"
     table = new_table(title)
     table.add_column("strategy", no_wrap=True)
-    names = ("epoch", "compute", "bubble", "sent", "hidden", "other", "input", "GiB", "Q*")
-    for name in names:
+    exchanged = rows["hidden_exchange"].notna().any()
+    names = ["epoch", "compute", "bubble", "sent", "hidden", "other", "input", "GiB"]
+    for name in [*names, "Q*"] if exchanged else names:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("bottleneck", no_wrap=True)
-    possible = points[points["possible"]].sort_values(["epoch_s", "loop_s"], kind="stable")
-    for row in possible.to_dict("records"):
+    table.add_column("bottleneck", overflow="fold", min_width=12)
+    for row in rows.to_dict("records"):
         other = row["waiting_s"] + row["exchange_s"] + row["startup_s"]
         spent = (row["epoch_s"], row["compute_s"], row["bubble_s"])
         sent = (row["exposed_s"] + row["hidden_s"], row["hidden_s"], other, row["input_s"])
-        over = "!" if row["fits"] is False or row["fits"] == 0 else ""
-        quota = "" if pd.isna(row["hidden_exchange"]) else _percent(row["hidden_exchange"])
-        table.add_row(
-            row["strategy"],
-            *map(seconds, (*spent, *sent)),
-            f"{gib(row['memory_nbytes'])}{over}",
-            quota,
-            row["bottleneck"],
-        )
+        over = "" if pd.isna(row["fits"]) or row["fits"] else "!"
+        quota = "" if pd.isna(row["hidden_exchange"]) else f"{100 * row['hidden_exchange']:.0f} %"
+        memory = f"{gib(row['memory_nbytes'])}{over}"
+        last = [memory, quota] if exchanged else [memory]
+        named = row["bottleneck"].replace("_", " ")
+        table.add_row(row["strategy"], *map(seconds, (*spent, *sent)), *last, named)
     return table
 
 
 def _fallen(out: pd.DataFrame) -> Table:
-    """Why strategies fall out, and at which scales; the first reason of each."""
+    """Why strategies fall out, and at which scales."""
     table = new_table("What falls out, and why")
     table.add_column("strategy", no_wrap=True)
     table.add_column("GPUs", no_wrap=True)
     table.add_column("why", overflow="fold")
-    for strategy, rows in out.groupby("strategy", sort=False):
+    bare = out["strategy"].str.removeprefix("data+")
+    for (strategy, why), rows in out.groupby([bare, "why_not"], sort=False):
         sizes = [str(size) for size in sorted(rows["world_size"])]
         at = sizes[0] if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"
-        table.add_row(str(strategy), at, rows["why_not"].iloc[0])
+        table.add_row(str(strategy), at, str(why))
     return table
 
 
@@ -199,7 +201,7 @@ def gib(nbytes: float) -> str:
 
 def seconds(value: float) -> str:
     """Seconds with three digits or more, and never with a power of ten."""
-    if value == 0:
+    if value < 5e-5:
         return "0"
     if value < 0.01:
         return f"{value:.4f}"
