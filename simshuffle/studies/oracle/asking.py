@@ -81,11 +81,18 @@ def request(scenario: Scenario, asked: Asked) -> Request[Oracle]:
         size: chosen(single, layers, size, asked.strategies) for size in sizes
     }
     _check_known(single, layers, sizes, asked.strategies, points)
-    simulate = [(_added(single, layers, points, "--simulate", *of), of[1]) for of in asked.simulate]
-    measured = [
-        (_added(single, layers, points, "--measured", name, size), size, seconds)
-        for name, size, seconds in asked.measured
+    simulate = [
+        (name, size)
+        for wanted, size in asked.simulate
+        for name in _added(single, layers, points, "--simulate", wanted, size)
     ]
+    measured = []
+    for wanted, size, seconds in asked.measured:
+        names = _added(single, layers, points, "--measured", wanted, size)
+        if len(names) > 1:
+            rule, remedy = f"must name one strategy on {size} GPUs", f"Choose: {', '.join(names)}."
+            raise InputError(Problem("--measured", rule, repr(wanted), remedy), COMMAND_LINE)
+        measured.append((names[0], size, seconds))
     text, files = stored([single])
     plain: dict[str, Any] = {
         "strategies": list(asked.strategies),
@@ -165,7 +172,12 @@ def _check_known(
     if missing:
         known = known_names(scenario, layers, sizes)
         problems = [
-            Problem("--strategies", "no such strategy at these world sizes", repr(name), nearest(name, known))
+            Problem(
+                "--strategies",
+                "no such strategy at these world sizes",
+                repr(name),
+                nearest(name, known),
+            )
             for name in missing
         ]
         raise InputError(problems, COMMAND_LINE)
@@ -178,23 +190,18 @@ def _added(
     option: str,
     name: str,
     size: int,
-) -> str:
-    """Add a point that is asked for by itself, unless it is there; returns its name.
+) -> list[str]:
+    """Add points that are asked for by themselves, unless they are there; returns their names.
 
     Raises:
-        InputError: there is none of that name, or several.
+        InputError: there is none of that name.
     """
     _check_size(scenario, size, option)
     found = chosen(scenario, layers, size, [name])
-    if len(found) > 1:
-        rule, given = f"must name one strategy at {size} GPUs", f"{name!r}, which {len(found)} are"
-        remedy = f"Choose: {', '.join(each.name for each in found)}."
-        raise InputError(Problem(option, rule, given, remedy), COMMAND_LINE)
     if not found:
         known = known_names(scenario, layers, [size])
-        rule = f"no such strategy at {size} GPUs"
+        rule = f"no such strategy on {size} GPUs"
         raise InputError(Problem(option, rule, repr(name), nearest(name, known)), COMMAND_LINE)
     there = points.setdefault(size, [])
-    if all(each.name != found[0].name for each in there):
-        there.append(found[0])
-    return found[0].name
+    there += [each for each in found if each.name not in {of.name for of in there}]
+    return [each.name for each in found]

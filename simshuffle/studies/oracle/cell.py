@@ -212,14 +212,13 @@ def said(of: Oracle) -> dict[str, Any]:
         f"{workload.model.name} on {scenario.cluster.name} ({host.accelerator}), batches of"
         f" {workload.local_batch_size} a GPU"
     )
-    budget = {} if of.budget is None else {"budget_nbytes": of.budget, "budget_from": of.budget_from}
+    budget = (
+        {} if of.budget is None else {"budget_nbytes": of.budget, "budget_from": of.budget_from}
+    )
     return {"what": what, "assumptions": assumptions(scenario), **budget}
-
-
 
 
 def _of_content(document: Mapping[str, Any]) -> Any:
     """What of a scenario decides the outcome: no name, and of a file its contents alone."""
     left_out = {"name", "description", "world_size", "epochs"}
     return by_content({key: value for key, value in document.items() if key not in left_out})
-

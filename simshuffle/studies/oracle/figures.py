@@ -243,5 +243,3 @@ def _nothing(ax: Axes) -> None:
     """What a panel says that has nothing to show."""
     ax.text(0.5, 0.5, "nothing fits", ha="center", va="center", transform=ax.transAxes)
     ax.set_axis_off()
-
-

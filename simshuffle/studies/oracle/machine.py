@@ -47,15 +47,18 @@ class Machine:
         rng = stream(self._scenario.seed, "placement")
         return Resources(self._scenario.cluster, self._world_size, rng)
 
+    @cached_property
+    def _communicators(self) -> Communicators:
+        rng = stream(self._scenario.seed, "host_order")
+        return Communicators(self._scenario.workload.allreduce, self._resources, 1, rng)
+
     def communicators(self, parallelism: Parallelism) -> Communicators:
         """Who sends to whom; the same for strategies with groups of the same size."""
         ways = parallelism.group_size(self._world_size)
         own = [getattr(parallelism, key, None) for key in ("bus_bandwidth", "step_latency")]
         key = (ways, *own)
         if key not in self._groups:
-            rng = stream(self._scenario.seed, "host_order")
-            allreduce = self._scenario.workload.allreduce
-            self._groups[key] = Communicators(allreduce, self._resources, ways, rng, *own)
+            self._groups[key] = self._communicators.divided(ways, *own)
         return self._groups[key]
 
     def point(self, named: Named) -> Point:

@@ -68,7 +68,11 @@ def point(
     resource, io = scale.io
     last = costs.seconds
     input_s = max(io + last - loop, 0.0)
-    least = loop - exposed + iterations * (_hidden_step(step, seconds_of) - costs.seconds + costs.exposed)
+    least = (
+        loop
+        - exposed
+        + iterations * (_hidden_step(step, seconds_of) - costs.seconds + costs.exposed)
+    )
     hidden = iterations * costs.hidden
     without = loop - parts["exchange_s"]
     row = {

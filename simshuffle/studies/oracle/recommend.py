@@ -30,7 +30,8 @@ def recommended(points: pd.DataFrame) -> pd.DataFrame:
         points: table `points`.
     """
     fitting = usable(points)
-    rows = [_row(ALL, points, fitting)]
+    best = fitting["world_size"].iloc[:1].tolist() or points["world_size"]
+    rows = [_row(ALL, points, fitting[fitting["world_size"].isin(best)])]
     for size, of_size in points.groupby("world_size"):
         rows.append(_row(int(str(size)), of_size, fitting[fitting["world_size"] == size]))
     for row in rows:
@@ -54,7 +55,6 @@ def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, An
         second = others[0]
         row |= {
             "second": second["strategy"],
-            "second_at": second["world_size"],
             "margin": second["epoch_s"] / first["epoch_s"] - 1.0,
             "clear": clearly(first, second),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,24 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from simshuffle.errors import InputError, Problem
 from simshuffle.layers import LayerList
 from simshuffle.parallelism import AnyParallelism, Data, Parallelism
+from simshuffle.parallelism.candidates import candidates, name_of
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.library import by_kind
 from simshuffle.studies.oracle.given import COMMAND_LINE
-
-try:
-    from simshuffle.parallelism import candidates
-except ImportError:
-    from simshuffle.parallelism import *
-    def candidates(layers, M, b):
-        out=[Data()]
-        if M>1: out+=[ShardedData(stage=k) for k in (1,2,3)]
-        w=2
-        while w<=min(M,64):
-            for f in (lambda: Spatial(ways=w), lambda: Filter(ways=w), lambda: Channel(ways=w), lambda: Pipeline(stages=w), lambda: Tensor(ways=w)):
-                x=f()
-                if not list(x.problems(layers,M,b)): out.append(x)
-            w*=2
-        return out
 
 REPLICAS = "data+"
 """Begins the name of a strategy of several groups, each with samples of its own."""
@@ -67,22 +54,6 @@ def alone(scenario: Scenario) -> Named:
     return Named(Data.short_name, Data(**_common(scenario)))
 
 
-def name_of(strategy: Parallelism, world_size: int) -> str:
-    """What tables call it: 'data+' if there are several groups, its short name, how many ranks
-    divide the model or which stage, and what else is not as usual."""
-    ways = strategy.group_size(world_size)
-    leading = getattr(strategy, "ways_key", "stage")
-    parts = [strategy.short_name]
-    if hasattr(strategy, leading):
-        parts.append(str(getattr(strategy, leading)))
-    for key, field in type(strategy).model_fields.items():
-        value = getattr(strategy, key)
-        if key in {"kind", "source", leading, *COMMON} or value == field.default:
-            continue
-        parts.append(value if isinstance(value, str) else f"{key}={value:g}")
-    return (REPLICAS if 1 < ways < world_size else "") + "-".join(parts)
-
-
 def chosen(
     scenario: Scenario, layers: LayerList, world_size: int, names: Sequence[str]
 ) -> list[Named]:
@@ -109,19 +80,19 @@ def chosen(
 
 
 def known_names(scenario: Scenario, layers: LayerList, sizes: Sequence[int]) -> list[str]:
-    """Short names and names of all strategies at these world sizes."""
+    """Kinds and names of all strategies at these world sizes, as a command line takes them."""
     names: dict[str, None] = {}
     for size in sizes:
         for each in _all(scenario, layers, size):
-            names |= {each.strategy.short_name: None, each.name: None}
+            names |= {_kind(each.strategy): None, _typed(each.name): None}
     return list(names)
 
 
 def _all(scenario: Scenario, layers: LayerList, world_size: int) -> list[Named]:
-    batch, common = scenario.workload.local_batch_size, _common(scenario)
-    found = candidates(layers, world_size, batch)
-    named = [each.model_copy(update=common) for each in found]
-    return [Named(name_of(each, world_size), each) for each in named]
+    workload = scenario.workload
+    batch, gpus = workload.local_batch_size, scenario.cluster.host.gpus
+    found = candidates(layers, world_size, batch, gpus, workload.parallelism)
+    return [Named(name, strategy) for name, strategy in found.items()]
 
 
 def _common(scenario: Scenario) -> dict[str, Any]:
@@ -129,44 +100,50 @@ def _common(scenario: Scenario) -> dict[str, Any]:
     return {name: getattr(own, name) for name in COMMON}
 
 
-def _of_name(
-    scenario: Scenario, there: Sequence[Named], world_size: int, name: str
-) -> list[Named]:
+def _kind(strategy: Parallelism) -> str:
+    return str(getattr(strategy, "kind", ""))
+
+
+def _typed(name: str) -> str:
+    """A name of a table as it can be typed without quotes: 'data+spatial (4)' is
+    data+spatial-4."""
+    return re.sub(r"[ (]+", "-", name.strip()).rstrip(")")
+
+
+def _of_name(scenario: Scenario, there: Sequence[Named], world_size: int, name: str) -> list[Named]:
     divided = name.startswith(REPLICAS)
     bare = name.removeprefix(REPLICAS)
     if ":" in bare:
-        strategy = _valued(scenario, name, bare)
-        return [Named(name_of(strategy, world_size), strategy)]
-    if exact := [each for each in there if bare == each.name.removeprefix(REPLICAS)]:
-        return exact
-    return [
+        return [_valued(scenario, world_size, name, bare)]
+    exact = [each for each in there if _typed(name) == _typed(each.name)]
+    of_kind = [
         each
         for each in there
-        if bare in {each.strategy.short_name, each.strategy.kind}
+        if bare.lower() in {each.strategy.short_name.lower(), _kind(each.strategy)}
         and (each.name.startswith(REPLICAS) or not divided)
     ]
+    return of_kind or exact
 
 
-def _valued(scenario: Scenario, name: str, bare: str) -> Parallelism:
-    """The strategy of a kind with values."""
+def _valued(scenario: Scenario, world_size: int, name: str, bare: str) -> Named:
+    """The strategy of a kind with values, which its name has but for the number of members."""
     try:
         plain = by_kind(bare)
+        found: Parallelism = _ADAPTER.validate_python({**_common(scenario), **plain})
     except InputError as error:
-        raise InputError(
-            [replace(each, path="--strategies") for each in error.problems], COMMAND_LINE
-        ) from None
-    plain = {**_common(scenario), **plain}
-    try:
-        found: Parallelism = _ADAPTER.validate_python(plain)
-    except ValidationError as error:
-        problems = [
-            Problem(
-                "--strategies",
-                ".".join(map(str, each["loc"])) + f": {each['msg']}",
-                repr(name),
-                "As in workload.parallelism of a scenario.",
-            )
-            for each in error.errors(include_url=False)
-        ]
+        problems = [replace(each, path="--strategies") for each in error.problems]
         raise InputError(problems, COMMAND_LINE) from None
-    return found
+    except ValidationError as error:
+        raise InputError([_wrong(each, name) for each in error.errors()], COMMAND_LINE) from None
+    others = [
+        f"{key}={value}"
+        for key, value in plain.items()
+        if key not in {"kind", "stage", getattr(found, "ways_key", "")}
+    ]
+    return Named(" ".join([name_of(found, world_size), *others]), found)
+
+
+def _wrong(error: Any, name: str) -> Problem:
+    where = ".".join(map(str, error["loc"]))
+    rule = f"{where}: {error['msg']}" if where else str(error["msg"])
+    return Problem("--strategies", rule, repr(name), "Write it as workload.parallelism.")

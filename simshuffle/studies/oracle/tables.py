@@ -43,7 +43,9 @@ STORED = {
             "group_batch": count("samples of a group in an iteration", 1, empty=True),
             "iterations": count("iterations of the epoch", 1),
             "feasible": flag("whether training can be divided so"),
-            "fits": flag("whether memory_nbytes is within the budget; empty without one", empty=True),
+            "fits": flag(
+                "whether memory_nbytes is within the budget; empty without one", empty=True
+            ),
             "why_not": text("why it cannot be divided so, or does not fit; empty if neither"),
             **{name: amount(f"s an epoch: {said}", empty=True) for name, said in _SECONDS.items()},
             "io_by": text("the resource that io_s is of"),
@@ -105,8 +107,7 @@ RECOMMENDED = Schema(
         "epoch_low_s": amount("s, at least", empty=True),
         "epoch_high_s": amount("s, at most", empty=True),
         "memory_nbytes": amount("bytes of its fullest GPU", empty=True),
-        "second": text("the second fastest; empty if there is none"),
-        "second_at": count("ranks of that point", 1, empty=True),
+        "second": text("the second fastest on as many ranks; empty if there is none"),
         "margin": amount("share by which the epoch of the second is longer", empty=True),
         "clear": flag(
             "whether the first is faster wherever the two lie in their intervals, with the same"

@@ -69,11 +69,8 @@ def _fastest(row: Row) -> str:
     )
     if not row["second"]:
         return f"{said} No other fits."
-    told = "clear of the other" if row["clear"] else "too close to tell"
-    return (
-        f"{said} Next: {row['second']} on {gpus(row['second_at'])}, {100 * row['margin']:.2g} %"
-        f" longer; {told}."
-    )
+    told = "clearly" if row["clear"] else "too close to tell"
+    return f"{said} Next there: {row['second']}, {_percent(row['margin'])} longer; {told}."
 
 
 def _none(row: Row, says: Mapping[str, Any], *, alone: bool) -> str:
@@ -100,12 +97,12 @@ def chosen_scale(best: pd.DataFrame, points: pd.DataFrame) -> int:
 
 def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
     """A row for each scale: the best three."""
-    table = new_table(f"The best {BEST} at each scale: s an epoch, and how much longer", [], ["GPUs"])
+    title = f"The best {BEST} at each scale: s an epoch, GiB of the fullest GPU"
+    table = new_table(title, [], ["GPUs"])
     table.add_column("fastest", no_wrap=True)
     for name in ("epoch s", "low to high", "GiB", "speed-up"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("next", no_wrap=True)
-    table.add_column("then", no_wrap=True)
+    table.add_column("next, and how much longer")
     fitting, close = usable(points), best.set_index("world_size")["clear"]
     for size in sorted(points["world_size"].unique()):
         rows = fitting[fitting["world_size"] == size].head(BEST).to_dict("records")
@@ -114,14 +111,15 @@ def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
             continue
         first, *others = rows
         longer = [
-            f"{row['strategy']} +{_percent(row['epoch_s'] / first['epoch_s'] - 1)}" for row in others
+            f"{row['strategy']} +{_percent(row['epoch_s'] / first['epoch_s'] - 1)}"
+            for row in others
         ]
         if longer and not close[size]:
             longer[0] += f" {CLOSE}"
         interval = f"{seconds(first['epoch_low_s'])}-{seconds(first['epoch_high_s'])}"
         faster = "" if pd.isna(first["speedup"]) else f"{first['speedup']:.1f}"
         numbers = (seconds(first["epoch_s"]), interval, gib(first["memory_nbytes"]), faster)
-        table.add_row(str(size), first["strategy"], *numbers, *longer)
+        table.add_row(str(size), first["strategy"], *numbers, ", ".join(longer))
     return table
 
 
@@ -155,10 +153,11 @@ def _fallen(out: pd.DataFrame) -> Table:
     table.add_column("GPUs", no_wrap=True)
     table.add_column("why", overflow="fold")
     bare = out["strategy"].str.removeprefix("data+")
-    for (strategy, why), rows in out.groupby([bare, "why_not"], sort=False):
-        sizes = [str(size) for size in sorted(rows["world_size"])]
-        at = sizes[0] if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"
-        table.add_row(str(strategy), at, str(why))
+    for (strategy, _), rows in out.groupby([bare, "feasible"], sort=False):
+        sizes = sorted(rows["world_size"])
+        at = f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
+        first = rows.loc[rows["world_size"].idxmin(), "why_not"]
+        table.add_row(str(strategy), at, f"at {sizes[0]}: {first}" if len(sizes) > 1 else first)
     return table
 
 
@@ -210,4 +209,4 @@ def seconds(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
