@@ -102,4 +102,4 @@ def assumptions(scenario: Scenario) -> list[str]:
 
 
 def _first_sentence(text: str) -> str:
-    return text.split("; ")[0].split(": ")[0].strip()
+    return text.split("; ", maxsplit=1)[0].split(": ", maxsplit=1)[0].strip()

@@ -36,7 +36,8 @@ class Point:
 
 def impossible(name: str, parallelism: Parallelism, scale: Scale, problem: Problem) -> Point:
     """A point that cannot be: why is its only number."""
-    why = f"{problem.rule}; got {problem.value}. {problem.remedy}".replace("; got .", ".").strip()
+    given = f"; got {problem.value}" if problem.value else ""
+    why = f"{problem.rule}{given}. {problem.remedy}".rstrip()
     return Point({**_about(name, parallelism, scale, None), "feasible": False, "why_not": why}, {})
 
 
@@ -55,24 +56,19 @@ def point(
     iterations = scale.bounds.iterations
     step = step_of(parallelism, job, scale)
     costs, memory = step.costs(seconds_of), parallelism.memory(job)
-    exposed = iterations * costs.exposed
+    exposed, exchange = iterations * costs.exposed, scale.bounds.exchange.seconds
     parts = {
         "compute_s": iterations * costs.compute,
         "waiting_s": (iterations - 1) * costs.compute * (scale.slowest - 1.0),
         "bubble_s": iterations * costs.bubble,
         "exposed_s": exposed,
-        "exchange_s": scale.shown(scale.bounds.exchange.seconds, exposed),
+        "exchange_s": scale.shown(exchange, exposed),
         "startup_s": scale.bounds.first_batch + scale.bounds.importance,
     }
     loop = sum(parts[name] for name in LOOP)
     resource, io = scale.io
-    last = costs.seconds
-    input_s = max(io + last - loop, 0.0)
-    least = (
-        loop
-        - exposed
-        + iterations * (_hidden_step(step, seconds_of) - costs.seconds + costs.exposed)
-    )
+    input_s = max(io + costs.seconds - loop, 0.0)  # a step follows the last batch
+    least = loop - iterations * (costs.seconds - _hidden_step(step, seconds_of))
     hidden = iterations * costs.hidden
     without = loop - parts["exchange_s"]
     row = {
@@ -84,7 +80,7 @@ def point(
         "input_s": input_s,
         "epoch_s": loop + input_s,
         "epoch_low_s": max(least, io),
-        "epoch_high_s": loop + hidden + io,
+        "epoch_high_s": loop - parts["exchange_s"] + exchange + hidden + io,
         "hidden_s": hidden,
         "io_s": io,
         "io_by": resource,

@@ -32,9 +32,8 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     yield f"{says['what']}: {len(points)} points on {scales}."
     yield _budget(says)
     yield _scales(points, best)
-    if len(close := best[best["clear"] == False]):  # noqa: E712
-        if (close["world_size"] != ALL).any():
-            yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
+    if any(not row["clear"] for row in _told(best)):
+        yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
     yield from recommendation(best, says)
     chosen = chosen_scale(best, points)
     here = points[(points["world_size"] == chosen) & points["feasible"]]
@@ -87,6 +86,12 @@ def _none(row: Row, says: Mapping[str, Any], *, alone: bool) -> str:
         return f"{said} From {gpus(row['fits_from'])} on something fits."
     remedy = "a smaller workload.local_batch_size, recompute=true, or more ways need less."
     return f"{said} {remedy[0].upper()}{remedy[1:]}" if alone else said
+
+
+def _told(best: pd.DataFrame) -> list[Row]:
+    """The rows of single scales that have a second."""
+    rows = best[(best["world_size"] != ALL) & (best["second"] != "")]
+    return list(rows.to_dict("records"))
 
 
 def chosen_scale(best: pd.DataFrame, points: pd.DataFrame) -> int:
@@ -156,7 +161,7 @@ def _fallen(out: pd.DataFrame) -> Table:
     for (strategy, _), rows in out.groupby([bare, "feasible"], sort=False):
         sizes = sorted(rows["world_size"])
         at = f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
-        first = rows.loc[rows["world_size"].idxmin(), "why_not"]
+        first = rows.sort_values("world_size")["why_not"].iloc[0]
         table.add_row(str(strategy), at, f"at {sizes[0]}: {first}" if len(sizes) > 1 else first)
     return table
 
