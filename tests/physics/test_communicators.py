@@ -156,6 +156,15 @@ def test_four_groups_of_a_host_share_its_two_hcas() -> None:
     assert on_fluid(node, among) == pytest.approx(expected, rel=1e-9)
 
 
+def test_the_data_group_of_one_member_has_the_hcas_for_itself() -> None:
+    among = groups(4, ring(2, inter_host_bus_bandwidth="12 GB/s"))
+    node = sends("allreduce", group="data", member=2)
+    assert among.seconds(node) == pytest.approx(4 * X + 4 / 3 * N / 12e9, rel=1e-9)
+    laid = among.batch(node)
+    assert laid is not None and len(laid[0]) == 3 * 2
+    assert on_fluid(node, among) == pytest.approx(among.seconds(node), rel=1e-9)
+
+
 def test_groups_inside_hosts_do_not_see_the_network() -> None:
     slow = groups(4, machine=hosts_of_four(link_bandwidth="1 MB/s"))
     for collective, expected in {
