@@ -33,7 +33,7 @@ SCALES, COLUMNS, ROWS = 4, 20, 18
 """Most scales and columns of the first figure, and rows of the second."""
 CUT = 3.0
 """A column is cut at so many times the highest of the fastest ones."""
-UNSEEN = 0.003
+UNSEEN = 0.01
 """Share of a column that is too little to be seen."""
 SMALL = 6
 
@@ -227,7 +227,7 @@ def filled(rows: pd.DataFrame, budget: float | None, ax: Axes) -> Axes:
         ax.text(value + 0.015 * longest, place, f"{value:.3g}", **_ON_WHITE)
     if budget is not None:
         ax.axvline(budget / GIB, **_LIMIT)
-    ax.set_xlim(0, 1.16 * longest)
+    ax.set_xlim(0, 1.16 * longest or 1.0)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     names = [_short(name) for name in rows["strategy"]]
     ax.set_yticks(places, names, fontsize=SMALL)

@@ -72,13 +72,12 @@ def clearly(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
 
 
 def nothing_fits(points: pd.DataFrame, budget: float | None) -> Problem | None:
-    """What is wrong where no point is possible and within the budget; None where one is."""
+    """What is wrong where no point is within the budget; None where one is."""
     if len(usable(points)):
         return None
     possible = points[points["feasible"]].sort_values("memory_nbytes", kind="stable")
     if possible.empty or budget is None:
-        why = points["why_not"].iloc[0]
-        return Problem("--strategies", "none is possible at these world sizes", "", f"First: {why}")
+        return None  # whatever is asked for, something is possible; and without a budget it fits
     least = possible.iloc[0]
     rule = "must be enough for one strategy at one world size"
     remedy = (

@@ -115,7 +115,7 @@ def _of_name(scenario: Scenario, there: Sequence[Named], world_size: int, name: 
     bare = name.removeprefix(REPLICAS)
     if ":" in bare:
         return [_valued(scenario, world_size, name, bare)]
-    exact = [each for each in there if _typed(name) == _typed(each.name)]
+    exact = [each for each in there if _typed(name).lower() == _typed(each.name).lower()]
     of_kind = [
         each
         for each in there
