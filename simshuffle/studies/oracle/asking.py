@@ -192,7 +192,8 @@ def _check_possible(
     Raises:
         InputError: with the first reason of each.
     """
-    batch, problems = scenario.workload.local_batch_size, {}
+    batch = scenario.workload.local_batch_size
+    problems: dict[str, Problem] = {}
     for size, strategies in points.items():
         for each in strategies:
             found = next(each.strategy.problems(layers, size, batch), None)

@@ -38,7 +38,7 @@ def impossible(name: str, parallelism: Parallelism, scale: Scale, problem: Probl
     """A point that cannot be: why is its only number."""
     given = f"; got {problem.value}" if problem.value else ""
     why = f"{problem.rule}{given}. {problem.remedy}".rstrip()
-    return Point({**_about(name, parallelism, scale, None), "feasible": False, "why_not": why}, {})
+    return Point({**_about(name, parallelism, scale), "feasible": False, "why_not": why}, {})
 
 
 def point(
@@ -72,7 +72,7 @@ def point(
     hidden = iterations * costs.hidden
     without = loop - parts["exchange_s"]
     row = {
-        **_about(name, parallelism, scale, job),
+        **_about(name, parallelism, scale),
         "feasible": True,
         "why_not": "",
         **parts,
@@ -116,22 +116,21 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
     return max(max(ends, default=0.0), between)
 
 
-def _about(name: str, parallelism: Parallelism, scale: Scale, job: Job | None) -> Row:
+def _about(name: str, parallelism: Parallelism, scale: Scale) -> Row:
     scenario = scale.scenario
-    size, batch = scenario.world_size, scenario.workload.local_batch_size
-    about: Row = {
+    size, ways = scenario.world_size, parallelism.group_size(scenario.world_size)
+    return {
         "world_size": size,
         "strategy": name,
         "kind": getattr(parallelism, "kind", ""),
+        "ways": ways,
+        "replicas": size // ways,
+        "group_batch": ways * scenario.workload.local_batch_size,
         "hosts": scenario.hosts,
         "iterations": scale.bounds.iterations,
         "io_by": "",
         "bottleneck": "",
     }
-    if job is not None:
-        ways = parallelism.group_size(size)
-        about |= {"ways": ways, "replicas": size // ways, "group_batch": ways * batch}
-    return about
 
 
 def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:

@@ -50,7 +50,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     known = set(points[list(KEY)].itertuples(index=False, name=None))
     if not known:
         yield Problem("points.csv", "must have a row for each point", "none", REMEDY)
-    numbers = points.loc[points["feasible"], ["epoch_s", "loop_s", "memory_nbytes", "ways"]]
+    numbers = points.loc[points["feasible"], ["epoch_s", "loop_s", "memory_nbytes"]]
     if numbers.isna().any(axis=None):
         rule = "must have numbers for every point that is possible"
         yield Problem("points.csv", rule, f"{len(points)} rows", REMEDY)

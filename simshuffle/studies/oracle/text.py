@@ -14,6 +14,8 @@ from simshuffle.study.study import Tables
 
 BEST, FULL = 3, 16
 """Strategies of each scale that are shown at first, and of the chosen scale."""
+NEXT = 38
+"""Characters of those that are next in a line."""
 CLOSE = "~"
 """Marks what is too close to tell."""
 Row = Mapping[Any, Any]
@@ -128,7 +130,9 @@ def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
         interval = f"{seconds(first['epoch_low_s'])}-{seconds(first['epoch_high_s'])}"
         faster = "" if pd.isna(first["speedup"]) else f"{first['speedup']:.1f}"
         numbers = (seconds(first["epoch_s"]), interval, gib(first["memory_nbytes"]), faster)
-        table.add_row(str(size), first["strategy"], *numbers, ", ".join(longer))
+        one_line = ", ".join(longer)
+        said = one_line if len(one_line) <= NEXT else "\n".join(longer)
+        table.add_row(str(size), first["strategy"], *numbers, said)
     return table
 
 
