@@ -424,6 +424,20 @@ def test_the_figure_of_times_has_a_column_of_each_kind_at_few_scales():
     assert list(faults(memory_figure(tables, None))) == []
 
 
+def test_a_column_far_above_the_fastest_is_cut_and_says_how_high_it_is():
+    table = made(row(2, "data", 1.0, fits=True), row(2, "pipeline", 40.0, fits=True))
+    tables = {
+        "points": table,
+        "measured": framed("measured", []),
+        "recommended": recommend.recommended(table),
+    }
+    figure = times_figure(tables)
+    (ax,) = figure.axes
+    assert max(bar.get_y() + bar.get_height() for bar in ax.patches) == pytest.approx(300)
+    assert "4000" in [word.get_text() for word, _ in words(figure)]
+    assert list(faults(figure)) == []
+
+
 def test_where_nothing_fits_figures_say_so():
     table = made(row(2, "data", 10.0, fits=False, why_not="x"))
     tables = {

@@ -123,11 +123,12 @@ def stacked(shown: pd.DataFrame, measured: pd.DataFrame, ax: Axes) -> Axes:
     highest = min(highest, float(total.max()))
     foot = np.zeros(len(shown))
     for label, (_, colour) in TIMES.items():
-        ax.bar(places, millis[label], 0.8, bottom=foot, facecolor=colour, **APART)
-        foot += millis[label]
+        top = np.minimum(foot + millis[label], highest)
+        ax.bar(places, top - foot, 0.8, bottom=foot, facecolor=colour, **APART)
+        foot = top
     accuracy = measured.set_index(["world_size", "strategy"])["accuracy"]
     for place, whole, row in zip(places, total, shown.to_dict("records"), strict=True):
-        said = f"{whole:.3g}" if whole > highest else ""
+        said = f"{whole:.0f}" if whole > highest else ""
         key = (row["world_size"], row["strategy"])
         if key in accuracy.index:
             said = f"{said + ', ' if said else ''}{100 * accuracy[key]:.0f} %"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from simshuffle.errors import Problem
-from simshuffle.parallelism import Job, Node, Parallelism, Step
+from simshuffle.parallelism import GroupParallelism, Job, Node, Parallelism, Step
 from simshuffle.studies.oracle.scale import Scale
 from simshuffle.studies.oracle.tables import LOOP, MEMORY
 
@@ -119,13 +119,16 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
 def _about(name: str, parallelism: Parallelism, scale: Scale) -> Row:
     scenario = scale.scenario
     size, ways = scenario.world_size, parallelism.group_size(scenario.world_size)
+    batch = scenario.workload.local_batch_size
+    if isinstance(parallelism, GroupParallelism):
+        batch = int(parallelism.samples(batch, ways))
     return {
         "world_size": size,
         "strategy": name,
         "kind": getattr(parallelism, "kind", ""),
         "ways": ways,
         "replicas": size // ways,
-        "group_batch": ways * scenario.workload.local_batch_size,
+        "group_batch": batch,
         "hosts": scenario.hosts,
         "iterations": scale.bounds.iterations,
         "io_by": "",

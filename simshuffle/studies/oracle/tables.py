@@ -43,7 +43,7 @@ STORED = {
                 " shuffling"
             ),
             "hosts": count("hosts that the ranks fill", 1),
-            "group_batch": count("samples that the ranks of a group read in an iteration", 1),
+            "group_batch": count("samples that a group trains on in an iteration", 1),
             "iterations": count("iterations of the epoch", 1),
             "feasible": flag("whether training can be divided so"),
             "fits": flag(
