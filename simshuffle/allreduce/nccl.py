@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -104,6 +104,31 @@ def _named(value: Any) -> Any:
     return value
 
 
+@dataclass(frozen=True)
+class Choice:
+    """An algorithm over a protocol.
+
+    Attributes:
+        algorithm: with the latencies of the protocol.
+        bandwidth: share of its bandwidths that the protocol has.
+        base: s, once for each allreduce.
+        longer: what its latency is multiplied by.
+    """
+
+    algorithm: Ring | Tree
+    bandwidth: float = 1.0
+    base: float = 0.0
+    longer: float = 1.0
+
+    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
+        """As those of its algorithm."""
+        flows = self.algorithm.flows(host_of, nbytes)
+        if flows is None:
+            return None
+        latency = self.longer * (self.base + flows.latency)
+        return replace(flows, cap=self.bandwidth * flows.cap, latency=latency)
+
+
 class Nccl(AllreduceAlgorithm, Latencies):
     """The fastest of ring and trees, over each protocol, for the bytes and the hosts at hand, by
     NCCL's tuning model (v2.7.8, src/graph/tuning.cc):
@@ -146,7 +171,18 @@ class Nccl(AllreduceAlgorithm, Latencies):
     def _ways(self, host_of: NDArray[np.int32], nbytes: float) -> Iterator[AllreduceFlows]:
         """All that it may choose; nothing for a single rank."""
         several = bool((host_of != host_of[0]).any())
-        large = nbytes >= len(host_of) * PLATEAU_NBYTES
+        for choice in self.choices(several, nbytes >= len(host_of) * PLATEAU_NBYTES):
+            flows = choice.flows(host_of, nbytes)
+            if flows is not None:
+                yield flows
+
+    def choices(self, several: bool, large: bool) -> Iterator[Choice]:
+        """Ring and trees over each protocol, the ring first.
+
+        Args:
+            several: whether there are several hosts.
+            large: whether the buffer has `PLATEAU_NBYTES` or more for each rank.
+        """
         plateau = self.plateau if several and large else 1.0
         latencies = {key: getattr(self, key) for key in Latencies.model_fields}
         simple = Protocol.model_construct(**latencies, ring_bandwidth=1.0, tree_bandwidth=1.0)
@@ -161,23 +197,14 @@ class Nccl(AllreduceAlgorithm, Latencies):
                 intra_host_latency=protocol.ring_intra_host_latency * inside,
                 inter_host_latency=protocol.ring_inter_host_latency,
                 **bandwidths,
-            ).flows(host_of, nbytes)
+            )
             tree = Tree.model_construct(
                 channels=self.channels,
                 intra_host_latency=protocol.tree_intra_host_latency * inside,
                 inter_host_latency=protocol.tree_inter_host_latency,
                 **bandwidths,
-            ).flows(host_of, nbytes)
-            if ring is None or tree is None:
-                return
+            )
             longer = plateau if protocol is simple else 1.0
-            yield replace(
-                ring,
-                cap=protocol.ring_bandwidth * ring.cap,
-                latency=longer * (protocol.ring_base_latency + ring.latency),
-            )
-            yield replace(
-                tree,
-                cap=TREE_BANDWIDTH * protocol.tree_bandwidth * tree.cap,
-                latency=protocol.tree_base_latency + tree.latency,
-            )
+            yield Choice(ring, protocol.ring_bandwidth, protocol.ring_base_latency, longer)
+            bandwidth = TREE_BANDWIDTH * protocol.tree_bandwidth
+            yield Choice(tree, bandwidth, protocol.tree_base_latency)

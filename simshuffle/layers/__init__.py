@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from simshuffle.layers.layer import Layer, LayerList
+from simshuffle.layers.layer import INPUT, Layer, LayerList
+from simshuffle.layers.shipped import SHIPPED, layer_list
+from simshuffle.layers.written import ModelLayer, as_written, network
 
-__all__ = ["Layer", "LayerList"]
+__all__ = [
+    "INPUT",
+    "SHIPPED",
+    "Layer",
+    "LayerList",
+    "ModelLayer",
+    "as_written",
+    "layer_list",
+    "network",
+]

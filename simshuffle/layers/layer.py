@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.layers.shares import parts_of_gradient, shares_of_work
+
 Kind = Literal[
     "conv",
     "linear",
@@ -29,21 +34,32 @@ class Layer:
     """A layer, for one sample.
 
     Shapes have the channels first, then the extents: pixels, voxels, or tokens of a sequence. A
-    linear layer after tokens has shape (features, tokens).
+    linear layer after tokens has shape (features, tokens). What several layers give together is
+    joined along the channels.
+
+    What is ``saved`` is what PyTorch keeps: a convolution, a linear layer and a norm keep their
+    input, a ReLU its output, which takes the place of its input, a max pooling its input and the
+    places of the maxima, 8 B each, as two values; addition and concatenation keep nothing. What
+    two layers keep counts for the first of them alone. A mask of a dropout, 1 B each, is half a
+    value.
 
     Attributes:
         name: unique in its network.
         kind: what it does.
         after: names of the layers whose outputs it takes; `INPUT` for the sample itself.
-        input: shape of what it takes, all that ``after`` gives together.
+        input: shape of what it takes, all that ``after`` gives together; flat or not.
         output: shape of what it gives.
         parameters: that are trained.
-        flops: floating-point operations of its forward pass for one sample; a multiplication and
-            the addition of its result are two.
-        kernel, stride: of a convolution or pooling, by extent; () where it has none.
+        flops: floating-point operations of its forward pass for one sample: two for each
+            multiplication of a convolution, a linear layer or attention, and of others none.
+        kernel: what a convolution or pooling reaches over, by extent, holes and all; () where it
+            has none.
+        stride: of a convolution or pooling, by extent; () where it has none, and where it makes
+            extents larger.
         saved: values kept of it for the backward pass, for one sample.
         tensor: how tensor parallelism splits a linear layer or an embedding: its outputs
             ('column'), its inputs ('row'), or not at all ('').
+        heads: of attention; 0 where it is none.
     """
 
     name: str
@@ -57,6 +73,7 @@ class Layer:
     stride: Shape = ()
     saved: float = 0.0
     tensor: Literal["", "column", "row"] = ""
+    heads: int = 0
 
     @property
     def inputs(self) -> int:
@@ -100,6 +117,23 @@ class LayerList:
     def saved(self) -> float:
         """Values kept of one sample for the backward pass."""
         return math.fsum(layer.saved for layer in self.layers)
+
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """(layers,) the part of a pass that each takes; they add up to 1. Those without operations
+        take none: their time is in that of the others."""
+        return np.array(shares_of_work([layer.flops / 2 for layer in self.layers]))
+
+    def seconds(self, per_sample: float) -> NDArray[np.float64]:
+        """(layers,) s of each, of a pass that takes ``per_sample`` s for one sample."""
+        return per_sample * self.shares
+
+    @cached_property
+    def parts_of_gradient(self) -> tuple[list[int], list[float]]:
+        """Parameters of groups of layers, first to last, and the share of the backward pass that
+        each takes. A group is a layer with operations, and those after it that have parameters or
+        operations alone, such as norms and attention."""
+        return parts_of_gradient([(layer.parameters, layer.flops / 2) for layer in self.layers])
 
     def crossing(self, cut: int) -> int:
         """Values of one sample that layers before number ``cut`` give to those from it on: each

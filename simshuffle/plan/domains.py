@@ -27,6 +27,7 @@ class Domains:
 
     Attributes:
         of_host: (hosts,) the number of each one's domain, in the order in which they come.
+        place: (hosts,) the place of each among those of its domain.
         count: of domains.
     """
 
@@ -36,6 +37,8 @@ class Domains:
         self._size = np.bincount(self.of_host)
         self._first = np.cumsum(self._size) - self._size
         self._together = np.argsort(self.of_host, kind="stable")
+        self.place = np.empty_like(self.of_host)
+        self.place[self._together] = np.arange(len(self.place)) - np.repeat(self._first, self._size)
         self.count = len(self._size)
 
     def member(self, domain: Ints, place: Ints) -> NDArray[np.int64]:

@@ -302,6 +302,12 @@ class Resources:
         latency[far] = self.forwarding.latencies(routes)
         return out, latency
 
+    @cached_property
+    def rails(self) -> Ints:
+        """(M,) the HCA of each rank, where those of a scale-up domain count on from host to
+        host."""
+        return self._domains.place[self.host_of] * self.cluster.host.hcas + self.rail_of
+
     @property
     def ports(self) -> Ints:
         """The ports of all ranks, each once."""

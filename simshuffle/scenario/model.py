@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import AfterValidator, Discriminator, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
+
+from simshuffle.errors import InputError
+from simshuffle.layers import SHIPPED, LayerList, ModelLayer, layer_list, network
 
 from simshuffle.spec.record import (
     Count,
@@ -121,8 +124,9 @@ class StepTimes(Spec):
 
 
 class Layers(Spec):
-    """The layers of a model, or groups of them, first to last: ``parameters`` of each;
-    ``backward``, the share of the backward pass that each takes, in any unit.
+    """What is known of the layers of a model, or groups of them, where their shapes are not:
+    ``parameters`` of each, first to last; ``backward``, the share of the backward pass that each
+    takes, in any unit.
 
     Attributes:
         parameters: of each layer, first to last.
@@ -154,12 +158,55 @@ class Layers(Spec):
         return np.column_stack([gradient, backward.clip(max=1.0)])
 
 
+def _shipped(name: str) -> str:
+    try:
+        layer_list(name)
+    except InputError as error:
+        raise _told(error) from None
+    return name
+
+
+def _network(layers: list[ModelLayer]) -> list[ModelLayer]:
+    try:
+        network("model", layers)
+    except InputError as error:
+        raise _told(error) from None
+    return layers
+
+
+def _told(error: InputError) -> PydanticCustomError:
+    found = error.problems[0]
+    told = {"key": found.path, "rule": found.rule, "value": found.value, "remedy": found.remedy}
+    return PydanticCustomError("layers", "{rule}", told)
+
+
+def _written_as(layers: Any) -> str:
+    """In which way layers are written; a list where it is none of them, to be told so."""
+    if isinstance(layers, str):
+        return "[name]"
+    return "[Layers]" if isinstance(layers, dict | Layers) else "[ModelLayer]"
+
+
+ModelLayers = Annotated[
+    Annotated[
+        str,
+        AfterValidator(_shipped),
+        WithJsonSchema({"title": "list", "enum": list(SHIPPED)}),
+        Tag("[name]"),
+    ]
+    | Annotated[list[ModelLayer], AfterValidator(_network), Tag("[ModelLayer]")]
+    | Annotated[Layers, Tag("[Layers]")],
+    Discriminator(_written_as),
+]
+"""The name of a network that comes with simshuffle, a list of layers, or what is known of them."""
+
+
 class ModelProfile(Sourced):
     """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
     times by accelerator. ``num_parameters`` is for the record.
 
     ``layers`` say how much of the gradient is ready when, which matters where it is summed while
-    the backward pass runs. None is `PIECES` equal layers.
+    the backward pass runs, and how the model can be divided. None is `PIECES` equal layers.
 
     Attributes:
         name: of the model.
@@ -168,7 +215,8 @@ class ModelProfile(Sourced):
         input_size: of one sample as it is copied to the GPU.
         accelerators: step times by the name of the accelerator, which 'cluster.host.accelerator'
             says.
-        layers: how much of the gradient is ready when; if left out, 64 equal layers.
+        layers: the network, layer by layer, or the name of one that comes with simshuffle; or only
+            how much of the gradient is ready when. If left out, 64 equal layers.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -180,16 +228,17 @@ class ModelProfile(Sourced):
     gradient_size: PositiveNBytes
     input_size: PositiveNBytes = 602_112.0
     accelerators: dict[str, StepTimes]
-    layers: Layers | None = None
+    layers: ModelLayers | None = None
 
     @model_validator(mode="after")
     def _layers_add_up(self) -> ModelProfile:
-        if self.layers is not None:
-            total = sum(self.layers.parameters)
+        known = self._known_layers
+        if known is not None:
+            total = sum(known.parameters)
             each = self.gradient_size / total
             # whose number is known may have any size of gradient, as to see what that changes
-            known = total == self.num_parameters
-            if not known and not any(abs(each - width) < 1e-3 * width for width in WIDTHS):
+            said = total == self.num_parameters
+            if not said and not any(abs(each - width) < 1e-3 * width for width in WIDTHS):
                 raise PydanticCustomError(
                     "layers",
                     "layers have {total} parameters, which do not add up to a gradient_size of"
@@ -199,11 +248,31 @@ class ModelProfile(Sourced):
         return self
 
     @property
+    def layer_list(self) -> LayerList | None:
+        """The network, layer by layer; None where its shapes are not known."""
+        if isinstance(self.layers, str):
+            return layer_list(self.layers)
+        if isinstance(self.layers, list):
+            return network(self.name, self.layers)
+        return None
+
+    @property
+    def _known_layers(self) -> Layers | None:
+        """What decides when gradients are ready."""
+        if self.layers is None or isinstance(self.layers, Layers):
+            return self.layers
+        whole = self.layer_list
+        assert whole is not None
+        parameters, backward = whole.parts_of_gradient
+        return Layers(parameters=parameters, backward=backward)
+
+    @property
     def gradient_arrival(self) -> Floats:
         """(parts, 2) bytes of parts of the gradient, and the share of the backward pass after which
         they are computed, ascending."""
-        if self.layers is not None:
-            parts = self.layers.arrival
+        known = self._known_layers
+        if known is not None:
+            parts = known.arrival
         else:
             each = np.full(PIECES, 1 / PIECES)
             parts = np.column_stack([each, np.cumsum(each)])

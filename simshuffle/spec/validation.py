@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -92,7 +92,7 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
         return Problem(path, rule, "" if kind == "missing" else value, remedy)
     told = detail.get("ctx", {})
     if "remedy" in told:  # a record that tells its problem in full
-        return Problem(f"{path}.{told['key']}", told["rule"], told["value"], told["remedy"])
+        return Problem(told["key"], told["rule"], told["value"], told["remedy"]).below(path)
     rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
     remedy = "" if kind == "unit" else "Give a value that obeys the rule."
     return Problem(path, rule, value, remedy)
@@ -207,20 +207,27 @@ def _known_keys(location: Iterable[int | str], record: type[BaseModel]) -> list[
     steps = list(location)[:-1]
     model: Any = record
     for step in steps:
-        model = _step_into(model, step)
+        if not isinstance(step, int):  # of a list, whose records the model is already
+            model = _step_into(model, step)
     if isinstance(model, type) and issubclass(model, BaseModel):
         return sorted(model.model_fields)
     return []
 
 
+def _tags(member: type[BaseModel]) -> tuple[str, ...]:
+    """What a union may call a member: its kinds, or its name in brackets."""
+    kind = member.model_fields.get("kind")
+    return (f"[{member.__name__}]", *(get_args(kind.annotation) if kind else ()))
+
+
 def _step_into(model: Any, step: int | str) -> Any:
     if isinstance(model, tuple):  # members of a union; the step is the tag
-        return next((m for m in model if m.model_fields["kind"].annotation == Literal[step]), None)
+        return next((m for m in model if step in _tags(m)), None)
     if (
         not (isinstance(model, type) and issubclass(model, BaseModel))
         or step not in model.model_fields
     ):
         return None
     annotation = model.model_fields[str(step)].annotation
-    members = _records_in(annotation)
+    members = _records_in(annotation, deep=True)
     return tuple(members) if len(members) > 1 else next(iter(members), annotation)

@@ -1,0 +1,212 @@
+"""What the members of one group send each other, as flows: a recipe for each collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.allreduce import Allreduce, AllreduceFlows, Nccl, Ring, Tree
+from simshuffle.allreduce.base import Paced
+from simshuffle.allreduce.nccl import PLATEAU_NBYTES, Choice
+from simshuffle.allreduce.steps import Sends, dependent_flows
+from simshuffle.parallelism.step import ALL, Collective
+from simshuffle.spec.interpolation import Curve
+
+Ints = NDArray[np.int32]
+SENDS = 2**14
+"""Of an alltoall of more messages, so many of them, or a few more, stand for all."""
+
+
+@dataclass(frozen=True)
+class Half:
+    """Half of an allreduce around rings: a reduce-scatter, or an allgather."""
+
+    whole: Choice
+
+    @property
+    def algorithm(self) -> Paced:
+        """The rings."""
+        return self.whole.algorithm
+
+    def flows(self, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
+        """Those of the allreduce with half the bytes and half the steps."""
+        flows = self.whole.flows(host_of, nbytes)
+        if flows is None:
+            return None
+        base = self.whole.base
+        latency = base + (flows.latency - base) / 2
+        return replace(flows, nbytes=flows.nbytes / 2, latency=latency)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Messages from member to member, all at once.
+
+    Those between the same two hosts on the same HCA are one flow. What a member sends at once to
+    others of its host, and to those of other hosts, has the bus bandwidth in common.
+
+    Attributes:
+        collective: which.
+        member: who sends, of 'send' and 'send_back'; `ALL` for each that has a neighbour there.
+        algorithm: whose latencies of a step and bus bandwidths they have.
+        base: s, once.
+        rail: (members,) the HCA of each.
+    """
+
+    collective: Collective
+    member: int
+    algorithm: Paced
+    base: float
+    rail: Ints
+
+    def flows(self, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
+        """The flows where members are on hosts ``host_of``, (members,); None for one member."""
+        src, dst, share = self._ends(len(host_of))
+        if not len(src):
+            return None
+        zeros, ones = np.zeros(len(src), np.int32), np.ones(len(src), np.int32)
+        sends = Sends(zeros, src, dst, share, self.rail[src], ones, src)
+        flows = dependent_flows(sends, host_of, nbytes, self.algorithm)
+        if self.collective != "alltoall":
+            return replace(flows, latency=self.base)
+        # pairwise: as many messages one after the other as there are others
+        near = np.bincount(np.unique(host_of, return_inverse=True)[1]) - 1
+        steps = near * self.algorithm.intra_host_latency
+        steps = steps + (len(host_of) - 1 - near) * self.algorithm.inter_host_latency
+        return replace(flows, latency=self.base + float(steps.max()), delay=0.0)
+
+    def _ends(self, count: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
+        """Who sends to whom, and its share of nbytes."""
+        who = np.arange(count, dtype=np.int32)
+        if self.collective == "alltoall":
+            return _shifted(who)
+        if self.collective == "halo":
+            src, dst = np.r_[who[:-1], who[1:]], np.r_[who[1:], who[:-1]]
+        elif self.collective == "gather":
+            src, dst = who[1:], np.zeros_like(who[1:])
+        else:
+            on = self.collective == "send"
+            src, dst = (who[:-1], who[1:]) if on else (who[1:], who[:-1])
+            if self.member != ALL:
+                chosen = src == self.member
+                src, dst = src[chosen], dst[chosen]
+        return src, dst, np.ones(len(src))
+
+
+def _shifted(who: Ints) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    """Everyone to everyone else: to the next, to the one after it, and so on. If those are more
+    than `SENDS`, some of these shifts, evenly spread, stand for all."""
+    others = len(who) - 1
+    count = min(others, max(SENDS // len(who), 4))
+    shifts = np.unique(np.linspace(1, others, count).round()).astype(np.int32)
+    src = np.tile(who, len(shifts))
+    dst = (src + np.repeat(shifts, len(who))) % np.int32(len(who))
+    share = others / max(len(shifts), 1) / len(who)
+    return src, dst.astype(np.int32), np.full(len(src), share)
+
+
+Recipe = Paced | Choice | Half | Pairs
+
+
+def flows_of(recipe: Recipe, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
+    """The flows of a recipe among members on hosts ``host_of``, (members,); None if nobody sends
+    anything."""
+    found: AllreduceFlows | None = recipe.flows(host_of, nbytes)  # type: ignore[union-attr]
+    return found
+
+
+def paced(recipe: Recipe) -> Paced:
+    """The algorithm whose bus bandwidths it has."""
+    return recipe if isinstance(recipe, Paced) else recipe.algorithm
+
+
+def buses(recipe: Recipe, host_of: Ints, flows: AllreduceFlows) -> NDArray[np.bool_]:
+    """(flows,) whether each is bounded by the bus bandwidth between hosts, and not inside them."""
+    far = host_of[flows.src] != host_of[flows.dst]
+    if isinstance(recipe, Pairs) or not isinstance(paced(recipe), Ring | Tree):
+        return np.asarray(far)
+    return np.full(len(far), bool((host_of != host_of[0]).any()))
+
+
+class Recipes:
+    """The recipes of one allreduce, each made once."""
+
+    def __init__(self, allreduce: Allreduce) -> None:
+        self._allreduce = allreduce
+        self._made: dict[tuple[Any, ...], Sequence[Recipe]] = {}
+
+    def among(
+        self, collective: Collective, member: int, host_of: Ints, rail: Ints, nbytes: float
+    ) -> Sequence[Recipe]:
+        """Those among which the fastest is chosen for ``nbytes`` bytes, without contention.
+
+        Args:
+            collective, member: see `Node`.
+            host_of: (members,) their hosts.
+            rail: (members,) their HCAs.
+            nbytes: of one.
+        """
+        several = bool((host_of != host_of[0]).any())
+        large = nbytes >= len(host_of) * PLATEAU_NBYTES
+        key: tuple[Any, ...] = (collective, several)
+        if collective == "allreduce":
+            key += (large,)
+        elif collective not in ("allgather", "reduce_scatter"):
+            key += (member, rail.tobytes())
+        if key not in self._made:
+            self._made[key] = self._make(collective, member, several, large, rail)
+        return self._made[key]
+
+    def _make(
+        self, collective: Collective, member: int, several: bool, large: bool, rail: Ints
+    ) -> Sequence[Recipe]:
+        allreduce = self._allreduce
+        if collective == "allreduce":
+            if isinstance(allreduce, Nccl):
+                return list(allreduce.choices(several, large))
+            return [allreduce]
+        if isinstance(allreduce, Nccl):
+            rings = [
+                choice
+                for choice in allreduce.choices(several, large=False)
+                if isinstance(choice.algorithm, Ring)
+            ]
+        else:
+            rings = [Choice(_rings(allreduce))]
+        if collective in ("allgather", "reduce_scatter"):
+            return [Half(ring) for ring in rings]
+        simple = rings[0]
+        return [Pairs(collective, member, simple.algorithm, simple.base, rail)]
+
+
+def _rings(allreduce: Paced) -> Ring:
+    """Rings with the latencies and bandwidths of another algorithm, one for each of its HCAs."""
+    if isinstance(allreduce, Ring):
+        return allreduce
+    names = Paced.model_fields.keys() - {"source", "order", "overlap"}
+    values = {name: getattr(allreduce, name) for name in names}
+    return Ring.model_construct(rings=getattr(allreduce, allreduce.one_for_each_hca), **values)
+
+
+def with_measured(
+    allreduce: Allreduce, bus_bandwidth: float | None, step_latency: float | None
+) -> Allreduce:
+    """An allreduce with other bus bandwidths (bytes/s) or latencies of a step (s), inside hosts and
+    between them, over one protocol; None leaves them as they are."""
+    fields = type(allreduce).model_fields
+    changed: dict[str, Any] = {}
+    for name in fields:
+        if bus_bandwidth is not None and name.endswith("_bus_bandwidth"):
+            changed[name] = Curve((0.0,), (bus_bandwidth,), constant=True)
+        elif step_latency is not None and name.endswith("_base_latency"):
+            changed[name] = 0.0
+        elif step_latency is not None and name.endswith("_latency"):
+            changed[name] = step_latency
+    if changed and isinstance(allreduce, Nccl):
+        changed["protocols"] = None
+        changed["plateau"] = allreduce.plateau if step_latency is None else 1.0
+    return allreduce.model_copy(update=changed)

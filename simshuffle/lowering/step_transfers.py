@@ -1,0 +1,214 @@
+"""A step of training as transfers: what is computed as delays, what is sent as flows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.lowering.communicators import Communicators
+from simshuffle.network import Network
+from simshuffle.network.batch import TransferBatch, tasks
+from simshuffle.parallelism.step import Node, Step
+from simshuffle.plan.resources import Ints
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StepTransfers:
+    """What model groups compute and send in a step.
+
+    Attributes:
+        batch: the transfers. What is computed is a transfer without links whose delay are its
+            seconds.
+        begins: (groups,) the transfer, of no time, that all of a group wait for.
+        ends: (groups,) the transfer, of no time, that waits for all of a group, and for all that
+            it has a part in.
+        computes: (computing,) the transfers that compute.
+        seconds: (computing,) their s.
+        of: (computing,) whose they are: places in ``begins``.
+    """
+
+    batch: TransferBatch
+    begins: Ints
+    ends: Ints
+    computes: Ints
+    seconds: Floats
+    of: Ints
+
+    def posted(self, factor: Floats) -> TransferBatch:
+        """The transfers if each group computes ``factor``, (groups,), times as long."""
+        records = self.batch.tasks.copy()
+        records["delay"][self.computes] = self.seconds * factor[self.of]
+        return TransferBatch(records, self.batch.routes, self.batch.edge_from, self.batch.edge_to)
+
+
+def step_transfers(
+    step: Step,
+    communicators: Communicators,
+    groups: Sequence[int] | None = None,
+    nodes: Sequence[int] | None = None,
+) -> StepTransfers:
+    """A step as transfers: each node begins when all have ended for which it waits. A node in which
+    ranks of all model groups take part waits for all of them, and all wait for it; nothing else
+    joins two groups.
+
+    Args:
+        step: what each group does.
+        communicators: who sends to whom.
+        groups: numbers of the model groups; None for all.
+        nodes: numbers of those that are wanted, ascending; what others have done is there already.
+            None for all.
+
+    Raises:
+        ValueError: a node joins all groups, and they are not all there.
+    """
+    count = len(communicators.ranks("model"))
+    chosen = np.arange(count) if groups is None else np.asarray(groups)
+    made = _Made(communicators, chosen, whole=len(chosen) == count)
+    for number in range(len(step.nodes)) if nodes is None else nodes:
+        made.add(number, step.nodes[number])
+    return made.transfers()
+
+
+def step_seconds(step: Step, communicators: Communicators, model: Network) -> float:
+    """Time (s) of a step of all groups while nothing else uses the machine, its cables shared as
+    ``model`` says."""
+    batch = step_transfers(step, communicators).batch
+    network = communicators.resources.network(model)
+    group = batch.tasks["group"] = network.open_group(len(batch))
+    network.post(0.0, batch)
+    network.advance(math.inf)
+    return network.close_group(group)[1]
+
+
+class _Made:
+    """The transfers so far."""
+
+    def __init__(
+        self, communicators: Communicators, chosen: NDArray[np.integer], whole: bool
+    ) -> None:
+        self._communicators, self._whole = communicators, whole
+        self._place = np.full(len(communicators.ranks("model")), -1, np.int32)
+        self._place[chosen] = np.arange(len(chosen))
+        self._width = communicators.resources.width
+        self._groups, self._count = len(chosen), 0
+        self._records: list[NDArray[Any]] = []
+        self._routes: list[Ints] = []
+        self._edges: list[tuple[Ints, Ints]] = []
+        self._computed: list[tuple[Ints, float]] = []
+        self._ends: dict[int, Ints] = {}
+        self._last: set[int] = set()
+        self._begins = self._joins(len(chosen))
+
+    def add(self, number: int, node: Node) -> None:
+        """Add a node."""
+        after = [k for k in node.after if k in self._ends]
+        self._last.difference_update(after)
+        self._last.add(number)
+        before = [self._ends[k] for k in after] or [self._begins]
+        if node.collective is None:
+            computing = self._joins(self._groups, node.seconds)
+            self._computed.append((computing, node.seconds))
+            for end in before:
+                self._edge(end, computing)
+            self._ends[number] = computing
+        else:
+            self._ends[number] = self._sent(node, before)
+
+    def _sent(self, node: Node, before: list[Ints]) -> Ints:
+        """Add what is sent; gives its ends, one for each group."""
+        laid = self._communicators.batch(node)
+        common = node.group != "model"
+        if common and not self._whole:
+            raise ValueError(f"'{node.label}' joins all groups")
+        if common:
+            known = np.unique(np.concatenate(before))
+            ready = known if len(known) == 1 else self._joined(known)
+        elif len(before) > 1:
+            ready = self._joins(self._groups)
+            for end in before:
+                self._edge(end, ready)
+        else:
+            ready = before[0]
+        if laid is not None:
+            batch, of = laid
+            of = np.zeros_like(of) if common else self._place[of]
+            if not self._whole:
+                batch, of = _only(batch, of)
+            first = self._add(batch.tasks, batch.routes)
+            self._edge(batch.edge_from + first, batch.edge_to + first)
+            waits = np.zeros(len(batch), bool)
+            waits[batch.edge_to] = True
+            begins = np.flatnonzero(~waits).astype(np.int32)
+            self._edge(ready[of[begins]], begins + first)
+            awaited = np.zeros(len(batch), bool)
+            awaited[batch.edge_from] = True
+            ends = np.flatnonzero(~awaited).astype(np.int32)
+            done = self._joins(len(ready))
+            self._edge(ends + first, done[of[ends]])
+            silent = np.bincount(of, minlength=len(ready)) == 0
+            ready = np.where(silent, ready, done)
+        return np.broadcast_to(ready, self._groups)
+
+    def transfers(self) -> StepTransfers:
+        """All of them."""
+        ends = self._joins(self._groups)
+        for number in sorted(self._last):
+            self._edge(self._ends[number], ends)
+        if not self._last:
+            self._edge(self._begins, ends)
+        edge_from, edge_to = (np.concatenate(each) for each in zip(*self._edges, strict=True))
+        batch = TransferBatch(
+            np.concatenate(self._records), np.concatenate(self._routes), edge_from, edge_to
+        )
+        none = np.zeros(0, np.int32)
+        computes = [computing for computing, _ in self._computed]
+        seconds = [np.full(self._groups, seconds) for _, seconds in self._computed]
+        return StepTransfers(
+            batch,
+            self._begins,
+            ends,
+            np.concatenate([none, *computes]),
+            np.concatenate([none.astype(np.float64), *seconds]),
+            np.tile(np.arange(self._groups, dtype=np.int32), len(computes)),
+        )
+
+    def _add(self, records: NDArray[Any], routes: Ints) -> np.int32:
+        first = self._count
+        self._records.append(records)
+        self._routes.append(routes)
+        self._count += len(records)
+        return np.int32(first)
+
+    def _joins(self, count: int, seconds: float = 0.0) -> Ints:
+        """Transfers without links."""
+        first = self._add(tasks(count, delay=seconds), np.full((count, self._width), -1, np.int32))
+        return first + np.arange(count, dtype=np.int32)
+
+    def _joined(self, known: Ints) -> Ints:
+        """One transfer after all of ``known``."""
+        join = self._joins(1)
+        self._edge(known, np.broadcast_to(join, len(known)))
+        return join
+
+    def _edge(self, edge_from: Ints, edge_to: Ints) -> None:
+        self._edges.append((edge_from, edge_to))
+
+
+def _only(batch: TransferBatch, of: Ints) -> tuple[TransferBatch, Ints]:
+    """The transfers of groups that have a number ``of`` 0 or more."""
+    kept = of >= 0
+    number = (np.cumsum(kept) - 1).astype(np.int32)
+    edges = kept[batch.edge_from]  # both ends of an edge belong to one group
+    return TransferBatch(
+        batch.tasks[kept],
+        batch.routes[kept],
+        number[batch.edge_from[edges]],
+        number[batch.edge_to[edges]],
+    ), of[kept]
