@@ -1,7 +1,7 @@
 """AlexNet (Krizhevsky, arXiv 1404.5997), as torchvision has it.
 
-Chainer's, of github.com/ankahira/paraDL, is wider and takes 227 x 227 pixels; its two norms of local
-responses have no parameters and are left out.
+Chainer's, of github.com/ankahira/paraDL, is wider and takes 227 x 227 pixels; its two norms of
+local responses have no parameters and are left out.
 """
 
 from __future__ import annotations

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.layers import (
     alexnet,
     cosmoflow,
+    deepcam,
     densenet,
+    inception,
     resnet,
     transformer,
     vgg,
@@ -17,14 +20,16 @@ from simshuffle.layers import (
 from simshuffle.layers.layer import LayerList
 from simshuffle.spec.library import nearest
 
-_BUILDERS = {
+_BUILDERS: dict[str, Callable[[], LayerList]] = {
     name: build
     for family in (
         resnet,
         vgg,
         alexnet,
         wide_resnet,
+        inception,
         densenet,
+        deepcam,
         cosmoflow,
         transformer,
     )

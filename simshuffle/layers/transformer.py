@@ -1,8 +1,8 @@
 """Transformers of GPT's and ViT's kind, with norms before attention and perceptron.
 
 GPT-2: Radford et al., 2019, openai.com/research/better-language-models. Larger ones: Brown et al.,
-arXiv 2005.14165, table 2.1, without its sparse attention; as Megatron-LM has them (Narayanan et al.,
-arXiv 2104.04473), the vocabulary is filled up to 51,200 words, and widths are multiples of the
+arXiv 2005.14165, table 2.1, without its sparse attention; as Megatron-LM has them (Narayanan et
+al., arXiv 2104.04473), the vocabulary is filled up to 51,200 words, and widths are multiples of the
 heads. ViT: Dosovitskiy et al., arXiv 2010.11929, table 1, as torchvision has them.
 
 What a block keeps is counted as in Korthikanti et al., arXiv 2205.05198, section 4.1: of a sequence

@@ -52,8 +52,8 @@ class ModelLayer(Spec):
     output: _Shape | None = None
     parameters: _Whole = 0
     flops: NonNegative = 0.0
-    kernel: list[Count] = []
-    stride: list[Count] = []
+    kernel: list[Count] = Field(default=[])
+    stride: list[Count] = Field(default=[])
     saved: NonNegative | None = None
     tensor: Literal["", "column", "row"] = ""
     heads: _Whole = 0
@@ -108,7 +108,8 @@ def _add(net: Builder, layer: ModelLayer) -> None:
 def as_written(layers: LayerList) -> list[dict[str, object]]:
     """The layers of a network as plain values, as a file has them at ``workload.model.layers``;
     `network` reads the same network back."""
-    last, out = INPUT, []
+    out: list[dict[str, object]] = []
+    last = INPUT
     for layer in layers.layers:
         plain: dict[str, object] = {"name": layer.name, "kind": layer.kind}
         if layer.after != (last,):

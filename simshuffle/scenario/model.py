@@ -11,7 +11,6 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError
 from simshuffle.layers import SHIPPED, LayerList, ModelLayer, layer_list, network
-
 from simshuffle.spec.record import (
     Count,
     NonNegative,
@@ -259,10 +258,9 @@ class ModelProfile(Sourced):
     @property
     def _known_layers(self) -> Layers | None:
         """What decides when gradients are ready."""
-        if self.layers is None or isinstance(self.layers, Layers):
-            return self.layers
         whole = self.layer_list
-        assert whole is not None
+        if whole is None:
+            return self.layers if isinstance(self.layers, Layers) else None
         parameters, backward = whole.parts_of_gradient
         return Layers(parameters=parameters, backward=backward)
 

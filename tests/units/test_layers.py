@@ -10,7 +10,6 @@ import pytest
 from simshuffle.errors import InputError, ScenarioError
 from simshuffle.scenario.model import FIXED, StepTimes
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.spec.library import catalog_entry
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -83,16 +82,6 @@ def test_networks_that_cannot_be_read_are_refused(network: Any, rule: str) -> No
     with pytest.raises(InputError) as raised:
         layers(network, torch.zeros(2, 4))
     assert rule in raised.value.problems[0].rule
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["resnet50", "densenet161", "wrn_28_10", "vgg16", "alexnet", "vgg16_chainer", "cosmoflow"],
-)
-def test_layers_of_the_catalog_have_all_its_parameters(name: str) -> None:
-    """Two independent counts: one from tables, one from the network."""
-    model = catalog_entry("models", name)
-    assert sum(model["layers"]["parameters"]) == model["num_parameters"]
 
 
 def test_buckets_of_resnet50() -> None:

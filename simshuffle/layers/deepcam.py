@@ -1,0 +1,114 @@
+"""DeepCAM: DeepLabv3+ on Xception (Chen et al., arXiv 1802.02611) for 16 channels of 768 x 1152
+pixels and 3 classes.
+
+As the reference of MLPerf HPC has it (github.com/azrael417/mlperf-deepcam): output stride 16, a
+decoder of transposed convolutions. A ReLU that works in place before a block changes the block's
+shortcut too, as there.
+"""
+
+from __future__ import annotations
+
+from simshuffle.layers.build import Builder
+from simshuffle.layers.layer import LayerList
+
+_MIDDLE = 16
+"""Blocks of the middle flow."""
+
+
+def deepcam() -> LayerList:
+    """Xception, pooling at four rates, a decoder."""
+    net = Builder("deepcam", (16, 768, 1152))
+    net.conv_norm_relu(32, 3, 2, 1)
+    net.conv_norm_relu(64, 3, 1, 1)
+    net.prefix = "entry1."
+    low = _block(net, (128, 128), 2, relu=False)
+    net.prefix = "entry2."
+    _block(net, (256, 256), 2)
+    net.prefix = "entry3."
+    _block(net, (728, 728), 2)
+    for number in range(_MIDDLE):
+        net.prefix = f"middle{number}."
+        _block(net, (728, 728, 728), 1)
+    net.prefix = "exit."
+    _block(net, (728, 1024), 1, last=True)
+    for number, outputs in enumerate((1536, 1536, 2048)):
+        net.prefix = f"exit.separable{number}."
+        _separable(net, outputs, dilation=2)
+        net.norm()
+        net.relu()
+    _pyramid(net)
+    _decoder(net, low)
+    return net.done()
+
+
+def _separable(net: Builder, outputs: int, stride: int = 1, dilation: int = 1) -> str:
+    """A convolution of each channel by itself, and one of 1 x 1."""
+    channels = net.shape()[0]
+    net.conv(channels, 3, stride, dilation, groups=channels, dilation=dilation)
+    return net.conv(outputs, 1)
+
+
+def _block(
+    net: Builder, widths: tuple[int, ...], stride: int, relu: bool = True, last: bool = False
+) -> str:
+    """Separable convolutions, the first after a ReLU unless said otherwise, and a shortcut; with a
+    stride, or as the last one, one more without a norm."""
+    before = net.relu() if relu else net.last
+    for number, width in enumerate(widths):
+        if number:
+            net.relu()
+        _separable(net, width)
+        net.norm()
+    if stride > 1 or last:
+        _separable(net, widths[-1], stride)
+    body = net.last
+    shortcut = before
+    if net.shape(before) != net.shape(body):
+        net.conv(widths[-1], 1, stride, 0, name="shortcut.conv", after=before)
+        shortcut = net.norm("shortcut.norm")
+    return net.add(body, shortcut)
+
+
+def _pyramid(net: Builder) -> None:
+    """Atrous spatial pyramid pooling, side by side with the mean over all pixels."""
+    start, ends = net.last, []
+    _, *extents = net.shape()
+    net.prefix = "pyramid."
+    for rate in (1, 6, 12, 18):
+        net.last = start
+        if rate == 1:
+            net.conv(256, 1)
+        else:
+            net.conv(256, 3, 1, rate, dilation=rate)
+        net.norm()
+        ends.append(net.relu())
+    net.layer("pool", (2048, 1, 1), name="mean", after=start)
+    net.conv_norm_relu(256, 1)
+    ends.append(net.layer("other", (256, *extents), name="tiled"))
+    net.concat(*ends)
+    net.prefix = "decoder."
+    net.conv_norm_relu(256, 1)
+
+
+def _decoder(net: Builder, low: str) -> None:
+    """Four transposed convolutions; what the first block gave comes in between."""
+    high = net.last
+    net.conv(48, 1, after=low)
+    net.norm()
+    low = net.relu()
+    net.last = high
+    for _ in range(2):
+        net.upconv(256)
+        net.norm()
+        net.relu()
+    net.concat(net.last, low)
+    for _ in range(2):
+        net.conv_norm_relu(256, 3, 1, 1)
+    net.conv(256, 1, bias=True)
+    net.upconv(256)
+    net.norm()
+    net.relu()
+    net.upconv(3)
+
+
+NETWORKS = {"deepcam": deepcam}
