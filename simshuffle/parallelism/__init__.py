@@ -7,9 +7,35 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.parallelism.base import Parallelism
+from simshuffle.parallelism.channel import Channel
 from simshuffle.parallelism.data import Data
-from simshuffle.parallelism.step import Job, Memory, Node, Step
+from simshuffle.parallelism.filter import Filter
+from simshuffle.parallelism.group import GroupParallelism
+from simshuffle.parallelism.pipeline import Pipeline
+from simshuffle.parallelism.sharded_data import ShardedData
+from simshuffle.parallelism.spatial import Spatial
+from simshuffle.parallelism.step import Costs, Job, Memory, Node, Step
+from simshuffle.parallelism.tensor import Tensor
 
-AnyParallelism = Annotated[Data, Field(discriminator="kind")]
+AnyParallelism = Annotated[
+    Data | ShardedData | Spatial | Filter | Channel | Pipeline | Tensor,
+    Field(discriminator="kind"),
+]
 
-__all__ = ["AnyParallelism", "Data", "Job", "Memory", "Node", "Parallelism", "Step"]
+__all__ = [
+    "AnyParallelism",
+    "Channel",
+    "Costs",
+    "Data",
+    "Filter",
+    "GroupParallelism",
+    "Job",
+    "Memory",
+    "Node",
+    "Parallelism",
+    "Pipeline",
+    "ShardedData",
+    "Spatial",
+    "Step",
+    "Tensor",
+]

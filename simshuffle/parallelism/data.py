@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
 from simshuffle.parallelism.base import Parallelism
-from simshuffle.parallelism.step import Job, Memory, Node, Step
+from simshuffle.parallelism.division import Passes, divided_memory, divided_step, undivided
+from simshuffle.parallelism.step import Job, Memory, Step
 
 
 class Data(Parallelism):
@@ -27,34 +28,27 @@ class Data(Parallelism):
         return iter(())
 
     def step(self, job: Job, most: int | None = None) -> Step:
-        """Forward, backward, one allreduce, update; with buckets, one for each as it is there."""
-        forward = job.fixed / 3 + job.batch * float(job.forward.sum())
-        backward = 2 * job.fixed / 3 + job.batch * float(job.backward.sum())
-        nodes = [Node("forward", (), forward)]
-        if job.buckets is None:
-            nodes.append(Node("backward", (0,), backward))
-            nbytes = job.layers.parameters * job.gradient_nbytes
-            nodes.append(_summed((1,), nbytes))
-        else:
-            last, summed, done = 0, 0, 0.0
-            for nbytes, share in job.buckets.tolist():
-                nodes.append(Node("backward", (last,), (share - done) * backward))
-                last, done = len(nodes) - 1, share
-                nodes.append(_summed((last, summed), nbytes))
-                summed = len(nodes) - 1
-        nodes.append(Node("update", (len(nodes) - 1,), job.update))
-        return Step(nodes)
+        """Forward, backward, one allreduce, update; with buckets, one for each as it is there.
+        Nothing else is sent, so layers always go together."""
+        return divided_step(job, undivided(len(job.layers)), self._passes(job), most=1)
 
     def memory(self, job: Job) -> Memory:
         """All weights, and all activations of a rank's batch."""
-        parameters, value = job.layers.parameters, self.value_nbytes
-        return Memory(
-            weights=parameters * value,
-            gradients=parameters * value,
-            optimiser=parameters * self.optimiser_nbytes,
-            activations=job.batch * job.layers.saved * value,
+        return divided_memory(
+            job,
+            undivided(len(job.layers)),
+            self._passes(job),
+            self.optimiser_nbytes,
+            self.value_nbytes,
         )
 
-
-def _summed(after: tuple[int, ...], nbytes: float) -> Node:
-    return Node("gradients", after, collective="allreduce", group="all", nbytes=nbytes)
+    def _passes(self, job: Job) -> Passes:
+        return Passes(
+            samples=job.batch,
+            factor=1.0,
+            recompute=self.recompute,
+            value_nbytes=self.value_nbytes,
+            summed="allreduce",
+            group="all",
+            update=job.update,
+        )

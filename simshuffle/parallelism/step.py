@@ -18,7 +18,7 @@ Collective = Literal[
     "reduce_scatter",  # the same backwards
     "alltoall",  # each member has nbytes, an equal part of them for each member
     "gather",  # each member but the first sends nbytes to the first
-    "halo",  # members in a row; each sends nbytes to each of its neighbours
+    "halo",  # members in rows; each sends nbytes to each of its neighbours
     "send",  # `member` sends nbytes to the next one
     "send_back",  # `member` sends nbytes to the one before
 ]
@@ -41,6 +41,8 @@ class Node:
         group: who takes part. Groups of one kind go at once.
         nbytes: see `Collective`; of all ``count`` together.
         count: of as many, one after the other.
+        row: of a halo: members of a row; 0 if all of the group are one.
+        stride: of a halo: how many places of the group its neighbours in a row are apart.
     """
 
     label: str
@@ -51,6 +53,8 @@ class Node:
     group: Group = "model"
     nbytes: float = 0.0
     count: int = 1
+    row: int = 0
+    stride: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,40 +93,45 @@ class Step:
 
     def costs(self, seconds_of: CommunicationSeconds) -> Costs:
         """What it takes if a node of communication takes ``seconds_of(node)`` (s)."""
-        communication = [
-            0.0 if node.collective is None else seconds_of(node) for node in self.nodes
-        ]
-        whole = self._ends(communication)
-        unsent = self._ends([0.0] * len(self.nodes))
-        compute = _busiest(self.nodes, [node.seconds for node in self.nodes])
-        sent = _busiest(self.nodes, communication)
-        by_label: dict[str, float] = {}
-        for label in dict.fromkeys(n.label for n in self.nodes if n.collective is not None):
-            of = [
-                s if n.label == label else 0.0
-                for n, s in zip(self.nodes, communication, strict=True)
-            ]
-            by_label[label] = _busiest(self.nodes, of)
-        exposed = whole - unsent
-        return Costs(whole, compute, unsent - compute, exposed, max(sent - exposed, 0.0), by_label)
-
-    def _ends(self, communication: Sequence[float]) -> float:
-        """When the last node ends (s)."""
         ends: list[float] = []
-        for node, sent in zip(self.nodes, communication, strict=True):
-            begin = max((ends[k] for k in node.after), default=0.0)
-            ends.append(begin + node.seconds + sent)
-        return max(ends, default=0.0)
+        ends_unsent: list[float] = []
+        compute: dict[int, float] = {}
+        sent: dict[int, float] = {}
+        by_label: dict[str, dict[int, float]] = {}
+        for node in self.nodes:
+            begin = begin_unsent = 0.0
+            for k in node.after:
+                begin = max(begin, ends[k])
+                begin_unsent = max(begin_unsent, ends_unsent[k])
+            member = node.member
+            if node.collective is None:
+                seconds = node.seconds
+                begin_unsent += seconds
+                compute[member] = compute.get(member, 0.0) + seconds
+            else:
+                seconds = seconds_of(node)
+                sent[member] = sent.get(member, 0.0) + seconds
+                of_label = by_label.setdefault(node.label, {})
+                of_label[member] = of_label.get(member, 0.0) + seconds
+            ends.append(begin + seconds)
+            ends_unsent.append(begin_unsent)
+        whole, unsent = max(ends, default=0.0), max(ends_unsent, default=0.0)
+        busy = min(_busiest(compute), unsent)  # added up in another order, it may seem more
+        exposed = whole - unsent
+        return Costs(
+            seconds=whole,
+            compute=busy,
+            bubble=unsent - busy,
+            exposed=exposed,
+            hidden=max(_busiest(sent) - exposed, 0.0),
+            by_label={label: _busiest(of) for label, of in by_label.items()},
+        )
 
 
-def _busiest(nodes: Sequence[Node], seconds: Sequence[float]) -> float:
-    """The most seconds that one member has."""
-    of: dict[int, float] = {}
-    for node, s in zip(nodes, seconds, strict=True):
-        if s:
-            of[node.member] = of.get(node.member, 0.0) + s
-    common = of.pop(ALL, 0.0)
-    return common + max(of.values(), default=0.0)
+def _busiest(seconds: dict[int, float]) -> float:
+    """The most seconds that one member has, from those of each and of all."""
+    alone = (s for member, s in seconds.items() if member != ALL)
+    return seconds.get(ALL, 0.0) + max(alone, default=0.0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,51 @@
+"""Channel parallelism: every member of a group has a part of the input channels of each layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from simshuffle.layers import LayerList
+from simshuffle.parallelism.cuts import MIXING
+from simshuffle.parallelism.division import Division, Traffic
+from simshuffle.parallelism.group import DividedLayers
+from simshuffle.parallelism.mixing import Flags, mixed_division, takes_samples
+
+
+class Channel(DividedLayers):
+    """Every member of a group has what convolutions and linear layers do with 1/ways of their input
+    channels.
+
+    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075, section 3.4): outputs, of which each
+    member has a summand, are summed, and gradients of inputs gathered. Layers that take the sample
+    itself have few channels and are not divided. ParaDL divides the time of all layers; here those
+    between, such as norms, are computed by every member alike, as in its implementation.
+    """
+
+    short_name: ClassVar[str] = "channel"
+    kind: Literal["channel"] = "channel"
+
+    def impossible(self, layers: LayerList, ways: int) -> str:
+        """There must be a channel of each layer for every member."""
+        divided = self._divides(layers)
+        channels = [n.input[0] for n, each in zip(layers.layers, divided, strict=True) if each]
+        if not channels:
+            return "needs layers with channels behind the first layer"
+        most = min(channels)
+        return "" if ways <= most else f"must be at most the channels of the smallest layer, {most}"
+
+    def division(self, layers: LayerList) -> Division:
+        """Outputs are summed, gradients of inputs gathered."""
+        divided = self._divides(layers)
+        inputs = np.array([float(each.inputs) for each in layers.layers]) * divided
+        outputs = np.array([float(each.outputs) for each in layers.layers]) * divided
+        return mixed_division(
+            divided,
+            self.ways,
+            Traffic("activations", "allreduce", outputs, before=False),
+            Traffic("activation_gradients", "allgather", inputs, before=False),
+        )
+
+    def _divides(self, layers: LayerList) -> Flags:
+        return np.array([e.kind in MIXING and not takes_samples(e) for e in layers.layers])

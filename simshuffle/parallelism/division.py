@@ -1,0 +1,256 @@
+"""Layers divided among the members of a group, all at work at once: the step and the memory that
+follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simshuffle.parallelism.cuts import Places, kept_values, piece_starts
+from simshuffle.parallelism.step import Collective, Floats, Group, Job, Memory, Node, Step
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a group sends in a pass, by layer.
+
+    Attributes:
+        label: what it is for.
+        collective: how.
+        values: (layers,) of one sample; 0 where nothing is sent.
+        before: whether before a layer is computed, or after.
+        row, stride: of a halo, as of `Node`.
+    """
+
+    label: str
+    collective: Collective
+    values: Floats
+    before: bool
+    row: int = 0
+    stride: int = 1
+
+
+@dataclass(frozen=True)
+class Division:
+    """What of each layer a member has.
+
+    Attributes:
+        work: (layers,) its part of the operations.
+        held: (layers,) its part of the parameters.
+        kept: (layers,) its part of what is kept for the backward pass.
+        forward, backward: what is sent in each pass.
+        buffers: values of one sample that are there beside, while they are sent.
+    """
+
+    work: Floats
+    held: Floats
+    kept: Floats
+    forward: tuple[Traffic, ...] = ()
+    backward: tuple[Traffic, ...] = ()
+    buffers: float = 0.0
+
+    def parameters(self, job: Job) -> float:
+        """That a member holds."""
+        return float(self.held @ [layer.parameters for layer in job.layers.layers])
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How a step is computed.
+
+    Attributes:
+        samples: of a group, in an iteration.
+        factor: how many times as long a divided layer takes as its ideal part.
+        recompute: whether the backward pass does the forward pass again.
+        value_nbytes: bytes of a value that is sent.
+        summed: how gradients are summed; None if they need not be.
+        group: by whom.
+        update: s of updating what a member holds.
+    """
+
+    samples: float
+    factor: float
+    recompute: bool
+    value_nbytes: float
+    summed: Collective | None
+    group: Group
+    update: float
+
+
+def undivided(layers: int) -> Division:
+    """Every member has all of each layer."""
+    ones = np.ones(layers)
+    return Division(ones, ones, ones)
+
+
+def layer_seconds(job: Job, work: Floats, samples: float, factor: float, recompute: bool) -> Floats:
+    """(2, layers) s of the forward and of the backward pass of each layer. What does not depend on
+    the batch is the same for all layers, and does not shrink: it is the start of kernels."""
+    part = samples * np.where(work < 1, factor * work, 1.0)
+    launch = job.fixed / 3 / len(job.layers)
+    forward = part * job.forward + launch
+    backward = part * job.backward + 2 * launch
+    return np.array([forward, backward + forward if recompute else backward])
+
+
+def divided_step(
+    job: Job,
+    division: Division,
+    passes: Passes,
+    inputs: Sequence[Node] = (),
+    most: int | None = None,
+) -> Step:
+    """Forward pass, backward pass, sums of gradients beside it where there are buckets, update.
+
+    Args:
+        job: what is trained.
+        division: what of each layer a member has.
+        passes: how it is computed.
+        inputs: how a group gets its samples, first of all.
+        most: pieces of neighbouring layers; None for each layer by itself.
+    """
+    forward, backward = layer_seconds(
+        job, division.work, passes.samples, passes.factor, passes.recompute
+    )
+    starts = piece_starts(forward + backward, most)
+    nbytes = passes.samples * passes.value_nbytes
+    again = [replace(each, before=True) for each in division.forward] if passes.recompute else []
+    chain = _Chain(list(inputs))
+    sent = _Sent(division.forward, starts, nbytes)
+    for number, seconds in enumerate(np.add.reduceat(forward, starts).tolist()):
+        chain.send(sent.before[number])
+        chain.compute("forward", seconds)
+        chain.send(sent.after[number])
+    sent = _Sent((*again, *division.backward), starts, nbytes)
+    sums = _Sums(chain, passes, _due(job, division, passes, backward))
+    pieces = np.add.reduceat(backward, starts).tolist()
+    for number in reversed(range(len(pieces))):
+        chain.send(sent.before[number])
+        sums.compute(pieces[number])
+        chain.send(sent.after[number])
+    sums.rest()
+    chain.nodes.append(Node("update", sums.ends(), passes.update))
+    return Step(chain.nodes)
+
+
+def divided_memory(
+    job: Job, division: Division, passes: Passes, optimiser_nbytes: float, weight_nbytes: float
+) -> Memory:
+    """What a member keeps, each having the same."""
+    parameters = division.parameters(job)
+    stored, working = kept_values(job.layers, division.kept, 0, len(job.layers), passes.recompute)
+    nbytes = passes.samples * passes.value_nbytes
+    return Memory(
+        weights=parameters * weight_nbytes,
+        gradients=parameters * weight_nbytes,
+        optimiser=parameters * optimiser_nbytes,
+        activations=nbytes * (stored + working),
+        buffers=nbytes * division.buffers,
+    )
+
+
+class _Chain:
+    """Nodes of which each comes after the one before it."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self.last: tuple[int, ...] = (len(nodes) - 1,) if nodes else ()
+
+    def compute(self, label: str, seconds: float) -> None:
+        if not seconds:
+            return
+        self.nodes.append(Node(label, self.last, seconds))
+        self.last = (len(self.nodes) - 1,)
+
+    def send(self, these: Sequence[tuple[Traffic, float, int]]) -> None:
+        for traffic, nbytes, count in these:
+            self.nodes.append(
+                Node(
+                    traffic.label,
+                    self.last,
+                    collective=traffic.collective,
+                    nbytes=nbytes,
+                    count=count,
+                    row=traffic.row,
+                    stride=traffic.stride,
+                )
+            )
+            self.last = (len(self.nodes) - 1,)
+
+
+class _Sent:
+    """What is sent before and after each piece: traffic, bytes and count."""
+
+    def __init__(self, traffic: Sequence[Traffic], starts: Places, nbytes: float) -> None:
+        self.before: list[list[tuple[Traffic, float, int]]] = [[] for _ in starts]
+        self.after: list[list[tuple[Traffic, float, int]]] = [[] for _ in starts]
+        for each in traffic:
+            side = self.before if each.before else self.after
+            sums = nbytes * np.add.reduceat(each.values, starts)
+            counts = np.add.reduceat((each.values > 0).astype(np.int64), starts)
+            for number in np.flatnonzero(counts).tolist():
+                side[number].append((each, float(sums[number]), int(counts[number])))
+
+
+def _due(
+    job: Job, division: Division, passes: Passes, backward: Floats
+) -> list[tuple[float, float]]:
+    """After how many s of the backward pass how many bytes of gradients are there to be summed.
+
+    Buckets say it in shares of the backward pass of one GPU alone. The same layers are then done
+    where some are divided and others not.
+    """
+    if passes.summed is None:
+        return []
+    parameters, whole = division.parameters(job), float(backward.sum())
+    if job.buckets is None:
+        return [(whole, parameters * job.gradient_nbytes)]
+    part = parameters / (job.layers.parameters or 1)
+    alone = layer_seconds(job, np.ones(len(job.layers)), job.batch, 1.0, recompute=False)[1]
+    of_alone, of_own = (np.append(0.0, np.cumsum(each[::-1])) for each in (alone, backward))
+    layer = np.interp(job.buckets[:, 1] * of_alone[-1], of_alone, np.arange(len(of_alone)))
+    due = np.interp(layer, np.arange(len(of_own)), of_own)
+    return list(zip(due.tolist(), (part * job.buckets[:, 0]).tolist(), strict=True))
+
+
+class _Sums:
+    """The backward pass, and gradients that are summed beside it as they are there."""
+
+    def __init__(self, chain: _Chain, passes: Passes, due: list[tuple[float, float]]) -> None:
+        self._chain, self._passes, self._due = chain, passes, due
+        self._done = 0
+        self._clock = 0.0
+        self._last: tuple[int, ...] = ()
+
+    def compute(self, seconds: float) -> None:
+        """A piece of the backward pass, up to each bucket that ends in it."""
+        end = self._clock + seconds
+        while self._done < len(self._due) and self._due[self._done][0] <= end * (1 + 1e-12):
+            self._until(min(self._due[self._done][0], end))
+            self._sum()
+        self._until(end)
+
+    def _until(self, moment: float) -> None:
+        self._chain.compute("backward", max(moment - self._clock, 0.0))
+        self._clock = max(moment, self._clock)
+
+    def rest(self) -> None:
+        """What is there at the end."""
+        while self._done < len(self._due):
+            self._sum()
+
+    def ends(self) -> tuple[int, ...]:
+        """What an update comes after."""
+        return (*self._chain.last, *self._last)
+
+    def _sum(self) -> None:
+        nodes, passes = self._chain.nodes, self._passes
+        nbytes = self._due[self._done][1]
+        after = (*self._chain.last, *self._last)
+        nodes.append(
+            Node("gradients", after, collective=passes.summed, group=passes.group, nbytes=nbytes)
+        )
+        self._last = (len(nodes) - 1,)
+        self._done += 1
