@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from simshuffle.allreduce import Allreduce, AllreduceFlows, Nccl, Ring, Tree
 from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.nccl import PLATEAU_NBYTES, Choice
 from simshuffle.allreduce.steps import Sends, dependent_flows
-from simshuffle.parallelism.step import ALL, Collective
+from simshuffle.parallelism.step import ALL, Node
 from simshuffle.spec.interpolation import Curve
 
 Ints = NDArray[np.int32]
@@ -50,15 +50,13 @@ class Pairs:
     others of its host, and to those of other hosts, has the bus bandwidth in common.
 
     Attributes:
-        collective: which.
-        member: who sends, of 'send' and 'send_back'; `ALL` for each that has a neighbour there.
+        node: what is sent by whom.
         algorithm: whose latencies of a step and bus bandwidths they have.
         base: s, once.
         rail: (members,) the HCA of each.
     """
 
-    collective: Collective
-    member: int
+    node: Node
     algorithm: Paced
     base: float
     rail: Ints
@@ -71,7 +69,7 @@ class Pairs:
         zeros, ones = np.zeros(len(src), np.int32), np.ones(len(src), np.int32)
         sends = Sends(zeros, src, dst, share, self.rail[src], ones, src)
         flows = dependent_flows(sends, host_of, nbytes, self.algorithm)
-        if self.collective != "alltoall":
+        if self.node.collective != "alltoall":
             return replace(flows, latency=self.base)
         # pairwise: as many messages one after the other as there are others
         near = np.bincount(np.unique(host_of, return_inverse=True)[1]) - 1
@@ -81,18 +79,21 @@ class Pairs:
 
     def _ends(self, count: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
         """Who sends to whom, and its share of nbytes."""
-        who = np.arange(count, dtype=np.int32)
-        if self.collective == "alltoall":
+        node, who = self.node, np.arange(count, dtype=np.int32)
+        if node.collective == "alltoall":
             return _shifted(who)
-        if self.collective == "halo":
-            src, dst = np.r_[who[:-1], who[1:]], np.r_[who[1:], who[:-1]]
-        elif self.collective == "gather":
+        if node.collective == "halo":
+            left = who[: -node.stride]
+            left = left[left // node.stride % (node.row or count) < (node.row or count) - 1]
+            right = left + np.int32(node.stride)
+            src, dst = np.r_[left, right], np.r_[right, left]
+        elif node.collective == "gather":
             src, dst = who[1:], np.zeros_like(who[1:])
         else:
-            on = self.collective == "send"
+            on = node.collective == "send"
             src, dst = (who[:-1], who[1:]) if on else (who[1:], who[:-1])
-            if self.member != ALL:
-                chosen = src == self.member
+            if node.member != ALL:
+                chosen = src == node.member
                 src, dst = src[chosen], dst[chosen]
         return src, dst, np.ones(len(src))
 
@@ -139,48 +140,58 @@ class Recipes:
         self._allreduce = allreduce
         self._made: dict[tuple[Any, ...], Sequence[Recipe]] = {}
 
-    def among(
-        self, collective: Collective, member: int, host_of: Ints, rail: Ints, nbytes: float
-    ) -> Sequence[Recipe]:
+    def among(self, node: Node, host_of: Ints, rail: Ints, nbytes: float) -> Sequence[Recipe]:
         """Those among which the fastest is chosen for ``nbytes`` bytes, without contention.
 
         Args:
-            collective, member: see `Node`.
+            node: what is sent.
             host_of: (members,) their hosts.
             rail: (members,) their HCAs.
-            nbytes: of one.
+            nbytes: of one of what is sent ``count`` times.
+
+        Raises:
+            ValueError: it sends nothing.
         """
         several = bool((host_of != host_of[0]).any())
-        large = nbytes >= len(host_of) * PLATEAU_NBYTES
-        key: tuple[Any, ...] = (collective, several)
-        if collective == "allreduce":
-            key += (large,)
-        elif collective not in ("allgather", "reduce_scatter"):
-            key += (member, rail.tobytes())
+        key: tuple[Any, ...] = (node.collective, several)
+        if node.collective is None:
+            raise ValueError(f"'{node.label}' sends nothing")
+        if node.collective == "allreduce":
+            large = nbytes >= len(host_of) * PLATEAU_NBYTES
+            return self._once((*key, large), lambda: self._sums(several, large))
+        if node.collective in ("allgather", "reduce_scatter"):
+            return self._once(key, lambda: [Half(ring) for ring in self._rings(several)])
+        key = (*key, *as_sent(node), rail.tobytes())
+        return self._once(key, lambda: [self._pairs(several, node, rail)])
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Sequence[Recipe]]) -> Sequence[Recipe]:
         if key not in self._made:
-            self._made[key] = self._make(collective, member, several, large, rail)
+            self._made[key] = make()
         return self._made[key]
 
-    def _make(
-        self, collective: Collective, member: int, several: bool, large: bool, rail: Ints
-    ) -> Sequence[Recipe]:
+    def _sums(self, several: bool, large: bool) -> Sequence[Recipe]:
+        """Of an allreduce."""
         allreduce = self._allreduce
-        if collective == "allreduce":
-            if isinstance(allreduce, Nccl):
-                return list(allreduce.choices(several, large))
-            return [allreduce]
-        if isinstance(allreduce, Nccl):
-            rings = [
-                choice
-                for choice in allreduce.choices(several, large=False)
-                if isinstance(choice.algorithm, Ring)
-            ]
-        else:
-            rings = [Choice(_rings(allreduce))]
-        if collective in ("allgather", "reduce_scatter"):
-            return [Half(ring) for ring in rings]
-        simple = rings[0]
-        return [Pairs(collective, member, simple.algorithm, simple.base, rail)]
+        return (
+            list(allreduce.choices(several, large)) if isinstance(allreduce, Nccl) else [allreduce]
+        )
+
+    def _pairs(self, several: bool, node: Node, rail: Ints) -> Pairs:
+        simple = self._rings(several)[0]
+        return Pairs(node, simple.algorithm, simple.base, rail)
+
+    def _rings(self, several: bool) -> list[Choice]:
+        """Rings, that of the Simple protocol first."""
+        allreduce = self._allreduce
+        if not isinstance(allreduce, Nccl):
+            return [Choice(_rings(allreduce))]
+        every = allreduce.choices(several, large=False)
+        return [choice for choice in every if isinstance(choice.algorithm, Ring)]
+
+
+def as_sent(node: Node) -> tuple[Any, ...]:
+    """What decides the flows of a node, but for their bytes."""
+    return (node.collective, node.group, node.member, node.row, node.stride)
 
 
 def _rings(allreduce: Paced) -> Ring:

@@ -1,53 +1,18 @@
-"""Groups of ranks that communicate, many at once on one fabric: what that takes, and its flows."""
+"""Groups of ranks that communicate, many at once on one fabric."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.allreduce import Allreduce, AllreduceFlows, Sparse
-from simshuffle.lowering.closed_form import ClosedForm
-from simshuffle.lowering.collectives import Recipe, Recipes, buses, flows_of, paced, with_measured
+from simshuffle.allreduce import Allreduce
+from simshuffle.lowering.collectives import Recipes, with_measured
 from simshuffle.lowering.gradients import ranks_in_order
-from simshuffle.network.batch import TransferBatch, tasks
+from simshuffle.lowering.groups import Groups
+from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism.step import Group, Node
 from simshuffle.plan.resources import Ints, Resources
-
-HALVES = ("allreduce", "allgather", "reduce_scatter")
-"""Collectives whose flows know their HCAs; others leave by that of the rank that sends."""
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """Groups whose members lie on hosts in the same way.
-
-    Attributes:
-        host_of: (members,) hosts, numbered as they come.
-        rail: (members,) their HCAs.
-        groups: their numbers.
-    """
-
-    host_of: Ints
-    rail: Ints
-    groups: NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class GroupFlows:
-    """The flows of all groups at once.
-
-    Attributes:
-        flows: between ranks; their ``delay`` holds all latency.
-        of: (flows,) the number of each one's group.
-        between: (flows,) whether each is bounded by the bus bandwidth between hosts.
-    """
-
-    flows: AllreduceFlows
-    of: Ints
-    between: NDArray[np.bool_]
 
 
 class Communicators:
@@ -80,81 +45,53 @@ class Communicators:
         bus_bandwidth: float | None = None,
         step_latency: float | None = None,
     ) -> None:
-        order = ranks_in_order(allreduce.order, resources, rng)
         self.resources, self._allreduce = resources, allreduce
-        self._common = Recipes(allreduce)
-        self._inside = Recipes(with_measured(allreduce, bus_bandwidth, step_latency))
-        self.ways = ways
-        self._ranks: dict[Group, Ints] = {"all": order[None]}
-        self._set_ways(ways)
-        self._patterns: dict[tuple[Group, bool], list[Pattern]] = {}
-        self._forms: dict[tuple[object, ...], ClosedForm | None] = {}
-        self._seconds: dict[tuple[object, ...], float] = {}
-        self._alone: dict[tuple[Group, int, int], ClosedForm] = {}
-        self._batches: dict[tuple[object, ...], tuple[TransferBatch, Ints] | None] = {}
+        order = ranks_in_order(allreduce.order, resources, rng)
+        self._all = Groups(order[None], Recipes(allreduce), resources)
+        self._known: dict[tuple[object, ...], Groups] = {}
+        self._divide(ways, bus_bandwidth, step_latency)
 
-    def _set_ways(self, ways: int) -> None:
-        order = self._ranks["all"][0]
+    def divided(
+        self, ways: int, bus_bandwidth: float | None = None, step_latency: float | None = None
+    ) -> Communicators:
+        """The same ranks in other groups; what is known of those that stay as they are is
+        shared."""
+        other = copy(self)
+        other._divide(ways, bus_bandwidth, step_latency)
+        return other
+
+    def _divide(self, ways: int, bus_bandwidth: float | None, step_latency: float | None) -> None:
+        order = self._all.ranks[0]
         if len(order) % ways:
             raise ValueError(f"{ways} ranks of a group do not divide {len(order)} ranks")
-        self._ranks["model"] = order.reshape(-1, ways)
-        self._ranks["data"] = np.ascontiguousarray(order.reshape(-1, ways).T)
+        model = order.reshape(-1, ways)
+        measured = bus_bandwidth, step_latency
+        self.ways = ways
+        self._of: dict[Group, Groups] = {
+            "model": self._groups(model, *measured),
+            "data": self._groups(np.ascontiguousarray(model.T), None, None),
+            "all": self._all,
+        }
+
+    def _groups(
+        self, ranks: Ints, bus_bandwidth: float | None, step_latency: float | None
+    ) -> Groups:
+        if ranks.shape[0] == 1 and bus_bandwidth is None and step_latency is None:
+            return self._all
+        key = (*ranks.shape, ranks[0, -1], bus_bandwidth, step_latency)
+        if key not in self._known:
+            recipes = Recipes(with_measured(self._allreduce, bus_bandwidth, step_latency))
+            self._known[key] = Groups(ranks, recipes, self.resources)
+        return self._known[key]
 
     def ranks(self, group: Group) -> Ints:
         """(groups, members) the ranks of each group of a kind."""
-        return self._ranks[group]
-
-    # --------------------------------------------------------------------------------- closed form
+        return self._of[group].ranks
 
     def seconds(self, node: Node) -> float:
         """Time (s) of what a node sends, all groups of its kind at once and nothing else on the
         machine; 0 if nobody sends anything. See `ClosedForm`."""
-        key = (node.collective, node.group, node.member, node.nbytes, node.count)
-        if key not in self._seconds:
-            self._seconds[key] = node.count * self._of_one(node, node.nbytes / node.count)
-        return self._seconds[key]
-
-    def _of_one(self, node: Node, nbytes: float) -> float:
-        recipes = self._chosen(node, nbytes)
-        key = (node.collective, node.group, node.member, *map(id, recipes))
-        if key not in self._forms:
-            fabric = self.resources.afresh()
-            laid = self._lay_out(node, [_without_search(recipe) for recipe in recipes], 1.0)
-            self._forms[key] = None if laid is None else _form(laid, recipes[0], fabric)
-        form = self._forms[key]
-        if form is None:
-            return 0.0
-        return form.seconds(nbytes, *_bandwidths(recipes[0], nbytes)) + _search(recipes[0], nbytes)
-
-    def _chosen(self, node: Node, nbytes: float) -> list[Recipe]:
-        """The recipe of each pattern."""
-        return [
-            self._fastest(node, number, pattern, nbytes)
-            for number, pattern in enumerate(self._patterns_of(node))
-        ]
-
-    def _fastest(self, node: Node, number: int, pattern: Pattern, nbytes: float) -> Recipe:
-        """The recipe that takes least for a group alone."""
-        if node.collective is None:
-            raise ValueError(f"'{node.label}' sends nothing")
-        recipes = (self._inside if node.group == "model" else self._common).among(
-            node.collective, node.member, pattern.host_of, pattern.rail, nbytes
-        )
-        if len(recipes) == 1 or len(pattern.host_of) == 1:
-            return recipes[0]
-
-        def alone(recipe: Recipe) -> float:
-            key = (node.group, number, id(recipe))
-            if key not in self._alone:
-                flows = flows_of(recipe, pattern.host_of, 1.0)
-                if flows is None:
-                    return 0.0
-                self._alone[key] = _form(_of_pattern(recipe, pattern, flows), recipe)
-            return self._alone[key].seconds(nbytes, *_bandwidths(recipe, nbytes))
-
-        return min(recipes, key=alone)
-
-    # --------------------------------------------------------------------------------------- flows
+        return self._of[node.group].seconds(node)
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints] | None:
         """What a node sends, of all groups of its kind, which each node is laid out as once.
@@ -163,148 +100,4 @@ class Communicators:
             The transfers, and the number of each one's group, (transfers,); None if nobody sends
             anything.
         """
-        key = (node.collective, node.group, node.member, node.nbytes, node.count)
-        if key not in self._batches:
-            self._batches[key] = self._transfers(node)
-        return self._batches[key]
-
-    def _transfers(self, node: Node) -> tuple[TransferBatch, Ints] | None:
-        nbytes = node.nbytes / node.count
-        laid = self._lay_out(node, self._chosen(node, nbytes), nbytes)
-        if laid is None:
-            return None
-        flows = laid.flows
-        work = flows.nbytes * node.count
-        records = tasks(
-            len(flows), work=work, nbytes=work, cap=flows.cap, delay=flows.delay * node.count
-        )
-        routes = self.resources.gradient(flows.src, flows.dst, flows.rail)
-        return TransferBatch(records, routes, flows.edge_from, flows.edge_to), laid.of
-
-    def _lay_out(self, node: Node, recipes: Sequence[Recipe], nbytes: float) -> GroupFlows | None:
-        """The flows of all groups, each pattern by its recipe."""
-        ranks, parts = self._ranks[node.group], []
-        for recipe, pattern in zip(recipes, self._patterns_of(node), strict=True):
-            flows = flows_of(recipe, pattern.host_of, nbytes)
-            if flows is not None:
-                part = _of_pattern(recipe, pattern, flows)
-                parts.append(_for_each(ranks[pattern.groups], pattern.groups, part))
-        return _together(parts) if parts else None
-
-    def _patterns_of(self, node: Node) -> list[Pattern]:
-        own_rails = node.collective not in HALVES
-        key = (node.group, own_rails)
-        if key not in self._patterns:
-            self._patterns[key] = _patterns(self.resources, self._ranks[node.group], own_rails)
-        return self._patterns[key]
-
-
-def _patterns(resources: Resources, ranks: Ints, own_rails: bool) -> list[Pattern]:
-    """The patterns of groups, (groups, members) ranks; those with other HCAs are others only if
-    ``own_rails``."""
-    domain = resources.domain_of[ranks]
-    host_of = np.cumsum(np.diff(domain, axis=1, prepend=domain[:, :1]) != 0, axis=1)
-    rail = resources.rails[ranks] if own_rails else np.zeros_like(ranks)
-    known: dict[bytes, list[int]] = {}
-    rows = np.ascontiguousarray(np.concatenate([host_of, rail], axis=1).astype(np.int32))
-    for number, row in enumerate(rows):
-        known.setdefault(row.tobytes(), []).append(number)
-    size = ranks.shape[1]
-    return [
-        Pattern(rows[groups[0], :size], rows[groups[0], size:], np.array(groups))
-        for groups in known.values()
-    ]
-
-
-def _of_pattern(recipe: Recipe, pattern: Pattern, flows: AllreduceFlows) -> GroupFlows:
-    """The flows among the members of one group, numbered from 0."""
-    waits = np.zeros(len(flows), bool)
-    waits[flows.edge_to] = True
-    delay = flows.delay + np.where(waits, 0.0, flows.latency)
-    laid = AllreduceFlows(
-        flows.src,
-        flows.dst,
-        flows.nbytes,
-        flows.rail,
-        flows.cap,
-        0.0,
-        delay,
-        np.broadcast_to(np.asarray(flows.step, np.int32), len(flows)),
-        flows.edge_from,
-        flows.edge_to,
-    )
-    of = np.zeros(len(flows), np.int32)
-    return GroupFlows(laid, of, buses(recipe, pattern.host_of, flows))
-
-
-def _for_each(ranks: Ints, numbers: NDArray[np.intp], part: GroupFlows) -> GroupFlows:
-    """The same flows for each group of ``ranks``, (groups, members), with these ``numbers``."""
-    flows, count = part.flows, len(ranks)
-    shift = (np.arange(count, dtype=np.int32) * np.int32(len(flows)))[:, None]
-    laid = AllreduceFlows(
-        ranks[:, flows.src].ravel(),
-        ranks[:, flows.dst].ravel(),
-        np.tile(flows.nbytes, count),
-        np.tile(flows.rail, count),
-        np.tile(flows.cap, count),
-        0.0,
-        np.tile(flows.delay, count),
-        np.tile(flows.step, count),
-        (flows.edge_from + shift).ravel(),
-        (flows.edge_to + shift).ravel(),
-    )
-    of = np.repeat(numbers, len(flows)).astype(np.int32)
-    return GroupFlows(laid, of, np.tile(part.between, count))
-
-
-def _together(parts: Sequence[GroupFlows]) -> GroupFlows:
-    """The flows of all parts."""
-    if len(parts) == 1:
-        return parts[0]
-    each = [part.flows for part in parts]
-    size = [len(flows) for flows in each]
-    first = (np.cumsum(size) - size).astype(np.int32)
-
-    whole = AllreduceFlows(
-        np.concatenate([flows.src for flows in each]),
-        np.concatenate([flows.dst for flows in each]),
-        np.concatenate([flows.nbytes for flows in each]),
-        np.concatenate([flows.rail for flows in each]),
-        np.concatenate([flows.cap for flows in each]),
-        0.0,
-        np.concatenate([flows.delay for flows in each]),
-        np.concatenate([flows.step for flows in each]),
-        np.concatenate([flows.edge_from + at for flows, at in zip(each, first, strict=True)]),
-        np.concatenate([flows.edge_to + at for flows, at in zip(each, first, strict=True)]),
-    )
-    of = np.concatenate([part.of for part in parts])
-    return GroupFlows(whole, of, np.concatenate([part.between for part in parts]))
-
-
-def _form(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:
-    """The closed form of flows that are laid out for one byte; without ``fabric`` as if nothing but
-    bus bandwidths bounded them."""
-    flows = laid.flows
-    inside, between = _bandwidths(recipe, 1.0)
-    pace = flows.nbytes / flows.cap * np.where(laid.between, between, inside)
-    if fabric is None:
-        return ClosedForm(flows, laid.between, pace)
-    routes = fabric.gradient(flows.src, flows.dst, flows.rail)
-    return ClosedForm(flows, laid.between, pace, routes, fabric.links.capacity)
-
-
-def _bandwidths(recipe: Recipe, nbytes: float) -> tuple[float, float]:
-    """Bus bandwidths inside hosts and between them (bytes/s)."""
-    algorithm = paced(recipe)
-    return algorithm.intra_host_bus_bandwidth(nbytes), algorithm.inter_host_bus_bandwidth(nbytes)
-
-
-def _search(recipe: Recipe, nbytes: float) -> float:
-    """s of finding what is sent, which grow with the bytes."""
-    return nbytes / recipe.selection_bandwidth if isinstance(recipe, Sparse) else 0.0
-
-
-def _without_search(recipe: Recipe) -> Recipe:
-    if not isinstance(recipe, Sparse):
-        return recipe
-    return recipe.model_copy(update={"selection_bandwidth": np.inf})
+        return self._of[node.group].batch(node)
