@@ -59,7 +59,7 @@ class Spatial(DividedLayers):
         )
 
     def division(self, layers: LayerList) -> Division:
-        """Layers up to the first that cannot be divided have 1/ways of the work."""
+        """Layers up to the first that cannot be divided have the work of the largest part."""
         parts = self._parts(layers, self.ways)
         extents = len(layers.input) - 1
         count = len(layers)
@@ -67,7 +67,8 @@ class Spatial(DividedLayers):
             (n for n, each in enumerate(layers.layers) if not _divisible(each, extents, parts)),
             count,
         )
-        share = np.where(np.arange(count) < divided, 1 / self.ways, 1.0)
+        share = np.ones(count)
+        share[:divided] = [_largest_part(each, parts) for each in layers.layers[:divided]]
         forward, backward = [], []
         beside = np.zeros(count)
         for axis, members in parts.items():
@@ -104,15 +105,19 @@ class Spatial(DividedLayers):
 
 
 def _divisible(layer: Layer, extents: int, parts: dict[int, int]) -> bool:
-    """Whether each member has equally many rows of a layer, and no fewer than a halo."""
+    """Whether each member has a row of a layer, and no fewer than a halo. Rows that are no multiple
+    are shared out as evenly as they can be."""
     if layer.kind == "attention" or {len(layer.input), len(layer.output)} != {1 + extents}:
         return False
     return all(
-        layer.input[axis] % n == 0
-        and layer.output[axis] % n == 0
-        and _halo(layer, axis) <= layer.input[axis] // n
+        layer.output[axis] >= n and layer.input[axis] // n >= max(_halo(layer, axis), 1)
         for axis, n in parts.items()
     )
+
+
+def _largest_part(layer: Layer, parts: dict[int, int]) -> float:
+    """What a member has of a layer that has as many rows as any: 2 of 7 if four divide them."""
+    return math.prod(-(-layer.output[axis] // n) / layer.output[axis] for axis, n in parts.items())
 
 
 def _halo(layer: Layer, axis: int) -> int:
