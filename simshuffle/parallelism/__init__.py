@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.parallelism.base import Parallelism
+from simshuffle.parallelism.candidates import candidates, name_of
 from simshuffle.parallelism.channel import Channel
 from simshuffle.parallelism.data import Data
 from simshuffle.parallelism.filter import Filter
@@ -38,4 +39,6 @@ __all__ = [
     "Spatial",
     "Step",
     "Tensor",
+    "candidates",
+    "name_of",
 ]

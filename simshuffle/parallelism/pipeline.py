@@ -147,10 +147,14 @@ class Pipeline(GroupParallelism):
         starts = stage_starts(forward + backward, self.stages)
         parameters = np.array([float(each.parameters) for each in job.layers.layers])
         values = np.append(crossings(job.layers)[0], 0)
-        summed = [
-            np.add.reduceat(each, starts).tolist() for each in (forward, backward, parameters)
-        ]
-        return _Stages(starts, *summed, [float(values[start]) for start in [*starts[1:], -1]])
+        crossing = [float(values[start]) for start in [*starts[1:], -1]]
+        return _Stages(
+            starts,
+            forward=np.add.reduceat(forward, starts).tolist(),
+            backward=np.add.reduceat(backward, starts).tolist(),
+            parameters=np.add.reduceat(parameters, starts).tolist(),
+            crossing=crossing,
+        )
 
 
 class _Graph:
@@ -167,7 +171,7 @@ class _Graph:
         self._count = len(stages.forward)
         self._orders = [_order(schedule, s, self._count, len(groups)) for s in range(self._count)]
         self._ends: list[tuple[int, ...]] = [()] * self._count
-        # of (backward?, stage, group of microbatches), the node that brings it
+        # the node that brings it, of (whether backward, stage, group of microbatches)
         self._brought: dict[tuple[bool, int, int], int] = {}
         self._link_ends: dict[tuple[bool, int], int] = {}
 
