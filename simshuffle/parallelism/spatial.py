@@ -29,6 +29,8 @@ class Spatial(DividedLayers):
 
     Attributes:
         grid: members along each extent, such as [2, 2]; if left out, all along the longest one.
+        convolutions: how many convolutions are divided, with what lies between them and behind the
+            last one; if left out, as many as can be.
     """
 
     short_name: ClassVar[str] = "spatial"
@@ -36,6 +38,7 @@ class Spatial(DividedLayers):
     gradient_group: ClassVar[Group] = "all"
     kind: Literal["spatial"] = "spatial"
     grid: list[Count] | None = None
+    convolutions: Count | None = None
 
     @model_validator(mode="after")
     def _grid_is_of_all(self) -> Spatial:
@@ -63,9 +66,9 @@ class Spatial(DividedLayers):
         parts = self._parts(layers, self.ways)
         extents = len(layers.input) - 1
         count = len(layers)
+        last = self._end(layers)
         divided = next(
-            (n for n, each in enumerate(layers.layers) if not _divisible(each, extents, parts)),
-            count,
+            (n for n in range(last) if not _divisible(layers.layers[n], extents, parts)), last
         )
         share = np.ones(count)
         share[:divided] = [_largest_part(each, parts) for each in layers.layers[:divided]]
@@ -95,6 +98,13 @@ class Spatial(DividedLayers):
             backward=tuple(backward),
             buffers=max(float(beside.max()), float(gathered.max())),
         )
+
+    def _end(self, layers: LayerList) -> int:
+        """The number of the first layer that is not to be divided."""
+        found = [n for n, layer in enumerate(layers.layers) if layer.kind == "conv"]
+        if self.convolutions is None or self.convolutions >= len(found):
+            return len(layers)
+        return found[self.convolutions]
 
     def _parts(self, layers: LayerList, ways: int) -> dict[int, int]:
         """Members along each axis that is divided."""
