@@ -9,7 +9,7 @@ from typing import Any
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies import policies, testbed
-from simshuffle.studies.validation import collectives, concurrent, emulated, reads, runs
+from simshuffle.studies.validation import collectives, concurrent, emulated, oracle, reads, runs
 from simshuffle.studies.validation.rows import Row, assignments, ends
 from simshuffle.topology import Abci
 
@@ -18,7 +18,7 @@ from simshuffle.topology import Abci
 # (github.com/ankahira/paraDL). Others can only lengthen an epoch, so that the lower end is not
 # used.
 TRAFFIC = 0.47
-SINGLE = {"allreduce": collectives, "read": reads, "emulated": emulated}
+SINGLE = {"allreduce": collectives, "read": reads, "emulated": emulated, "oracle": oracle}
 """What predicts one number, by the kind of its row."""
 
 
@@ -149,7 +149,9 @@ def traffic(row: Row) -> float:
     """By which share the traffic of others may lengthen the epochs of a predicted row: `TRAFFIC`
     where a run needs more than one rack of ABCI, whose racks have few links between them; else
     0."""
-    if row.use != "predict" or row.kind not in {"run", "concurrent"} or row.quantity == "staging":
+    if row.use != "predict" or row.kind not in {"run", "concurrent", "oracle"}:
+        return 0.0
+    if row.quantity in {"staging", "compute"}:
         return 0.0
     values = assignments(row.values)
     if row.kind == "concurrent":
