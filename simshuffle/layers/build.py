@@ -77,11 +77,11 @@ class Builder:
         """
         names = (after or self.last,) if isinstance(after, str) else tuple(after)
         whole = self.prefix + name if name else self._numbered(kind)
-        problems = list(name_problems(whole, names, self._shapes))
+        problems = list(name_problems(whole, kind, names, self._shapes))
         if problems:
             raise InputError(problems, self.name)
         given = [self._shapes[each] for each in names]
-        taken = taken or joined(given) or ()
+        taken = taken or joined(given, kind) or ()
         output = output or (given[0] if kind == "add" else taken)
         saved = extra + (self._newly_kept(names) if keeps_input else 0)
         if keeps_output:

@@ -10,7 +10,7 @@ if find_spec("torch") is None or find_spec("sklearn") is None:
 
 from simshuffle.train.emulate import EmulatedRun, check_run, emulate, train_run
 from simshuffle.train.emulation import Diverged, Emulation
-from simshuffle.train.layers import layers
+from simshuffle.train.layers import layers, read_layers
 from simshuffle.train.own import train_study
 from simshuffle.train.run import Run
 from simshuffle.train.training import Training
@@ -24,6 +24,7 @@ __all__ = [
     "check_run",
     "emulate",
     "layers",
+    "read_layers",
     "train_run",
     "train_study",
 ]
