@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -84,7 +85,7 @@ def block_starts(layers: LayerList) -> list[int]:
     ends = [n for n in range(1, len(layers)) if outputs[n] == 1]
     mixes = [layer.kind in (*MIXING, "attention") for layer in layers.layers]
     starts = [0]
-    for first, last in zip(ends, [*ends[1:], len(layers)], strict=True):
+    for first, last in pairwise([*ends, len(layers)]):
         if any(mixes[first:last]) and any(mixes[starts[-1] : first]):
             starts.append(first)
     return starts

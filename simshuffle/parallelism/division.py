@@ -3,6 +3,7 @@ follow."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -199,14 +200,14 @@ def _due(
 ) -> list[tuple[float, float]]:
     """After how many s of the backward pass how many bytes of gradients are there to be summed.
 
-    Buckets say it in shares of the backward pass of one GPU alone. The same layers are then done
-    where some are divided and others not.
+    Without buckets, that is after all of it. Buckets say it in shares of the backward pass of one
+    GPU alone. The same layers are then done where some are divided and others not.
     """
     if passes.summed is None:
         return []
-    parameters, whole = division.parameters(job), float(backward.sum())
+    parameters = division.parameters(job)
     if job.buckets is None:
-        return [(whole, parameters * job.gradient_nbytes)]
+        return [(math.inf, parameters * job.gradient_nbytes)]
     part = parameters / (job.layers.parameters or 1)
     alone = layer_seconds(job, np.ones(len(job.layers)), job.batch, 1.0, recompute=False)[1]
     of_alone, of_own = (np.append(0.0, np.cumsum(each[::-1])) for each in (alone, backward))

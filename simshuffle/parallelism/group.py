@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
@@ -18,6 +20,9 @@ from simshuffle.parallelism.division import (
 )
 from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step
 from simshuffle.spec.record import Bandwidth, Count, NonNegative, Seconds
+
+Several = Annotated[int, Field(ge=2, le=2**53)]
+"""Members of a group, at least two."""
 
 
 class GroupParallelism(Parallelism):
@@ -90,7 +95,7 @@ class DividedLayers(GroupParallelism):
     gradient_group: ClassVar[Group] = "data"
     """Who sums gradients: those with the same part of the model, or all."""
 
-    ways: Count
+    ways: Several
 
     def group_size(self, world_size: int) -> int:
         """As given."""

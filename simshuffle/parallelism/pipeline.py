@@ -12,7 +12,7 @@ from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
 from simshuffle.parallelism.cuts import crossings, kept_values, stage_starts
 from simshuffle.parallelism.division import layer_seconds
-from simshuffle.parallelism.group import GroupParallelism, divisors
+from simshuffle.parallelism.group import GroupParallelism, Several, divisors
 from simshuffle.parallelism.step import Collective, Job, Memory, Node, Step
 from simshuffle.spec.record import Count
 
@@ -62,7 +62,7 @@ class Pipeline(GroupParallelism):
     short_name: ClassVar[str] = "pipeline"
     ways_key: ClassVar[str] = "stages"
     kind: Literal["pipeline"] = "pipeline"
-    stages: Count
+    stages: Several
     microbatches: Count | None = None
     schedule: Literal["gpipe", "1f1b"] = "1f1b"
 

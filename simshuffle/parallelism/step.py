@@ -92,7 +92,9 @@ class Step:
     nodes: Sequence[Node]
 
     def costs(self, seconds_of: CommunicationSeconds) -> Costs:
-        """What it takes if a node of communication takes ``seconds_of(node)`` (s)."""
+        """What it takes if a node of communication takes ``seconds_of(node)`` (s), which is asked
+        once for all that send the same."""
+        asked: dict[tuple[object, ...], float] = {}
         ends: list[float] = []
         ends_unsent: list[float] = []
         compute: dict[int, float] = {}
@@ -109,7 +111,11 @@ class Step:
                 begin_unsent += seconds
                 compute[member] = compute.get(member, 0.0) + seconds
             else:
-                seconds = seconds_of(node)
+                same = (node.collective, node.group, member, node.nbytes, node.count, node.row)
+                key = (*same, node.stride)
+                if key not in asked:
+                    asked[key] = seconds_of(node)
+                seconds = asked[key]
                 sent[member] = sent.get(member, 0.0) + seconds
                 of_label = by_label.setdefault(node.label, {})
                 of_label[member] = of_label.get(member, 0.0) + seconds

@@ -172,6 +172,7 @@ _TEXTS: Texts = {
     (Workload, "dataset"): _of_catalog("datasets"),
     (Workload, "model"): _of_catalog("models", _OWN_MODEL),
     (Workload, "exchange"): _kinds_as_text,
+    (Workload, "parallelism"): _kinds_as_text,
     (ShardHolding, "schedule"): _schedule_as_text,
     (AllreduceAlgorithm, "overlap"): _kinds_as_text,
     (Nccl, "protocols"): _words("set", SETS),
