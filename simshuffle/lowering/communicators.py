@@ -11,7 +11,7 @@ from simshuffle.lowering.collectives import Recipes, with_measured
 from simshuffle.lowering.gradients import ranks_in_order
 from simshuffle.lowering.groups import Groups
 from simshuffle.network.batch import TransferBatch
-from simshuffle.parallelism.step import Group, Node
+from simshuffle.parallelism.step import ALL, Group, Node
 from simshuffle.plan.resources import Ints, Resources
 
 
@@ -76,9 +76,13 @@ class Communicators:
     def _groups(
         self, ranks: Ints, bus_bandwidth: float | None, step_latency: float | None
     ) -> Groups:
-        if ranks.shape[0] == 1 and bus_bandwidth is None and step_latency is None:
+        if (
+            ranks.size == self._all.ranks.size == ranks.shape[1]
+            and bus_bandwidth is None
+            and step_latency is None
+        ):
             return self._all
-        key = (*ranks.shape, ranks[0, -1], bus_bandwidth, step_latency)
+        key = (*ranks.shape, ranks[0, 0], ranks[0, -1], bus_bandwidth, step_latency)
         if key not in self._known:
             recipes = Recipes(with_measured(self._allreduce, bus_bandwidth, step_latency))
             self._known[key] = Groups(ranks, recipes, self.resources)
@@ -88,16 +92,23 @@ class Communicators:
         """(groups, members) the ranks of each group of a kind."""
         return self._of[group].ranks
 
+    def _taking_part(self, node: Node) -> Groups:
+        """The groups that a node is of: all of its kind, or the data group of one member."""
+        groups = self._of[node.group]
+        if node.group != "data" or node.member == ALL:
+            return groups
+        return self._groups(groups.ranks[node.member : node.member + 1], None, None)
+
     def seconds(self, node: Node) -> float:
-        """Time (s) of what a node sends, all groups of its kind at once and nothing else on the
+        """Time (s) of what a node sends, all its groups at once and nothing else on the
         machine; 0 if nobody sends anything. See `ClosedForm`."""
-        return self._of[node.group].seconds(node)
+        return self._taking_part(node).seconds(node)
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints] | None:
-        """What a node sends, of all groups of its kind, which each node is laid out as once.
+        """What a node sends, of all its groups, which each node is laid out as once.
 
         Returns:
             The transfers, and the number of each one's group, (transfers,); None if nobody sends
             anything.
         """
-        return self._of[node.group].batch(node)
+        return self._taking_part(node).batch(node)

@@ -36,7 +36,8 @@ class Node:
         label: what it is for, such as 'forward', 'backward', 'halo', 'gradients'.
         after: numbers of the nodes that have to end first.
         seconds: s of computing; 0 for communication.
-        member: which member of its group computes or sends; `ALL` for each of them.
+        member: which member of its group computes or sends; `ALL` for each of them. Of 'data': only
+            the group of those who are that member of their model groups.
         collective: what is sent; None for computing.
         group: who takes part. Groups of one kind go at once.
         nbytes: see `Collective`; of all ``count`` together.
