@@ -20,6 +20,7 @@ KINDS = {
     "calibration": "simshuffle.studies.calibrate.study",
     "policies": "simshuffle.studies.policies.study",
     "hiding": "simshuffle.studies.hidden_fraction.study",
+    "oracle": "simshuffle.studies.oracle.study",
     "training": "simshuffle.studies.training.study",
     "data_optimised": "simshuffle.studies.filtering.study",
     "validation": "simshuffle.studies.validation.study",

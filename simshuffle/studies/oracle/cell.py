@@ -1,0 +1,224 @@
+"""The cells of an oracle: one for all closed forms, and one for each step that is simulated; and
+the tables that come of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.scenario import Scenario, from_dict
+from simshuffle.studies.oracle.asking import Oracle
+from simshuffle.studies.oracle.machine import Machine, assumptions
+from simshuffle.studies.oracle.points import Point, against_one
+from simshuffle.studies.oracle.strategies import Named, alone
+from simshuffle.studies.oracle.tables import framed
+from simshuffle.studies.oracle.text import gib
+from simshuffle.studies.simulation.cell import NetworkCell
+from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.study import Outcomes, Tables
+
+SWEEP = "all closed forms"
+_STEP_S = 2e-3
+"""s that a rank of a simulated step takes, roughly."""
+_STEP_NBYTES = 1e6
+"""Bytes of memory of it."""
+
+
+@dataclass(frozen=True)
+class SweepCell(PlainCell):
+    """All points by closed form.
+
+    Attributes:
+        document: the resolved scenario as plain values, without sweep.
+        points: strategies as plain values, by name and world size.
+    """
+
+    document: Mapping[str, Any]
+    points: Mapping[int, Mapping[str, Mapping[str, Any]]]
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        plain = {str(size): dict(of) for size, of in self.points.items()}
+        return [_of_content(self.document), plain]
+
+    @property
+    def label(self) -> str:
+        """As for `Cell`."""
+        return SWEEP
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: rows of the tables `points` and `communication`."""
+        scenario = from_dict(self.document, self.label)
+        first = Machine(scenario, 1).point(alone(scenario))
+        found: list[Point] = []
+        for number, (size, strategies) in enumerate(self.points.items()):
+            machine = Machine(scenario, size)
+            found += [machine.point(Named.of(name, plain)) for name, plain in strategies.items()]
+            tell((number + 1) / len(self.points))
+        rows = [dict(each.row) for each in found]
+        against_one(rows, first.row)
+        sent = [
+            {
+                "world_size": each.row["world_size"],
+                "strategy": each.row["strategy"],
+                "label": label,
+                "seconds": seconds,
+            }
+            for each in found
+            for label, seconds in each.sent.items()
+        ]
+        return Outcome({"points": rows, "communication": sent})
+
+
+@dataclass(frozen=True)
+class StepCell(NetworkCell):
+    """A step whose transfers all share the cables.
+
+    Attributes:
+        document: as of `SweepCell`.
+        name: of the strategy.
+        strategy: as plain values.
+        world_size: M.
+    """
+
+    document: Mapping[str, Any]
+    name: str
+    strategy: Mapping[str, Any]
+    world_size: int
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        return [_of_content(self.document), dict(self.strategy), self.world_size]
+
+    @property
+    def label(self) -> str:
+        """As for `Cell`."""
+        return f"{self.name} @{self.world_size}"
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`."""
+        return 0.5 + _STEP_S * self.world_size
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`."""
+        return super().memory + _STEP_NBYTES * self.world_size
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario."""
+        return from_dict(self.document, self.label)
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: s of the step, by closed form and simulated."""
+        machine = Machine(self.scenario, self.world_size)
+        closed, fluid = machine.simulated(Named.of(self.name, self.strategy))
+        return Outcome({"step_closed_s": closed, "step_fluid_s": fluid})
+
+
+def closed_forms(of: Oracle, outcomes: Outcomes) -> dict[str, PlainCell]:
+    """The cell of all points."""
+    points = {
+        size: {each.name: each.plain for each in strategies}
+        for size, strategies in of.points.items()
+    }
+    return {SWEEP: SweepCell(of.scenario.to_dict(), points)}
+
+
+def simulations(of: Oracle, outcomes: Outcomes) -> dict[str, StepCell]:
+    """A cell for each point that is simulated and possible."""
+    possible = {
+        (row["strategy"], row["world_size"])
+        for row in outcomes[SWEEP].values["points"]
+        if row["feasible"]
+    }
+    document = of.scenario.to_dict()
+    cells = [
+        StepCell(document, name, of.named(name, size).plain, size)
+        for name, size in of.simulate
+        if (name, size) in possible
+    ]
+    return {cell.label: cell for cell in cells}
+
+
+def collect(of: Oracle, outcomes: Outcomes) -> Tables:
+    """The stored tables."""
+    found = outcomes[SWEEP].values
+    points = framed("points", [_fitting(row, of.budget) for row in found["points"]])
+    by_key = {(row["strategy"], row["world_size"]): row for row in found["points"]}
+    simulated = []
+    for name, size in of.simulate:
+        label = f"{name} @{size}"
+        if label in outcomes:
+            simulated.append(_simulated(by_key[name, size], outcomes[label].values))
+    measured = [
+        _measured(by_key[name, size], seconds)
+        for name, size, seconds in of.measured
+        if by_key[name, size]["feasible"]
+    ]
+    return {
+        "points": points,
+        "communication": framed("communication", found["communication"]),
+        "simulated": framed("simulated", simulated),
+        "measured": framed("measured", measured),
+    }
+
+
+def _fitting(row: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
+    """A row with whether it fits, and why not."""
+    if not row["feasible"] or budget is None:
+        return {**row, "fits": None}
+    over = row["memory_nbytes"] - budget
+    if over <= 0:
+        return {**row, "fits": True}
+    why = f"needs {gib(row['memory_nbytes'])} GiB a GPU, {gib(over)} GiB too much"
+    return {**row, "fits": False, "why_not": why}
+
+
+def _simulated(row: Mapping[str, Any], steps: Mapping[str, float]) -> dict[str, Any]:
+    closed, fluid = steps["step_closed_s"], steps["step_fluid_s"]
+    loop = row["loop_s"] + row["iterations"] * (fluid - closed)
+    return {
+        "world_size": row["world_size"],
+        "strategy": row["strategy"],
+        **steps,
+        "ratio": fluid / closed if closed else math.nan,
+        "epoch_fluid_s": max(loop, row["io_s"] + fluid),
+    }
+
+
+def _measured(row: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    return {
+        "world_size": row["world_size"],
+        "strategy": row["strategy"],
+        "measured_s": seconds,
+        "predicted_s": row["epoch_s"],
+        "accuracy": 1.0 - abs(row["epoch_s"] - seconds) / seconds,
+    }
+
+
+def said(of: Oracle) -> dict[str, Any]:
+    """What ``meta.json`` says for texts and figures."""
+    scenario = of.scenario
+    workload, host = scenario.workload, scenario.cluster.host
+    what = (
+        f"{workload.model.name} on {scenario.cluster.name} ({host.accelerator}), batches of"
+        f" {workload.local_batch_size} a GPU"
+    )
+    budget = (
+        {} if of.budget is None else {"budget_nbytes": of.budget, "budget_from": of.budget_from}
+    )
+    return {"what": what, "assumptions": assumptions(scenario), **budget}
+
+
+def _of_content(document: Mapping[str, Any]) -> Any:
+    """What of a scenario decides the outcome: no name, and of a file its contents alone."""
+    left_out = {"name", "description", "world_size", "epochs"}
+    return by_content({key: value for key, value in document.items() if key not in left_out})

@@ -1,0 +1,80 @@
+"""The study behind ``simshuffle oracle``: which way to divide training, at what scale, within what
+memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from simshuffle.errors import Problem
+from simshuffle.studies.oracle import text
+from simshuffle.studies.oracle.asking import Oracle
+from simshuffle.studies.oracle.cell import closed_forms, collect, said, simulations
+from simshuffle.studies.oracle.recommend import recommended
+from simshuffle.studies.oracle.tables import KEY, RECOMMENDED, STORED
+from simshuffle.study.schema import LARGEST, REMEDY
+from simshuffle.study.study import Derived, Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class _Oracle(TypedDict):
+    """What figures and texts say beside the tables."""
+
+    what: str
+    assumptions: list[str]
+    budget_nbytes: NotRequired[Annotated[float, Field(gt=0, le=LARGEST)]]
+    budget_from: NotRequired[str]
+
+
+class _Says(TypedDict):
+    """What ``meta.json`` holds of an oracle."""
+
+    says: _Oracle
+    asked: dict[str, Any]
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    from simshuffle.studies.oracle import figures  # noqa: PLC0415 - matplotlib
+
+    return figures.figures(result.all_tables, result.meta["says"].get("budget_nbytes"))
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """Tables that lack rows which others speak of."""
+    points = result.tables["points"]
+    known = set(points[list(KEY)].itertuples(index=False, name=None))
+    if not known:
+        yield Problem("points.csv", "must have a row for each point", "none", REMEDY)
+    numbers = points.loc[points["feasible"], ["epoch_s", "loop_s", "memory_nbytes", "ways"]]
+    if numbers.isna().any(axis=None):
+        rule = "must have numbers for every point that is possible"
+        yield Problem("points.csv", rule, f"{len(points)} rows", REMEDY)
+    for name in ("communication", "simulated", "measured"):
+        table = result.tables[name]
+        if not set(table[list(KEY)].itertuples(index=False, name=None)) <= known:
+            rule = "must be of points that points.csv has"
+            yield Problem(f"{name}.csv", rule, f"{len(table)} rows", REMEDY)
+
+
+STUDY: Study[Oracle] = Study(
+    kind="oracle",
+    verb="oracle",
+    stages=(closed_forms, simulations),
+    collect=collect,
+    stored=STORED,
+    documents=("scenario.yaml",),
+    derived={
+        "recommended": Derived(RECOMMENDED, lambda result: recommended(result.tables["points"])),
+    },
+    figures=_figures,
+    parts=lambda result: text.parts(result.all_tables, result.meta["says"]),
+    facts=lambda of, outcomes, tables: {"says": said(of)},
+    says=_Says,
+    faults=_faults,
+    again="simshuffle.studies.oracle.asking:again",
+)

@@ -1,0 +1,128 @@
+"""The tables of an oracle: what every way to divide training takes at every scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
+
+LOOP = ("compute_s", "waiting_s", "bubble_s", "exposed_s", "exchange_s", "startup_s")
+"""Parts that add up to ``loop_s``; with ``input_s``, to ``epoch_s``."""
+MEMORY = ("weights", "gradients", "optimiser", "activations", "buffers")
+"""Parts of the memory of a GPU; each a column that ends in ``_nbytes``."""
+KEY = ("world_size", "strategy")
+_WORLD_SIZE = count("ranks, M, one for each GPU", 1)
+_STRATEGY = text("way to divide training, as --strategies and --simulate take it")
+_SECONDS = {
+    "compute_s": "forward and backward pass and update, of the rank that computes longest",
+    "waiting_s": "waiting for the slowest of all ranks, whose compute varies",
+    "bubble_s": "nothing to compute though nothing is sent, as in a pipeline that fills or drains",
+    "exposed_s": "communication of the step that nothing hides",
+    "exchange_s": "the exchange of samples, at least, beyond what communication hides",
+    "startup_s": "the first batch, and the pass that measures importance, if there is one",
+    "loop_s": "the training loop if it never waits for samples: the sum of the six before",
+    "input_s": "waiting for samples: what reading takes longer than the loop",
+    "epoch_s": "the epoch: loop_s and input_s",
+    "epoch_low_s": "the epoch if all communication between replicas hides that may",
+    "epoch_high_s": "the epoch if nothing hides, and reading goes before the loop",
+    "hidden_s": "communication that goes on beside computing",
+    "io_s": "reading, decoding and copying, at least: the slowest resource",
+}
+
+STORED = {
+    "points": Schema(
+        {
+            "world_size": _WORLD_SIZE,
+            "strategy": _STRATEGY,
+            "kind": text("kind of the strategy, as workload.parallelism has it"),
+            "ways": count("ranks of a model-parallel group", 1, empty=True),
+            "replicas": count("groups, each with samples of its own", 1, empty=True),
+            "hosts": count("hosts that the ranks fill", 1),
+            "group_batch": count("samples of a group in an iteration", 1, empty=True),
+            "iterations": count("iterations of the epoch", 1),
+            "feasible": flag("whether training can be divided so"),
+            "fits": flag(
+                "whether memory_nbytes is within the budget; empty without one", empty=True
+            ),
+            "why_not": text("why it cannot be divided so, or does not fit; empty if neither"),
+            **{name: amount(f"s an epoch: {said}", empty=True) for name, said in _SECONDS.items()},
+            "io_by": text("the resource that io_s is of"),
+            **{
+                f"{part}_nbytes": amount(f"bytes of the fullest GPU: {part}", empty=True)
+                for part in MEMORY
+            },
+            "memory_nbytes": amount("bytes of the fullest GPU: the sum of the five", empty=True),
+            "bottleneck": text("the largest part of the epoch"),
+            "bottleneck_s": amount("s an epoch of that part", empty=True),
+            "hidden_exchange": share(
+                "Q*: the largest exchange fraction that adds no more to the loop than the"
+                " tolerance; empty where no fraction is exchanged",
+                empty=True,
+            ),
+            "samples_per_s": amount("samples that are trained on a second", empty=True),
+            "speedup": amount("samples_per_s over that of data parallelism on 1 GPU", empty=True),
+            "efficiency": amount("speedup over world_size", empty=True),
+        },
+        key=KEY,
+    ),
+    "communication": Schema(
+        {
+            "world_size": _WORLD_SIZE,
+            "strategy": _STRATEGY,
+            "label": text("what is sent"),
+            "seconds": amount("s an epoch, hidden or not, of the rank that sends longest"),
+        },
+        key=(*KEY, "label"),
+    ),
+    "simulated": Schema(
+        {
+            "world_size": _WORLD_SIZE,
+            "strategy": _STRATEGY,
+            "step_closed_s": amount("s of a step by the closed form, each transfer group alone"),
+            "step_fluid_s": amount("s of a step in which all transfers share the cables"),
+            "ratio": amount("step_fluid_s over step_closed_s"),
+            "epoch_fluid_s": amount("s of the epoch with such steps"),
+        },
+        key=KEY,
+    ),
+    "measured": Schema(
+        {
+            "world_size": _WORLD_SIZE,
+            "strategy": _STRATEGY,
+            "measured_s": amount("s of the epoch, as it was measured"),
+            "predicted_s": amount("epoch_s of that point"),
+            "accuracy": real("1 - |predicted - measured| / measured"),
+        },
+        key=KEY,
+    ),
+}
+RECOMMENDED = Schema(
+    {
+        "world_size": count("ranks, M; 0 for the best of all world sizes", 0),
+        "strategy": text("the fastest of those that fit; empty if none does"),
+        "at": count("ranks of that point", 1, empty=True),
+        "epoch_s": amount("s of its epoch", empty=True),
+        "epoch_low_s": amount("s, at least", empty=True),
+        "epoch_high_s": amount("s, at most", empty=True),
+        "memory_nbytes": amount("bytes of its fullest GPU", empty=True),
+        "second": text("the second fastest on as many ranks; empty if there is none"),
+        "margin": amount("share by which the epoch of the second is longer", empty=True),
+        "clear": flag(
+            "whether the first is faster wherever the two lie in their intervals, with the same"
+            " reading for both; empty without a second",
+            empty=True,
+        ),
+        "least_memory": text("where none fits: the one that takes least memory"),
+        "least_nbytes": amount("bytes of that", empty=True),
+        "fits_from": count("where none fits: the fewest ranks at which one does", 1, empty=True),
+    },
+    key=("world_size",),
+)
+
+
+def framed(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """A stored table of these rows; what a row lacks is empty."""
+    columns = STORED[name].columns
+    return pd.DataFrame(rows, columns=list(columns))

@@ -1,0 +1,212 @@
+"""An oracle on a terminal, from tables alone. Tables fit 100 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from simshuffle.results.console import new_table
+from simshuffle.studies.oracle.recommend import ALL, GIB, usable
+from simshuffle.study.study import Tables
+
+BEST, FULL = 3, 16
+"""Strategies of each scale that are shown at first, and of the chosen scale."""
+CLOSE = "~"
+"""Marks what is too close to tell."""
+Row = Mapping[Any, Any]
+
+
+def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
+    """All of it, in order.
+
+    Args:
+        tables: all those of an oracle.
+        says: what ``meta.json`` says of it.
+    """
+    points, best = tables["points"], tables["recommended"]
+    sizes = sorted(points["world_size"].unique())
+    scales = f"{sizes[0]} to {gpus(sizes[-1])}" if len(sizes) > 1 else gpus(sizes[0])
+    yield f"{says['what']}: {len(points)} points on {scales}."
+    yield _budget(says)
+    yield _scales(points, best)
+    if len(close := best[best["clear"] == False]):  # noqa: E712
+        if (close["world_size"] != ALL).any():
+            yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
+    yield from recommendation(best, says)
+    chosen = chosen_scale(best, points)
+    here = points[(points["world_size"] == chosen) & points["feasible"]]
+    yield _whole(here.sort_values(["epoch_s", "loop_s"], kind="stable").head(FULL), chosen)
+    if len(here) > FULL:
+        slowest = f"the slowest {seconds(here['epoch_s'].max())} s an epoch"
+        yield f"{len(here) - FULL} more are slower, {slowest}; all are in points.csv."
+    if len(out := points[points["why_not"] != ""]):
+        yield _fallen(out)
+    if len(tables["simulated"]):
+        yield _simulated(tables["simulated"])
+    if len(tables["measured"]):
+        yield _measured(tables["measured"])
+    yield "Rests on:\n" + "\n".join(f"- {each}" for each in says["assumptions"])
+
+
+def recommendation(best: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
+    """The best of all scales in words, and what to do where nothing fits."""
+    rows = best.to_dict("records")
+    for row in rows:
+        if row["strategy"] and row["world_size"] == ALL:
+            yield _fastest(row)
+        elif not row["strategy"]:
+            yield _none(row, says, alone=len(rows) > 1 and row["world_size"] == ALL)
+
+
+def _fastest(row: Row) -> str:
+    said = (
+        f"Fastest: {row['strategy']} on {gpus(row['at'])}, {seconds(row['epoch_s'])} s an epoch"
+        f" ({seconds(row['epoch_low_s'])} to {seconds(row['epoch_high_s'])} s),"
+        f" {gib(row['memory_nbytes'])} GiB a GPU."
+    )
+    if not row["second"]:
+        return f"{said} No other fits."
+    told = "clearly" if row["clear"] else "too close to tell"
+    return f"{said} Next there: {row['second']}, {_percent(row['margin'])} longer; {told}."
+
+
+def _none(row: Row, says: Mapping[str, Any], *, alone: bool) -> str:
+    where = "Nowhere" if alone else f"On {gpus(row['world_size'])} nothing"
+    budget = says.get("budget_nbytes")
+    if not row["least_memory"]:
+        return f"{where} {'is any' if alone else 'is'} possible: see below why."
+    over = row["least_nbytes"] - (budget or 0.0)
+    said = (
+        f"{where} {'does anything fit' if alone else 'fits'}: {row['least_memory']} takes least"
+        f" memory, {gib(row['least_nbytes'])} GiB a GPU, {gib(over)} GiB too much."
+    )
+    if pd.notna(row["fits_from"]):
+        return f"{said} From {gpus(row['fits_from'])} on something fits."
+    remedy = "a smaller workload.local_batch_size, recompute=true, or more ways need less."
+    return f"{said} {remedy[0].upper()}{remedy[1:]}" if alone else said
+
+
+def chosen_scale(best: pd.DataFrame, points: pd.DataFrame) -> int:
+    """The world size that is shown in full: that of the best point, or the largest."""
+    found = best.loc[best["world_size"] == ALL, "at"]
+    return int(found.iloc[0] if found.notna().all() else points["world_size"].max())
+
+
+def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
+    """A row for each scale: the best three."""
+    title = f"The best {BEST} at each scale: s an epoch, GiB of the fullest GPU"
+    table = new_table(title, [], ["GPUs"])
+    table.add_column("fastest", no_wrap=True)
+    for name in ("epoch s", "low to high", "GiB", "speed-up"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("next, and how much longer")
+    fitting, close = usable(points), best.set_index("world_size")["clear"]
+    for size in sorted(points["world_size"].unique()):
+        rows = fitting[fitting["world_size"] == size].head(BEST).to_dict("records")
+        if not rows:
+            table.add_row(str(size), "nothing fits")
+            continue
+        first, *others = rows
+        longer = [
+            f"{row['strategy']} +{_percent(row['epoch_s'] / first['epoch_s'] - 1)}"
+            for row in others
+        ]
+        if longer and not close[size]:
+            longer[0] += f" {CLOSE}"
+        interval = f"{seconds(first['epoch_low_s'])}-{seconds(first['epoch_high_s'])}"
+        faster = "" if pd.isna(first["speedup"]) else f"{first['speedup']:.1f}"
+        numbers = (seconds(first["epoch_s"]), interval, gib(first["memory_nbytes"]), faster)
+        table.add_row(str(size), first["strategy"], *numbers, ", ".join(longer))
+    return table
+
+
+def _whole(rows: pd.DataFrame, size: int) -> Table:
+    """All of these points of a scale."""
+    title = f"{gpus(size)} in full: s an epoch, and GiB of the fullest GPU (! too much)"
+    table = new_table(title)
+    table.add_column("strategy", no_wrap=True)
+    exchanged = rows["hidden_exchange"].notna().any()
+    names = ["epoch", "compute", "bubble", "sent", "hidden", "other", "input", "GiB"]
+    for name in [*names, "Q*"] if exchanged else names:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("bottleneck", overflow="fold", min_width=12)
+    for row in rows.to_dict("records"):
+        other = row["waiting_s"] + row["exchange_s"] + row["startup_s"]
+        spent = (row["epoch_s"], row["compute_s"], row["bubble_s"])
+        sent = (row["exposed_s"] + row["hidden_s"], row["hidden_s"], other, row["input_s"])
+        over = "" if pd.isna(row["fits"]) or row["fits"] else "!"
+        quota = "" if pd.isna(row["hidden_exchange"]) else f"{100 * row['hidden_exchange']:.0f} %"
+        memory = f"{gib(row['memory_nbytes'])}{over}"
+        last = [memory, quota] if exchanged else [memory]
+        named = row["bottleneck"].replace("_", " ")
+        table.add_row(row["strategy"], *map(seconds, (*spent, *sent)), *last, named)
+    return table
+
+
+def _fallen(out: pd.DataFrame) -> Table:
+    """Why strategies fall out, and at which scales."""
+    table = new_table("What falls out, and why")
+    table.add_column("strategy", no_wrap=True)
+    table.add_column("GPUs", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    bare = out["strategy"].str.removeprefix("data+")
+    for (strategy, _), rows in out.groupby([bare, "feasible"], sort=False):
+        sizes = sorted(rows["world_size"])
+        at = f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
+        first = rows.loc[rows["world_size"].idxmin(), "why_not"]
+        table.add_row(str(strategy), at, f"at {sizes[0]}: {first}" if len(sizes) > 1 else first)
+    return table
+
+
+def _simulated(simulated: pd.DataFrame) -> Table:
+    title = "Simulated again with all transfers on the cables at once: ms a step"
+    table = new_table(title, ["strategy"], ["GPUs", "closed form", "fluid", "ratio", "epoch s"])
+    for row in simulated.to_dict("records"):
+        steps = (f"{1e3 * row[name]:.2f}" for name in ("step_closed_s", "step_fluid_s"))
+        last = f"{row['ratio']:.3f}", seconds(row["epoch_fluid_s"])
+        table.add_row(row["strategy"], str(row["world_size"]), *steps, *last)
+    return table
+
+
+def _measured(measured: pd.DataFrame) -> Table:
+    title = "Against what was measured: s an epoch"
+    table = new_table(title, ["strategy"], ["GPUs", "predicted", "measured", "accuracy"])
+    for row in measured.to_dict("records"):
+        both = (seconds(row[name]) for name in ("predicted_s", "measured_s"))
+        accuracy = f"{100 * row['accuracy']:.1f} %"
+        table.add_row(row["strategy"], str(row["world_size"]), *both, accuracy)
+    return table
+
+
+def _budget(says: Mapping[str, Any]) -> str:
+    if says.get("budget_nbytes") is None:
+        return "No memory budget: give one with --budget-memory."
+    return f"Budget: {gib(says['budget_nbytes'])} GiB a GPU ({says['budget_from']})."
+
+
+def gpus(number: float) -> str:
+    """So many GPUs in words."""
+    return f"{int(number)} GPU{'s' if number != 1 else ''}"
+
+
+def gib(nbytes: float) -> str:
+    """Bytes in GiB, three digits or more."""
+    value = nbytes / GIB
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    """Seconds with three digits or more, and never with a power of ten."""
+    if value < 5e-5:
+        return "0"
+    if value < 0.01:
+        return f"{value:.4f}"
+    digits = 3 if value < 1 else 2 if value < 100 else 1 if value < 1000 else 0
+    return f"{value:.{digits}f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
