@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from simshuffle.studies.validation.oracle import predict
+from simshuffle.studies.validation.oracle import parts_of
 from simshuffle.studies.validation.published import REPORT, Published, published
 from simshuffle.studies.validation.rows import COLUMNS
 
@@ -82,7 +82,7 @@ def _written(name: str, value: float) -> str:
 
 def predicted(line: Published, parameters: dict[str, float]) -> float:
     """s of what a line measured."""
-    return predict(SCENARIO, values_of(line, parameters), line.quantity)
+    return parts_of(SCENARIO, values_of(line, parameters)).quantity(line.quantity)
 
 
 def fits() -> list[Fit]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.lowering.training_step import communicators_of, job_of
@@ -17,6 +16,16 @@ from simshuffle.studies.validation.runs import load
 INPUT = "input"
 """What a group does to give its members their part of the samples, which reports of compute and
 communication leave out."""
+QUANTITIES = (
+    "compute",
+    "communication",
+    "compute and communication",
+    "epoch",
+    "iteration",
+    "iteration with input",
+)
+"""The first four of an epoch, which alone of them has the input; 'iteration' is compute and
+communication of one."""
 
 
 @dataclass(frozen=True)
@@ -38,53 +47,34 @@ class Parts:
     handed: float
     read: float
 
-    @property
-    def seconds(self) -> float:
-        """Compute and communication."""
-        return self.compute + self.communication
+    def quantity(self, name: str) -> float:
+        """One of `QUANTITIES` (s).
 
-    @property
-    def with_input(self) -> float:
-        """The same with the input, as long as the samples can be read so fast."""
-        return max(self.seconds + self.handed, self.read)
-
-
-QUANTITIES = {
-    "compute": lambda parts: parts.iterations * parts.compute,
-    "communication": lambda parts: parts.iterations * parts.communication,
-    "compute and communication": lambda parts: parts.iterations * parts.seconds,
-    "epoch": lambda parts: parts.iterations * parts.with_input,
-    "iteration": lambda parts: parts.seconds,
-    "iteration with input": lambda parts: parts.with_input,
-}
-"""Each in s, the first four of an epoch."""
+        Raises:
+            InputError: there is no such quantity.
+        """
+        if name not in QUANTITIES:
+            rule = f"must be one of {', '.join(QUANTITIES)}"
+            raise InputError(Problem("quantity", rule, repr(name), "Choose one."))
+        both = self.compute + self.communication
+        whole = max(both + self.handed, self.read)
+        each = (self.compute, self.communication, both, whole)
+        return dict(
+            zip(QUANTITIES, (*(self.iterations * s for s in each), both, whole), strict=True)
+        )[name]
 
 
-def predict(scenario: str, values: Mapping[str, str], quantity: str) -> float:
-    """Time (s) of training as a scenario divides it, alone on the machine.
+def parts_of(scenario: str, values: Mapping[str, str]) -> Parts:
+    """What an iteration takes as a scenario divides training, alone on the machine.
 
     Args:
         scenario: its name below ``scenarios/``, whose model lists its layers.
         values: set in it.
-        quantity: one of `QUANTITIES`.
-
-    Raises:
-        InputError: there is no such quantity, or a value of the scenario is not valid.
-    """
-    if quantity not in QUANTITIES:
-        rule = f"must be one of {', '.join(QUANTITIES)}"
-        raise InputError(Problem("quantity", rule, repr(quantity), "Choose one."))
-    return QUANTITIES[quantity](parts_of(scenario, tuple(values.items())))
-
-
-@cache
-def parts_of(scenario: str, values: tuple[tuple[str, str], ...]) -> Parts:
-    """What an iteration takes; arguments as of `predict`.
 
     Raises:
         InputError: a value of the scenario is not valid.
     """
-    resolved = load(scenario, dict(values))
+    resolved = load(scenario, values)
     workload, world_size = resolved.workload, resolved.world_size
     parallelism, job = workload.parallelism, job_of(resolved)
     resources = Resources(resolved.cluster, world_size, stream(resolved.seed, "placement"))

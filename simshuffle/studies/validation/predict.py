@@ -18,7 +18,7 @@ from simshuffle.topology import Abci
 # (github.com/ankahira/paraDL). Others can only lengthen an epoch, so that the lower end is not
 # used.
 TRAFFIC = 0.47
-SINGLE = {"allreduce": collectives, "read": reads, "emulated": emulated, "oracle": oracle}
+SINGLE = {"allreduce": collectives, "read": reads, "emulated": emulated}
 """What predicts one number, by the kind of its row."""
 
 
@@ -122,10 +122,12 @@ def _shared(values: str, more: str) -> dict[str, str]:
 
 
 def answer(task: Task) -> Any:
-    """The outcome of a task: `runs.Times`, or one number."""
+    """The outcome of a task: `runs.Times`, `oracle.Parts`, or one number."""
     values = assignments(task.values)
     if task.kind == "run":
         return runs.times(task.scenario, values)
+    if task.kind == "oracle":
+        return oracle.parts_of(task.scenario, values)
     if task.kind in {"policies", "testbed"}:
         return {"policies": policies, "testbed": testbed}[task.kind].predicted(values)
     return SINGLE[task.kind].predict(task.scenario, values, task.quantity)
@@ -173,7 +175,8 @@ def _value(row: Row, more: str, outcomes: list[Any]) -> float:
                 outcome.quantity(row.quantity.removesuffix(" ratio")) for outcome in outcomes
             )
             return float(first / second)
-        return float(outcomes[0].quantity(row.quantity) if row.kind == "run" else outcomes[0])
+        several = row.kind in {"run", "oracle"}
+        return float(outcomes[0].quantity(row.quantity) if several else outcomes[0])
     except KeyError as error:
         raise _of_row(
             row,
