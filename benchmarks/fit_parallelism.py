@@ -1,11 +1,12 @@
 """Fits what divided training on ABCI took, and writes the rows that are validated:
 python benchmarks/fit_parallelism.py
 
-Of each model and strategy two parameters at most are fitted, on the two smallest numbers of GPUs, or
-on the smallest where only two were measured: ``compute_factor`` on the compute, ``bus_bandwidth``
-within a group on the communication. Each is the geometric mean of what fits each of the two alone;
-these are its ends. Where one number of GPUs was fitted alone, they are a guess. Of CosmoFlow whole iterations were measured, on which the bus bandwidth is fitted.
-Gradients are summed with the bus bandwidths of data parallelism (validation/abci-chainer-2020.yaml).
+Of each model and strategy two parameters at most are fitted, on the two smallest numbers of GPUs,
+or on the smallest where only two were measured: ``compute_factor`` on the compute and
+``bus_bandwidth`` within a group on the communication. Each is the geometric mean of what fits each
+of the two alone; these are its ends. Where one number of GPUs was fitted alone, the ends are a
+guess. Of CosmoFlow whole iterations were measured, on which the bus bandwidth is fitted. Gradients
+are summed with the bus bandwidths of data parallelism (validation/abci-chainer-2020.yaml).
 
 It writes validation/parallelism-2021.yaml and validation/parallelism.csv.
 """
@@ -35,7 +36,7 @@ LOWEST, HIGHEST = 1e6, 1e12
 """Bytes/s between which a bus bandwidth lies."""
 NEAR = 0.002
 UNKNOWN = 1.25
-"""How far the ends of a parameter are away that was fitted on one number of GPUs alone (estimate)."""
+"""How far the ends of a parameter are away that was fitted on one number of GPUs (estimate)."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +137,16 @@ def _mean(each: list[float]) -> Fitted:
     return Fitted(*(float(f"{x:.4g}") for x in (value, min(each) / more, max(each) * more)))
 
 
-# ------------------------------------------------------------------------------------ what is written
+# ---------------------------------------------------------------------------------- what is written
 
 
 def fits_text(every: list[Fit]) -> str:
     """The fits as YAML, with what is left of each measured value they were fitted on."""
     out = [
-        "# What was fitted of divided training on ABCI, on the numbers of GPUs that are named: benchmarks/fit_parallelism.py writes this file.",
-        "# Set it in scenarios/validation/hybrid-abci-2020.yaml, for example",
-        "# --set workload.parallelism=filter:ways=4,compute_factor=...,bus_bandwidth='... GB/s'. Residuals are predicted / measured - 1.",
+        "# What was fitted of divided training on ABCI; benchmarks/fit_parallelism.py writes this.",
+        "# To set it in scenarios/validation/hybrid-abci-2020.yaml, for example:",
+        "# --set workload.parallelism=filter:ways=4,compute_factor=...,bus_bandwidth='... GB/s'.",
+        "# Residuals are predicted / measured - 1, on the numbers of GPUs that it was fitted on.",
         "fits:",
     ]
     for fit in every:
@@ -184,7 +186,9 @@ def rows(every: list[Fit]) -> Iterator[dict[str, str]]:
         fitted = line.gpus in (DATA_FITTED[line.model] if fit is None else fit.gpus)
         use = "none" if odd else "fit" if fitted and not line.set.endswith("_log") else "predict"
         said = ["workload.allreduce.inter_host_bus_bandwidth" if fit is None else _names(line, fit)]
-        reason = "; ".join(filter(None, [*(said if use == "fit" else []), _against(line), line.remark]))
+        reason = "; ".join(
+            filter(None, [*(said if use == "fit" else []), _against(line), line.remark])
+        )
         yield dict(
             zip(
                 COLUMNS,
@@ -229,9 +233,7 @@ def _spread(line: Published, fit: Fit | None) -> str:
     ends = []
     for name, of in fit.parameters.items():
         first, last = (of.low, of.high) if name == FACTOR else (of.high, of.low)
-        ends.append(
-            f"workload.parallelism.{name}={_written(name, first)}..{_written(name, last)}"
-        )
+        ends.append(f"workload.parallelism.{name}={_written(name, first)}..{_written(name, last)}")
     return ";".join(ends)
 
 

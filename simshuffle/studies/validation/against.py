@@ -1,5 +1,5 @@
-"""Predictions of divided training beside those of ParaDL, point by point and strategy by strategy: from
-the table of a validation alone."""
+"""Predictions of divided training beside those of ParaDL, by point and by strategy: from the table
+of a validation alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPORTED = {
     ("resnet50", "filter+data"): 0.69,
     ("resnet50", "spatial+data"): 0.60,
 }
-"""Mean accuracy that ParaDL's report says it has, on its own points, some of them with more GPUs."""
+"""Mean accuracy that ParaDL's report says it has, on its own points, some with more GPUs."""
 
 
 def accuracy(predicted: float, measured: float) -> float:
@@ -71,7 +71,7 @@ def by_strategy(table: pd.DataFrame) -> pd.DataFrame:
                 "points": len(part),
                 "ours_all": part["ours"].mean(),
                 "theirs_all": part["theirs"].mean(),
-                "reported": REPORTED.get((model, strategy), float("nan")),
+                "reported": REPORTED.get((str(model), str(strategy)), float("nan")),
             }
         )
     return pd.DataFrame(out)
@@ -79,7 +79,16 @@ def by_strategy(table: pd.DataFrame) -> pd.DataFrame:
 
 def markdown_means(table: pd.DataFrame) -> str:
     """`by_strategy` as a Markdown table."""
-    headings = ["training", "predicted", "ours", "ParaDL", "with fitted", "ours", "ParaDL", "report"]
+    headings = [
+        "training",
+        "predicted",
+        "ours",
+        "ParaDL",
+        "with fitted",
+        "ours",
+        "ParaDL",
+        "report",
+    ]
     rows = [
         [
             " ".join(filter(None, (MODELS.get(row["model"], ""), row["strategy"]))),
@@ -95,7 +104,17 @@ def markdown_means(table: pd.DataFrame) -> str:
 
 def markdown_points(table: pd.DataFrame) -> str:
     """`points` as a Markdown table."""
-    headings = ["training", "GPUs", "", "measured", "ours", "interval", "ParaDL", "accuracy", "ParaDL's"]
+    headings = [
+        "training",
+        "GPUs",
+        "",
+        "measured",
+        "ours",
+        "interval",
+        "ParaDL",
+        "accuracy",
+        "ParaDL's",
+    ]
     rows = [
         [
             f"{MODELS[row['model']]} {row['strategy']}",
@@ -114,5 +133,3 @@ def markdown_points(table: pd.DataFrame) -> str:
 
 def _share(share: float) -> str:
     return "–" if pd.isna(share) else f"{share:.2f}"
-
-

@@ -1,5 +1,5 @@
-"""What ParaDL's report measured and projected of divided training on ABCI, and the names under which
-it stands among the rows that are validated."""
+"""What ParaDL's report measured and projected of divided training on ABCI, and its names among the
+rows that are validated."""
 
 from __future__ import annotations
 
