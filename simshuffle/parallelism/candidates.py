@@ -75,9 +75,10 @@ def _shared(like: Parallelism | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """What all ways get, and what those with groups get."""
     if like is None:
         return {}, {}
-    shared = {key: getattr(like, key) for key in ("precision", "optimiser", "recompute")}
+    said = like.model_dump(mode="json")
+    shared = {key: said[key] for key in ("precision", "optimiser", "recompute")}
     keys = ("compute_factor", "bus_bandwidth", "step_latency", "group_batch")
-    return shared, {key: getattr(like, key) for key in keys if hasattr(like, key)}
+    return shared, {key: said[key] for key in keys if key in said}
 
 
 def _of_ways(

@@ -29,6 +29,8 @@ class Spatial(DividedLayers):
 
     Attributes:
         grid: members along each extent, such as [2, 2]; if left out, all along the longest one.
+        convolutions: how many convolutions are divided, with what lies between them and behind the
+            last one; if left out, as many as can be.
     """
 
     short_name: ClassVar[str] = "spatial"
@@ -36,6 +38,7 @@ class Spatial(DividedLayers):
     gradient_group: ClassVar[Group] = "all"
     kind: Literal["spatial"] = "spatial"
     grid: list[Count] | None = None
+    convolutions: Count | None = None
 
     @model_validator(mode="after")
     def _grid_is_of_all(self) -> Spatial:
@@ -59,15 +62,16 @@ class Spatial(DividedLayers):
         )
 
     def division(self, layers: LayerList) -> Division:
-        """Layers up to the first that cannot be divided have 1/ways of the work."""
+        """Layers up to the first that cannot be divided have the work of the largest part."""
         parts = self._parts(layers, self.ways)
         extents = len(layers.input) - 1
         count = len(layers)
+        last = self._end(layers)
         divided = next(
-            (n for n, each in enumerate(layers.layers) if not _divisible(each, extents, parts)),
-            count,
+            (n for n in range(last) if not _divisible(layers.layers[n], extents, parts)), last
         )
-        share = np.where(np.arange(count) < divided, 1 / self.ways, 1.0)
+        share = np.ones(count)
+        share[:divided] = [_largest_part(each, parts) for each in layers.layers[:divided]]
         forward, backward = [], []
         beside = np.zeros(count)
         for axis, members in parts.items():
@@ -95,6 +99,13 @@ class Spatial(DividedLayers):
             buffers=max(float(beside.max()), float(gathered.max())),
         )
 
+    def _end(self, layers: LayerList) -> int:
+        """The number of the first layer that is not to be divided."""
+        found = [n for n, layer in enumerate(layers.layers) if layer.kind == "conv"]
+        if self.convolutions is None or self.convolutions >= len(found):
+            return len(layers)
+        return found[self.convolutions]
+
     def _parts(self, layers: LayerList, ways: int) -> dict[int, int]:
         """Members along each axis that is divided."""
         if self.grid is not None and ways == self.ways:
@@ -104,15 +115,19 @@ class Spatial(DividedLayers):
 
 
 def _divisible(layer: Layer, extents: int, parts: dict[int, int]) -> bool:
-    """Whether each member has equally many rows of a layer, and no fewer than a halo."""
+    """Whether each member has a row of a layer, and no fewer than a halo. Rows that are no multiple
+    are shared out as evenly as they can be."""
     if layer.kind == "attention" or {len(layer.input), len(layer.output)} != {1 + extents}:
         return False
     return all(
-        layer.input[axis] % n == 0
-        and layer.output[axis] % n == 0
-        and _halo(layer, axis) <= layer.input[axis] // n
+        layer.output[axis] >= n and layer.input[axis] // n >= max(_halo(layer, axis), 1)
         for axis, n in parts.items()
     )
+
+
+def _largest_part(layer: Layer, parts: dict[int, int]) -> float:
+    """What a member has of a layer that has as many rows as any: 2 of 7 if four divide them."""
+    return math.prod(-(-layer.output[axis] // n) / layer.output[axis] for axis, n in parts.items())
 
 
 def _halo(layer: Layer, axis: int) -> int:

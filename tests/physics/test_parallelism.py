@@ -143,6 +143,34 @@ def test_spatial():
     assert seconds(Spatial(ways=2)) == pytest.approx(divided + alike + sent + UPDATE)
 
 
+def test_rows_that_are_no_multiple_are_shared_out_as_evenly_as_can_be():
+    """Of the 7 rows of the last stage of ResNet-50 a member has two of four."""
+    layers = layer_list("resnet50")
+    division = Spatial(ways=4).division(layers)
+    last = next(n for n, each in enumerate(layers.layers) if each.output[1:] == (7, 7))
+    assert division.work[last] == pytest.approx(2 / 7)
+    assert division.work[0] == pytest.approx(1 / 4)
+    assert division.work[-1] == 1
+
+
+def test_spatial_of_the_first_convolutions_alone():
+    layers = layer_list("cosmoflow_256")
+    names = [each.kind for each in layers.layers]
+    third = [n for n, kind in enumerate(names) if kind == "conv"][2]
+    division = Spatial(ways=4, convolutions=2).division(layers)
+    assert (division.work[:third] < 1).all() and (division.work[third:] == 1).all()
+    (gathered,) = (each for each in division.forward if each.label == "activations")
+    assert gathered.values[third] == layers.layers[third].inputs
+    assert (Spatial(ways=4, convolutions=99).division(layers).work < 1).sum() > third
+
+
+def test_candidates_have_the_bus_bandwidth_of_what_they_are_like():
+    like = Spatial(ways=4, bus_bandwidth="450 MB/s", step_latency="2 us")
+    found = candidates(layer_list("resnet50"), 8, 4, 4, like)
+    assert found["data+filter (4)"].bus_bandwidth == 450e6
+    assert found["data+filter (4)"].step_latency == pytest.approx(2e-6)
+
+
 def test_filter():
     """ParaDL's three parts of each output but the last: one to gather it, two to sum the gradient
     of what takes it."""
@@ -557,9 +585,9 @@ def test_blocks_are_those_of_the_network():
 @pytest.mark.parametrize(
     ("way", "name", "world_size", "path", "remedy"),
     [
-        (Spatial(ways=3), "resnet50", 12, "ways", "Use 2."),
-        (Spatial(ways=32), "resnet50", 64, "ways", "Use 16."),
-        (Spatial(ways=4), "resnet50", 6, "ways", "Use 2."),
+        (Spatial(ways=112), "resnet50", 112, "ways", "Use 56."),
+        (Spatial(ways=128), "resnet50", 128, "ways", "Use 64."),
+        (Spatial(ways=4), "resnet50", 6, "ways", "Use 3."),
         (Filter(ways=128), "resnet50", 128, "ways", "Use 64."),
         (Channel(ways=5), "resnet50", 8, "ways", "Use 4."),
         (Pipeline(stages=64), "vgg16", 64, "stages", "Use 32."),

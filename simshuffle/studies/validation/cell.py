@@ -9,6 +9,7 @@ from typing import Any
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.simulation.cell import NetworkCell
+from simshuffle.studies.validation.oracle import Parts
 from simshuffle.studies.validation.predict import SINGLE, Task, answer
 from simshuffle.studies.validation.runs import Times
 from simshuffle.study.cell import Outcome, Tell
@@ -32,20 +33,24 @@ class TaskCell(NetworkCell):
         return " ".join(filter(None, (self.task.scenario, self.task.values)))
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: the times of a run, or one number."""
+        """As for `Cell`: the times of a run, the parts of an iteration, or one number."""
         found = answer(self.task)
+        if isinstance(found, Parts):
+            return Outcome({"parts": asdict(found)})
         return Outcome({"times": asdict(found)} if isinstance(found, Times) else {"value": found})
 
 
 def _named(task: Task) -> Any:
     """The scenario that a task names, as it is resolved; other kinds bring their data along."""
-    if task.kind not in {"run", *SINGLE}:
+    if task.kind not in {"run", "oracle", *SINGLE}:
         return None
     return by_content(load_scenario(task.scenario).to_dict())
 
 
-def answer_of(values: Mapping[str, Any]) -> Times | float:
+def answer_of(values: Mapping[str, Any]) -> Times | Parts | float:
     """What a task was answered, from the values of its outcome."""
+    if "parts" in values:
+        return Parts(**values["parts"])
     if "times" not in values:
         return float(values["value"])
     times = values["times"]

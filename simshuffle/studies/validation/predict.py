@@ -9,7 +9,7 @@ from typing import Any
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies import policies, testbed
-from simshuffle.studies.validation import collectives, concurrent, emulated, reads, runs
+from simshuffle.studies.validation import collectives, concurrent, emulated, oracle, reads, runs
 from simshuffle.studies.validation.rows import Row, assignments, ends
 from simshuffle.topology import Abci
 
@@ -122,10 +122,12 @@ def _shared(values: str, more: str) -> dict[str, str]:
 
 
 def answer(task: Task) -> Any:
-    """The outcome of a task: `runs.Times`, or one number."""
+    """The outcome of a task: `runs.Times`, `oracle.Parts`, or one number."""
     values = assignments(task.values)
     if task.kind == "run":
         return runs.times(task.scenario, values)
+    if task.kind == "oracle":
+        return oracle.parts_of(task.scenario, values)
     if task.kind in {"policies", "testbed"}:
         return {"policies": policies, "testbed": testbed}[task.kind].predicted(values)
     return SINGLE[task.kind].predict(task.scenario, values, task.quantity)
@@ -149,7 +151,9 @@ def traffic(row: Row) -> float:
     """By which share the traffic of others may lengthen the epochs of a predicted row: `TRAFFIC`
     where a run needs more than one rack of ABCI, whose racks have few links between them; else
     0."""
-    if row.use != "predict" or row.kind not in {"run", "concurrent"} or row.quantity == "staging":
+    if row.use != "predict" or row.kind not in {"run", "concurrent", "oracle"}:
+        return 0.0
+    if row.quantity in {"staging", "compute"}:
         return 0.0
     values = assignments(row.values)
     if row.kind == "concurrent":
@@ -171,7 +175,8 @@ def _value(row: Row, more: str, outcomes: list[Any]) -> float:
                 outcome.quantity(row.quantity.removesuffix(" ratio")) for outcome in outcomes
             )
             return float(first / second)
-        return float(outcomes[0].quantity(row.quantity) if row.kind == "run" else outcomes[0])
+        several = row.kind in {"run", "oracle"}
+        return float(outcomes[0].quantity(row.quantity) if several else outcomes[0])
     except KeyError as error:
         raise _of_row(
             row,

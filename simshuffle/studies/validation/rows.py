@@ -25,8 +25,8 @@ COLUMNS = {
         " reason"
     ),
     "kind": (
-        "how it is predicted: run, ratio, concurrent, allreduce, read, emulated, policies or"
-        " testbed"
+        "how it is predicted: run, ratio, concurrent, allreduce, read, emulated, oracle, policies"
+        " or testbed"
     ),
     "scenario": "the scenario that is simulated, by its name below scenarios/",
     "values": "what is set in it: KEY=VALUE, separated by ;",
@@ -35,7 +35,17 @@ COLUMNS = {
     "source": "where the measured value is published",
 }
 USES = ("fit", "predict", "none")
-KINDS = ("run", "ratio", "concurrent", "allreduce", "read", "emulated", "policies", "testbed")
+KINDS = (
+    "run",
+    "ratio",
+    "concurrent",
+    "allreduce",
+    "read",
+    "emulated",
+    "oracle",
+    "policies",
+    "testbed",
+)
 OPTIONAL = ("spread",)
 
 

@@ -148,9 +148,10 @@ def parts(results: pd.DataFrame) -> Iterator[str | Table]:
         yield covered
 
 
-def _markdown_table(
+def markdown_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]
 ) -> str:
+    """A Markdown table; columns ``numbers`` are aligned to the right."""
     rule = ["---:" if number in numbers else "---" for number in range(len(headings))]
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in [list(headings), rule, *escaped])
@@ -160,7 +161,7 @@ def markdown_summary(results: pd.DataFrame) -> str:
     """The summaries as Markdown tables, predicted rows, then fitted ones, and the coverage."""
     shown = [(HEADINGS[use], summary_cells(results, use)) for use in ("predict", "fit")]
     tables = [
-        f"{heading}:\n\n{_markdown_table(SUMMARY, rows, range(1, 6))}"
+        f"{heading}:\n\n{markdown_table(SUMMARY, rows, range(1, 6))}"
         for heading, rows in shown
         if rows
     ]
@@ -179,11 +180,11 @@ def markdown(results: pd.DataFrame) -> str:
                 out.append(
                     ("Fitted:" if use == "fit" else "Predicted:")
                     + "\n\n"
-                    + _markdown_table(CELLS, rows, range(2, 7))
+                    + markdown_table(CELLS, rows, range(2, 7))
                 )
     unknown = reasons(results)
     if unknown:
         out.append(
-            f"### {HEADINGS['none']}\n\n{_markdown_table(['set', 'case', 'why'], unknown, ())}"
+            f"### {HEADINGS['none']}\n\n{markdown_table(['set', 'case', 'why'], unknown, ())}"
         )
     return "\n\n".join(out)

@@ -1,0 +1,250 @@
+"""Fits what divided training on ABCI took, and writes the rows that are validated:
+python benchmarks/fit_parallelism.py
+
+Of each model and strategy two parameters at most are fitted, on the two smallest numbers of GPUs,
+or on the smallest where only two were measured: ``compute_factor`` on the compute and
+``bus_bandwidth`` within a group on the communication. Each is the geometric mean of what fits each
+of the two alone; these are its ends. Where one number of GPUs was fitted alone, the ends are a
+guess. Of CosmoFlow whole iterations were measured, on which the bus bandwidth is fitted. Gradients
+are summed with the bus bandwidths of data parallelism (validation/abci-chainer-2020.yaml).
+
+It writes validation/parallelism-2021.yaml and validation/parallelism.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from simshuffle.studies.validation.oracle import parts_of
+from simshuffle.studies.validation.published import REPORT, Published, published
+from simshuffle.studies.validation.rows import COLUMNS
+
+ROOT = Path(__file__).parent.parent
+SCENARIO = "validation/hybrid-abci-2020"
+DATA_FITTED = {  # on which data parallelism was fitted: see abci_2020.csv
+    "resnet50": (2, 4, 8, 16, 32),
+    "vgg16": (4, 8, 16, 32),
+    "alexnet": (4, 8, 32),
+}
+LOAD = "cluster.parallel_file_system.background_load=0..0.6"
+FACTOR, BANDWIDTH = "compute_factor", "bus_bandwidth"
+LOWEST, HIGHEST = 1e6, 1e12
+"""Bytes/s between which a bus bandwidth lies."""
+NEAR = 0.002
+UNKNOWN = 1.25
+"""How far the ends of a parameter are away that was fitted on one number of GPUs (estimate)."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A parameter, and its ends."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was fitted of a model and a strategy, on which numbers of GPUs."""
+
+    model: str
+    strategy: str
+    gpus: tuple[int, ...]
+    parameters: dict[str, Fitted]
+
+
+def values_of(line: Published, parameters: dict[str, float]) -> dict[str, str]:
+    """What is set in the scenario."""
+    kind = line.strategy.partition("+")[0]
+    said = [] if kind == "data" else [f"ways={line.ways}"]
+    batch, rest = divmod(line.group_batch, line.ways)
+    if rest:
+        batch = 1
+        said += [f"group_batch={line.group_batch}"]
+    if line.model.startswith("cosmoflow"):
+        said += ["convolutions=2"]
+    said += [f"{name}={_written(name, value)}" for name, value in parameters.items()]
+    return {
+        "workload.model": line.model,
+        "world_size": str(line.gpus),
+        "workload.local_batch_size": str(batch),
+        "workload.parallelism": ":".join(filter(None, (kind, ",".join(said)))),
+    }
+
+
+def _written(name: str, value: float) -> str:
+    return f"{value:.4g}" if name == FACTOR else f"{value / 1e9:.4g} GB/s"
+
+
+def predicted(line: Published, parameters: dict[str, float]) -> float:
+    """s of what a line measured."""
+    return parts_of(SCENARIO, values_of(line, parameters)).quantity(line.quantity)
+
+
+def fits() -> list[Fit]:
+    """All fits, in the order of the lines."""
+    lines = [line for line in published() if line.set == REPORT]
+    return [
+        _fit(model, strategy, lines)
+        for model, strategy in dict.fromkeys((line.model, line.strategy) for line in lines)
+    ]
+
+
+def _fit(model: str, strategy: str, lines: list[Published]) -> Fit:
+    mine = [line for line in lines if (line.model, line.strategy) == (model, strategy)]
+    sizes = sorted({line.gpus for line in mine})
+    gpus = tuple(sizes[: 1 if len(sizes) == 2 else 2])
+    chosen = [line for line in mine if line.gpus in gpus]
+    compute = [_factor(line) for line in chosen if line.part == "compute"]
+    sent = [line for line in chosen if line.part in ("communication", "iteration")]
+    parameters = {FACTOR: _mean(compute)} if compute else {}
+    parameters[BANDWIDTH] = _mean([_bandwidth(line) for line in sent])
+    return Fit(model, strategy, gpus, parameters)
+
+
+def _factor(line: Published) -> float:
+    """The compute factor with which a line comes out: compute grows with it in proportion."""
+    one, two = (predicted(line, {FACTOR: factor}) for factor in (1.0, 2.0))
+    assert line.measured is not None
+    return max((line.measured - one) / (two - one) + 1, 0.01)
+
+
+def _bandwidth(line: Published) -> float:
+    """The bus bandwidth with which a line comes out, to a ten-thousandth: times fall with it. Where
+    links keep it from coming out so short, the least with which it comes to within `NEAR` of what
+    they allow."""
+    assert line.measured is not None
+    wanted = max(line.measured, (1 + NEAR) * predicted(line, {BANDWIDTH: HIGHEST}))
+    return _root(lambda bandwidth: predicted(line, {BANDWIDTH: bandwidth}) > wanted)
+
+
+def _root(too_low: Callable[[float], bool]) -> float:
+    low, high = LOWEST, HIGHEST
+    while high > low * 1.0001:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if too_low(middle) else (low, middle)
+    return math.sqrt(low * high)
+
+
+def _mean(each: list[float]) -> Fitted:
+    value = math.exp(sum(map(math.log, each)) / len(each))
+    more = UNKNOWN if len(each) == 1 else 1.0
+    return Fitted(*(float(f"{x:.4g}") for x in (value, min(each) / more, max(each) * more)))
+
+
+# ---------------------------------------------------------------------------------- what is written
+
+
+def fits_text(every: list[Fit]) -> str:
+    """The fits as YAML, with what is left of each measured value they were fitted on."""
+    out = [
+        "# What was fitted of divided training on ABCI; benchmarks/fit_parallelism.py writes this.",
+        "# To set it in scenarios/validation/hybrid-abci-2020.yaml, for example:",
+        "# --set workload.parallelism=filter:ways=4,compute_factor=...,bus_bandwidth='... GB/s'.",
+        "# Residuals are predicted / measured - 1, on the numbers of GPUs that it was fitted on.",
+        "fits:",
+    ]
+    for fit in every:
+        out += [
+            f"  - model: {fit.model}",
+            f"    strategy: {fit.strategy}",
+            f"    fitted_on: {list(fit.gpus)}",
+        ]
+        for name, of in fit.parameters.items():
+            ends = ", ".join(
+                f"{end}: {_written(name, getattr(of, end))}" for end in ("value", "low", "high")
+            )
+            out.append(f"    {name}: {{{ends}}}")
+        out.append("    residuals:")
+        for line in published():
+            mine = (line.model, line.strategy) == (fit.model, fit.strategy)
+            if mine and line.set == REPORT and line.gpus in fit.gpus and line.measured:
+                error = predicted(line, _values(fit)) / line.measured - 1
+                out.append(f"      {line.gpus} GPUs, {line.quantity}: {error:+.3f}")
+    return "\n".join(out) + "\n"
+
+
+def _values(fit: Fit) -> dict[str, float]:
+    return {name: of.value for name, of in fit.parameters.items()}
+
+
+def rows(every: list[Fit]) -> Iterator[dict[str, str]]:
+    """The rows of validation/parallelism.csv."""
+    for line in published():
+        if line.measured is None:
+            continue
+        fit = next(
+            (each for each in every if (each.model, each.strategy) == (line.model, line.strategy)),
+            None,
+        )
+        odd = line.remark.startswith("as printed;")
+        fitted = line.gpus in (DATA_FITTED[line.model] if fit is None else fit.gpus)
+        use = "none" if odd else "fit" if fitted and not line.set.endswith("_log") else "predict"
+        said = ["workload.allreduce.inter_host_bus_bandwidth" if fit is None else _names(line, fit)]
+        reason = "; ".join(
+            filter(None, [*(said if use == "fit" else []), _against(line), line.remark])
+        )
+        yield dict(
+            zip(
+                COLUMNS,
+                (
+                    line.set,
+                    line.case,
+                    line.quantity,
+                    "s",
+                    *(f"{x:g}" if x else "" for x in (line.measured, line.low, line.high)),
+                    use,
+                    "" if odd else "oracle",
+                    "" if odd else SCENARIO,
+                    "" if odd else _joined(values_of(line, _values(fit) if fit else {})),
+                    "" if odd else _spread(line, fit),
+                    reason,
+                    line.source,
+                ),
+                strict=True,
+            )
+        )
+
+
+def _names(line: Published, fit: Fit) -> str:
+    name = FACTOR if line.part == "compute" else BANDWIDTH
+    return f"workload.parallelism.{name}"
+
+
+def _against(line: Published) -> str:
+    if line.paradl is None or line.measured is None:
+        return ""
+    return f"ParaDL projects {line.paradl:g} s ({100 * (line.paradl / line.measured - 1):+.0f} %)"
+
+
+def _joined(values: dict[str, str]) -> str:
+    return ";".join(f"{key}={value}" for key, value in values.items())
+
+
+def _spread(line: Published, fit: Fit | None) -> str:
+    """From the quickest to the slowest."""
+    if fit is None:
+        return LOAD if line.model != "vgg16" and line.gpus >= 32 else ""
+    ends = []
+    for name, of in fit.parameters.items():
+        first, last = (of.low, of.high) if name == FACTOR else (of.high, of.low)
+        ends.append(f"workload.parallelism.{name}={_written(name, first)}..{_written(name, last)}")
+    return ";".join(ends)
+
+
+def main() -> None:
+    every = fits()
+    (ROOT / "validation" / "parallelism-2021.yaml").write_text(fits_text(every), encoding="utf-8")
+    with (ROOT / "validation" / "parallelism.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows(every))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""Divided training on ABCI: what was measured and projected, the fits, and the page that compares
+both. Closed forms alone."""
+
+import csv
+import io
+import re
+import runpy
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from simshuffle.errors import InputError
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.spec.library import shipped
+from simshuffle.studies.validation import validate
+from simshuffle.studies.validation.against import (
+    REPORTED,
+    accuracy,
+    by_strategy,
+    markdown_means,
+    markdown_points,
+    points,
+)
+from simshuffle.studies.validation.oracle import QUANTITIES, Parts, parts_of
+from simshuffle.studies.validation.predict import TRAFFIC, traffic
+from simshuffle.studies.validation.published import published
+from simshuffle.studies.validation.rows import assignments, read_rows
+from simshuffle.studies.validation.runs import load
+
+ROOT = Path(__file__).parent.parent.parent
+SETS = ["parallelism", "parallelism_data", "parallelism_log"]
+SCENARIO = "validation/hybrid-abci-2020"
+ROWS = [row for row in read_rows(shipped("validation")) if row.set in SETS]
+LINES = {(line.case, line.quantity): line for line in published()}
+
+
+@pytest.fixture(scope="module")
+def results():
+    return validate(SETS, processes=1)
+
+
+@pytest.fixture(scope="module")
+def fitting():
+    return runpy.run_path(str(ROOT / "benchmarks" / "fit_parallelism.py"))
+
+
+@pytest.fixture(scope="module")
+def every(fitting):
+    return fitting["fits"]()
+
+
+# ----------------------------------------------------------------------------------- what was measured
+
+
+def test_every_number_is_there_once_and_says_where_it_is_from():
+    lines = published()
+    assert len({(line.case, line.part) for line in lines}) == len(lines)
+    assert all(line.source and (line.measured or line.paradl) for line in lines)
+    assert all(line.low <= line.measured <= line.high for line in lines if line.low)
+
+
+def test_parts_add_up_but_for_those_that_are_known_not_to():
+    odd = []
+    for line in published():
+        if line.part != "total" or line.strategy == "data":
+            continue
+        parts = [LINES[line.case, part].measured for part in ("compute", "communication")]
+        if abs(sum(parts) - line.measured) > 12:  # of rounding
+            odd.append((line.model, line.strategy, line.gpus))
+    assert odd == [("resnet50", "filter", 64)]
+
+
+def test_what_was_measured_of_data_parallelism_is_what_stands_in_its_own_rows():
+    own = {
+        row.case: row.measured
+        for row in read_rows(shipped("validation"))
+        if row.set in {"abci_2020", "abci_2020_files"} and row.quantity == "steady epoch"
+    }
+    found = [
+        (line.measured, own[f"{line.case.split(', ')[0]}, {line.gpus} GPUs"])
+        for line in published()
+        if line.strategy == "data" and line.measured and not line.remark.startswith("the first")
+    ]
+    assert len(found) > 20
+    assert all(a == pytest.approx(b) for a, b in found)
+
+
+def test_every_measured_number_is_a_row():
+    rows = {(row.case, row.quantity): row for row in ROWS}
+    measured = {key: line for key, line in LINES.items() if line.measured is not None}
+    assert rows.keys() == measured.keys()
+    for key, line in measured.items():
+        row = rows[key]
+        assert (row.set, row.source) == (line.set, line.source)
+        assert row.measured == pytest.approx(line.measured, rel=1e-5)
+
+
+# ------------------------------------------------------------------------------------------- the fits
+
+
+def test_shipped_fits_are_what_the_script_gives(fitting, every):
+    text = (ROOT / "validation" / "parallelism-2021.yaml").read_text(encoding="utf-8")
+    assert text == fitting["fits_text"](every)
+
+
+def test_shipped_rows_are_what_the_script_gives(fitting, every):
+    shown = (ROOT / "validation" / "parallelism.csv").read_text(encoding="utf-8")
+    assert list(csv.DictReader(io.StringIO(shown))) == list(fitting["rows"](every))
+
+
+def test_nothing_is_fitted_on_a_predicted_row(every):
+    by = {(fit.model, fit.strategy): fit for fit in every}
+    for row in ROWS:
+        line = LINES[row.case, row.quantity]
+        if line.set != "parallelism":
+            assert row.use == "predict" or line.strategy == "data"
+            continue
+        fit = by[line.model, line.strategy]
+        assert len(fit.parameters) <= 2
+        same = (line.set, line.model, line.strategy)
+        sizes = sorted({x.gpus for x in published() if (x.set, x.model, x.strategy) == same})
+        assert list(fit.gpus) == sizes[: 2 if len(sizes) > 2 else 1]
+        assert row.use in ({"fit"} if line.gpus in fit.gpus else {"predict", "none"})
+
+
+def test_fits_come_out_on_what_they_were_fitted_on(every):
+    written = yaml.safe_load((ROOT / "validation" / "parallelism-2021.yaml").read_text())["fits"]
+    assert len(written) == len(every) == 8
+    for fit in written:
+        assert max(map(abs, fit["residuals"].values())) < 0.07
+        for name in ("compute_factor", "bus_bandwidth"):
+            if name in fit:
+                low, value, high = (
+                    float(str(fit[name][end]).split()[0]) for end in ("low", "value", "high")
+                )
+                assert 0 < low <= value <= high
+
+
+def test_the_scenario_has_what_was_fitted_of_its_own_strategy(every):
+    own = load_scenario(SCENARIO).workload.parallelism
+    (fit,) = (fit for fit in every if (fit.model, fit.strategy) == ("resnet50", "spatial+data"))
+    assert own.compute_factor == fit.parameters["compute_factor"].value
+    assert own.bus_bandwidth == pytest.approx(fit.parameters["bus_bandwidth"].value, rel=1e-3)
+
+
+# ----------------------------------------------------------------------------------------- predictions
+
+
+def test_the_quantities_of_an_iteration():
+    parts = Parts(iterations=10, compute=2.0, communication=1.0, handed=0.5, read=4.0)
+    seconds = {name: parts.quantity(name) for name in QUANTITIES}
+    assert seconds == {
+        "compute": 20,
+        "communication": 10,
+        "compute and communication": 30,
+        "epoch": 40,  # as long as reading
+        "iteration": 3,
+        "iteration with input": 4,
+    }
+    quick = Parts(10, 2.0, 1.0, 0.5, 1.0)
+    assert quick.quantity("iteration with input") == 3.5
+    with pytest.raises(InputError, match="compute and communication"):
+        quick.quantity("speed")
+
+
+def test_spatial_parallelism_in_proportion_to_its_factor_and_bandwidth():
+    """A quarter of the images' rows on each GPU, and the update; half the bandwidth takes twice as
+    long for all but gradients and waiting."""
+
+    def parts(factor, bandwidth):
+        way = f"spatial:ways=4,compute_factor={factor},bus_bandwidth={bandwidth} GB/s"
+        return parts_of(SCENARIO, {"world_size": "32", "workload.parallelism": way})
+
+    one, two, half = parts(1, 1), parts(2, 1), parts(1, 0.5)
+    update = 0.7951e-3
+    assert two.compute - update == pytest.approx(2 * (one.compute - update), rel=1e-2)
+    assert one.compute == pytest.approx(256 * 2.8603e-3 / 4 + update, rel=0.1)
+    assert half.handed == pytest.approx(2 * one.handed, rel=1e-3)
+    assert half.communication - one.communication == pytest.approx(one.communication, rel=0.15)
+    assert one.iterations == pytest.approx(1281167 / (8 * 256))
+
+
+def test_data_parallelism_is_what_a_run_of_it_takes():
+    """Against the run of abci-chainer-2020 in docs/validation.md: 298 s."""
+    values = {
+        "world_size": "64",
+        "workload.model": "vgg16",
+        "workload.local_batch_size": "32",
+        "workload.parallelism": "data",
+    }
+    assert parts_of(SCENARIO, values).quantity("epoch") == pytest.approx(297.9, rel=2e-3)
+
+
+@pytest.mark.parametrize("gpus", [512, 1024])
+def test_scales_beyond_those_measured_are_predicted(gpus):
+    parts = parts_of(SCENARIO, {"world_size": str(gpus)})
+    assert parts.quantity("iteration") == pytest.approx(0.77, rel=0.05)
+    assert parts.iterations == pytest.approx(1281167 / (gpus * 64))
+
+
+def test_the_traffic_of_others_lengthens_communication_above_one_rack():
+    rows = {
+        (LINES[row.case, row.quantity].gpus, row.quantity): traffic(row)
+        for row in ROWS
+        if row.set == "parallelism" and row.case.startswith("ResNet-50, spatial")
+    }
+    assert rows[256, "communication"] == rows[256, "compute and communication"] == TRAFFIC
+    assert rows[256, "compute"] == rows[128, "communication"] == 0
+
+
+def test_the_logs_on_which_nothing_was_fitted_are_predicted_within_a_tenth(results):
+    part = results[results["set"] == "parallelism_log"]
+    assert len(part) == 12
+    assert part["error"].abs().max() < 0.1
+    assert (part["use"] == "predict").all()
+
+
+# ------------------------------------------------------------------------------------- against ParaDL
+
+
+def test_accuracy_is_that_of_the_report():
+    assert accuracy(8.0, 10.0) == accuracy(12.0, 10.0) == pytest.approx(0.8)
+    assert accuracy(25.0, 10.0) == pytest.approx(-0.5)
+
+
+def test_the_means_leave_fitted_points_out():
+    table = pd.DataFrame(
+        {
+            "model": ["resnet50"] * 3,
+            "strategy": ["channel"] * 3,
+            "use": ["fit", "predict", "predict"],
+            "ours": [1.0, 0.8, 0.6],
+            "theirs": [0.5, 0.9, 0.7],
+        }
+    )
+    own, whole = by_strategy(table).to_dict("records")
+    assert (own["predicted"], own["ours"], own["theirs"]) == (2, pytest.approx(0.7), 0.8)
+    assert (own["points"], own["ours_all"]) == (3, pytest.approx(0.8))
+    assert own["theirs_all"] == pytest.approx(0.7)
+    assert own["reported"] == REPORTED["resnet50", "channel"] == 0.75
+    assert whole["strategy"] == "all"
+
+
+def test_the_page_shows_what_comes_out(results):
+    page = (ROOT / "docs" / "validation-parallelism.md").read_text(encoding="utf-8")
+    table = points(results)
+    for name, expected in (
+        ("against means", markdown_means(table)),
+        ("against points", markdown_points(table)),
+    ):
+        (shown,) = re.findall(rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end -->", page, re.DOTALL)
+        assert shown == expected
+
+
+def test_the_page_names_what_was_fitted(every):
+    page = (ROOT / "docs" / "validation-parallelism.md").read_text(encoding="utf-8")
+    for fit in every:
+        for value in fit.parameters.values():
+            number = value.value if value.value < 100 else value.value / 1e9
+            assert f"{number:.2g}" in page, (fit.model, fit.strategy)
+
+
+def test_every_row_has_values_of_its_scenario():
+    for row in ROWS:
+        if row.use != "none":
+            assert row.scenario == SCENARIO
+            gpus = LINES[row.case, row.quantity].gpus
+            assert load(SCENARIO, assignments(row.values)).world_size == gpus
