@@ -178,6 +178,12 @@ def test_pipeline():
     inputs = message("gather", BATCH * 3 * 64)
     whole = inputs + 2 * 3 + there + 2 * (2 * 4) + 2 * (2 * 32) + back + 2 * 24
     assert seconds(way) == pytest.approx(whole + UPDATE * (108 + 288) / 5516)
+    # of two groups, the first members sum the gradients of the first stage, the second ones theirs
+    sums = nodes(way, job(world_size=4), "gradients")
+    assert [(n.group, n.member, n.nbytes) for n in sums] == [
+        ("data", 0, 4 * 396),
+        ("data", 1, 4 * 5120),
+    ]
 
 
 def test_a_slow_link_holds_up_a_pipeline():
