@@ -211,7 +211,10 @@ def test_strategies_are_found_by_kind_name_and_values():
     assert chosen("zero-3") == chosen("ZeRO-3") == ["ZeRO-3"]
     assert chosen("sharded_data") == ["ZeRO-1", "ZeRO-2", "ZeRO-3"]
     both = chosen("pipeline:stages=4,schedule=gpipe", "data+pipeline:stages=4")
-    assert both == ["data+pipeline (4) schedule=gpipe", "data+pipeline (4)"]
+    assert both == ["data+pipeline:stages=4,schedule=gpipe", "data+pipeline (4)"]
+    # one that is tried anyway goes by its name, and another with as many members does not
+    assert chosen("filter:ways=2", "filter-8") == ["data+filter (2)"]
+    assert chosen("spatial", "spatial:ways=8") == ["spatial", "data+spatial (2)", "spatial:ways=8"]
     assert chosen("spatial", size=1) == []
 
 

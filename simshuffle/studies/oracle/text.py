@@ -72,8 +72,8 @@ def _fastest(row: Row) -> str:
     )
     if not row["second"]:
         return f"{said} No other fits."
-    told = "clearly" if row["clear"] else "too close to tell"
-    return f"{said} Next there: {row['second']}, {_percent(row['margin'])} longer; {told}."
+    told = "" if row["clear"] else "; too close to tell"
+    return f"{said} Next there: {row['second']}, {_percent(row['margin'])} longer{told}."
 
 
 def _none(row: Row, says: Mapping[str, Any]) -> str:
