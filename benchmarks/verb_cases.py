@@ -136,7 +136,7 @@ CASES = (
     case(
         "oracle",
         "oracle quickstart --world-sizes 1,8 --simulate data@8 --out out",
-        ("oracle quickstart --world-sizes 4 --strategies data,spatial --json", ()),
+        "oracle quickstart --world-sizes 4 --strategies data,spatial --json",
         plot="out",
     ),
     case(
