@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ LOAD = "cluster.parallel_file_system.background_load=0..0.6"
 FACTOR, BANDWIDTH = "compute_factor", "bus_bandwidth"
 LOWEST, HIGHEST = 1e6, 1e12
 """Bytes/s between which a bus bandwidth lies."""
-NEAR = 0.002
+NEAR, EXACT = 0.002, 1e-5
 UNKNOWN = 1.25
 """How far the ends of a parameter are away that was fitted on one number of GPUs (estimate)."""
 
@@ -78,7 +78,7 @@ def values_of(line: Published, parameters: dict[str, float]) -> dict[str, str]:
 
 
 def _written(name: str, value: float) -> str:
-    return f"{value:.4g}" if name == FACTOR else f"{value / 1e9:.4g} GB/s"
+    return f"{value:.3g}" if name == FACTOR else f"{value / 1e9:.3g} GB/s"
 
 
 def predicted(line: Published, parameters: dict[str, float]) -> float:
@@ -115,26 +115,33 @@ def _factor(line: Published) -> float:
 
 
 def _bandwidth(line: Published) -> float:
-    """The bus bandwidth with which a line comes out, to a ten-thousandth: times fall with it. Where
+    """The bus bandwidth with which a line comes out, of which times fall. Where
     links keep it from coming out so short, the least with which it comes to within `NEAR` of what
     they allow."""
     assert line.measured is not None
-    wanted = max(line.measured, (1 + NEAR) * predicted(line, {BANDWIDTH: HIGHEST}))
-    return _root(lambda bandwidth: predicted(line, {BANDWIDTH: bandwidth}) > wanted)
 
+    def more(pace: float) -> float:
+        """Of what is wanted, as a share."""
+        return predicted(line, {BANDWIDTH: 1 / pace}) / wanted - 1
 
-def _root(too_low: Callable[[float], bool]) -> float:
-    low, high = LOWEST, HIGHEST
-    while high > low * 1.0001:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if too_low(middle) else (low, middle)
-    return math.sqrt(low * high)
+    wanted = 1.0
+    wanted = max(line.measured, (1 + NEAR) * (more(1 / HIGHEST) + 1))
+    low, high = 1 / HIGHEST, 1 / LOWEST
+    below, above = more(low), more(high)
+    secant = True
+    while high > low * 1.00001:  # times are nearly in proportion to the inverse of the bandwidth
+        pace = low - below * (high - low) / (above - below) if secant else math.sqrt(low * high)
+        off, secant = more(pace), not secant
+        if abs(off) < EXACT:
+            return 1 / pace
+        low, below, high, above = (low, below, pace, off) if off > 0 else (pace, off, high, above)
+    return 1 / high
 
 
 def _mean(each: list[float]) -> Fitted:
     value = math.exp(sum(map(math.log, each)) / len(each))
     more = UNKNOWN if len(each) == 1 else 1.0
-    return Fitted(*(float(f"{x:.4g}") for x in (value, min(each) / more, max(each) * more)))
+    return Fitted(*(float(f"{x:.3g}") for x in (value, min(each) / more, max(each) * more)))
 
 
 # ---------------------------------------------------------------------------------- what is written

@@ -51,7 +51,7 @@ def every(fitting):
     return fitting["fits"]()
 
 
-# ----------------------------------------------------------------------------------- what was measured
+# -------------------------------------------------------------------------------- what was measured
 
 
 def test_every_number_is_there_once_and_says_where_it_is_from():
@@ -97,7 +97,7 @@ def test_every_measured_number_is_a_row():
         assert row.measured == pytest.approx(line.measured, rel=1e-5)
 
 
-# ------------------------------------------------------------------------------------------- the fits
+# ----------------------------------------------------------------------------------------- the fits
 
 
 def test_shipped_fits_are_what_the_script_gives(fitting, every):
@@ -145,7 +145,7 @@ def test_the_scenario_has_what_was_fitted_of_its_own_strategy(every):
     assert own.bus_bandwidth == pytest.approx(fit.parameters["bus_bandwidth"].value, rel=1e-3)
 
 
-# ----------------------------------------------------------------------------------------- predictions
+# -------------------------------------------------------------------------------------- predictions
 
 
 def test_the_quantities_of_an_iteration():
@@ -217,7 +217,7 @@ def test_the_logs_on_which_nothing_was_fitted_are_predicted_within_a_tenth(resul
     assert (part["use"] == "predict").all()
 
 
-# ------------------------------------------------------------------------------------- against ParaDL
+# ----------------------------------------------------------------------------------- against ParaDL
 
 
 def test_accuracy_is_that_of_the_report():
