@@ -1,6 +1,6 @@
 """CosmoFlow: of MLPerf HPC (github.com/mlcommons/hpc), and of ParaDL (github.com/ankahira/paraDL).
 
-ParaDL's, for 256^3 and 512^3 voxels, is `sequential_cosmoflow.py` there. Its first two convolutions
+ParaDL's, for 256^3 and 512^3 voxels, is sequential_cosmoflow.py there. Its first two convolutions
 have no padding; here they keep their extents, as they do along the axis that it divides.
 """
 

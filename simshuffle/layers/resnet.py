@@ -32,12 +32,12 @@ def resnet(
 
 
 def _bottleneck(
-    net: Builder, inner: int, outputs: int, stride: int, groups: int, early: bool
+    net: Builder, inner: int, outputs: int, stride: int, groups: int, stride_first: bool
 ) -> None:
-    """Three convolutions and a shortcut; ``early`` puts the stride in the first of them."""
+    """Three convolutions and a shortcut; ``stride_first`` puts the stride in the first of them."""
     before = net.last
-    net.conv_norm_relu(inner, 1, stride if early else 1, 0)
-    net.conv_norm_relu(inner, 3, 1 if early else stride, 1, groups=groups)
+    net.conv_norm_relu(inner, 1, stride if stride_first else 1, 0)
+    net.conv_norm_relu(inner, 3, 1 if stride_first else stride, 1, groups=groups)
     net.conv(outputs, 1)
     body = shortcut = net.norm()
     if net.shape(before) == net.shape(body):

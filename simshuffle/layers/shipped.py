@@ -20,20 +20,20 @@ from simshuffle.layers import (
 from simshuffle.layers.layer import LayerList
 from simshuffle.spec.library import nearest
 
+FAMILIES = (
+    resnet,
+    vgg,
+    alexnet,
+    wide_resnet,
+    inception,
+    densenet,
+    deepcam,
+    cosmoflow,
+    transformer,
+)
+"""A module for each: what its docstring says, and builders by name in ``NETWORKS``."""
 _BUILDERS: dict[str, Callable[[], LayerList]] = {
-    name: build
-    for family in (
-        resnet,
-        vgg,
-        alexnet,
-        wide_resnet,
-        inception,
-        densenet,
-        deepcam,
-        cosmoflow,
-        transformer,
-    )
-    for name, build in family.NETWORKS.items()
+    name: build for family in FAMILIES for name, build in family.NETWORKS.items()
 }
 SHIPPED = tuple(_BUILDERS)
 """Names of all networks, family by family."""

@@ -40,8 +40,8 @@ class ModelLayer(Spec):
         saved: values kept for the backward pass. If left out, the input of a convolution, pooling,
             norm, attention or linear layer, and the output of an activation; what two layers keep
             counts once.
-        tensor: how tensor parallelism splits it: its outputs ('column'), its inputs ('row'), or
-            not at all ('').
+        tensor: what of it tensor parallelism divides: its outputs ('column') or its inputs ('row');
+            if left out neither.
         heads: of attention.
     """
 
@@ -55,7 +55,7 @@ class ModelLayer(Spec):
     kernel: list[Count] = Field(default=[])
     stride: list[Count] = Field(default=[])
     saved: NonNegative | None = None
-    tensor: Literal["", "column", "row"] = ""
+    tensor: Literal["column", "row"] | None = None
     heads: _Whole = 0
 
 
@@ -100,7 +100,7 @@ def _add(net: Builder, layer: ModelLayer) -> None:
         flops=layer.flops,
         kernel=tuple(layer.kernel),
         stride=tuple(layer.stride),
-        tensor=layer.tensor,
+        tensor=layer.tensor or "",
         heads=layer.heads,
     )
 

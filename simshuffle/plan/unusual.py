@@ -38,10 +38,10 @@ class Usual:
 
 _B, _S, _RATE, _FREQUENCY = Dimension
 USUAL = {
-    "workload.model.accelerators.NAME.forward": Usual(118.4e-6, 61.02e-3, _S),
-    "workload.model.accelerators.NAME.backward": Usual(236.9e-6, 122e-3, _S),
-    "workload.model.accelerators.NAME.update": Usual(72e-6, 5.283e-3, _S),
-    "workload.model.gradient_size": Usual(22390416, 679259296, _B),
+    "workload.model.accelerators.NAME.forward": Usual(118.4e-6, 1.437, _S),
+    "workload.model.accelerators.NAME.backward": Usual(236.9e-6, 2.874, _S),
+    "workload.model.accelerators.NAME.update": Usual(72e-6, 400e-3, _S),
+    "workload.model.gradient_size": Usual(22390416, 25716428800, _B),
     "workload.model.input_size": Usual(12288, 56623104, _B),
     "workload.dataset.sample_size.mean": Usual(3074, 60.1e6, _B),
     "workload.dataset.decoded_size.mean": Usual(3072, 63700992, _B),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typer.main import get_command
 
 from simshuffle.cli import app
-from simshuffle.reference import keys, tables, verbs
+from simshuffle.reference import keys, networks, tables, verbs
 from simshuffle.reference.schema import schema
 
 SCENARIO = """\
@@ -34,6 +34,7 @@ def pages() -> dict[str, str]:
                 "kind: data_optimised": study["$defs"]["DataOptimisedStudy"],
             },
         ),
+        "networks.md": networks.page(),
         "tables.md": tables.page(),
         "verbs.md": verbs.page(get_command(app)),
     }

@@ -262,7 +262,7 @@ class ModelProfile(Sourced):
         if whole is None:
             return self.layers if isinstance(self.layers, Layers) else None
         parameters, backward = whole.parts_of_gradient
-        return Layers(parameters=parameters, backward=backward)
+        return Layers.model_construct(parameters=parameters, backward=backward)
 
     @property
     def gradient_arrival(self) -> Floats:

@@ -214,7 +214,7 @@ class Reader(TorchDispatchMode):
         while len(shape) > 1 and shape[-1] == 1:
             shape = shape[:-1]
         extents = out.ndim - 2
-        if name == "mean" or "adaptive" in name or not isinstance(args[1], list | tuple):
+        if name == "mean" or name.startswith("_adaptive") or not isinstance(args[1], list | tuple):
             draft = self._new("pool", drafted[:1], shape, keeps_input=name != "mean")
         else:
             kernel = tuple(args[1]) * (extents if len(args[1]) == 1 else 1)

@@ -1,0 +1,211 @@
+"""Networks as lists of layers: published counts, and sums by hand.
+
+Parameters are as torchvision, pytorch-image-models and the authors' own graphs have them, to the
+last one. Operations are the multiplications that torchvision and the papers list.
+"""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simshuffle.errors import InputError
+from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, layer_list
+from simshuffle.layers.build import Builder
+from simshuffle.layers.chain import chain_problems
+from simshuffle.layers.transformer import LOSS, block, gpt
+from simshuffle.spec.library import catalog_entry, catalog_names
+
+PARAMETERS = {
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "resnext50": 25_028_904,
+    "resnet50_chainer": 25_557_096,
+    "vgg16": 138_357_544,
+    "vgg16_chainer": 169_814_824,
+    "alexnet": 61_100_840,
+    "alexnet_chainer": 62_378_344,
+    "wrn_28_10": 36_536_884,
+    "inception_v4": 41_296_516,
+    "inception_v4_imagenet": 42_679_816,
+    "densenet161": 28_681_000,
+    "deepcam": 56_454_720,
+    "cosmoflow": 5_597_604,
+    "gpt2_small": 124_439_808,
+    "vit_b_16": 86_567_656,
+    "vit_l_16": 304_326_632,
+    "vit_h_14": 632_045_800,
+}
+"""Published, or counted by others from the authors' code."""
+MULTIPLICATIONS = {
+    "resnet50": (4.089, 0.001),
+    "resnet101": (7.801, 0.001),
+    "resnet152": (11.514, 0.001),
+    "resnext50": (4.230, 0.001),
+    "vgg16": (15.47, 0.001),
+    "alexnet": (0.714, 0.001),
+    "wrn_28_10": (5.243, 0.001),
+    "inception_v4_imagenet": (12.28, 0.005),
+    "densenet161": (7.728, 0.001),
+    "deepcam": (1966 / 6, 0.001),
+    "vit_b_16": (17.56, 0.002),
+    "vit_l_16": (61.55, 0.002),
+    "vit_h_14": (167.295, 0.002),
+}
+"""10^9 of a forward pass, as listed by torchvision (ViT: with the attention's), by
+pytorch-image-models, and in the catalog's sources; and how near."""
+SIZES = {"1.3b": 1.3, "2.7b": 2.7, "6.7b": 6.7, "13b": 13.0, "175b": 175.0}
+
+
+def network(name):
+    return layer_list(name)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_published_parameters_to_the_last_one(name):
+    assert network(name).parameters == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", MULTIPLICATIONS)
+def test_published_operations(name):
+    published, within = MULTIPLICATIONS[name]
+    assert network(name).flops / 2e9 == pytest.approx(published, rel=within)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_gpt_has_the_size_of_its_name(size):
+    assert network(f"gpt_{size}").parameters / 1e9 == pytest.approx(SIZES[size], rel=0.02)
+
+
+def test_operations_of_gpt_are_those_of_its_authors():
+    """Narayanan et al., arXiv 2104.04473, equation 3: 96 s L h^2 (1 + s / 6 h + V / 16 L h) for a
+    sequence with recomputation, a quarter of it forward but for the logits, which are not
+    recomputed: 2 s h V forward."""
+    s, blocks, h, words = 2048, 24, 2048, 51200
+    forward = 24 * s * blocks * h**2 * (1 + s / (6 * h)) + 2 * s * h * words
+    assert network("gpt_1.3b").flops == pytest.approx(forward, rel=1e-12)
+
+
+def test_a_transformer_block_keeps_what_korthikanti_counts():
+    """Korthikanti et al., arXiv 2205.05198, equation 1: s b h (34 + 5 a s / h) bytes of a block, at
+    2 B a value and 1 B of a mask; equation 2 and the text below it outside of blocks: a dropout's
+    mask, the input of the last norm and of the logits, and the loss in 4 B."""
+    s, h, a, words = 64, 32, 4, 100
+    net = Builder("block", (h, s))
+    block(net, a, 4 * h, dropout=True)
+    assert 2 * net.done().saved == pytest.approx(s * h * (34 + 5 * a * s / h), rel=1e-12)
+    whole = gpt("two", 2, h, a, s, words)
+    outside = s * h + 2 * s * h + 2 * s * h + 4 * s * words
+    assert LOSS * 2 == 4
+    assert 2 * whole.saved == pytest.approx(2 * s * h * (34 + 5 * a * s / h) + outside, rel=1e-12)
+
+
+def test_what_a_small_network_keeps_by_hand():
+    """A convolution keeps its input, a norm the convolution's output, a ReLU its own, which the
+    next convolution and the shortcut take too; a pooling keeps that and places as two values."""
+    net = Builder("small", (3, 8, 8))
+    net.conv(4)
+    net.norm()
+    start = net.relu()
+    net.add(net.conv(4), start)
+    net.pool(2, 2)
+    net.linear(5)
+    image, inner, pooled = 3 * 64, 4 * 64, 4 * 16
+    kept = [each.saved for each in net.done().layers]
+    assert kept == [image, inner, inner, 0, 0, inner + 2 * pooled, pooled]
+
+
+def test_the_reach_of_a_dilated_convolution():
+    """Three taps at a distance of 6 reach over 13 pixels."""
+    pyramid = [each for each in network("deepcam").layers if each.name.startswith("pyramid.conv")]
+    assert [each.kernel for each in pyramid[:4]] == [(1, 1), (13, 13), (25, 25), (37, 37)]
+    assert {each.output for each in pyramid[:4]} == {(256, 48, 72)}
+
+
+def test_paradl_trains_its_own_cosmoflow():
+    """Convolutions by hand, without bias: 4 x 16 x 27 + ... + 256 x 128 x 8; 512^3 voxels end as
+    128 x 5^3 values, 256^3 as 128 x 3^3, in front of linear layers of 2048, 256 and 4."""
+    for name, end in (("cosmoflow_256", 3), ("cosmoflow_512", 5)):
+        layers = network(name)
+        taps = ((4, 16, 3), (16, 32, 3), (32, 64, 3), (64, 128, 3))
+        taps += ((128, 256, 2), (256, 256, 2), (256, 128, 2))
+        convolutions = sum(a * b * k**3 for a, b, k in taps)
+        linear = (128 * end**3 + 1) * 2048 + 2049 * 256 + 257 * 4
+        assert layers.parameters == convolutions + linear
+
+
+# --------------------------------------------------------------------------------- every network
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shapes_chain_and_groups_hold_all_parameters(name):
+    layers = network(name)
+    assert list(chain_problems(layers)) == []
+    parameters, shares = layers.parts_of_gradient
+    assert sum(parameters) == layers.parameters
+    assert sum(shares) == pytest.approx(1.0, abs=1e-3)
+    assert layers.shares.sum() == pytest.approx(1.0)
+    assert layers.crossing(0) == math.prod(layers.input)
+    assert layers.crossing(len(layers)) == 0
+
+
+@pytest.mark.parametrize("name", catalog_names("models"))
+def test_every_model_of_the_catalog_names_its_own_list(name):
+    model = catalog_entry("models", name)
+    assert model["layers"] == name
+    assert model["num_parameters"] == network(name).parameters
+
+
+def test_an_unknown_network_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match="Did you mean 'resnet152'"):
+        layer_list("resnet15")
+
+
+# ------------------------------------------------------------------------------------- random ones
+
+
+@st.composite
+def chains(draw):
+    """Layers of 2 x 2 pixels that take one or two of those before them."""
+    layers, shapes = [], {INPUT: (draw(st.integers(1, 4)), 2, 2)}
+    for number in range(draw(st.integers(1, 12))):
+        after = draw(st.lists(st.sampled_from([*shapes]), min_size=1, max_size=2, unique=True))
+        channels = sum(shapes[each][0] for each in after)
+        output = (draw(st.integers(1, 4)), 2, 2)
+        layer = Layer(f"l{number}", "conv", tuple(after), (channels, 2, 2), output)
+        layers.append(layer)
+        shapes[layer.name] = output
+    return LayerList("random", tuple(layers), shapes[INPUT])
+
+
+@given(chains())
+@settings(max_examples=60, deadline=None)
+def test_what_crosses_a_cut_is_what_is_taken_beyond_it(layers):
+    """Counted the other way round, output by output: the last that takes it stands beyond."""
+    assert list(chain_problems(layers)) == []
+    last = {INPUT: -1}
+    for number, layer in enumerate(layers.layers):
+        last |= dict.fromkeys(layer.after, number)
+    sizes = [(INPUT, -1, math.prod(layers.input))]
+    sizes += [(each.name, k, each.outputs) for k, each in enumerate(layers.layers)]
+    for cut in range(len(layers) + 1):
+        expected = sum(size for name, k, size in sizes if k < cut <= last.get(name, -1))
+        assert layers.crossing(cut) == expected
+
+
+@given(chains(), st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_layer_that_takes_another_shape_is_named(layers, data):
+    number = data.draw(st.integers(0, len(layers) - 1))
+    wrong = layers.layers[number]
+    wrong = Layer(wrong.name, "conv", wrong.after, (wrong.input[0] + 1, 2, 2), wrong.output)
+    changed = (*layers.layers[:number], wrong, *layers.layers[number + 1 :])
+    (problem,) = chain_problems(LayerList("wrong", changed, layers.input))
+    right = str(list(layers.layers[number].input))
+    assert problem.path == f"{number}.input"
+    assert wrong.name in problem.rule
+    assert right in problem.rule
+    assert problem.value == str(list(wrong.input))
+    assert right in problem.remedy
