@@ -27,7 +27,7 @@ class Parallelism(Sourced):
         optimiser: which values are kept for each weight: none ('sgd'), one ('momentum'), two
             ('adam').
         recompute: whether activations are computed again in the backward pass, but for the inputs
-            of layers.
+            of blocks.
     """
 
     short_name: ClassVar[str]

@@ -17,10 +17,11 @@ class Channel(DividedLayers):
     """Every member of a group has what convolutions and linear layers do with 1/ways of their input
     channels.
 
-    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075, section 3.4): outputs, of which each
-    member has a summand, are summed, and gradients of inputs gathered. Layers that take the sample
-    itself have few channels and are not divided. ParaDL divides the time of all layers; here those
-    between, such as norms, are computed by every member alike, as in its implementation.
+    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075): outputs, of which each member has a
+    summand, are summed, and gradients of inputs gathered. Layers that take the sample itself have
+    few channels and are not divided. ParaDL divides the time of all layers; here those between,
+    such as norms, take whole outputs, and are computed by every member alike. It counts outputs of
+    all layers but the last; here it is those of all that are divided.
     """
 
     short_name: ClassVar[str] = "channel"

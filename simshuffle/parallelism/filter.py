@@ -17,10 +17,10 @@ class Filter(DividedLayers):
     """Every member of a group has 1/ways of the filters of each convolution and linear layer, and
     computes as many of its output channels.
 
-    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075, section 3.4): outputs are gathered,
-    but for the last layer's, and gradients of inputs, of which each member has a summand, are
-    summed. ParaDL divides the time of all layers; here those between, such as norms, are computed
-    by every member alike, as in its implementation.
+    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075): outputs are gathered, but for the
+    last layer's, and gradients of inputs, of which each member has a summand, are summed. ParaDL
+    divides the time of all layers; here those between, such as norms, take whole outputs, and are
+    computed by every member alike.
     """
 
     short_name: ClassVar[str] = "filter"

@@ -20,7 +20,7 @@ def takes_samples(layer: Layer) -> bool:
 
 def mixed_division(divided: Flags, ways: int, forward: Traffic, backward: Traffic) -> Division:
     """Members have 1/ways of the work and weights of the layers that are ``divided``, and all of
-    what is kept for the backward pass (ParaDL, table 3)."""
+    what is kept for the backward pass, as all have whole outputs."""
     share = np.where(divided, 1 / ways, 1.0)
     return Division(
         work=share,

@@ -48,8 +48,8 @@ class Pipeline(GroupParallelism):
     soon as the pipeline is full (Narayanan et al., arXiv 2104.04473, section 2.2). With p stages of
     equal time and m microbatches either stands still for (p - 1) / (m + p - 1) of the step, but
     stage s keeps activations of m microbatches, or of p - s + 1 at most. Every microbatch starts
-    all kernels of its stage again. ParaDL (arXiv 2104.09075, section 3.3) is 'gpipe' where sending
-    does not overlap.
+    all kernels of its stage again. ParaDL's layer parallelism (arXiv 2104.09075) is 'gpipe' where
+    sending does not overlap.
 
     Attributes:
         stages: members of a group; all ranks, or a number that divides them.

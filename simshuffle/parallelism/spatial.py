@@ -21,7 +21,7 @@ from simshuffle.spec.record import Count
 class Spatial(DividedLayers):
     """Every member of a group has a part of the pixels of each sample, and all weights.
 
-    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075, section 3.2) and LBANN (Dryden et al.,
+    As in ParaDL (Kahira et al., HPDC 2021, arXiv 2104.09075) and LBANN (Dryden et al.,
     arXiv 1903.06681): a convolution or pooling of k rows needs (k - 1) / 2 rows of each neighbour,
     in the backward pass of the gradient of its outputs. From the first layer on that cannot be
     divided, all members gather what goes into it and compute the rest alike. ParaDL divides their

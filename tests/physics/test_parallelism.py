@@ -42,7 +42,7 @@ ALPHA = {
     "send": 19e-3,
     "send_back": 23e-3,
 }
-BETA = {name: alpha * 1e-5 for name, alpha in ALPHA.items()}
+BETA = {name: alpha * 1e-2 for name, alpha in ALPHA.items()}
 
 
 def seconds_of(node):
@@ -206,6 +206,23 @@ def test_pipeline():
     inputs = message("gather", BATCH * 3 * 64)
     whole = inputs + 2 * 3 + there + 2 * (2 * 4) + 2 * (2 * 32) + back + 2 * 24
     assert seconds(way) == pytest.approx(whole + UPDATE * (108 + 288) / 5516)
+    # of two groups, the first members sum the gradients of the first stage, the second ones theirs
+    sums = nodes(way, job(world_size=4), "gradients")
+    assert [(n.group, n.member, n.nbytes) for n in sums] == [
+        ("data", 0, 4 * 396),
+        ("data", 1, 4 * 5120),
+    ]
+
+
+def test_a_slow_link_holds_up_a_pipeline():
+    """Six microbatches go over one link one after the other, each longer than it is computed."""
+    of = job(chain(2), 2, batch=3, forward=np.full(2, 0.01), backward=np.full(2, 0.02))
+    way = Pipeline(stages=2, microbatches=6, schedule="gpipe")
+    there, back = message("send", 8), message("send_back", 8)
+    assert min(there, back) > 0.02
+    passes = 0.01 + 6 * there + 0.01 + 0.02 + 6 * back + 0.02
+    inputs = message("gather", 3 * 8)
+    assert seconds(way, of) == pytest.approx(inputs + passes + UPDATE / 2)
 
 
 @pytest.mark.parametrize("stage", [1, 2])
@@ -229,6 +246,17 @@ def test_sharded_data_layer_by_layer():
     slow = job(forward=0 * FORWARD, backward=0 * BACKWARD)
     sent = sum(2 * message("allgather", n) + message("reduce_scatter", n) for n in PARAMETERS)
     assert seconds(ShardedData(stage=3), slow) == pytest.approx(sent + UPDATE / 2)
+
+
+def test_weights_are_gathered_one_block_ahead():
+    """While the first block computes, the weights of the second come, and not yet those of the
+    third; so does the first summed gradient wait for a gather before it."""
+    of = job(forward=np.array([100.0, 0, 0]), backward=0 * BACKWARD)
+    found = [message("allgather", n) for n in PARAMETERS]
+    sums = [message("reduce_scatter", n) for n in PARAMETERS]
+    whole = found[0] + BATCH * 100 + found[2] + sum(found) + sum(sums) + UPDATE / 2
+    assert found[1] < BATCH * 100
+    assert seconds(ShardedData(stage=3), of) == pytest.approx(whole)
 
 
 BLOCK = LayerList(
@@ -348,10 +376,10 @@ def test_what_stages_keep_in_each_schedule(stages):
 
 def test_every_microbatch_starts_its_kernels():
     of = job(chain(4), 4, batch=8, fixed=3.0)
-    for count in (4, 16):
-        costs = Pipeline(stages=4, microbatches=count).step(of).costs(nothing)
-        share = UPDATE / 4
-        assert costs.compute == pytest.approx(32 * 3 + count * 3.0 / 4 + share)
+    for count, factor in ((4, 1), (16, 1.5)):
+        way = Pipeline(stages=4, microbatches=count, compute_factor=factor)
+        compute = way.step(of).costs(nothing).compute
+        assert compute == pytest.approx(32 * 3 * factor + count * 3.0 / 4 + UPDATE / 4)
 
 
 def test_megatron_sums_four_times_in_a_block():
@@ -531,11 +559,18 @@ def test_memory_is_divided_as_the_model_is():
     assert spatial.weights == data.weights
     assert spatial.activations == 4 * samples * ((192 + 256) / 2 + 512)
     assert spatial.buffers == 4 * samples * 512
+    divided = replace(TOY, layers=TOY.layers[:2])  # halos on two sides, none is gathered
+    assert Spatial(ways=2).memory(job(divided)).buffers == 4 * samples * 2 * 4 * 8
     filtered = Filter(ways=2).memory(of)
     assert filtered.weights == data.weights / 2
     assert filtered.activations == 2 * data.activations
     pipeline = Pipeline(stages=2, microbatches=2).memory(of)
     assert pipeline.weights == 4 * 5120
+    sharded = [ShardedData(stage=stage).memory(of) for stage in (1, 2, 3)]
+    assert [each.optimiser for each in sharded] == [5516] * 3
+    assert [each.gradients for each in sharded] == [4 * 5516, 5516, 5516]
+    assert [each.weights for each in sharded] == [4 * 5516, 4 * 5516, 5516]
+    assert sharded[2].buffers == 4 * (288 + 5120)
 
 
 # ------------------------------------------------------------------------------ cuts and candidates
@@ -568,13 +603,19 @@ def test_what_crosses_every_cut(name):
 def test_blocks_are_those_of_the_network():
     """16 blocks of a ResNet-50, what is before and the linear layer after them."""
     assert len(block_starts(layer_list("resnet50"))) == 16 + 2
-    assert len(block_starts(layer_list("vgg16"))) == 13 + 3
+    layers = layer_list("vgg16")
+    starts = block_starts(layers)
+    assert len(starts) == 13 + 3
+    assert {layers.layers[start].kind for start in starts} == {"conv", "linear"}
     layers = layer_list("resnet50")
     ones = np.ones(len(layers))
     plain, none = kept_values(layers, ones, 0, len(layers), recompute=False)
     stored, working = kept_values(layers, ones, 0, len(layers), recompute=True)
     assert (plain, none) == (pytest.approx(layers.saved), 0)
     assert stored + working < plain / 2
+    # of the toy, a block is a layer, which saves its input; had the last saved more, that came back
+    more = replace(TOY, layers=(*TOY.layers[:2], replace(TOY.layers[2], saved=600)))
+    assert kept_values(more, np.ones(3), 0, 3, recompute=True) == (192 + 256 + 512, 600 - 512)
 
 
 @pytest.mark.parametrize(
