@@ -81,11 +81,13 @@ class Groups:
         if key not in self._forms:
             fabric = self._resources.afresh()
             laid = self._lay_out(node, [_without_search(recipe) for recipe in recipes], 1.0)
-            self._forms[key] = None if laid is None else _form(laid, recipes[0], fabric)
-        form = self._forms[key]
-        if form is None:
+            self._forms[key] = None if laid is None else _closed(laid, recipes[0], fabric)
+        closed = self._forms[key]
+        if closed is None:
             return 0.0
-        return form.seconds(nbytes, *_bandwidths(recipes[0], nbytes)) + _search(recipes[0], nbytes)
+        return closed.seconds(nbytes, *_bandwidths(recipes[0], nbytes)) + _search(
+            recipes[0], nbytes
+        )
 
     def _chosen(self, node: Node, nbytes: float) -> list[Recipe]:
         """The recipe of each pattern."""
@@ -106,7 +108,7 @@ class Groups:
                 flows = flows_of(recipe, pattern.host_of, 1.0)
                 if flows is None:
                     return 0.0
-                self._alone[key] = _form(_of_pattern(recipe, pattern, flows), recipe)
+                self._alone[key] = _closed(_of_pattern(recipe, pattern, flows), recipe)
             return self._alone[key].seconds(nbytes, *_bandwidths(recipe, nbytes))
 
         return min(recipes, key=alone)
@@ -237,16 +239,16 @@ def _together(parts: Sequence[GroupFlows]) -> GroupFlows:
     return GroupFlows(whole, of, np.concatenate([part.between for part in parts]))
 
 
-def _form(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:
+def _closed(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:
     """The closed form of flows that are laid out for one byte; without ``fabric`` as if nothing but
     bus bandwidths bounded them."""
     flows = laid.flows
     inside, between = _bandwidths(recipe, 1.0)
-    pace = flows.nbytes / flows.cap * np.where(laid.between, between, inside)
+    bus = flows.nbytes / flows.cap * np.where(laid.between, between, inside)
     if fabric is None:
-        return ClosedForm(flows, laid.between, pace)
+        return ClosedForm(flows, laid.between, bus)
     routes = fabric.gradient(flows.src, flows.dst, flows.rail)
-    return ClosedForm(flows, laid.between, pace, routes, fabric.links.capacity)
+    return ClosedForm(flows, laid.between, bus, routes, fabric.links.capacity)
 
 
 def _bandwidths(recipe: Recipe, nbytes: float) -> tuple[float, float]:

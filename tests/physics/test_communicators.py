@@ -156,6 +156,15 @@ def test_four_groups_of_a_host_share_its_two_hcas() -> None:
     assert on_fluid(node, among) == pytest.approx(expected, rel=1e-9)
 
 
+def test_steps_of_groups_that_wait_share_links_one_by_one() -> None:
+    # two hosts, four groups on one HCA: each exchanges one half, and then gives the sum
+    among = groups(4, halving_doubling(1), hosts_of_four(2), 8)
+    node = sends("allreduce", group="data")
+    expected = 2 * (X + 4 * (N / 2) / HCA)
+    assert among.seconds(node) == pytest.approx(expected, rel=1e-9)
+    assert on_fluid(node, among) == pytest.approx(expected, rel=1e-9)
+
+
 def test_the_data_group_of_one_member_has_the_hcas_for_itself() -> None:
     among = groups(4, ring(2, inter_host_bus_bandwidth="12 GB/s"))
     node = sends("allreduce", group="data", member=2)
@@ -349,8 +358,9 @@ def test_groups_wait_for_one_another_only_where_they_sum() -> None:
 
 
 def test_no_transfer_of_a_group_waits_for_one_of_another() -> None:
-    among = groups(4)
-    made = step_transfers(Step(divided_step().nodes[:4]), among)
+    among = groups(4, halving_doubling(2))
+    inside = Node("sums", (3,), collective="allreduce", nbytes=N)
+    made = step_transfers(Step([*divided_step().nodes[:4], inside]), among)
     batch = made.batch
     label = np.arange(len(batch))
     for _ in range(len(batch)):  # connected parts
