@@ -16,6 +16,8 @@ from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
+from simshuffle.studies.oracle import asking
+from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import seeds, sweep
@@ -67,6 +69,11 @@ def _ablation(place: Path) -> tuple[Study[Any], Request[Any]]:
 def _hiding(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, cluster__topology__link_bandwidth="10 MB/s")
     return hidden_fraction.STUDY, hiding.request(scenario, [2, 4], ["wire"], 0.01)
+
+
+def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:
+    asked = asking.Asked(["data", "filter"], [1, 4], "3 GiB", [("data", 4)], [("data", 4, 9.0)])
+    return oracle.STUDY, asking.request(small(**SIZE, workload__model="alexnet"), asked)
 
 
 def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -164,6 +171,7 @@ TINY: dict[str, Tiny] = {
     "toy": _toy,
     "ablation": _ablation,
     "hiding": _hiding,
+    "oracle": _oracle,
     "calibration": _calibration,
     "policies": _policies,
     "congestion": _congestion,

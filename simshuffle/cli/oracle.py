@@ -14,54 +14,60 @@ from simshuffle.cli.verb import AsJson, Force, Options, Out, ProcessCount, Sched
 app = typer.Typer()
 BAD_INPUT = 2
 
+Strategies = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,...",
+        help="Ways to divide training, such as data,data+spatial,pipeline:stages=4. Default: all"
+        " that may work on as many GPUs.",
+    ),
+]
+WorldSizes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="M,...",
+        help="Numbers of GPUs. Default: powers of two, as far as machine and data set go.",
+    ),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory of a GPU that may be used. Default: what the accelerator's name says.",
+    ),
+]
+Simulate = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME@M",
+        help="A point whose step is simulated too, with all transfers on the cables at once; may be"
+        " given several times.",
+    ),
+]
+Measured = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Measured epochs to hold the predicted ones against: CSV with the columns strategy,"
+        " world_size and epoch_s.",
+    ),
+]
+
 
 @command(
     app,
     "Simulate",
     "simshuffle oracle paper/oracle",
-    "simshuffle oracle paper/oracle --strategies data,spatial --world-sizes 4,64,1024",
-    "simshuffle oracle paper/oracle --budget-memory '8 GiB' --simulate data@64",
+    "simshuffle oracle paper/oracle --strategies data,spatial --world-sizes 4,64",
+    "simshuffle oracle paper/oracle --budget-memory 8GiB --simulate data@64",
 )
 def oracle(
     scenario: ScenarioName,
-    strategies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="Ways to divide training, such as data,spatial:ways=4,data+pipeline. Default: all"
-            " that may work at each world size.",
-        ),
-    ] = None,
-    world_sizes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="M,...",
-            help="Numbers of GPUs. Default: powers of two, as far as machine and data set go.",
-        ),
-    ] = None,
-    budget_memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Memory of a GPU that may be used. Default: what the accelerator's name says.",
-        ),
-    ] = None,
-    simulate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME@M",
-            help="A point whose step is simulated too, with all transfers on the cables at once;"
-            " may be given several times.",
-        ),
-    ] = None,
-    measured: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Measured epochs, which the predicted ones are held against: CSV with the columns"
-            " strategy,world_size,epoch_s.",
-        ),
-    ] = None,
+    strategies: Strategies = None,
+    world_sizes: WorldSizes = None,
+    budget_memory: Budget = None,
+    simulate: Simulate = None,
+    measured: Measured = None,
     set_: SetOption = None,
     out: Out = None,
     json: AsJson = False,
@@ -79,15 +85,15 @@ def oracle(
     from simshuffle.studies.oracle.study import STUDY
 
     asked = Asked(
-        () if strategies is None else tuple(given.listed(strategies)),
-        () if world_sizes is None else tuple(given.sizes(world_sizes)),
+        () if strategies is None else given.listed(strategies),
+        () if world_sizes is None else given.sizes(world_sizes),
         budget_memory,
-        tuple(given.at(simulate or [])),
-        tuple(given.measured_epochs(measured)),
+        given.at(simulate or []),
+        given.measured_epochs(measured),
     )
-    loaded = load_scenario(scenario, values(set_ or []))
+    wanted = request(load_scenario(scenario, values(set_ or [])), asked)
     options = Options(out, json, force, processes, scheduler, "cell", done="computed", to=to)
-    result = carry_out(STUDY, request(loaded, asked), options)
+    result = carry_out(STUDY, wanted, options)
     if problem := nothing_fits(result.tables["points"], result.meta["says"].get("budget_nbytes")):
         complain(str(problem))
         raise typer.Exit(BAD_INPUT)

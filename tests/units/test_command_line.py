@@ -31,6 +31,7 @@ GROUPS = {
         "congestion",
         "collective",
         "policies",
+        "oracle",
     ],
     "Train": ["train", "tta"],
     "Believe": ["validate", "testbed"],
@@ -127,7 +128,17 @@ def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
     "words",
     [
         pytest.param([verb, *words], id=f"{verb}-{number}")
-        for verb in ("run", "sweep", "ablate", "hiding", "congestion", "policies", "train", "tta")
+        for verb in (
+            "run",
+            "sweep",
+            "ablate",
+            "hiding",
+            "congestion",
+            "policies",
+            "oracle",
+            "train",
+            "tta",
+        )
         for number, words in enumerate(examples(verb))
         if not any(word.endswith(".yaml") or word.startswith("results/") for word in words)
     ],
@@ -153,6 +164,7 @@ OUT = {
     "hiding": ["hiding", "quickstart", "--world-size", "8"],
     "congestion": ["congestion", "quickstart", "--world-size", "8"],
     "policies": ["policies", "quickstart"],
+    "oracle": ["oracle", "paper/oracle", "--world-sizes", "4"],
     "train": ["train", "quick"],
     "tta": ["tta", "quick", "quickstart", "--scale", "trained"],
     "validate": ["validate", "--only", "testbed"],

@@ -93,6 +93,7 @@ def request(scenario: Scenario, asked: Asked) -> Request[Oracle]:
             rule, remedy = f"must name one strategy on {size} GPUs", f"Choose: {', '.join(names)}."
             raise InputError(Problem("--measured", rule, repr(wanted), remedy), COMMAND_LINE)
         measured.append((names[0], size, seconds))
+    _check_possible(single, layers, points)
     text, files = stored([single])
     plain: dict[str, Any] = {
         "strategies": list(asked.strategies),
@@ -181,6 +182,26 @@ def _check_known(
             for name in missing
         ]
         raise InputError(problems, COMMAND_LINE)
+
+
+def _check_possible(
+    scenario: Scenario, layers: LayerList, points: Mapping[int, Sequence[Named]]
+) -> None:
+    """See that training can be divided in one of the ways at least.
+
+    Raises:
+        InputError: with the first reason of each.
+    """
+    batch = scenario.workload.local_batch_size
+    problems: dict[str, Problem] = {}
+    for size, strategies in points.items():
+        for each in strategies:
+            found = next(each.strategy.problems(layers, size, batch), None)
+            if found is None:
+                return
+            rule = f"{each.name} on {size} GPUs: {found.rule}"
+            problems.setdefault(each.name, Problem("--strategies", rule, found.value, found.remedy))
+    raise InputError(list(problems.values()), COMMAND_LINE)
 
 
 def _added(

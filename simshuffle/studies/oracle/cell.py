@@ -4,7 +4,7 @@ the tables that come of them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from simshuffle.studies.oracle.strategies import Named, alone
 from simshuffle.studies.oracle.tables import framed
 from simshuffle.studies.oracle.text import gib
 from simshuffle.studies.simulation.cell import NetworkCell
-from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
 
 SWEEP = "all closed forms"
@@ -123,7 +123,7 @@ class StepCell(NetworkCell):
         return Outcome({"step_closed_s": closed, "step_fluid_s": fluid})
 
 
-def closed_forms(of: Oracle, outcomes: Outcomes) -> dict[str, PlainCell]:
+def closed_forms(of: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
     """The cell of all points."""
     points = {
         size: {each.name: each.plain for each in strategies}
@@ -132,7 +132,7 @@ def closed_forms(of: Oracle, outcomes: Outcomes) -> dict[str, PlainCell]:
     return {SWEEP: SweepCell(of.scenario.to_dict(), points)}
 
 
-def simulations(of: Oracle, outcomes: Outcomes) -> dict[str, StepCell]:
+def simulations(of: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
     """A cell for each point that is simulated and possible."""
     possible = {
         (row["strategy"], row["world_size"])

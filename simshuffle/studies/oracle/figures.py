@@ -33,6 +33,8 @@ SCALES, COLUMNS, ROWS = 4, 20, 18
 """Most scales and columns of the first figure, and rows of the second."""
 CUT = 3.0
 """A column is cut at so many times the highest of the fastest ones."""
+UNSEEN = 0.01
+"""Share of a column that is too little to be seen."""
 SMALL = 6
 
 
@@ -86,8 +88,8 @@ def shown_points(points: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     most = COLUMNS // max(len(sizes), 1)
     best = best.groupby("world_size", sort=False).head(most)
     given = points[own & points["feasible"] & points["world_size"].isin(sizes)]
-    both = pd.concat([best, given]).drop_duplicates(["world_size", "strategy"])
-    return both.sort_values(["world_size", "epoch_s"], kind="stable")
+    # in the order of the table, which is the same at every scale
+    return points[points.index.isin([*best.index, *given.index])]
 
 
 def best_of_each(points: pd.DataFrame) -> pd.DataFrame:
@@ -121,11 +123,12 @@ def stacked(shown: pd.DataFrame, measured: pd.DataFrame, ax: Axes) -> Axes:
     highest = min(highest, float(total.max()))
     foot = np.zeros(len(shown))
     for label, (_, colour) in TIMES.items():
-        ax.bar(places, millis[label], 0.8, bottom=foot, facecolor=colour, **APART)
-        foot += millis[label]
+        top = np.minimum(foot + millis[label], highest)
+        ax.bar(places, top - foot, 0.8, bottom=foot, facecolor=colour, **APART)
+        foot = top
     accuracy = measured.set_index(["world_size", "strategy"])["accuracy"]
     for place, whole, row in zip(places, total, shown.to_dict("records"), strict=True):
-        said = f"{whole:.3g}" if whole > highest else ""
+        said = f"{whole:.0f}" if whole > highest else ""
         key = (row["world_size"], row["strategy"])
         if key in accuracy.index:
             said = f"{said + ', ' if said else ''}{100 * accuracy[key]:.0f} %"
@@ -161,7 +164,7 @@ def _time_handles(shown: pd.DataFrame) -> list[Patch]:
     return [
         Patch(facecolor=colour, label=label)
         for label, (names, colour) in TIMES.items()
-        if (shown[list(names)].sum(axis=1) > 0).any()
+        if (shown[list(names)].sum(axis=1) > UNSEEN * shown["epoch_s"]).any()
     ]
 
 
@@ -215,17 +218,17 @@ def filled(rows: pd.DataFrame, budget: float | None, ax: Axes) -> Axes:
         ``ax``.
     """
     left = np.zeros(len(rows))
-    places = np.arange(len(rows))
+    places = range(len(rows))
     for part in MEMORY:
-        value = rows[f"{part}_nbytes"].to_numpy() / GIB
-        ax.barh(places, value, 0.75, left, facecolor=MEMORY_COLOURS[part], **APART)
-        left += value
-    longest = max(left.max(), (budget or 0.0) / GIB)
-    for place, value in zip(places, left, strict=True):
+        values = rows[f"{part}_nbytes"].to_numpy() / GIB
+        ax.barh(places, values, 0.75, left, facecolor=MEMORY_COLOURS[part], **APART)
+        left += values
+    longest = max(float(left.max()), (budget or 0.0) / GIB)
+    for place, value in zip(places, left.tolist(), strict=True):
         ax.text(value + 0.015 * longest, place, f"{value:.3g}", **_ON_WHITE)
     if budget is not None:
         ax.axvline(budget / GIB, **_LIMIT)
-    ax.set_xlim(0, 1.16 * longest)
+    ax.set_xlim(0, 1.16 * longest or 1.0)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     names = [_short(name) for name in rows["strategy"]]
     ax.set_yticks(places, names, fontsize=SMALL)

@@ -23,13 +23,20 @@ _MEMORY = re.compile(r"-(\d+)gb\b")
 
 def listed(text: str) -> list[str]:
     """Strategies that are separated by commas; parameters of one may be too, as in
-    ``data,pipeline:ways=4,microbatches=8``."""
+    ``data,pipeline:stages=4,microbatches=8``.
+
+    Raises:
+        InputError: there is none.
+    """
     out: list[str] = []
     for piece in text.split(","):
         if out and _PARAMETER.match(piece):
             out[-1] += f",{piece.strip()}"
         elif piece.strip():
             out.append(piece.strip())
+    if not out:
+        rule, remedy = "must name one strategy or more", "For example data,spatial."
+        raise InputError(Problem("--strategies", rule, repr(text), remedy), COMMAND_LINE)
     return out
 
 
@@ -105,8 +112,10 @@ def measured_epochs(path: Path | None) -> list[tuple[str, int, float]]:
         columns = table.fieldnames or []
         rows = list(table)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        remedy = f"Write a CSV file with the columns {', '.join(MEASURED)}."
-        raise InputError(Problem("", f"cannot be read: {error}", "", remedy), str(path)) from None
+        why = getattr(error, "strerror", None) or error
+        remedy = f"Name a CSV file with the columns {', '.join(MEASURED)}."
+        problem = Problem("--measured", f"cannot be read: {why}", str(path), remedy)
+        raise InputError(problem, COMMAND_LINE) from None
     if sorted(columns) != sorted(MEASURED):
         rule, given = f"must have the columns {', '.join(MEASURED)}", ", ".join(columns) or "none"
         raise InputError(Problem("", rule, given, "Correct the first line."), str(path))

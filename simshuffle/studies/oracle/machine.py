@@ -96,10 +96,16 @@ def assumptions(scenario: Scenario) -> list[str]:
         hidden,
         f"routing: {routing(scenario.cluster).describe()}",
         "each collective alone on the cables, of all groups at once, in closed form",
-        f"memory in {workload.parallelism.precision} with {workload.parallelism.optimiser}, without"
-        " what libraries and fragments take",
+        f"memory of {_kept(workload.parallelism)}, without what libraries and fragments take",
     ]
 
 
+def _kept(strategy: Parallelism) -> str:
+    """What is kept, in words."""
+    precision = "mixed precision" if strategy.precision == "mixed" else "FP32"
+    again = " and activations computed again" if strategy.recompute else ""
+    return f"{precision} with the optimiser {strategy.optimiser}{again}"
+
+
 def _first_sentence(text: str) -> str:
-    return text.split("; ")[0].split(": ")[0].strip()
+    return text.split("; ", maxsplit=1)[0].split(": ", maxsplit=1)[0].strip()

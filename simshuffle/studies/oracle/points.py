@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from simshuffle.errors import Problem
-from simshuffle.parallelism import Job, Node, Parallelism, Step
+from simshuffle.parallelism import GroupParallelism, Job, Node, Parallelism, Step
 from simshuffle.studies.oracle.scale import Scale
 from simshuffle.studies.oracle.tables import LOOP, MEMORY
 
@@ -36,8 +36,9 @@ class Point:
 
 def impossible(name: str, parallelism: Parallelism, scale: Scale, problem: Problem) -> Point:
     """A point that cannot be: why is its only number."""
-    why = f"{problem.rule}; got {problem.value}. {problem.remedy}".replace("; got .", ".").strip()
-    return Point({**_about(name, parallelism, scale, None), "feasible": False, "why_not": why}, {})
+    given = f"; got {problem.value}" if problem.value else ""
+    why = f"{problem.rule}{given}. {problem.remedy}".rstrip()
+    return Point({**_about(name, parallelism, scale), "feasible": False, "why_not": why}, {})
 
 
 def point(
@@ -55,28 +56,23 @@ def point(
     iterations = scale.bounds.iterations
     step = step_of(parallelism, job, scale)
     costs, memory = step.costs(seconds_of), parallelism.memory(job)
-    exposed = iterations * costs.exposed
+    exposed, exchange = iterations * costs.exposed, scale.bounds.exchange.seconds
     parts = {
         "compute_s": iterations * costs.compute,
         "waiting_s": (iterations - 1) * costs.compute * (scale.slowest - 1.0),
         "bubble_s": iterations * costs.bubble,
         "exposed_s": exposed,
-        "exchange_s": scale.shown(scale.bounds.exchange.seconds, exposed),
+        "exchange_s": scale.shown(exchange, exposed),
         "startup_s": scale.bounds.first_batch + scale.bounds.importance,
     }
     loop = sum(parts[name] for name in LOOP)
     resource, io = scale.io
-    last = costs.seconds
-    input_s = max(io + last - loop, 0.0)
-    least = (
-        loop
-        - exposed
-        + iterations * (_hidden_step(step, seconds_of) - costs.seconds + costs.exposed)
-    )
+    input_s = max(io + costs.seconds - loop, 0.0)  # a step follows the last batch
+    least = loop - iterations * (costs.seconds - _hidden_step(step, seconds_of))
     hidden = iterations * costs.hidden
     without = loop - parts["exchange_s"]
     row = {
-        **_about(name, parallelism, scale, job),
+        **_about(name, parallelism, scale),
         "feasible": True,
         "why_not": "",
         **parts,
@@ -84,7 +80,7 @@ def point(
         "input_s": input_s,
         "epoch_s": loop + input_s,
         "epoch_low_s": max(least, io),
-        "epoch_high_s": loop + hidden + io,
+        "epoch_high_s": loop - parts["exchange_s"] + exchange + hidden + io,
         "hidden_s": hidden,
         "io_s": io,
         "io_by": resource,
@@ -120,22 +116,24 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
     return max(max(ends, default=0.0), between)
 
 
-def _about(name: str, parallelism: Parallelism, scale: Scale, job: Job | None) -> Row:
+def _about(name: str, parallelism: Parallelism, scale: Scale) -> Row:
     scenario = scale.scenario
-    size, batch = scenario.world_size, scenario.workload.local_batch_size
-    about: Row = {
+    size, ways = scenario.world_size, parallelism.group_size(scenario.world_size)
+    batch = scenario.workload.local_batch_size
+    if isinstance(parallelism, GroupParallelism):
+        batch = int(parallelism.samples(batch, ways))
+    return {
         "world_size": size,
         "strategy": name,
         "kind": getattr(parallelism, "kind", ""),
+        "ways": ways,
+        "replicas": size // ways,
+        "group_batch": batch,
         "hosts": scenario.hosts,
         "iterations": scale.bounds.iterations,
         "io_by": "",
         "bottleneck": "",
     }
-    if job is not None:
-        ways = parallelism.group_size(size)
-        about |= {"ways": ways, "replicas": size // ways, "group_batch": ways * batch}
-    return about
 
 
 def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:

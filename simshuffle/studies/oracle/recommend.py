@@ -43,9 +43,9 @@ def recommended(points: pd.DataFrame) -> pd.DataFrame:
 def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, Any]:
     row: dict[str, Any] = {"world_size": size, "strategy": "", "second": "", "least_memory": ""}
     if fitting.empty:
-        possible = points[points["feasible"]]
+        possible = points[points["feasible"]].sort_values("memory_nbytes", kind="stable")
         if len(possible):
-            least = possible.loc[possible["memory_nbytes"].idxmin()]
+            least = possible.iloc[0]
             row |= {"least_memory": least["strategy"], "least_nbytes": least["memory_nbytes"]}
         return row
     first, *others = fitting.to_dict("records")
@@ -72,14 +72,13 @@ def clearly(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
 
 
 def nothing_fits(points: pd.DataFrame, budget: float | None) -> Problem | None:
-    """What is wrong where no point is possible and within the budget; None where one is."""
+    """What is wrong where no point is within the budget; None where one is."""
     if len(usable(points)):
         return None
-    possible = points[points["feasible"]]
+    possible = points[points["feasible"]].sort_values("memory_nbytes", kind="stable")
     if possible.empty or budget is None:
-        why = points["why_not"].iloc[0]
-        return Problem("--strategies", "none is possible at these world sizes", "", f"First: {why}")
-    least = possible.loc[possible["memory_nbytes"].idxmin()]
+        return None  # whatever is asked for, something is possible; and without a budget it fits
+    least = possible.iloc[0]
     rule = "must be enough for one strategy at one world size"
     remedy = (
         f"{least['strategy']} at {least['world_size']} GPUs takes least,"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.allreduce import NoOverlap
-from simshuffle.exchange import PartialLocalShuffle
+from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.parallelism import Data
 from simshuffle.plan.bounds import Bounds, bounds
 from simshuffle.plan.exchange_bounds import exchange_bound, expected_largest
@@ -47,7 +46,7 @@ class Scale:
     def io(self) -> tuple[str, float]:
         """The slowest resource through which samples come, and s an epoch of it."""
         name = max(self.bounds.resources, key=lambda each: self.bounds.resources[each])
-        return name, self.bounds.resources[name] + self.bounds.last_batch
+        return name, self.bounds.resources[name]
 
     def shown(self, exchange: float, exposed: float) -> float:
         """What an exchange of ``exchange`` s an epoch adds to communication of ``exposed`` s that
@@ -85,17 +84,17 @@ def scale_of(scenario: Scenario, world_size: int) -> Scale:
     changes = {"world_size": world_size, "sweep": {}, "workload": workload}
     sized = scenario.model_copy(update=changes)
     found = bounds(sized)
-    trained = found.iterations * workload.local_batch_size
+    trained = float(found.iterations * workload.local_batch_size)
     if workload.last_batch != "carry":
         trained = min(trained, workload.dataset.num_samples / world_size)
     slowest = expected_largest(world_size, workload.jitter.compute)
-    return Scale(sized, found, float(trained), slowest, _exchange(sized, found.iterations))
+    return Scale(sized, found, trained, slowest, _exchange(sized, found.iterations))
 
 
 def _exchange(scenario: Scenario, iterations: int) -> Floats | None:
     """See `Scale`: what a part of the epoch takes, as often as it fits into the epoch."""
     workload, exchange = scenario.workload, scenario.workload.exchange
-    if not isinstance(exchange, PartialLocalShuffle) or scenario.world_size == 1:
+    if not isinstance(exchange, SendingStrategy) or scenario.world_size == 1:
         return None
     part = min(iterations, ITERATIONS)
     count = part * workload.local_batch_size * scenario.world_size

@@ -114,8 +114,8 @@ def _of_name(scenario: Scenario, there: Sequence[Named], world_size: int, name: 
     divided = name.startswith(REPLICAS)
     bare = name.removeprefix(REPLICAS)
     if ":" in bare:
-        return [_valued(scenario, world_size, name, bare)]
-    exact = [each for each in there if _typed(name) == _typed(each.name)]
+        return [_valued(scenario, there, world_size, name, bare)]
+    exact = [each for each in there if _typed(name).lower() == _typed(each.name).lower()]
     of_kind = [
         each
         for each in there
@@ -125,8 +125,11 @@ def _of_name(scenario: Scenario, there: Sequence[Named], world_size: int, name: 
     return of_kind or exact
 
 
-def _valued(scenario: Scenario, world_size: int, name: str, bare: str) -> Named:
-    """The strategy of a kind with values, which its name has but for the number of members."""
+def _valued(
+    scenario: Scenario, there: Sequence[Named], world_size: int, name: str, bare: str
+) -> Named:
+    """The strategy of a kind with values: its name is as it is written, unless it is one that is
+    there anyway."""
     try:
         plain = by_kind(bare)
         found: Parallelism = _ADAPTER.validate_python({**_common(scenario), **plain})
@@ -135,12 +138,17 @@ def _valued(scenario: Scenario, world_size: int, name: str, bare: str) -> Named:
         raise InputError(problems, COMMAND_LINE) from None
     except ValidationError as error:
         raise InputError([_wrong(each, name) for each in error.errors()], COMMAND_LINE) from None
-    others = [
-        f"{key}={value}"
-        for key, value in plain.items()
-        if key not in {"kind", "stage", getattr(found, "ways_key", "")}
-    ]
-    return Named(" ".join([name_of(found, world_size), *others]), found)
+    known = name_of(found, world_size)
+    if all(each.strategy == found for each in there if each.name == known):
+        others = [key for key in plain if key not in {"kind", "stage", _ways_key(found)}]
+        if not others:
+            return Named(known, found)
+    divided = 1 < found.group_size(world_size) < world_size
+    return Named(f"{REPLICAS if divided else ''}{bare}", found)
+
+
+def _ways_key(strategy: Parallelism) -> str:
+    return str(getattr(strategy, "ways_key", ""))
 
 
 def _wrong(error: Any, name: str) -> Problem:

@@ -4,7 +4,7 @@ memory."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -31,11 +31,24 @@ class _Oracle(TypedDict):
     budget_from: NotRequired[str]
 
 
+_Size = Annotated[int, Field(ge=1)]
+
+
+class _Asked(TypedDict):
+    """What was asked beside the scenario."""
+
+    strategies: list[str]
+    world_sizes: list[_Size]
+    budget: str | None
+    simulate: list[tuple[str, _Size]]
+    measured: list[tuple[str, _Size, Annotated[float, Field(gt=0, le=LARGEST)]]]
+
+
 class _Says(TypedDict):
     """What ``meta.json`` holds of an oracle."""
 
     says: _Oracle
-    asked: dict[str, Any]
+    asked: _Asked
 
 
 def _figures(result: Result) -> dict[str, Figure]:
@@ -50,7 +63,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     known = set(points[list(KEY)].itertuples(index=False, name=None))
     if not known:
         yield Problem("points.csv", "must have a row for each point", "none", REMEDY)
-    numbers = points.loc[points["feasible"], ["epoch_s", "loop_s", "memory_nbytes", "ways"]]
+    numbers = points.loc[points["feasible"], ["epoch_s", "loop_s", "memory_nbytes"]]
     if numbers.isna().any(axis=None):
         rule = "must have numbers for every point that is possible"
         yield Problem("points.csv", rule, f"{len(points)} rows", REMEDY)

@@ -37,10 +37,13 @@ STORED = {
             "world_size": _WORLD_SIZE,
             "strategy": _STRATEGY,
             "kind": text("kind of the strategy, as workload.parallelism has it"),
-            "ways": count("ranks of a model-parallel group", 1, empty=True),
-            "replicas": count("groups, each with samples of its own", 1, empty=True),
+            "ways": count("ranks of a model-parallel group", 1),
+            "replicas": count(
+                "groups, each with samples of its own; as many shards there are under local"
+                " shuffling"
+            ),
             "hosts": count("hosts that the ranks fill", 1),
-            "group_batch": count("samples of a group in an iteration", 1, empty=True),
+            "group_batch": count("samples that a group trains on in an iteration", 1),
             "iterations": count("iterations of the epoch", 1),
             "feasible": flag("whether training can be divided so"),
             "fits": flag(

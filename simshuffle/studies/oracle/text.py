@@ -14,6 +14,8 @@ from simshuffle.study.study import Tables
 
 BEST, FULL = 3, 16
 """Strategies of each scale that are shown at first, and of the chosen scale."""
+NEXT = 38
+"""Characters of those that are next in a line."""
 CLOSE = "~"
 """Marks what is too close to tell."""
 Row = Mapping[Any, Any]
@@ -29,16 +31,17 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     points, best = tables["points"], tables["recommended"]
     sizes = sorted(points["world_size"].unique())
     scales = f"{sizes[0]} to {gpus(sizes[-1])}" if len(sizes) > 1 else gpus(sizes[0])
-    yield f"{says['what']}: {len(points)} points on {scales}."
+    several = "points" if len(points) > 1 else "point"
+    yield f"{says['what']}: {len(points)} {several} on {scales}."
     yield _budget(says)
     yield _scales(points, best)
-    if len(close := best[best["clear"] == False]):  # noqa: E712
-        if (close["world_size"] != ALL).any():
-            yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
+    if any(not row["clear"] for row in _told(best)):
+        yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
     yield from recommendation(best, says)
     chosen = chosen_scale(best, points)
     here = points[(points["world_size"] == chosen) & points["feasible"]]
-    yield _whole(here.sort_values(["epoch_s", "loop_s"], kind="stable").head(FULL), chosen)
+    if len(here):
+        yield _whole(here.sort_values(["epoch_s", "loop_s"], kind="stable").head(FULL), chosen)
     if len(here) > FULL:
         slowest = f"the slowest {seconds(here['epoch_s'].max())} s an epoch"
         yield f"{len(here) - FULL} more are slower, {slowest}; all are in points.csv."
@@ -53,12 +56,12 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
 
 def recommendation(best: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
     """The best of all scales in words, and what to do where nothing fits."""
-    rows = best.to_dict("records")
-    for row in rows:
-        if row["strategy"] and row["world_size"] == ALL:
-            yield _fastest(row)
-        elif not row["strategy"]:
-            yield _none(row, says, alone=len(rows) > 1 and row["world_size"] == ALL)
+    whole, *others = best.to_dict("records")
+    if not whole["strategy"]:
+        yield _none(whole, says)
+        return
+    yield _fastest(whole)
+    yield from (_none(row, says) for row in others if not row["strategy"])
 
 
 def _fastest(row: Row) -> str:
@@ -69,24 +72,32 @@ def _fastest(row: Row) -> str:
     )
     if not row["second"]:
         return f"{said} No other fits."
-    told = "clearly" if row["clear"] else "too close to tell"
-    return f"{said} Next there: {row['second']}, {_percent(row['margin'])} longer; {told}."
+    told = "" if row["clear"] else "; too close to tell"
+    return f"{said} Next there: {row['second']}, {_percent(row['margin'])} longer{told}."
 
 
-def _none(row: Row, says: Mapping[str, Any], *, alone: bool) -> str:
-    where = "Nowhere" if alone else f"On {gpus(row['world_size'])} nothing"
-    budget = says.get("budget_nbytes")
+def _none(row: Row, says: Mapping[str, Any]) -> str:
+    everywhere = row["world_size"] == ALL
+    where = "Nothing" if everywhere else f"On {gpus(row['world_size'])} nothing"
     if not row["least_memory"]:
-        return f"{where} {'is any' if alone else 'is'} possible: see below why."
-    over = row["least_nbytes"] - (budget or 0.0)
+        return f"{where} works; why is below."
+    over = row["least_nbytes"] - says["budget_nbytes"]
     said = (
-        f"{where} {'does anything fit' if alone else 'fits'}: {row['least_memory']} takes least"
-        f" memory, {gib(row['least_nbytes'])} GiB a GPU, {gib(over)} GiB too much."
+        f"{where} fits: {row['least_memory']} takes least memory, {gib(row['least_nbytes'])} GiB a"
+        f" GPU, {gib(over)} GiB too much."
     )
     if pd.notna(row["fits_from"]):
         return f"{said} From {gpus(row['fits_from'])} on something fits."
-    remedy = "a smaller workload.local_batch_size, recompute=true, or more ways need less."
-    return f"{said} {remedy[0].upper()}{remedy[1:]}" if alone else said
+    return (
+        f"{said} A smaller workload.local_batch_size needs less, and so does"
+        " workload.parallelism.recompute=true."
+    )
+
+
+def _told(best: pd.DataFrame) -> list[Row]:
+    """The rows of single scales that have a second."""
+    rows = best[(best["world_size"] != ALL) & (best["second"] != "")]
+    return list(rows.to_dict("records"))
 
 
 def chosen_scale(best: pd.DataFrame, points: pd.DataFrame) -> int:
@@ -119,7 +130,9 @@ def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
         interval = f"{seconds(first['epoch_low_s'])}-{seconds(first['epoch_high_s'])}"
         faster = "" if pd.isna(first["speedup"]) else f"{first['speedup']:.1f}"
         numbers = (seconds(first["epoch_s"]), interval, gib(first["memory_nbytes"]), faster)
-        table.add_row(str(size), first["strategy"], *numbers, ", ".join(longer))
+        one_line = ", ".join(longer)
+        said = one_line if len(one_line) <= NEXT else "\n".join(longer)
+        table.add_row(str(size), first["strategy"], *numbers, said)
     return table
 
 
@@ -156,7 +169,7 @@ def _fallen(out: pd.DataFrame) -> Table:
     for (strategy, _), rows in out.groupby([bare, "feasible"], sort=False):
         sizes = sorted(rows["world_size"])
         at = f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
-        first = rows.loc[rows["world_size"].idxmin(), "why_not"]
+        first = rows.sort_values("world_size")["why_not"].iloc[0]
         table.add_row(str(strategy), at, f"at {sizes[0]}: {first}" if len(sizes) > 1 else first)
     return table
 

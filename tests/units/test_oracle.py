@@ -1,0 +1,451 @@
+"""The oracle: points that add up, what is recommended, what is refused, tables, figures, verify."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.layers import layer_list
+from simshuffle.parallelism import Data, Memory, Node, Step
+from simshuffle.plan.bounds import bounds
+from simshuffle.studies.oracle import given, points, recommend, strategies, text
+from simshuffle.studies.oracle.asking import Asked, request
+from simshuffle.studies.oracle.figures import figures, memory_figure, shown_points, times_figure
+from simshuffle.studies.oracle.scale import FRACTIONS, scale_of
+from simshuffle.studies.oracle.study import STUDY
+from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED, framed
+from simshuffle.study import engine
+from simshuffle.verify import verify
+from tests.drawn import faults, words
+from tests.small import small
+
+SIZE = {
+    "workload__model": "vgg16",
+    "workload__exchange": "partial_local_shuffle:exchange_fraction=0.3",
+    "cluster__host__gpus": 2,
+    "cluster__host__hcas": 1,
+    "cluster__host__pcie_slots": 1,
+}
+SAYS = {"what": "a network on a machine", "assumptions": ["nothing"]}
+GIB = 2**30
+
+
+def tiny(**values):
+    """16 hosts of two GPUs."""
+    return small(**{**SIZE, **values})
+
+
+@pytest.fixture(scope="module")
+def result():
+    """All strategies on 1 to 8 GPUs, with two simulated and one measured."""
+    asked = Asked(
+        world_sizes=(1, 2, 8),
+        budget="3 GiB",
+        simulate=[("data", 8), ("data+spatial", 8)],
+        measured=[("data", 8, 20.0)],
+    )
+    return engine.run(STUDY, request(tiny(), asked))
+
+
+@pytest.fixture(scope="module")
+def folder(result, tmp_path_factory):
+    return result.save(tmp_path_factory.mktemp("oracle") / "mine")
+
+
+def row(size, name, seconds, **more):
+    """A point whose loop never waits for samples."""
+    about = {"world_size": size, "strategy": name, "kind": name, "ways": 1, "replicas": size}
+    about |= {"hosts": size, "group_batch": 1, "iterations": 10, "feasible": True, "why_not": ""}
+    spent = dict.fromkeys((*LOOP, "input_s", "hidden_s", "io_s"), 0.0)
+    spent |= {"compute_s": seconds, "loop_s": seconds, "epoch_s": seconds}
+    spent |= {"epoch_low_s": 0.9 * seconds, "epoch_high_s": 1.15 * seconds}
+    kept = {f"{part}_nbytes": 0.0 for part in MEMORY} | {"memory_nbytes": GIB}
+    named = {"io_by": "", "bottleneck": "compute", "bottleneck_s": seconds}
+    return {**about, **spent, **kept, **named, **more}
+
+
+def made(*rows):
+    return framed("points", list(rows))
+
+
+# ------------------------------------------------------------------------------------------- points
+
+
+def test_every_part_of_an_epoch_and_of_the_memory_is_there_once(result):
+    table = result.tables["points"]
+    found = table[table["feasible"]]
+    assert set(found["kind"]) == {
+        *("data", "sharded_data", "spatial", "filter", "channel", "pipeline")
+    }
+    loop = np.zeros(len(found))
+    for name in LOOP:
+        loop = loop + found[name].to_numpy()
+    assert (loop == found["loop_s"]).all()
+    assert (found["loop_s"] + found["input_s"] == found["epoch_s"]).all()
+    memory = sum(found[f"{part}_nbytes"] for part in MEMORY)
+    assert np.allclose(memory, found["memory_nbytes"], rtol=1e-12, atol=0)
+    assert (found["epoch_low_s"] <= found["epoch_s"] * (1 + 1e-12)).all()
+    assert (found["epoch_s"] <= found["epoch_high_s"] * (1 + 1e-12)).all()
+    assert (found["ways"] * found["replicas"] == found["world_size"]).all()
+    assert (found["group_batch"] == 10 * found["ways"]).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 8])
+def test_data_parallelism_takes_what_the_bounds_of_a_run_say(result, size):
+    table = result.tables["points"].set_index(["world_size", "strategy"])
+    own = table.loc[size, "data"]
+    bound = bounds(tiny().with_values({"world_size": size}))
+    assert own["loop_s"] == pytest.approx(bound.loop, rel=1e-3)
+    assert own["exposed_s"] == pytest.approx(bound.allreduce, rel=1e-6)
+    assert own["io_s"] == max(bound.resources.values())
+    assert own["iterations"] == bound.iterations
+
+
+def test_speed_up_is_against_one_gpu(result):
+    table = result.tables["points"].set_index(["world_size", "strategy"])
+    one, eight = (table.loc[size, "data"] for size in (1, 8))
+    assert one["speedup"] == one["efficiency"] == pytest.approx(1.0)
+    assert eight["speedup"] == pytest.approx(one["epoch_s"] / eight["epoch_s"])
+    assert eight["efficiency"] == pytest.approx(eight["speedup"] / 8)
+
+
+def test_without_a_shared_cable_the_simulated_step_is_the_closed_form(result):
+    simulated = result.tables["simulated"].set_index("strategy")
+    assert list(simulated.index) == ["data", "data+spatial (2)"]
+    assert simulated.loc["data", "ratio"] == pytest.approx(1.0, abs=0.01)
+    assert (simulated["step_fluid_s"] > 0).all()
+
+
+def test_a_measured_epoch_is_held_against_the_point(result):
+    measured = result.tables["measured"].iloc[0]
+    expected = result.tables["points"].set_index(["world_size", "strategy"]).loc[8, "data"]
+    assert measured["predicted_s"] == expected["epoch_s"]
+    assert measured["accuracy"] == pytest.approx(1 - abs(expected["epoch_s"] - 20.0) / 20.0)
+
+
+class Fixed(Data):
+    """A step of 2 s of computing, 1 s between replicas beside its second half and 1 s within."""
+
+    def step(self, job, most=None):
+        sent = {"collective": "allreduce", "nbytes": 1.0}
+        return Step(
+            [
+                Node("forward", (), 1.0),
+                Node("halo", (0,), **sent),
+                Node("backward", (1,), 1.0),
+                Node("gradients", (2,), group="data", **sent),
+                Node("update", (3,), 0.0),
+            ]
+        )
+
+    def memory(self, job):
+        return Memory(1.0, 2.0, 3.0, 4.0, 5.0)
+
+
+def test_a_point_by_hand():
+    scenario = tiny(world_size=8, workload__jitter__compute=0)
+    scale = scale_of(scenario.with_values({"workload.exchange": "local_shuffle"}), 8)
+    layers = layer_list("vgg16")
+    from simshuffle.lowering.training_step import job_of
+
+    found = points.point("x", Fixed(), job_of(scenario, 8, layers), scale, lambda node: 1.0)
+    of, count = found.row, scale.bounds.iterations
+    assert (of["compute_s"], of["exposed_s"], of["bubble_s"]) == (2 * count, 2 * count, 0)
+    # what replicas send may hide, what a group sends may not
+    assert of["epoch_low_s"] == pytest.approx(of["loop_s"] - count)
+    assert of["epoch_high_s"] == pytest.approx(of["loop_s"] + of["io_s"])
+    assert of["memory_nbytes"] == 15
+    assert found.sent == {"halo": count, "gradients": count}
+    assert (of["bottleneck"], of["bottleneck_s"]) == ("compute", 2 * count)
+
+
+def test_what_the_loop_waits_for_is_the_bottleneck():
+    spent = row(1, "data", 2.0) | {"exposed_s": 8.0, "input_s": 0.0}
+    found = points.bottleneck(spent, {"halo": 9.0, "gradients": 3.0})
+    assert found == {"bottleneck": "halo", "bottleneck_s": 6.0}
+    late = spent | {"input_s": 1.0, "io_s": 20.0, "io_by": "PFS bandwidth"}
+    assert points.bottleneck(late, {}) == {"bottleneck": "PFS bandwidth", "bottleneck_s": 20.0}
+
+
+def test_the_largest_hidden_exchange_adds_the_tolerance(result):
+    scenario = tiny(world_size=8)
+    scale = scale_of(scenario, 8)
+    assert scale.exchange is not None
+    assert (np.diff(scale.exchange) >= 0).all()
+    free = replace(scale, exchange=scale.exchange * 0)
+    assert free.hidden_fraction(1e3, 0.0, 0.01) == 1.0
+    costly = replace(scale, exchange=FRACTIONS * 50.0)
+    assert costly.hidden_fraction(1e3, 0.0, 0.01) == pytest.approx(0.2, rel=0.01)
+    found = result.tables["points"]
+    assert found.loc[found["world_size"] == 1, "hidden_exchange"].isna().all()
+    assert (
+        found.loc[(found["world_size"] == 8) & found["feasible"], "hidden_exchange"].notna().all()
+    )
+
+
+def test_where_no_fraction_is_exchanged_none_is_hidden():
+    scale = scale_of(tiny(workload__exchange="local_shuffle"), 8)
+    assert scale.hidden_fraction(1.0, 0.0, 0.01) is None
+
+
+# --------------------------------------------------------------------------------------- strategies
+
+
+def names(found):
+    return [each.name for each in found]
+
+
+def test_strategies_are_found_by_kind_name_and_values():
+    scenario, layers = tiny(), layer_list("vgg16")
+
+    def chosen(*wanted, size=8):
+        return names(strategies.chosen(scenario, layers, size, wanted))
+
+    assert chosen("data", "spatial") == ["data", "spatial", "data+spatial (2)"]
+    assert chosen("data+spatial") == chosen("data+spatial-2") == ["data+spatial (2)"]
+    assert chosen("zero-3") == chosen("ZeRO-3") == ["ZeRO-3"]
+    assert chosen("sharded_data") == ["ZeRO-1", "ZeRO-2", "ZeRO-3"]
+    both = chosen("pipeline:stages=4,schedule=gpipe", "data+pipeline:stages=4")
+    assert both == ["data+pipeline:stages=4,schedule=gpipe", "data+pipeline (4)"]
+    # one that is tried anyway goes by its name, and another with as many members does not
+    assert chosen("filter:ways=2", "filter-8") == ["data+filter (2)"]
+    assert chosen("spatial", "spatial:ways=8") == ["spatial", "data+spatial (2)", "spatial:ways=8"]
+    assert chosen("spatial", size=1) == []
+
+
+def test_what_holds_for_all_strategies_is_taken_over():
+    like = "data:precision=mixed,optimiser=adam,recompute=true"
+    scenario = tiny(workload__parallelism=like)
+    found = strategies.chosen(scenario, layer_list("vgg16"), 8, ["data", "filter:ways=2"])
+    assert {each.strategy.precision for each in found} == {"mixed"}
+    assert all(each.strategy.recompute for each in found)
+
+
+# -------------------------------------------------------------------------------------- recommended
+
+
+def test_the_fastest_that_fits_is_recommended_with_its_margin():
+    table = made(
+        row(4, "data", 10.0, fits=True),
+        row(4, "spatial", 8.0, fits=False, why_not="too large"),
+        row(4, "filter", 20.0, fits=True),
+        row(8, "data", 6.0, fits=True),
+        row(8, "spatial", 6.9, fits=True),
+    )
+    best = recommend.recommended(table).set_index("world_size")
+    assert best["strategy"].tolist() == ["data", "data", "data"]
+    assert best["at"].tolist() == [8, 4, 8]
+    assert best["second"].tolist() == ["spatial", "filter", "spatial"]
+    assert best["margin"].to_numpy() == pytest.approx([0.15, 1.0, 0.15])
+    assert best["clear"].tolist() == [False, True, False]
+    said = "\n".join(text.recommendation(best.reset_index(), SAYS))
+    assert "Fastest: data on 8 GPUs, 6.00 s an epoch (5.40 to 6.90 s), 1 GiB a GPU." in said
+    assert "spatial, 15 % longer; too close to tell." in said
+
+
+def test_reading_that_is_the_same_for_both_makes_nothing_close():
+    both = [
+        row(4, name, s, io_s=5.0, epoch_high_s=s + 5.0) for name, s in (("a", 8.0), ("b", 12.0))
+    ]
+    assert recommend.clearly(*both)
+    assert not recommend.clearly(both[0], both[1] | {"epoch_low_s": 7.9})
+
+
+def test_where_nothing_fits_the_least_too_large_is_named():
+    table = made(
+        row(2, "data", 10.0, fits=False, why_not="x", memory_nbytes=6 * GIB),
+        row(2, "filter", 12.0, fits=False, why_not="x", memory_nbytes=5 * GIB),
+        row(4, "data", 6.0, fits=True),
+    )
+    best = recommend.recommended(table)
+    says = {**SAYS, "budget_nbytes": 4.0 * GIB}
+    said = list(text.recommendation(best, says))
+    assert said[1] == (
+        "On 2 GPUs nothing fits: filter takes least memory, 5 GiB a GPU, 1 GiB too much. From 4"
+        " GPUs on something fits."
+    )
+    assert recommend.nothing_fits(table, 4.0 * GIB) is None
+    small_only = table[table["world_size"] == 2]
+    problem = recommend.nothing_fits(small_only, 4.0 * GIB)
+    assert problem is not None
+    assert (problem.path, problem.value) == ("--budget-memory", "4 GiB")
+    assert "filter at 2 GPUs" in problem.remedy
+
+
+# ------------------------------------------------------------------------------------------ refused
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--strategies", "spatiel"], ["--strategies", "'spatiel'", "Did you mean 'spatial'?"]),
+        (["--strategies", "spatial:way=2"], ["--strategies", "ways", "'spatial:way=2'"]),
+        (["--strategies", "tensor:ways=2"], ["tensor (2) on 4 GPUs", "--strategies"]),
+        (["--strategies", ","], ["--strategies", "must name one strategy"]),
+        (["--world-sizes", "64"], ["--world-sizes", "got 64", "32 is the largest"]),
+        (["--world-sizes", "0"], ["--world-sizes", "'0'", "For example 1,2,4,8"]),
+        (["--budget-memory", "16"], ["--budget-memory", "'16'", "16 GiB"]),
+        (["--budget-memory", "0 B"], ["--budget-memory", "above 0"]),
+        (["--simulate", "data"], ["--simulate", "STRATEGY@GPUS"]),
+        (["--simulate", "filtre@4"], ["--simulate", "Did you mean 'filter'?"]),
+        (["--measured", "none.csv"], ["--measured", "none.csv", "strategy, world_size, epoch_s"]),
+        (["--set", "workload.model=shapeless"], ["workload.model.layers", "Known: "]),
+    ],
+)
+def test_bad_input_is_named_with_a_remedy(options, said, scenario_file, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["oracle", str(scenario_file), "--world-sizes", "4", *options, "--out", str(out)]
+    assert main(words) == 2
+    message = capsys.readouterr().err
+    assert all(word in message for word in said), message
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def scenario_file(tmp_path_factory):
+    shapeless = {
+        "gradient_size": "4 MB",
+        "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms"}},
+    }
+    scenario = tiny(models={"shapeless": shapeless})
+    path = tmp_path_factory.mktemp("scenarios") / "tiny.yaml"
+    path.write_text(scenario.to_yaml(), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("strategy,size\ndata,4", "must have the columns"),
+        ("strategy,world_size,epoch_s\ndata,4,-1", "line 2: epoch_s"),
+        ("strategy,world_size,epoch_s\ndata,x,1", "line 2: world_size"),
+        ("strategy,world_size,epoch_s\ndata,4", "line 2"),
+        ("strategy,world_size,epoch_s", "must have a row"),
+    ],
+)
+def test_measured_epochs_are_checked(lines, said, tmp_path):
+    path = tmp_path / "measured.csv"
+    path.write_text(lines, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        given.measured_epochs(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"), [("v100-sxm2-16gb-amp", 16), ("h200-sxm5-141gb-amp", 141), ("p100", None)]
+)
+def test_the_budget_is_that_of_the_accelerators_name(name, gib):
+    budget, source = given.budget_of(None, name)
+    assert budget == (None if gib is None else gib * GIB)
+    assert given.budget_of("8 GiB", name) == (8 * GIB, "--budget-memory")
+    assert (name in source) == (gib is not None)
+
+
+def test_commas_part_strategies_and_their_values():
+    found = given.listed("data, pipeline:stages=4,microbatches=8,spatial")
+    assert found == ["data", "pipeline:stages=4,microbatches=8", "spatial"]
+
+
+def test_nothing_within_the_budget_is_shown_and_refused(scenario_file, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["oracle", str(scenario_file), "--world-sizes", "2", "--budget-memory", "1 MiB"]
+    assert main([*words, "--out", str(out), "--strategies", "data,filter"]) == 2
+    shown = capsys.readouterr()
+    assert "--budget-memory: must be enough" in shown.err
+    assert "Nothing fits: " in shown.out
+    assert (out / "points.csv").is_file()
+
+
+# --------------------------------------------------------------------------- folders, text, figures
+
+
+def test_a_result_is_the_same_read_back_and_done_again(result, folder):
+    again = engine.read(STUDY, folder)
+    for name in STORED:
+        pd.testing.assert_frame_equal(again.tables[name], result.tables[name], check_dtype=False)
+    assert str(again) == str(result)
+    assert verify(folder).same
+
+
+def test_a_terminal_shows_each_scale_and_all_of_the_best(result):
+    shown = str(result)
+    assert max(map(len, shown.split("Rests on:", maxsplit=1)[0].splitlines())) <= 140
+    assert "Budget: 3 GiB a GPU (--budget-memory)." in shown
+    assert "8 GPUs in full" in shown
+    for said in ("filter", "GiB too much", "Simulated again", "accuracy", "Rests on:"):
+        assert said in shown
+
+
+def test_json_has_every_point(folder, capsys):
+    assert main(["show", str(folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {*STORED, "recommended"} == shown.keys()
+    assert len(shown["points"]) == len(pd.read_csv(folder / "points.csv"))
+
+
+def test_a_table_that_lacks_a_point_is_refused(folder, tmp_path, capsys):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    table = pd.read_csv(copy / "points.csv")
+    table[table["strategy"] != "data"].to_csv(copy / "points.csv", index=False)
+    assert main(["plot", str(copy)]) == 2
+    assert "must be of points that points.csv has" in capsys.readouterr().err
+
+
+def test_figures_can_be_read_and_say_how_close_a_point_comes(result):
+    drawn = figures(result.all_tables, 3 * GIB)
+    assert {name: list(faults(figure)) for name, figure in drawn.items()} == {
+        "times": [],
+        "memory": [],
+    }
+    accuracy = result.tables["measured"]["accuracy"].iloc[0]
+    shown = [word.get_text() for word, _ in words(drawn["times"])]
+    assert any(word.endswith(f"{100 * accuracy:.0f} %") for word in shown)
+    assert "budget" in [word.get_text() for word, _ in words(drawn["memory"])]
+
+
+def test_the_figure_of_times_has_a_column_of_each_kind_at_few_scales():
+    kinds = ("data", "spatial", "filter")
+    sizes = [1 << power for power in range(10)]
+    table = made(
+        *(
+            row(size, f"{kind} {ways}", 1000.0 / size * (1 + ways), kind=kind, fits=True)
+            for size in sizes
+            for kind in kinds
+            for ways in (1, 2)
+        )
+    )
+    none = framed("measured", [])
+    shown = shown_points(table, none)
+    assert shown["world_size"].unique().tolist() == [1, 8, 64, 512]
+    assert shown["strategy"].tolist() == [f"{kind} 1" for kind in kinds] * 4
+    tables = {"points": table, "measured": none, "recommended": recommend.recommended(table)}
+    assert list(faults(times_figure(tables))) == []
+    assert list(faults(memory_figure(tables, None))) == []
+
+
+def test_a_column_far_above_the_fastest_is_cut_and_says_how_high_it_is():
+    table = made(row(2, "data", 1.0, fits=True), row(2, "pipeline", 40.0, fits=True))
+    tables = {
+        "points": table,
+        "measured": framed("measured", []),
+        "recommended": recommend.recommended(table),
+    }
+    figure = times_figure(tables)
+    (ax,) = figure.axes
+    assert max(bar.get_y() + bar.get_height() for bar in ax.patches) == pytest.approx(300)
+    assert "4000" in [word.get_text() for word, _ in words(figure)]
+    assert list(faults(figure)) == []
+
+
+def test_where_nothing_fits_figures_say_so():
+    table = made(row(2, "data", 10.0, fits=False, why_not="x"))
+    tables = {
+        "points": table,
+        "measured": framed("measured", []),
+        "recommended": recommend.recommended(table),
+    }
+    assert "nothing fits" in [word.get_text() for word, _ in words(times_figure(tables))]
