@@ -18,6 +18,7 @@ from simshuffle.exchange.schedule import Barriers
 from simshuffle.lowering.compute import lognormal_factor
 from simshuffle.lowering.costs import ExchangeCosts, exchange_costs
 from simshuffle.lowering.messages import Message, barrier_seconds, messages_of
+from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.resources import LinkTable, Resources
 from simshuffle.scenario.scenario import Scenario
@@ -143,6 +144,7 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
         InputError: the strategy exchanges nothing; there is no such epoch or iteration; nothing is
             sent after this one.
     """
+    _see_that_ranks_train_alone(scenario)
     schedule = _schedule(scenario)
     plan, costs = _planned(scenario, epoch, schedule)
     iteration = int(_sending(plan)[0]) if iteration is None else iteration
@@ -175,6 +177,19 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
         links=resources.links,
         gradients=_gradients(scenario, plan, iteration - 1),
     )
+
+
+def _see_that_ranks_train_alone(scenario: Scenario) -> None:
+    strategy = scenario.workload.parallelism
+    if not isinstance(strategy, Data):
+        raise InputError(
+            Problem(
+                "workload.parallelism",
+                "must be data where what an iteration sends is written for other tools",
+                strategy.kind,
+                "Set workload.parallelism=data, or choose --to perfetto.",
+            )
+        )
 
 
 def _schedule(scenario: Scenario) -> MessageSchedule:

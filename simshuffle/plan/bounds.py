@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simshuffle.allreduce import Ddp, NoOverlap
+from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.exchange_bounds import (
     ExchangeBound,
@@ -99,7 +100,9 @@ def bounds(scenario: Scenario) -> Bounds:
     """The bounds of a scenario's last epoch.
 
     Compute is the forward and backward passes of a rank's samples and I updates; all wait for the
-    slowest of M at every allreduce, by jitter, which is left out of the last batch.
+    slowest of M at every allreduce, by jitter, which is left out of the last batch. Where training
+    is divided otherwise than by data it is the passes alone, and what is sent for them counts
+    nothing.
     """
     workload, world_size = scenario.workload, scenario.world_size
     iterations = workload.iterations(world_size, scenario.epochs)
@@ -108,6 +111,10 @@ def bounds(scenario: Scenario) -> Bounds:
     slowest = expected_largest(world_size, workload.jitter.compute)
     overlap = workload.allreduce.overlap
     hooks = 0.0 if isinstance(overlap, NoOverlap) else overlap.hooks
+    each_time, passes, after = times.fixed_seconds + hooks + times.update, 1.0, times.update
+    if not isinstance(workload.parallelism, Data):
+        each_time, after = 0.0, 0.0
+        passes = min(1.0, getattr(workload.parallelism, "compute_factor", 1.0))
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
     inference = float(times.inference_of(np.asarray(shard)))
@@ -123,15 +130,13 @@ def bounds(scenario: Scenario) -> Bounds:
         resources[SSD] += ranks * scenario.cluster.ssd.write_seconds(stored)
     return Bounds(
         iterations=iterations,
-        compute=samples * sample_seconds(scenario)
-        + waiting
-        + iterations * (times.fixed_seconds + hooks + times.update),
+        compute=passes * (samples * sample_seconds(scenario) + waiting) + iterations * each_time,
         allreduce=iterations * reduced,
         beside_exchange=not isinstance(workload.allreduce.overlap, NoOverlap),
         exchange=exchange,
         importance=inference if workload.exchange.inference_pass else 0.0,
         first_batch=first,
-        last_batch=last * sample_seconds(scenario) + reduced + times.update,
+        last_batch=last * passes * sample_seconds(scenario) + reduced + after,
         resources=resources,
     )
 
@@ -179,10 +184,12 @@ def allreduce_seconds(scenario: Scenario) -> float:
     host, what joins the GPUs inside a scale-up domain, and else what an HCA's cable and a PCIe slot
     carry. Of what overlaps with the backward pass the last part always shows, and all that lasts
     longer than the pass. Not looked at are more than `MOST_RANKS`, and domains whose hosts or order
-    are drawn or named: 0, as for one rank.
+    are drawn or named: 0, as for one rank, and where training is divided otherwise than by data.
     """
     workload, world_size = scenario.workload, scenario.world_size
     if not 1 < world_size <= MOST_RANKS or not _known(scenario):
+        return 0.0
+    if not isinstance(workload.parallelism, Data):
         return 0.0
     model, overlap = workload.model, workload.allreduce.overlap
     if isinstance(overlap, NoOverlap):

@@ -17,7 +17,7 @@ SLOWDOWN, SLOWING = "slowdown", "GE+WU"
 
 LABELS = {
     "I/O": ("io", "decode"),
-    "FW+BW": ("forward", "backward", SLOWDOWN),
+    "FW+BW": ("forward", "backward", SLOWDOWN, "wait_group", "bubble", "group_communication"),
     "IMPT": ("importance",),
     "GE+WU": ("allreduce", "update", "wait_allreduce"),
     "EXCHANGE": ("exchange", "wait_exchange"),

@@ -25,6 +25,9 @@ PHASES = (
     "exchange",  # the training loop works for the exchange, or waits for its own messages
     "wait_allreduce",  # it waits for other ranks before the allreduce
     "wait_exchange",  # it waits for other ranks at a barrier of the exchange
+    "wait_group",  # it waits for the batches of its model-parallel group
+    "bubble",  # it has nothing to compute yet, in a pipeline
+    "group_communication",  # its group sends what the passes need
     # messages in flight while the loop does something else: overlaps the phases above
     "exchange_hidden",
     # gradients in flight before the last rank has computed all of its own: the same

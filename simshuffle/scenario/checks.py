@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from simshuffle.allreduce import Allreduce
+from simshuffle.allreduce import Allreduce, NoOverlap
 from simshuffle.errors import InputError, Problem, first_of
 from simshuffle.exchange import Recorded
+from simshuffle.parallelism import Data
 from simshuffle.scenario.cluster import PLACEMENTS, Cluster
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.library import nearest
@@ -23,9 +24,41 @@ def cross_field_problems(
     return (
         cluster_problems(cluster, world_size)
         + _workload_problems(cluster, workload, world_size)
+        + division_problems(workload, world_size)
         + _recorded_problems(workload, world_size, epochs)
         + _storage_problems(cluster, workload, world_size)
     )
+
+
+def division_problems(workload: Workload, world_size: int) -> list[Problem]:
+    """What keeps ``world_size`` ranks from dividing training as ``workload.parallelism`` says."""
+    strategy, layers = workload.parallelism, workload.model.layer_list
+    if isinstance(strategy, Data):
+        return []
+    problems = []
+    if layers is None:
+        problems.append(
+            Problem(
+                "workload.model.layers",
+                f"must be a list of layers where training is divided by {strategy.kind}",
+                f"none for {workload.model.name}",
+                "Name one that comes with simshuffle, write your own, or use parallelism data.",
+            )
+        )
+    else:
+        found = strategy.problems(layers, world_size, workload.local_batch_size)
+        problems += [problem.below("workload") for problem in found]
+    overlap = workload.allreduce.overlap
+    if not isinstance(overlap, NoOverlap):
+        problems.append(
+            Problem(
+                "workload.allreduce.overlap",
+                f"must be none where training is divided by {strategy.kind}",
+                overlap.kind,
+                "Set workload.allreduce.overlap=none, or use parallelism data.",
+            )
+        )
+    return problems
 
 
 def sweep_problems(sweep: Mapping[str, list[Any]]) -> list[Problem]:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from simshuffle.allreduce import NoOverlap
 from simshuffle.lowering.compute import by_rank, lognormal_factor
 from simshuffle.lowering.costs import exchange_costs
+from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces, gather_seconds
 from simshuffle.lowering.reads import read_chains
 from simshuffle.plan.epochs import EpochPlan, Floats, Reads
@@ -28,8 +30,9 @@ from simshuffle.sim.gradients import (
     SumAfterBackward,
     SumDuringBackward,
 )
+from simshuffle.sim.groups import StepInGroups, StepOfAll
 from simshuffle.sim.loader import Loaders
-from simshuffle.sim.phases import FINAL, ITERATION, MEASURING, PhaseLog, Times
+from simshuffle.sim.phases import FINAL, MEASURING, PhaseLog, Times
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.rest import RestOfPass
 
@@ -44,6 +47,7 @@ class Epoch:
         plan: what the ranks read and exchange.
         loaders: those of the plan.
         allreduces: those of the run.
+        division: how ranks divide a step; None if each goes through it by itself.
         nbytes: (N,) bytes of every sample in storage.
         progress: called after each iteration with the number of iterations done.
         thinning: whose scenario the plan is of; ``scenario`` is the whole one.
@@ -62,6 +66,7 @@ class Epoch:
         plan: EpochPlan,
         loaders: Loaders,
         allreduces: Allreduces,
+        division: Division | None,
         nbytes: Floats,
         progress: Callable[[int], None],
         thinning: Thinning,
@@ -94,16 +99,12 @@ class Epoch:
             self._remove = costs.remove * thinning.factor
         jitter = self._compute_jitter("compute_jitter", plan.training)
         self._gradients = _gradient_sum(
-            scenario,
-            clock,
-            allreduces,
-            by_rank(times.forward_of(plan.training.samples) * jitter),
-            by_rank(times.backward_of(plan.training.samples) * jitter),
+            scenario, clock, allreduces, division, plan.training.samples, jitter
         )
         self._finish = Barrier(env, world_size, _succeed)
         self._iterations_done = 0
         self._measuring = PhaseLog(MEASURING, world_size)
-        self._iterations = PhaseLog(ITERATION, world_size)
+        self._iterations = PhaseLog(self._gradients.parts, world_size)
         self._final = PhaseLog(FINAL, world_size)
         # of every exchange: when the rank was free again, when it began to wait for the messages,
         # and when they were there
@@ -292,16 +293,25 @@ def _gradient_sum(
     scenario: Scenario,
     clock: NetworkClock,
     allreduces: Allreduces,
-    forward: list[list[float]],
-    backward: list[list[float]],
+    division: Division | None,
+    samples: NDArray[np.int64],
+    jitter: Floats,
 ) -> GradientSum:
-    """How the ranks of a scenario sum their gradients, given the seconds of each batch, by rank."""
-    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
-    update = model.accelerators[scenario.cluster.host.accelerator].update
+    """How the ranks of a scenario go through a step and sum their gradients, given the samples of
+    each batch and the factors of its computing, (iterations, M) each."""
     posting = Posting(clock, allreduces)
+    if division is not None:
+        kind = StepOfAll if division.together else StepInGroups
+        return kind(posting, division, samples, jitter)
+    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
+    times = model.accelerators[scenario.cluster.host.accelerator]
+    forward = by_rank(times.forward_of(samples) * jitter)
+    backward = by_rank(times.backward_of(samples) * jitter)
+    update = times.update
     if isinstance(overlap, NoOverlap):
         return SumAfterBackward(posting, forward, backward, update, model.gradient_size)
-    return SumDuringBackward(posting, forward, backward, update, model.gradient_arrival, overlap)
+    arrival = model.gradient_arrival
+    return SumDuringBackward(posting, forward, backward, update, arrival, overlap)
 
 
 def loaders_of(

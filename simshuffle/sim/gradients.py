@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import simpy
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from simshuffle.allreduce import Ddp, Horovod
 from simshuffle.lowering.gradients import Allreduces
+from simshuffle.network.batch import TransferBatch
 from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.phases import Times
+from simshuffle.sim.phases import ITERATION, Times
 
 Steps = Generator[simpy.Event, Any, None]
 Floats = NDArray[np.float64]
@@ -33,7 +34,11 @@ class Posting:
     def start(self, nbytes: float, done: Callable[[simpy.Event | None], None]) -> None:
         """Post one of ``nbytes`` bytes; ``done`` is called when its last flow has ended, and now if
         there is only one rank."""
-        batch = self._allreduces.batch(nbytes)
+        self.post(self._allreduces.batch(nbytes), done)
+
+    def post(self, batch: TransferBatch | None, done: Callable[[simpy.Event | None], None]) -> None:
+        """Post transfers that belong together; ``done`` is called when the last of them has ended,
+        and now if there are none."""
         if batch is None:
             done(None)
             return
@@ -57,23 +62,17 @@ class GradientSum(ABC):
 
     Args:
         posting: where allreduces run.
-        forward, backward: s of each batch, by rank.
-        update: s.
 
     Attributes:
+        parts: the phases of an iteration, see `simshuffle.sim.phases`.
         hidden: of every allreduce or part of one that ran beside the backward pass: iteration, from
             0, its begin, and when it or the backward pass of the last rank ended (s).
     """
 
-    def __init__(
-        self,
-        posting: Posting,
-        forward: list[list[float]],
-        backward: list[list[float]],
-        update: float,
-    ) -> None:
+    parts: ClassVar[Mapping[str, str]] = ITERATION
+
+    def __init__(self, posting: Posting) -> None:
         self._env, self._posting = posting.env, posting
-        self._forward, self._backward, self._update = forward, backward, update
         self.hidden: list[tuple[int, float, float]] = []
 
     @abstractmethod
@@ -90,7 +89,9 @@ class SumAfterBackward(GradientSum):
     received. All go on when it has ended and the weights are updated.
 
     Args:
-        posting, forward, backward, update: as of `GradientSum`.
+        posting: as of `GradientSum`.
+        forward, backward: s of each batch, by rank.
+        update: s.
         nbytes: of the gradient.
     """
 
@@ -102,7 +103,8 @@ class SumAfterBackward(GradientSum):
         update: float,
         nbytes: float,
     ) -> None:
-        super().__init__(posting, forward, backward, update)
+        super().__init__(posting)
+        self._forward, self._backward, self._update = forward, backward, update
         self._nbytes = nbytes
         self._barrier = Barrier(self._env, len(forward), self._post)
         self._reduced_at = 0.0
@@ -206,7 +208,7 @@ class SumDuringBackward(GradientSum):
     it or have passed it, so one `WorkClock` serves all.
 
     Args:
-        posting, forward, backward, update: as of `GradientSum`.
+        posting, forward, backward, update: as of `SumAfterBackward`.
         layers: (layers, 2) bytes of gradient, and the share of the backward pass after which they
             are computed, in this order.
         overlap: the rule.
@@ -221,7 +223,8 @@ class SumDuringBackward(GradientSum):
         layers: Floats,
         overlap: Ddp | Horovod,
     ) -> None:
-        super().__init__(posting, forward, backward, update)
+        super().__init__(posting)
+        self._forward, self._backward, self._update = forward, backward, update
         self._overlap = overlap
         self._parts = overlap.parts(layers)
         self._work = WorkClock(self._env, overlap.slowdown)

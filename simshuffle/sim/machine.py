@@ -13,8 +13,10 @@ import pandas as pd
 import simpy
 from numpy.typing import NDArray
 
+from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network.shared import SharedNetwork
+from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import EpochPlan, Floats
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.thinning import Thinning
@@ -56,6 +58,9 @@ class Machine:
         else:
             self._clock = recorder.clock(self._env, network, self._resources)
         self._allreduces = Allreduces(workload.allreduce, self._resources, rng("host_order"))
+        self._division = (
+            None if isinstance(workload.parallelism, Data) else Division(scenario, self._resources)
+        )
         self._links = LinkStatistics(self._resources, network)
         self._stage: Staged | None = None
 
@@ -91,6 +96,7 @@ class Machine:
             plan,
             loaders,
             self._allreduces,
+            self._division,
             nbytes,
             progress,
             thinning,

@@ -29,6 +29,22 @@ ITERATION = {
 }
 """The parts of an iteration and the phase of each, in the order of the authors' training loop:
 synchronise with the last exchange after backward, begin the next after update."""
+IN_GROUPS = {
+    **{part: ITERATION[part] for part in ("read", "loaded")},
+    "gathered": "wait_group",
+    **{part: ITERATION[part] for part in ("forwarded", "computed")},
+    "idle": "bubble",
+    "slowed": "group_communication",
+    **{part: ITERATION[part] for part in list(ITERATION)[list(ITERATION).index("stored") :]},
+}
+"""The same where ranks of a model-parallel group go through the passes together."""
+OF_ALL = {
+    **{part: ITERATION[part] for part in ("read", "loaded")},
+    "gathered": "wait_allreduce",
+    **{part: ITERATION[part] for part in ("forwarded", "computed", "reduced", "updated")},
+    **{part: ITERATION[part] for part in ("stored", "stored_by_all", "sent", "free")},
+}
+"""The same where all ranks go through the whole step together."""
 FINAL = {
     "stored": "exchange",
     "stored_by_all": "wait_exchange",
@@ -46,8 +62,10 @@ class Times:
     Attributes:
         measured: importance is known.
         read: the last byte of the batch was read; ``loaded``: it is on the GPU.
+        gathered: so are those of all ranks with which the step is done.
         forwarded, computed: the forward pass is done, and the backward pass as if nothing slowed it
-            down; ``slowed``: it is.
+            down; ``slowed``: it is, and so is what the rank's group sends.
+        idle: so is that for which it has to wait though nothing is sent.
         stored: the samples of the last exchange are written; ``stored_by_all``: all ranks' are.
         computed_by_all: all ranks have their gradients; ``reduced``: their sum.
         updated: the weights are.
@@ -60,8 +78,10 @@ class Times:
     measured: float = 0.0
     read: float = 0.0
     loaded: float = 0.0
+    gathered: float = 0.0
     forwarded: float = 0.0
     computed: float = 0.0
+    idle: float = 0.0
     slowed: float = 0.0
     stored: float = 0.0
     stored_by_all: float = 0.0

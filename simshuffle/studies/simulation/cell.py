@@ -14,6 +14,7 @@ import pyarrow as pa
 from simshuffle.errors import InputError
 from simshuffle.network import Fluid
 from simshuffle.network.shared import make_ready
+from simshuffle.parallelism import Data
 from simshuffle.plan.effort import Effort, effort
 from simshuffle.plan.resources import routing
 from simshuffle.plan.summary import extrapolated
@@ -124,6 +125,7 @@ class RunCell(NetworkCell):
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
             _give_back()  # before tables are made of it
             seconds = report.phase_seconds(timeline)
+            groups = in_groups(scenario, seconds)
             reported["epochs"].append(report.epochs(timeline, seconds))
             reported["breakdown"].append(report.all_labels(timeline, seconds))
             _give_back()
@@ -132,7 +134,7 @@ class RunCell(NetworkCell):
             del timeline  # the next epoch needs its room
             _give_back()
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
-        about = {"label": scenario.label(), "facts": facts(scenario)}
+        about = {"label": scenario.label(), "facts": {**facts(scenario), **groups}}
         outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
         _give_back()  # the machine is gone only now
         return outcome
@@ -195,6 +197,27 @@ def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
     names = TIMELINES[timeline][:1]
     empty = LongTable((Part(ranks.no_phases().drop(columns="run")),))
     return long(outcome.tables, names[0]) if names else empty
+
+
+def in_groups(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
+    """What ranks that divide their steps do beside computing, in plain values; nothing where they
+    do not.
+
+    Args:
+        scenario: of the run.
+        seconds: of an epoch, from `simshuffle.results.report.phase_seconds`.
+    """
+    strategy = scenario.workload.parallelism
+    if isinstance(strategy, Data):
+        return {}
+    phases = {"wait_s": "wait_group", "bubble_s": "bubble", "sent_s": "group_communication"}
+    return {
+        "in_groups": {
+            "strategy": strategy.short_name,
+            "ranks": strategy.group_size(scenario.world_size),
+            **{name: float(seconds[phase].iloc[0]) for name, phase in phases.items()},
+        }
+    }
 
 
 def facts(scenario: Scenario) -> dict[str, Any]:

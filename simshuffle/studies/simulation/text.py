@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import pandas as pd
 from rich.table import Table
 
@@ -124,9 +127,32 @@ def notes(result: Result) -> list[str]:
         routing = f", routing {meta['routing']}" if "routing" in meta else ""
         lines += [
             f"{run}: {storage} {where} of a host, {staging}{routing}.",
+            *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
             *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
         ]
     return lines + windows(result.tables["sources"])
+
+
+def _in_groups(about: Mapping[str, Any] | None) -> Iterator[str]:
+    """What a rank that divides its steps with others does in FW+BW beside computing."""
+    if about is None:
+        return
+    if about["ranks"] == 1:
+        yield f"{about['strategy']}: all ranks go through a step together."
+        return
+    seconds = ", ".join(
+        f"{number(about[name])} s {does}"
+        for name, does in (
+            ("sent_s", "of sending within the group"),
+            ("bubble_s", "of bubble"),
+            ("wait_s", "of waiting for its batch"),
+        )
+        if about[name]
+    )
+    yield (
+        f"{about['strategy']}, {about['ranks']} ranks a group: FW+BW of the last epoch has"
+        f" {seconds}."
+    )
 
 
 def windows(sources: pd.DataFrame) -> list[str]:

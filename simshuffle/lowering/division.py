@@ -1,0 +1,169 @@
+"""A divided step of training as transfers: what each model-parallel group does by itself, and what
+all ranks do together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.lowering.step_transfers import StepTransfers, step_transfers
+from simshuffle.lowering.training_step import Trains, communicators_of, job_of
+from simshuffle.network.batch import TransferBatch
+from simshuffle.parallelism import Node, Step
+from simshuffle.plan.resources import Resources
+
+PIECES = 16
+"""Pieces in which neighbouring layers go together: what is sent and computed stays the same, and
+finer turns of both have no part in what a step takes, but where they overlap."""
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part of a step as transfers.
+
+    Attributes:
+        forward, backward: s of the passes, of the member that computes longest.
+        bubble: s in which this one has nothing to compute though nothing is sent.
+        update: s of updating weights.
+        transfers: of the part; None if it is empty.
+    """
+
+    forward: float
+    backward: float
+    bubble: float
+    update: float
+    transfers: StepTransfers | None
+
+    def ready(self, factor: float) -> TransferBatch | None:
+        """What is posted if passes take ``factor`` times as long; None for nothing."""
+        if self.transfers is None:
+            return None
+        return self.transfers.posted(np.full(len(self.transfers.begins), factor))
+
+
+class Division:
+    """How ranks divide every step of a run.
+
+    Args:
+        scenario: whose workload it is.
+        resources: of the ranks.
+
+    Raises:
+        ScenarioError: a group has another batch than its ranks read.
+
+    Attributes:
+        ways: members of a group.
+        groups: how many they are.
+        members: (groups, ways) ranks.
+        group_of: (M,) group of every rank.
+    """
+
+    def __init__(self, scenario: Trains, resources: Resources) -> None:
+        _see_that_groups_read_their_batches(scenario)
+        self._strategy = scenario.workload.parallelism
+        self._job = job_of(scenario)
+        self._communicators = communicators_of(scenario, resources)
+        self.members = self._communicators.ranks("model")
+        self.groups, self.ways = self.members.shape
+        self.group_of = np.empty(scenario.world_size, np.int64)
+        self.group_of[self.members] = np.arange(self.groups)[:, None]
+        self._steps: dict[float, tuple[Step, Step]] = {}
+        self._local: dict[tuple[int, float], Part] = {}
+        self._all: dict[float, Part] = {}
+
+    @cached_property
+    def together(self) -> bool:
+        """Whether all ranks go through the whole step together."""
+        local, _ = self._step(self._job.batch)
+        return not any(node.label == "forward" for node in local.nodes)
+
+    def local(self, group: int, samples: Ints) -> Part:
+        """What a group does by itself with so many samples of each member."""
+        batch = float(samples.sum()) / self.ways
+        key = group, batch
+        if key not in self._local:
+            step, _ = self._step(batch)
+            self._local[key] = self._part(step, group)
+        return self._local[key]
+
+    def joint(self, samples: Ints) -> Part:
+        """What all ranks do together after it, with so many samples of each."""
+        batch = float(samples.max())
+        if batch not in self._all:
+            _, step = self._step(batch)
+            self._all[batch] = self._part(step, None)
+        return self._all[batch]
+
+    def _step(self, batch: float) -> tuple[Step, Step]:
+        """Of a batch of so many samples of a rank: what groups do, and what all do after it."""
+        if batch not in self._steps:
+            whole = self._strategy.step(replace(self._job, batch=batch), most=PIECES)
+            self._steps[batch] = divided(whole)
+        return self._steps[batch]
+
+    def _part(self, step: Step, group: int | None) -> Part:
+        costs = step.costs(lambda _: 0.0)
+        update = sum(node.seconds for node in step.nodes if node.label == "update")
+        seconds = {
+            label: sum(node.seconds for node in step.nodes if node.label == label)
+            for label in ("forward", "backward")
+        }
+        passes = costs.compute - update
+        whole = sum(seconds.values())
+        groups = None if group is None else [group]
+        forward = passes * seconds["forward"] / whole if whole else 0.0
+        return Part(
+            forward,
+            passes - forward,
+            costs.bubble,
+            update,
+            step_transfers(step, self._communicators, groups) if step.nodes else None,
+        )
+
+
+def _see_that_groups_read_their_batches(scenario: Trains) -> None:
+    """Members of a group read one part each of its batch, and nothing else."""
+    workload = scenario.workload
+    batch = getattr(workload.parallelism, "group_batch", None)
+    read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
+    if batch is not None and batch != read:
+        raise ScenarioError(
+            Problem(
+                "workload.parallelism.group_batch",
+                "must be what the ranks of a group read, workload.local_batch_size each, where"
+                f" epochs are simulated: {read}",
+                str(batch),
+                "Leave it out, or ask simshuffle oracle, which takes any.",
+            ),
+            scenario.name,
+        )
+
+
+def divided(step: Step) -> tuple[Step, Step]:
+    """A step in two: what model-parallel groups do each by itself, and all that waits for what
+    several groups do together."""
+    joint: set[int] = set()
+    for number, node in enumerate(step.nodes):
+        several = node.collective is not None and node.group != "model"
+        if several or node.label == "update" or joint.intersection(node.after):
+            joint.add(number)
+    local = [number for number in range(len(step.nodes)) if number not in joint]
+    return _only(step, local), _only(step, sorted(joint))
+
+
+def _only(step: Step, chosen: Iterable[int]) -> Step:
+    """Of these nodes, which wait for others of them alone."""
+    place = {number: at for at, number in enumerate(chosen)}
+    nodes: list[Node] = []
+    for number in place:
+        node = step.nodes[number]
+        after = tuple(place[k] for k in node.after if k in place)
+        nodes.append(replace(node, after=after))
+    return Step(nodes)

@@ -1,0 +1,168 @@
+"""Steps of training that several ranks do together: what a model-parallel group computes and sends,
+and what all groups do then."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simshuffle.lowering.division import Division, Part
+from simshuffle.sim.barrier import Barrier
+from simshuffle.sim.gradients import GradientSum, Posting
+from simshuffle.sim.phases import IN_GROUPS, OF_ALL, Times
+
+Steps = Generator[simpy.Event, Any, None]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class DividedStep(GradientSum):
+    """What both ways to go through a divided step have in common.
+
+    What several ranks compute together lasts as long as with the slowest of them. The accounts of a
+    rank say first what it computes, then what it waits for and sends, whatever their order was.
+
+    Args:
+        posting: on which transfers are posted.
+        division: what the ranks do, as transfers.
+        samples: (iterations, M) of each rank's batch.
+        jitter: (iterations, M) factors of what is computed.
+    """
+
+    def __init__(self, posting: Posting, division: Division, samples: Ints, jitter: Floats) -> None:
+        super().__init__(posting)
+        self._division = division
+        self._all = Barrier(self._env, samples.shape[1], self._all_there)
+        self._samples, self._jitter = samples, jitter
+        self._iteration = 0  # that comes next for all
+        self._joint_end = 0.0
+
+    def _all_there(self, event: simpy.Event) -> None:
+        """All ranks are there: post what they do together."""
+
+        def done(_: simpy.Event | None) -> None:
+            self._joint_end = self._env.now
+            event.succeed()
+
+        samples = self._samples[self._iteration].reshape(-1)
+        self._joint = self._division.joint(samples)
+        self._iteration += 1
+        self._posting.post(self._joint.ready(self._factor(self._iteration - 1)), done)
+
+    def _factor(self, iteration: int) -> float:
+        """Of what all compute together."""
+        return float(self._jitter[iteration].max())
+
+
+class StepInGroups(DividedStep):
+    """The ranks of a group wait until all of them have their batches, and go through their part of
+    the step together; all sum their gradients when the last group is there."""
+
+    parts = IN_GROUPS
+
+    def __init__(self, posting: Posting, division: Division, samples: Ints, jitter: Floats) -> None:
+        super().__init__(posting, division, samples, jitter)
+        self._groups = [
+            GroupPass(self._env, posting, division, group) for group in range(division.groups)
+        ]
+        self._of_rank = [self._groups[group] for group in division.group_of.tolist()]
+        for group, members in zip(self._groups, division.members, strict=True):
+            group.batches = self._samples[:, members], self._jitter[:, members].max(axis=1)
+
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        group = self._of_rank[rank]
+        yield group.barrier.arrive()
+        times.slowed = self._env.now
+        times.gathered = min(max(group.begun_at, times.loaded), times.slowed)
+        spent = group.spent
+        times.forwarded = min(times.gathered + spent.forward, times.slowed)
+        times.computed = min(times.forwarded + spent.backward, times.slowed)
+        times.idle = min(times.computed + spent.bubble, times.slowed)
+
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        yield self._all.arrive()
+        times.computed_by_all = self._all.complete_at
+        times.updated = self._env.now
+        times.reduced = max(times.updated - self._joint.update, times.computed_by_all)
+
+    def _factor(self, iteration: int) -> float:
+        return 1.0
+
+
+class GroupPass:
+    """A group's way through its part of the step, iteration by iteration.
+
+    Attributes:
+        barrier: at which its ranks meet, and from which they go on when they are through.
+        batches: (iterations, ways) samples of its members; (iterations,) factors of what they
+            compute.
+        begun_at: when all were there (s).
+        spent: what it computed then.
+    """
+
+    def __init__(
+        self, env: simpy.Environment, posting: Posting, division: Division, group: int
+    ) -> None:
+        self.barrier = Barrier(env, division.ways, self._there)
+        self.batches: tuple[Ints, Floats]
+        self.begun_at = 0.0
+        self.spent: Spent
+        self._env, self._posting, self._division, self._group = env, posting, division, group
+        self._iteration = 0
+
+    def _there(self, event: simpy.Event) -> None:
+        samples, jitter = self.batches
+        factor = float(jitter[self._iteration])
+        part = self._division.local(self._group, samples[self._iteration])
+        self._iteration += 1
+        self.begun_at = self._env.now
+        self.spent = Spent(part, factor)
+        self._posting.post(part.ready(factor), lambda _: _let_go(event))
+
+
+class StepOfAll(DividedStep):
+    """All ranks wait until each has its batch, and go through the whole step together, as with
+    weights that are gathered from all of them."""
+
+    parts = OF_ALL
+
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        yield self._all.arrive()
+        spent = Spent(self._joint, self._factor(iteration))
+        times.updated = self._env.now
+        times.gathered = min(max(self._all.complete_at, times.loaded), times.updated)
+        times.forwarded = times.gathered + spent.forward
+        times.computed = times.forwarded + spent.backward
+        times.reduced = times.updated - self._joint.update
+        times.slowed = times.computed
+
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`; all is done."""
+        yield from ()
+
+
+class Spent:
+    """Seconds of forward and backward pass and bubble of a part of a step.
+
+    Args:
+        part: of the step.
+        factor: by which computing is longer.
+    """
+
+    __slots__ = ("backward", "bubble", "forward")
+
+    def __init__(self, part: Part, factor: float) -> None:
+        self.forward = factor * part.forward
+        self.backward = factor * part.backward
+        self.bubble = factor * part.bubble
+
+
+def _let_go(event: simpy.Event) -> None:
+    event.succeed()
