@@ -32,7 +32,8 @@ from simshuffle.studies.validation.runs import load
 ROOT = Path(__file__).parent.parent.parent
 SETS = ["parallelism", "parallelism_data", "parallelism_log"]
 SCENARIO = "validation/hybrid-abci-2020"
-ROWS = [row for row in read_rows(shipped("validation")) if row.set in SETS]
+EVERY = [row for row in read_rows(shipped("validation")) if row.set in SETS]
+ROWS = [row for row in EVERY if row.kind != "run"]
 LINES = {(line.case, line.quantity): line for line in published()}
 
 
@@ -212,9 +213,19 @@ def test_the_traffic_of_others_lengthens_communication_above_one_rack():
 
 def test_the_logs_on_which_nothing_was_fitted_are_predicted_within_a_tenth(results):
     part = results[results["set"] == "parallelism_log"]
-    assert len(part) == 12
+    assert len(part) == 14
     assert part["error"].abs().max() < 0.1
     assert (part["use"] == "predict").all()
+
+
+def test_a_run_takes_what_the_closed_form_says(results):
+    part = results[results["set"] == "parallelism_log"].set_index(["case", "kind"])["predicted"]
+    runs = [case for case, kind in part.index if kind == "run"]
+    assert len(runs) == 2
+    for case in runs:
+        line = LINES[case, "iteration with input"]
+        samples = line.gpus / line.ways * line.group_batch
+        assert samples / part[case, "run"] == pytest.approx(part[case, "oracle"], rel=0.01)
 
 
 # ----------------------------------------------------------------------------------- against ParaDL
@@ -259,7 +270,7 @@ def test_the_page_names_what_was_fitted(every):
     for fit in every:
         for value in fit.parameters.values():
             number = value.value if value.value < 100 else value.value / 1e9
-            assert f"{number:.2g}" in page, (fit.model, fit.strategy)
+            assert f"{number:.3g}" in page, (fit.model, fit.strategy)
 
 
 def test_every_row_has_values_of_its_scenario():
