@@ -239,19 +239,20 @@ def test_accuracy_is_that_of_the_report():
 def test_the_means_leave_fitted_points_out():
     table = pd.DataFrame(
         {
-            "model": ["resnet50"] * 3,
-            "strategy": ["channel"] * 3,
-            "use": ["fit", "predict", "predict"],
-            "ours": [1.0, 0.8, 0.6],
-            "theirs": [0.5, 0.9, 0.7],
+            "model": ["resnet50"] * 4,
+            "strategy": ["channel"] * 3 + ["data"],
+            "use": ["fit", "predict", "predict", "predict"],
+            "ours": [1.0, 0.8, 0.6, 0.1],
+            "theirs": [0.5, 0.9, 0.7, 0.2],
         }
     )
-    own, whole = by_strategy(table).to_dict("records")
+    own, _, divided, whole = by_strategy(table).to_dict("records")
     assert (own["predicted"], own["ours"], own["theirs"]) == (2, pytest.approx(0.7), 0.8)
     assert (own["points"], own["ours_all"]) == (3, pytest.approx(0.8))
     assert own["theirs_all"] == pytest.approx(0.7)
     assert own["reported"] == REPORTED["resnet50", "channel"] == 0.75
-    assert whole["strategy"] == "all"
+    assert (divided["strategy"], divided["ours"]) == ("all but data", pytest.approx(0.7))
+    assert (whole["strategy"], whole["ours"]) == ("all", pytest.approx(0.5))
 
 
 def test_the_page_shows_what_comes_out(results):
