@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from simshuffle.studies.validation.oracle import parts_of
+from simshuffle.studies.validation.oracle import Parts, parts_of
 from simshuffle.studies.validation.published import REPORT, Published, published
 from simshuffle.studies.validation.rows import COLUMNS
 
@@ -30,11 +31,14 @@ DATA_FITTED = {  # on which data parallelism was fitted: see abci_2020.csv
     "vgg16": (4, 8, 16, 32),
     "alexnet": (4, 8, 32),
 }
+SIMULATED = {("resnet50", 8, 64): 20, ("resnet50", 32, 256): 20}
+"""Points of the logs that are simulated too, and iterations of their epochs."""
 LOAD = "cluster.parallel_file_system.background_load=0..0.6"
 FACTOR, BANDWIDTH = "compute_factor", "bus_bandwidth"
+NUMBERS = ("measured", "low", "high")
 LOWEST, HIGHEST = 1e6, 1e12
 """Bytes/s between which a bus bandwidth lies."""
-NEAR = 0.002
+NEAR, EXACT = 0.002, 1e-5
 UNKNOWN = 1.25
 """How far the ends of a parameter are away that was fitted on one number of GPUs (estimate)."""
 
@@ -78,12 +82,17 @@ def values_of(line: Published, parameters: dict[str, float]) -> dict[str, str]:
 
 
 def _written(name: str, value: float) -> str:
-    return f"{value:.4g}" if name == FACTOR else f"{value / 1e9:.4g} GB/s"
+    return f"{value:.3g}" if name == FACTOR else f"{value / 1e9:.3g} GB/s"
 
 
 def predicted(line: Published, parameters: dict[str, float]) -> float:
     """s of what a line measured."""
-    return parts_of(SCENARIO, values_of(line, parameters)).quantity(line.quantity)
+    return _parts(tuple(values_of(line, parameters).items())).quantity(line.quantity)
+
+
+@cache
+def _parts(values: tuple[tuple[str, str], ...]) -> Parts:
+    return parts_of(SCENARIO, dict(values))
 
 
 def fits() -> list[Fit]:
@@ -115,26 +124,33 @@ def _factor(line: Published) -> float:
 
 
 def _bandwidth(line: Published) -> float:
-    """The bus bandwidth with which a line comes out, to a ten-thousandth: times fall with it. Where
+    """The bus bandwidth with which a line comes out, of which times fall. Where
     links keep it from coming out so short, the least with which it comes to within `NEAR` of what
     they allow."""
     assert line.measured is not None
-    wanted = max(line.measured, (1 + NEAR) * predicted(line, {BANDWIDTH: HIGHEST}))
-    return _root(lambda bandwidth: predicted(line, {BANDWIDTH: bandwidth}) > wanted)
 
+    def more(pace: float) -> float:
+        """Of what is wanted, as a share."""
+        return predicted(line, {BANDWIDTH: 1 / pace}) / wanted - 1
 
-def _root(too_low: Callable[[float], bool]) -> float:
-    low, high = LOWEST, HIGHEST
-    while high > low * 1.0001:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if too_low(middle) else (low, middle)
-    return math.sqrt(low * high)
+    wanted = 1.0
+    wanted = max(line.measured, (1 + NEAR) * (more(1 / HIGHEST) + 1))
+    low, high = 1 / HIGHEST, 1 / LOWEST
+    below, above = more(low), more(high)
+    secant = True
+    while high > low * 1.00001:  # times are nearly in proportion to the inverse of the bandwidth
+        pace = low - below * (high - low) / (above - below) if secant else math.sqrt(low * high)
+        off, secant = more(pace), not secant
+        if abs(off) < EXACT:
+            return 1 / pace
+        low, below, high, above = (low, below, pace, off) if off > 0 else (pace, off, high, above)
+    return 1 / high
 
 
 def _mean(each: list[float]) -> Fitted:
     value = math.exp(sum(map(math.log, each)) / len(each))
     more = UNKNOWN if len(each) == 1 else 1.0
-    return Fitted(*(float(f"{x:.4g}") for x in (value, min(each) / more, max(each) * more)))
+    return Fitted(*(float(f"{x:.3g}") for x in (value, min(each) / more, max(each) * more)))
 
 
 # ---------------------------------------------------------------------------------- what is written
@@ -175,45 +191,76 @@ def _values(fit: Fit) -> dict[str, float]:
 
 def rows(every: list[Fit]) -> Iterator[dict[str, str]]:
     """The rows of validation/parallelism.csv."""
+    by = {(fit.model, fit.strategy): fit for fit in every}
     for line in published():
         if line.measured is None:
             continue
-        fit = next(
-            (each for each in every if (each.model, each.strategy) == (line.model, line.strategy)),
-            None,
-        )
-        odd = line.remark.startswith("as printed;")
-        fitted = line.gpus in (DATA_FITTED[line.model] if fit is None else fit.gpus)
-        use = "none" if odd else "fit" if fitted and not line.set.endswith("_log") else "predict"
-        said = ["workload.allreduce.inter_host_bus_bandwidth" if fit is None else _names(line, fit)]
-        reason = "; ".join(
-            filter(None, [*(said if use == "fit" else []), _against(line), line.remark])
-        )
-        yield dict(
-            zip(
-                COLUMNS,
-                (
-                    line.set,
-                    line.case,
-                    line.quantity,
-                    "s",
-                    *(f"{x:g}" if x else "" for x in (line.measured, line.low, line.high)),
-                    use,
-                    "" if odd else "oracle",
-                    "" if odd else SCENARIO,
-                    "" if odd else _joined(values_of(line, _values(fit) if fit else {})),
-                    "" if odd else _spread(line, fit),
-                    reason,
-                    line.source,
-                ),
-                strict=True,
-            )
-        )
+        fit = by.get((line.model, line.strategy))
+        yield _row(line, fit)
+        iterations = SIMULATED.get((line.model, line.gpus, line.group_batch))
+        if iterations and fit and line.set.endswith("_log"):
+            yield _simulated(line, fit, iterations)
 
 
-def _names(line: Published, fit: Fit) -> str:
-    name = FACTOR if line.part == "compute" else BANDWIDTH
-    return f"workload.parallelism.{name}"
+def _row(line: Published, fit: Fit | None) -> dict[str, str]:
+    numbers = (line.measured, line.low, line.high)
+    row = {
+        "set": line.set,
+        "case": line.case,
+        "quantity": line.quantity,
+        "unit": "s",
+        **{name: f"{x:g}" if x else "" for name, x in zip(NUMBERS, numbers, strict=True)},
+        "source": line.source,
+    }
+    remarks = [_against(line), line.remark]
+    if line.remark.startswith("as printed;"):
+        odd = dict.fromkeys(("kind", "scenario", "values", "spread"), "")
+        return _in_order({**row, **odd, "use": "none", "reason": _told(remarks)})
+    fitted = line.gpus in (DATA_FITTED[line.model] if fit is None else fit.gpus)
+    use = "fit" if fitted and not line.set.endswith("_log") else "predict"
+    return _in_order(
+        {
+            **row,
+            "use": use,
+            "kind": "oracle",
+            "scenario": SCENARIO,
+            "values": _joined(values_of(line, _values(fit) if fit else {})),
+            "spread": _spread(line, fit),
+            "reason": _told([_named(line, fit), *remarks] if use == "fit" else remarks),
+        }
+    )
+
+
+def _simulated(line: Published, fit: Fit, iterations: int) -> dict[str, str]:
+    """The samples a second of a run of a few iterations."""
+    samples = line.gpus // line.ways * line.group_batch
+    more = {"epochs": "2", "workload.dataset.num_samples": str(iterations * samples)}
+    assert line.measured is not None
+    return {
+        **_row(line, fit),
+        "quantity": "throughput",
+        "unit": "1/s",
+        "measured": f"{samples / line.measured:.6g}",
+        "kind": "run",
+        "values": _joined({**values_of(line, _values(fit)), **more}),
+        "spread": "",
+        "reason": f"simulated, {iterations} iterations an epoch; {line.remark}",
+    }
+
+
+def _in_order(row: dict[str, str]) -> dict[str, str]:
+    return {name: row[name] for name in COLUMNS}
+
+
+def _told(texts: list[str]) -> str:
+    return "; ".join(filter(None, texts))
+
+
+def _named(line: Published, fit: Fit | None) -> str:
+    """The parameter that a row fixed."""
+    if fit is None:
+        return "workload.allreduce.inter_host_bus_bandwidth"
+    return f"workload.parallelism.{FACTOR if line.part == 'compute' else BANDWIDTH}"
 
 
 def _against(line: Published) -> str:

@@ -54,10 +54,11 @@ def points(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_strategy(table: pd.DataFrame) -> pd.DataFrame:
-    """The means of `points`, for each model and strategy and for all: on those that were predicted,
-    and with those on which a parameter was fitted; NaN where there are none."""
+    """The means of `points`, for each model and strategy and for all, without and with data
+    parallelism: on those that were predicted, and with those on which a parameter was fitted; NaN
+    where there are none."""
     groups = [(key, part) for key, part in table.groupby(["model", "strategy"], sort=False)]
-    groups += [(("", "all"), table)]
+    groups += [(("", "all but data"), table[table["strategy"] != "data"]), (("", "all"), table)]
     out = []
     for (model, strategy), part in groups:
         new = part[part["use"] == "predict"]
