@@ -53,7 +53,7 @@ def point(
         scale: what all strategies have in common there.
         seconds_of: s of each node of communication, alone on the machine.
     """
-    iterations = scale.bounds.iterations
+    iterations = iterations_of(parallelism, scale)
     step = step_of(parallelism, job, scale)
     costs, memory = step.costs(seconds_of), parallelism.memory(job)
     exposed, exchange = iterations * costs.exposed, scale.bounds.exchange.seconds
@@ -99,6 +99,16 @@ def step_of(parallelism: Parallelism, job: Job, scale: Scale) -> Step:
     return parallelism.step(replace(job, batch=batch), MOST_PIECES)
 
 
+def iterations_of(parallelism: Parallelism, scale: Scale) -> int:
+    """Iterations of an epoch: as many times more as the samples that a group's ranks read are more
+    than those of its batch."""
+    whole, batch = scale.bounds.iterations, scale.scenario.workload.local_batch_size
+    if not isinstance(parallelism, GroupParallelism):
+        return whole
+    ways = parallelism.group_size(scale.scenario.world_size)
+    return max(round(whole * ways * batch / parallelism.samples(batch, ways)), 1)
+
+
 def _hidden_step(step: Step, seconds_of: Seconds) -> float:
     """s of a step whose communication between replicas all hides that may: nothing waits for it,
     and it is one after the other."""
@@ -130,7 +140,7 @@ def _about(name: str, parallelism: Parallelism, scale: Scale) -> Row:
         "replicas": size // ways,
         "group_batch": batch,
         "hosts": scenario.hosts,
-        "iterations": scale.bounds.iterations,
+        "iterations": iterations_of(parallelism, scale),
         "io_by": "",
         "bottleneck": "",
     }
