@@ -95,6 +95,16 @@ def test_every_part_of_an_epoch_and_of_the_memory_is_there_once(result):
     assert (found["group_batch"] == 10 * found["ways"]).all()
 
 
+def test_groups_with_smaller_batches_take_as_many_more_iterations():
+    """Two ranks of a group read 10 samples each for an iteration of 20, or two of 10."""
+    ways = ["filter:ways=2", "filter:ways=2,group_batch=10"]
+    table = engine.run(STUDY, request(tiny(), Asked(ways, (8,)))).tables["points"]
+    assert table["group_batch"].tolist() == [20, 10]
+    assert table["iterations"].tolist() == [10, 20]
+    whole, half = table["compute_s"]  # each pass pays its share of what a batch does not shrink
+    assert half >= whole
+
+
 @pytest.mark.parametrize("size", [1, 2, 8])
 def test_data_parallelism_takes_what_the_bounds_of_a_run_say(result, size):
     table = result.tables["points"].set_index(["world_size", "strategy"])
