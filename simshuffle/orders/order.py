@@ -1,0 +1,102 @@
+"""What every order answers: who reads which sample when, and in what portions it is fetched."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.spec.record import Sourced
+
+Ints = NDArray[np.int64]
+Unit = Literal["sample", "block", "shard"]
+"""What is fetched at once: a sample, a run of samples of a shard, or a whole shard."""
+
+
+@dataclass(frozen=True)
+class ShardedSet:
+    """A data set as files: shards of samples, which are numbered through from the first shard on.
+
+    Attributes:
+        samples: (S,) samples of each shard.
+        nbytes: (S,) bytes of each shard.
+    """
+
+    samples: Ints
+    nbytes: NDArray[np.float64]
+
+    @cached_property
+    def begin(self) -> Ints:
+        """(S + 1,) the first sample of each shard, and their number."""
+        return np.concatenate([[0], np.cumsum(self.samples)])
+
+    @property
+    def size(self) -> int:
+        """N, samples."""
+        return int(self.begin[-1])
+
+    def shard_of(self, sample: Ints) -> Ints:
+        """The shard of each sample."""
+        return np.searchsorted(self.begin, sample, side="right") - 1
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Who reads: ranks on nodes, each with workers.
+
+    Attributes:
+        nodes: hosts.
+        ranks: of a node.
+        workers: of a rank; 1 also where the rank reads by itself.
+        batch_size: samples of a rank in an iteration.
+    """
+
+    nodes: int
+    ranks: int
+    workers: int
+    batch_size: int
+
+    @property
+    def world_size(self) -> int:
+        """M."""
+        return self.nodes * self.ranks
+
+
+@dataclass(frozen=True)
+class EpochOrder:
+    """Who hands out which sample when, in an epoch: a row for each, by rank, worker and position.
+
+    Attributes:
+        rank: (n,) the rank that trains on it.
+        worker: (n,) the worker of that rank which loads it.
+        position: (n,) its place among all that this worker hands out, from 0.
+        sample: (n,) its number.
+    """
+
+    rank: Ints
+    worker: Ints
+    position: Ints
+    sample: Ints
+
+
+class Order(Sourced):
+    """A way to shuffle, as a library or a paper has it. What it draws follows from the seed and the
+    epoch alone."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> Unit:
+        """What is fetched at once."""
+
+    @abstractmethod
+    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+        """The order of an epoch, from 0 as libraries count them.
+
+        Raises:
+            InputError: the set or the readers are not what it can do with; as its library fails,
+                or what it does there silently.
+        """
