@@ -110,7 +110,7 @@ class Division:
 
     def _part(self, step: Step, group: int | None) -> Part:
         costs = step.costs(lambda _: 0.0)
-        update = sum(node.seconds for node in step.nodes if node.label == "update")
+        update = _update_seconds(step)
         seconds = {
             label: sum(node.seconds for node in step.nodes if node.label == label)
             for label in ("forward", "backward")
@@ -126,6 +126,15 @@ class Division:
             update,
             step_transfers(step, self._communicators, groups) if step.nodes else None,
         )
+
+
+def _update_seconds(step: Step) -> float:
+    """s of updating weights, of the member that takes longest."""
+    of: dict[int, float] = {}
+    for node in step.nodes:
+        if node.label == "update":
+            of[node.member] = of.get(node.member, 0.0) + node.seconds
+    return max(of.values(), default=0.0)
 
 
 def _see_that_groups_read_their_batches(scenario: Trains) -> None:

@@ -111,6 +111,33 @@ def test_the_last_smaller_batch_takes_less():
     assert lasts[-1] / lasts[0] == pytest.approx(expected[1] / expected[0], rel=1e-6)
 
 
+@pytest.mark.parametrize("parallelism", KINDS)
+def test_groups_without_samples_take_no_time_for_them(parallelism):
+    """641 samples in batches of 10: a ninth iteration has one, of rank 0."""
+    scenario = divided_run(
+        parallelism, workload__dataset__num_samples=641, workload__last_batch="keep"
+    )
+    timeline = simulate(scenario)
+    rows = timeline.phases[timeline.phases["phase"].isin(["forward", "backward"])]
+    computed = (rows["end_s"] - rows["start_s"]).groupby([rows["iteration"], rows["rank"]]).sum()
+    assert timeline.phases["iteration"].max() == 9
+    ways = scenario.workload.parallelism.group_size(8)
+    if ways < 8 and ways > 1:
+        assert computed.get((9, 7), 0.0) < 0.5 * computed[8, 7]
+
+
+def test_stages_update_their_own_weights():
+    """The largest stage has less than all, and each as long as its part of the weights."""
+    scenario = divided_run("pipeline:stages=4,microbatches=5")
+    times = scenario.workload.model.accelerators[scenario.cluster.host.accelerator]
+    job, whole = job_of(scenario), times.update
+    step = scenario.workload.parallelism.step(job, most=PIECES)
+    each = [node.seconds for node in step.nodes if node.label == "update"]
+    assert sum(each) == pytest.approx(whole, rel=1e-9)
+    spent = seconds(simulate(scenario), "update")
+    assert spent[0] == pytest.approx(10 * max(each), rel=1e-9)
+
+
 def test_a_step_is_divided_where_several_groups_meet():
     nodes = [
         Node("input", collective="allgather", nbytes=1.0),
