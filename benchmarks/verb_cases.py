@@ -134,6 +134,12 @@ CASES = (
         plot="out",
     ),
     case(
+        "oracle",
+        "oracle quickstart --world-sizes 1,8 --simulate data@8 --out out",
+        "oracle quickstart --world-sizes 4 --strategies data,spatial --json",
+        plot="out",
+    ),
+    case(
         "policies",
         "policies nopfs --case cosmoflow512 --case mnist --policy nopfs --policy perfect --out out",
         ("policies quickstart --json", TINY),

@@ -31,6 +31,8 @@ PAIRS = (
     ("accuracy", "time_to_accuracy"),
     ("waterfall", "ablation"),
     ("storage-accuracy", "time_to_accuracy"),
+    ("parallel-strategies", "oracle"),
+    ("memory", "oracle"),
     ("storage", ""),
 )
 """Every kind of figure, and the names of results in `made` that it takes."""

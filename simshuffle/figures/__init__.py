@@ -12,6 +12,9 @@ KINDS = {
     "completion": "When exchanges end: the share of ranks, or of messages, over time.",
     "accuracy": "Test accuracy against simulated time.",
     "waterfall": "From one exchange to another, a step for each thing that is switched.",
+    "parallel-strategies": "What an iteration takes under each way to divide training, by number of"
+    " GPUs.",
+    "memory": "Memory of a GPU under each way to divide training.",
     "storage-accuracy": "Storage of a host against accuracy, with the time in colour.",
     "storage": "Node-local storage of machines against sizes of data sets; needs no result.",
 }

@@ -27,6 +27,7 @@ VERBS = {
     "ablation": "ablate",
     "hiding": "hiding",
     "time_to_accuracy": "tta",
+    "oracle": "oracle",
 }
 """What makes each kind of result that a figure takes."""
 

@@ -122,7 +122,12 @@ def _layers(scenario: Scenario) -> LayerList:
     if model.layer_list is None:
         given = "groups of layers without shapes" if model.layers is not None else "none"
         rule = f"must say the shapes of the layers of {model.name}"
-        remedy = f"Name a network, or write it layer by layer. {nearest(model.name, [*SHIPPED])}"
+        known = [*SHIPPED]
+        remedy = (
+            f"Name the network: --set workload.model.layers={model.name}."
+            if model.name in known
+            else f"Name a network, or write it layer by layer. {nearest(model.name, known)}"
+        )
         raise InputError(Problem("workload.model.layers", rule, given, remedy), scenario.name)
     return model.layer_list
 

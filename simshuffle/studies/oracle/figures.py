@@ -173,12 +173,7 @@ def _time_handles(shown: pd.DataFrame) -> list[Patch]:
 
 def memory_figure(tables: Tables, budget: float | None) -> Figure:
     """Memory of the fullest GPU at the scale of the best point, a row for each strategy."""
-    points = tables["points"]
-    size = chosen_scale(tables["recommended"], points)
-    here = points[(points["world_size"] == size) & points["feasible"]]
-    rows = here.sort_values("memory_nbytes", kind="stable")
-    if len(rows) > ROWS:
-        rows = best_of_each(here).sort_values("memory_nbytes", kind="stable").head(ROWS)
+    rows = memory_rows(tables)
     with matplotlib.rc_context(STYLE):
         figure = new_figure(0.62 + 0.145 * max(len(rows), 3))
         ax = figure.subplots()
@@ -186,7 +181,7 @@ def memory_figure(tables: Tables, budget: float | None) -> Figure:
             _nothing(ax)
             return figure
         filled(rows, budget, ax)
-        ax.set_xlabel(f"GiB of the fullest of {size} GPUs")
+        ax.set_xlabel(f"GiB of the fullest of {rows['world_size'].iloc[0]} GPUs")
         handles: list[Patch | Line2D] = [
             Patch(facecolor=MEMORY_COLOURS[part], label=part)
             for part in MEMORY
@@ -196,6 +191,16 @@ def memory_figure(tables: Tables, budget: float | None) -> Figure:
             handles.append(Line2D([], [], **_LIMIT, label="budget"))
         legend_above(figure, handles)
         return figure
+
+
+def memory_rows(tables: Tables) -> pd.DataFrame:
+    """The points of the second figure: all of the scale of the best point, or where they are many
+    the fastest of each kind; least memory first."""
+    points = tables["points"]
+    size = chosen_scale(tables["recommended"], points)
+    here = points[(points["world_size"] == size) & points["feasible"]]
+    shown = here if len(here) <= ROWS else best_of_each(here)
+    return shown.sort_values("memory_nbytes", kind="stable").head(ROWS)
 
 
 _ON_WHITE: dict[str, Any] = {
