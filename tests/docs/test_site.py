@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -143,9 +144,13 @@ def test_it_is_searched_from_disk(site):
         page = chromium.new_page()
         page.on("request", lambda request: asked.append(request.url))
         page.goto((site[0] / "reference" / "tables.html").as_uri())
-        page.locator("input.md-search__input").fill("open_rate")
         found = page.locator(".md-search-result__link")
-        found.first.wait_for(state="attached", timeout=60_000)
+        for _ in range(12):  # what is typed before the index is read is not looked for
+            page.locator("input.md-search__input").fill("")
+            page.locator("input.md-search__input").press_sequentially("open_rate")
+            with suppress(api.TimeoutError):
+                found.first.wait_for(state="attached", timeout=10_000)
+                break
         links = found.evaluate_all("links => links.map(link => link.href)")
         chromium.close()
     assert any("scenario-keys.html" in link for link in links)
