@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.errors import InputError, Problem
 from simshuffle.orders.order import EpochOrder, Ints, Readers, ShardedSet, Unit
 
 
@@ -47,7 +46,7 @@ class Fetched:
     held_nbytes: int
 
 
-def pieces(data: ShardedSet, unit: Unit, block_size: int = 0) -> Pieces:
+def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints | None = None) -> Pieces:
     """What is fetched at once of ``data``.
 
     Bytes of a shard are divided among its samples as evenly as whole bytes can be.
@@ -55,25 +54,20 @@ def pieces(data: ShardedSet, unit: Unit, block_size: int = 0) -> Pieces:
     Args:
         data: the set.
         unit: a sample, a block or a shard.
-        block_size: samples of a block; the last one of a shard may have fewer.
-
-    Raises:
-        InputError: blocks are fetched and ``block_size`` is less than 1.
+        block: samples of a block; the last one of a shard may have fewer.
+        places: (N,) where each sample is stored; None for where its number says.
     """
-    sample = np.arange(data.size)
+    place = np.arange(data.size)
+    shard = data.shard_of(place)
     if unit == "sample":
-        of_sample = sample
+        of_place = place
     elif unit == "shard":
-        of_sample = data.shard_of(sample)
+        of_place = shard
     else:
-        if block_size < 1:
-            rule, remedy = "a block must have a sample or more", "Say how many it has."
-            raise InputError(Problem("block_size", rule, str(block_size), remedy))
-        shard = data.shard_of(sample)
-        within = (sample - data.begin[shard]) // block_size
-        blocks = -(-data.samples // block_size)
-        of_sample = np.concatenate([[0], np.cumsum(blocks)])[shard] + within
-    return Pieces(of_sample, np.bincount(of_sample, _sample_nbytes(data)).astype(np.int64))
+        first = np.concatenate([[0], np.cumsum(-(-data.samples // block))])
+        of_place = first[shard] + (place - data.begin[shard]) // block
+    nbytes = np.bincount(of_place, _sample_nbytes(data)).astype(np.int64)
+    return Pieces(of_place if places is None else of_place[places], nbytes)
 
 
 def _sample_nbytes(data: ShardedSet) -> Ints:
@@ -131,12 +125,13 @@ def fetched(
             else:
                 found.append(each.epoch(piece[here]))
         yield Fetched(
-            *(sum(getattr(one, name) for one in found) for name in _SUMMED),
+            samples=sum(one.samples for one in found),
+            hits=sum(one.hits for one in found),
+            requests=sum(one.requests for one in found),
+            nbytes=sum(one.nbytes for one in found),
+            evictions=sum(one.evictions for one in found),
             held_nbytes=max(one.held_nbytes for one in found),
         )
-
-
-_SUMMED = ("samples", "hits", "requests", "nbytes", "evictions")
 
 
 class _Node:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.orders.fetching import iteration
-from simshuffle.orders.order import EpochOrder, Ints, Readers, ShardedSet
+from simshuffle.orders.order import EpochOrder, Ints, Readers
 
 Floats = NDArray[np.float64]
 
@@ -152,12 +152,12 @@ def position_entropy(orders: Sequence[EpochOrder], size: int, readers: Readers, 
     return float(entropy[times > 0].mean() / most)
 
 
-def shards_of_batches(order: EpochOrder, data: ShardedSet, readers: Readers) -> Ints:
+def shards_of_batches(order: EpochOrder, shard: Ints, readers: Readers) -> Ints:
     """(T,) of how many shards the batches of all ranks together have samples, in each iteration
-    from the first to the last."""
-    turn = iteration(order, readers)
-    pair = np.unique(turn * len(data.samples) + data.shard_of(order.sample))
-    return np.bincount(pair // len(data.samples), minlength=int(turn.max()) + 1)
+    from the first to the last; ``shard`` is (N,) that of each sample."""
+    turn, shards = iteration(order, readers), int(shard.max()) + 1
+    pair = np.unique(turn * shards + shard[order.sample])
+    return np.bincount(pair // shards, minlength=int(turn.max()) + 1)
 
 
 def along(values: Ints, windows: int) -> Floats:

@@ -15,6 +15,8 @@ from simshuffle.spec.record import Sourced
 Ints = NDArray[np.int64]
 Unit = Literal["sample", "block", "shard"]
 """What is fetched at once: a sample, a run of samples of a shard, or a whole shard."""
+COLUMNS = ("epoch", "rank", "worker", "position", "sample")
+"""Of a file of an order: a row for each sample that was handed out."""
 
 
 @dataclass(frozen=True)

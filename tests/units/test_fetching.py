@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simshuffle.errors import InputError
 from simshuffle.orders.fetching import Fetched, fetched, in_time, pieces
 from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from tests.toy_orders import Drawn, Kept
@@ -37,8 +36,11 @@ def test_pieces_are_samples_blocks_or_shards_and_their_bytes_add_up():
     blocks = pieces(data, "block", 2)
     assert blocks.of_sample.tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
     assert blocks.nbytes.tolist() == [6, 4, 4, 5, 3]
-    with pytest.raises(InputError, match="block_size"):
-        pieces(data, "block")
+    # a set that was rewritten: sample 0 is stored last
+    assert pieces(data, "shard", 1, np.roll(np.arange(8), 1)).of_sample.tolist() == [
+        *(1, 0, 0, 0),
+        *(1, 1, 1, 1),
+    ]
 
 
 def test_ranks_and_workers_of_a_node_take_turns_by_batch():

@@ -21,6 +21,7 @@ from tests.toy_orders import Drawn, Kept, handed_out
 READERS = Readers(nodes=4, ranks=2, workers=2, batch_size=8)
 DATA = ShardedSet(np.full(64, 32), np.full(64, 1e6))
 """2,048 samples; of each of the 8 ranks 256, 32 batches of 8."""
+OF_SHARD = np.repeat(np.arange(64), 32)
 PAIR = Readers(nodes=2, ranks=1, workers=1, batch_size=2)
 """Two ranks on nodes of their own."""
 
@@ -99,17 +100,17 @@ def test_position_entropy():
 
 
 def test_shards_of_batches_and_their_tail():
-    data = ShardedSet(np.full(4, 2), np.full(4, 1.0))
+    shard = np.repeat(np.arange(4), 2)
     order = by_rank([0, 1, 2, 4], [6, 7, 3, 5])
-    assert shards_of_batches(order, data, PAIR).tolist() == [2, 2]
-    assert shards_of_batches(by_rank([0, 2, 4, 5], [6, 1, 3, 7]), data, PAIR).tolist() == [3, 3]
+    assert shards_of_batches(order, shard, PAIR).tolist() == [2, 2]
+    assert shards_of_batches(by_rank([0, 2, 4, 5], [6, 1, 3, 7]), shard, PAIR).tolist() == [3, 3]
     assert along(np.array([1, 3, 5, 5]), 2).tolist() == [2, 5]
     assert np.isnan(along(np.array([1]), 2)).tolist() == [False, True]
     # 64 of 64 shards; a batch of all ranks has 64 samples
-    found = shards_of_batches(epochs(Drawn(), 1)[0], DATA, READERS).mean()
+    found = shards_of_batches(epochs(Drawn(), 1)[0], OF_SHARD, READERS).mean()
     assert found == pytest.approx(64 * (1 - (1 - 1 / 64) ** 64), rel=0.02)
     # the 8 samples of each rank are all from its own 8 shards
-    kept = shards_of_batches(epochs(Kept(), 1)[0], DATA, READERS).mean()
+    kept = shards_of_batches(epochs(Kept(), 1)[0], OF_SHARD, READERS).mean()
     assert kept == pytest.approx(64 * (1 - (1 - 1 / 8) ** 8), rel=0.03)
 
 
