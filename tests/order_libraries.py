@@ -3,15 +3,20 @@
 `python -m tests.order_libraries NAME` records a library's answers again, where it is installed.
 """
 
+import asyncio
 import json
 import os
 import random
 import sys
 import tarfile
+from contextlib import nullcontext
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from unittest.mock import patch
 
 import numpy as np
@@ -42,14 +47,18 @@ CASES = {
         for readers in ([1, 1, 1], [2, 2, 1])
         for size in (1, 12, 30)
     ],
-    "levanter": [
+    "marin-levanter": [
         {"readers": [1, 1, 1], "order": order}
         for order in (
             {"shuffle": "full"},
-            {"shuffle": "era", "era_length": 20},
             {"shuffle": "block", "io_block_size": 6, "window_blocks": 3},
             {"shuffle": "block", "io_block_size": 13, "window_blocks": 6},
+            {"shuffle": "block", "io_block_size": 10, "window_blocks": 7},
         )
+    ],
+    "levanter": [
+        {"readers": [1, 1, 1], "order": {"shuffle": "era", "era_length": length}}
+        for length in (1, 20, 39)
     ],
 }
 SEEDS_AND_EPOCHS = [(0, 0), (42, 0), (42, 2)]
@@ -135,7 +144,9 @@ def datasets(case, seed, epoch):
 
     def answer(ranks, workers, rank, worker):
         shards = {"shards": list(range(len(SHARDS)))}
-        source = ArrowExamplesIterable(tables, shards) if formatted else ExamplesIterable(examples, shards)
+        source = (ArrowExamplesIterable if formatted else ExamplesIterable)(
+            tables if formatted else examples, shards
+        )
         loader = IterableDataset(source).shuffle(seed=seed, **order)
         loader = loader.with_format("numpy") if formatted else loader
         loader = split_dataset_by_node(loader, rank=rank, world_size=ranks)
@@ -174,6 +185,42 @@ def ray(case, seed, epoch):
         return streams(case, answer)
 
 
+def levanter(case, seed, epoch):
+    """Both: the packages marin-levanter and levanter share the name of their module."""
+    jax = import_module("jax")
+    with patch.dict(sys.modules, parts_of_levanter()):
+        data = import_module("levanter.data.dataset")
+        sys.modules["levanter.data"].AsyncDataset = data.AsyncDataset
+        handed_out = asyncio.run(in_levanter(data, jax.random.PRNGKey(seed), **case["order"]))
+    return streams(case, lambda *_: handed_out)
+
+
+async def in_levanter(data, key, shuffle, **order):
+    """The samples in the order of that shuffle."""
+    source = data.ListAsyncDataset(list(range(sum(SHARDS))))
+    if hasattr(source, "finalize"):
+        source.finalize()
+    if shuffle == "era":
+        loader = source.era_shuffle(order["era_length"], key=key)
+    elif shuffle == "block":
+        loader = source.block_shuffle(**order, key=key)
+    else:
+        loader = source.shuffle(key)
+    return await loader.get_batch(list(range(sum(SHARDS))))
+
+
+def parts_of_levanter():
+    """Empty packages in place of Levanter's, which import the whole training; and a device context
+    that does nothing, where there is only a processor."""
+    (home,) = find_spec("levanter").submodule_search_locations
+    parts = {name: ModuleType(name) for name in ("levanter", "levanter.data", "levanter.utils")}
+    for name, package in parts.items():
+        package.__path__ = [str(Path(home, *name.split(".")[1:]))]
+    device = ModuleType("levanter.utils.jax_utils")
+    device.local_cpu_mesh = nullcontext
+    return {**parts, "levanter.utils.jax_utils": device}
+
+
 BATCH = 4
 """Samples of a batch in every case."""
 
@@ -183,7 +230,13 @@ def version_of(name):
     return f"{name} {version(name)}"
 
 
-LIBRARIES = {"webdataset": webdataset, "datasets": datasets, "ray": ray}
+LIBRARIES = {
+    "webdataset": webdataset,
+    "datasets": datasets,
+    "ray": ray,
+    "marin-levanter": levanter,
+    "levanter": levanter,
+}
 
 
 def answers(name):
