@@ -94,6 +94,16 @@ class Order(Sourced):
     def unit(self) -> Unit:
         """What is fetched at once."""
 
+    @property
+    def block(self) -> int:
+        """Samples of a block, where `unit` is a block. By default 1."""
+        return 1
+
+    def places(self, data: ShardedSet, seed: int) -> Ints:
+        """(N,) where each sample is stored, as the number of a place in the shards. By default each
+        is where its number says; some orders rewrite the set before they train."""
+        return np.arange(data.size)
+
     @abstractmethod
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """The order of an epoch, from 0 as libraries count them.
