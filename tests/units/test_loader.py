@@ -149,7 +149,7 @@ FAULTS = {
     "half": (lambda t: altered(t, 9, "position", 0.5), ["row 10: position", "got 0.5"]),
     "empty": (lambda t: altered(t, 5, "sample", None), ["row 6: sample", "got nothing"]),
     "huge": (lambda t: altered(t, 5, "sample", 2**60), ["row 6: sample", "whole number from 0"]),
-    "a gap": (lambda t: altered(t, 8, "position", 99), ["position", "follows a gap", "got 99"]),
+    "a gap": (lambda t: altered(t, 8, "position", 99), ["row 10: position", "follows a gap", "got 1."]),
     "twice": (lambda t: altered(t, 1, "position", 0), ["row 2: position", "is there twice"]),
     "an epoch is left out": (
         lambda t: t.assign(epoch=t["epoch"] * 2),
