@@ -7,8 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.orders.corgipile import Corgi2, CorgiPile
+from simshuffle.orders.distributed_sampler import DistributedSampler
 from simshuffle.orders.hugging_face import HuggingFace
 from simshuffle.orders.levanter import Levanter
+from simshuffle.orders.litdata import LitdataFull, LitdataWindow
+from simshuffle.orders.mosaicml_streaming import MosaicmlStreaming
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.own import Own
 from simshuffle.orders.ray_local import RayLocal
 from simshuffle.orders.synchronised import Synchronised
@@ -16,7 +20,11 @@ from simshuffle.orders.tf_data import TfData
 from simshuffle.orders.webdataset import WebDataset
 
 AnyOrder = Annotated[
-    WebDataset
+    DistributedSampler
+    | MosaicmlStreaming
+    | LitdataFull
+    | LitdataWindow
+    | WebDataset
     | HuggingFace
     | TfData
     | Levanter
@@ -28,3 +36,25 @@ AnyOrder = Annotated[
     Field(discriminator="kind"),
 ]
 """Every order, by its ``kind``."""
+
+__all__ = [
+    "AnyOrder",
+    "Corgi2",
+    "CorgiPile",
+    "DistributedSampler",
+    "EpochOrder",
+    "HuggingFace",
+    "Levanter",
+    "LitdataFull",
+    "LitdataWindow",
+    "MosaicmlStreaming",
+    "Order",
+    "Own",
+    "RayLocal",
+    "Readers",
+    "ShardedSet",
+    "Synchronised",
+    "TfData",
+    "Unit",
+    "WebDataset",
+]
