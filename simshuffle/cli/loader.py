@@ -79,7 +79,7 @@ Block = Annotated[int, typer.Option(min=1, metavar="N", help="Samples of a block
     "Simulate",
     "simshuffle loader",
     "simshuffle loader --dataset imagenet50 --nodes 8 --cache '1 GB'",
-    "simshuffle loader --check results/order.csv --nodes 2 --unit shard",
+    "simshuffle loader --check results/order.csv --nodes 2 --cache none",
 )
 def loader(
     check: Check = None,

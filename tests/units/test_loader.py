@@ -1,31 +1,30 @@
 """The verb loader: what it counts, what it says of a recorded order, and what it refuses."""
 
 import json
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import pytest
-from pydantic import Field
 
-import simshuffle.orders
 from simshuffle.cli import main
 from simshuffle.orders.order import COLUMNS, Readers, ShardedSet
 from simshuffle.studies import read_folder
-from simshuffle.studies.loader.asking import kinds, registered
+from simshuffle.studies.loader import asking
+from simshuffle.studies.loader.shape import Shape
 from tests.toy_orders import Drawn, Kept
 
 DATA = ShardedSet(np.full(16, 16), np.full(16, 1.6e6))
 READERS = Readers(nodes=2, ranks=2, workers=2, batch_size=8)
 SHAPE = ["--samples", "256", "--shards", "16", "--nodes", "2", "--batch-size", "8"]
 DRAWN = ["--gpus", "2", "--epochs", "2", "--processes", "1"]
-TOYS = Annotated[Drawn | Kept, Field(discriminator="kind")]
+TOYS = {"drawn": Drawn(), "kept": Kept()}
 
 
 @pytest.fixture
 def toys(monkeypatch, tmp_path):
     """The orders of tests/toy_orders.py in place of all others."""
-    monkeypatch.setattr(simshuffle.orders, "AnyOrder", TOYS)
+    monkeypatch.setattr(asking, "kinds", lambda: {name: type(of) for name, of in TOYS.items()})
+    monkeypatch.setattr(asking, "defaults", lambda shape: TOYS)
     monkeypatch.chdir(tmp_path)
 
 
@@ -107,7 +106,7 @@ def test_the_folder_of_a_recorded_order_stands_alone(here, capsys):
     (here / "mine.parquet").unlink()
     assert main(["show", "found"]) == 0
     assert "No sample ever comes to another node" in capsys.readouterr().out
-    assert main(["verify", "found", "--out", "again"]) == 0
+    assert main(["verify", "found"]) == 0
     assert read_folder(here / "found").meta["asked"]["recorded"].endswith(".parquet")
 
 
@@ -149,7 +148,10 @@ FAULTS = {
     "half": (lambda t: altered(t, 9, "position", 0.5), ["row 10: position", "got 0.5"]),
     "empty": (lambda t: altered(t, 5, "sample", None), ["row 6: sample", "got nothing"]),
     "huge": (lambda t: altered(t, 5, "sample", 2**60), ["row 6: sample", "whole number from 0"]),
-    "a gap": (lambda t: altered(t, 8, "position", 99), ["row 10: position", "follows a gap", "got 1."]),
+    "a gap": (
+        lambda t: altered(t, 8, "position", 99),
+        ["row 10: position", "follows a gap", "got 1."],
+    ),
     "twice": (lambda t: altered(t, 1, "position", 0), ["row 2: position", "is there twice"]),
     "an epoch is left out": (
         lambda t: t.assign(epoch=t["epoch"] * 2),
@@ -192,7 +194,7 @@ def test_a_file_that_is_not_as_it_should_be_is_refused(fault, here, capsys):
         (["--check", "mine.csv", "--samples", "9"], ["--samples", "at least 256"]),
         (["--check", "mine.csv", "--unit", "shrad"], ["--unit", "shard"]),
         (["--check", "mine.csv", "--order", "kept"], ["--order", "cannot be combined"]),
-        (["--order", "kepd"], ["--order", "did you mean", "kept"]),
+        (["--order", "kepd"], ["--order", "Did you mean", "kept"]),
         (["--order", "kept:size=3"], ["kept:size"]),
         (["--shards", "4", "--samples-per-shard", "4"], ["--shards", "Leave one out"]),
         (["--dataset", "imagenet"], ["--dataset", "imagenet1k"]),
@@ -212,7 +214,16 @@ def test_what_cannot_be_asked_is_refused(words, said, toys, here, capsys):
     assert "Traceback" not in shown
 
 
-def test_every_registered_order_is_known_by_its_kind():
-    assert {type(order) for order in registered().values()} <= set(kinds().values())
-    assert all(order.kind == kind for kind, order in registered().items())
-    assert len(registered()) > 5
+def test_every_registered_order_is_looked_at():
+    shape = Shape(
+        samples=256,
+        samples_per_shard=16,
+        shard_nbytes=1000,
+        nodes=2,
+        gpus=2,
+        workers=2,
+        batch_size=8,
+        cache_nbytes=None,
+        epochs=2,
+    )
+    assert {order.kind for order in asking.defaults(shape).values()} == set(asking.kinds())

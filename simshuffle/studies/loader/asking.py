@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-import simshuffle.orders
 from simshuffle.errors import InputError, Problem
+from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.library import INPUTS, by_kind, catalog_entry, nearest
@@ -69,15 +69,16 @@ def request(names: Sequence[str], asked: Asked) -> Request[list[LoaderCell]]:
     """What is asked for: those orders, or all, on a shape.
 
     Args:
-        names: kinds of orders, with values as in 'webdataset:buffer_size=100'; none for all that
-            need no value.
+        names: kinds of orders, with values as in 'webdataset:buffer_size=100'; none for
+            `defaults`.
         asked: the shape.
 
     Raises:
         InputError: an order is not known, or the shape cannot be had.
     """
-    orders = {name: order_of(name) for name in names} or registered()
+    named = {name: order_of(name) for name in names}
     shape = _shape(asked, _Readers(4, 4, 2, 3))
+    orders = named or defaults(shape)
     cells = [LoaderCell(name, shape, DrawnOrder(order)) for name, order in orders.items()]
     plain = {"orders": list(names), "recorded": None, "shape": asdict(asked)}
     return Request("orders", cells, {}, {"asked": plain})
@@ -251,18 +252,58 @@ def _cache(text: str | None, share: float) -> int | None:
 
 def kinds() -> dict[str, type[Order]]:
     """The class of every order that is registered, by its kind."""
-    union = get_args(simshuffle.orders.AnyOrder)[0]
+    union = get_args(AnyOrder)[0]
     return {get_args(of.model_fields["kind"].annotation)[0]: of for of in get_args(union)}
 
 
-def registered() -> dict[str, Order]:
-    """Every order that needs no value, by its kind."""
-    out = {}
-    for kind, of in kinds().items():
-        required = {name for name, field in of.model_fields.items() if field.is_required()}
-        if required <= {"kind"}:
-            out[kind] = of.model_validate({"kind": kind})
-    return out
+def defaults(shape: Shape) -> dict[str, Order]:
+    """The orders that are looked at if none is named, by a short name: those of each library, of
+    papers and of this project.
+
+    Buffers, blocks and windows are those of the library by default, but hold no more than a quarter
+    of what a worker, a rank, a node or all together read in an epoch, so that a small set shows
+    what they do on a large one.
+    """
+    size, readers = shape.samples, shape.readers
+    ranks, shard = readers.world_size, min(shape.samples_per_shard, size)
+
+    def quarter(streams: int, most: int) -> int:
+        return max(2, min(size // (4 * streams), most))
+
+    block = max(shard // 4, 1)
+    blocks_of_rank = max(size // (block * ranks), 1)
+    piled = {"block_size": block, "buffer_blocks": max(blocks_of_rank // 4, 1)}
+    of_node = {"shuffle_block_size": quarter(readers.nodes, 2**18)}
+    of_worker = {"buffer_size": quarter(ranks * readers.workers, 1000)}
+    of_rank = {"buffer_size": quarter(ranks, 1000)}
+    in_blocks = {"io_block_size": min(block, 256), "era_length": quarter(1, 1024)}
+    in_blocks["window_blocks"] = max(min(size // (4 * in_blocks["io_block_size"]), 512), 1)
+    mosaicml = {"naive": {}, "py1s": {}, "py2s": {}, "py1b": of_node, "py1br": of_node}
+    wanted: dict[str, dict[str, Any]] = {
+        "global": {"kind": "own", "shuffle": "global"},
+        "local": {"kind": "own", "shuffle": "local"},
+        "synchronised": {"kind": "synchronised"},
+        "distributed_sampler": {"kind": "distributed_sampler"},
+        **{
+            f"mosaicml {name}": {"kind": "mosaicml_streaming", "shuffle_algo": name, **values}
+            for name, values in {**mosaicml, "py1e": of_node}.items()
+        },
+        "litdata full, kept": {"kind": "litdata_full"},
+        "litdata full, not kept": {"kind": "litdata_full", "max_cache_size": "1 B"},
+        "litdata window": {"kind": "litdata_window"},
+        "webdataset": {"kind": "webdataset", **of_worker},
+        "hugging_face": {"kind": "hugging_face", **of_worker},
+        "tf_data": {"kind": "tf_data", **of_rank},
+        "ray_local": {"kind": "ray_local", **of_rank},
+        **{
+            f"levanter {name}": {"kind": "levanter", "shuffle": name, **in_blocks}
+            for name in ("full", "era", "block")
+        },
+        "corgipile": {"kind": "corgipile", **piled},
+        "corgi2": {"kind": "corgi2", **piled},
+    }
+    known = kinds()
+    return {name: known[of["kind"]].model_validate(of) for name, of in wanted.items()}
 
 
 def order_of(text: str) -> Order:

@@ -16,11 +16,12 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from simshuffle.results.style import STYLE, legend_above, new_figure
 
 UNITS = {
-    "sample": ("o", "#4477AA"),
-    "block": ("^", "#228833"),
-    "shard": ("s", "#EE6677"),
+    "sample": ("o", "#4477AA", 6.0),
+    "block": ("^", "#228833", 5.0),
+    "shard": ("s", "#EE6677", 3.5),
 }
-"""How a loader is drawn that fetches so much at once."""
+"""How a loader is drawn that fetches so much at once: marker, colour and size, so that each can be
+seen where several are at one place."""
 NEAR = 0.06
 """Points that are closer than this share of the panel have one label."""
 LEAST = 0.01
@@ -59,11 +60,11 @@ def mixing(loaders: pd.DataFrame, says: Mapping[str, Any], ax: Axes) -> Axes:
     y = np.maximum(loaders["rank_companions"].to_numpy(np.float64), least)
     most = max(2.0, float(x.max(initial=0.0)) * 1.6)
     ax.axhline(max(random, least), color="#888888", linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
-    for unit, (marker, colour) in UNITS.items():
+    for unit, (marker, colour, size) in UNITS.items():
         own = (loaders["unit"] == unit).to_numpy()
-        ax.plot(x[own], y[own], marker, color=colour, markersize=4, linestyle="", zorder=3)
+        ax.plot(x[own], y[own], marker, color=colour, markersize=size, linestyle="", zorder=3)
     ax.set(xscale="log", yscale="log", xlim=(LEAST / 1.5, most), ylim=(least, 2.0))
-    ax.set(xlabel="bytes fetched in the last epoch / data set", ylabel="pairs of a rank again")
+    ax.set(xlabel="bytes fetched in the last epoch / data set", ylabel="pairs on one rank again")
     ticks = [10.0**power for power in range(-2, 6) if 10.0**power <= most]
     ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.xaxis.set_major_formatter(lambda value, _: "0" if value <= LEAST else f"{value:g}")
@@ -122,12 +123,10 @@ def _names(names: list[str], ax: Axes) -> None:
 
 
 def _handles(loaders: pd.DataFrame) -> list[Line2D]:
-    used = [unit for unit in UNITS if (loaders["unit"] == unit).any()]
-    units = [
-        Line2D(
-            [], [], marker=UNITS[unit][0], color=UNITS[unit][1], linestyle="", label=f"by {unit}"
-        )
-        for unit in used
-    ]
+    units = []
+    for unit, (marker, colour, size) in UNITS.items():
+        look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": size}
+        if (loaders["unit"] == unit).any():
+            units.append(Line2D([], [], linestyle="", label=f"by {unit}", **look))
     line = Line2D([], [], color="#888888", linestyle=(0, (3, 2)), label="a random order")
     return [*units, line]
