@@ -74,7 +74,9 @@ class Levanter(Order):
         )
         place = np.arange(data.size)
         rank = place // readers.batch_size % readers.world_size
-        return handed_out((r, 0, order[rank == r]) for r in range(readers.world_size))
+        ends = np.cumsum(np.bincount(rank, minlength=readers.world_size))
+        parts = np.split(order[np.argsort(rank, kind="stable")], ends[:-1])
+        return handed_out((rank, 0, part) for rank, part in enumerate(parts))
 
     def _full(self, size: int, key: Key) -> Ints:
         return permutation(size, key)
