@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,7 +27,8 @@ class HuggingFace(Order):
     and keeps every M-th sample, so M times as much is read. Workers share the shards of their rank.
     A worker reads up to ``max_buffer_input_shards`` runs of its shards in turn into a buffer. Once
     that is full it is shuffled, one half is handed out and the other half stays. (4.4.1 still read
-    one shard after the other and replaced one sample at a time: that is not modelled.)
+    one shard after the other and replaced one sample at a time: the law of `tf_data` with one file
+    open.)
 
     One worker means that the rank reads by itself (`num_workers=0`).
 
@@ -42,6 +43,11 @@ class HuggingFace(Order):
     buffer_size: int = Field(default=1000, ge=1)
     max_buffer_input_shards: int = Field(default=10, ge=1)
     formatted: bool = False
+
+    default_sources: ClassVar[dict[str, str]] = {
+        "buffer_size": "datasets 5.2.0, IterableDataset.shuffle",
+        "max_buffer_input_shards": "datasets 5.2.0, IterableDataset.shuffle",
+    }
 
     @property
     def unit(self) -> Unit:
