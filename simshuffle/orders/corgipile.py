@@ -18,17 +18,14 @@ from simshuffle.orders.streams import (
 from simshuffle.spec.rng import stream
 
 
-class CorgiPile(Order):
-    """CorgiPile (Xu et al., arXiv 2206.05830): the order of all blocks is drawn for each epoch, the
-    same on all ranks, and each rank takes its part of them. It reads ``buffer_blocks`` at a time,
-    shuffles their samples, and hands them out; worker 0 does. Its law: no library's draws are made.
+class _Piled(Order):
+    """What both do in an epoch.
 
     Attributes:
         block_size: samples of a block; the last block of a shard may be smaller.
-        buffer_blocks: blocks that a rank holds in memory.
+        buffer_blocks: blocks that are in memory at once.
     """
 
-    kind: Literal["corgipile"]
     block_size: int = Field(ge=1)
     buffer_blocks: int = Field(ge=1)
 
@@ -70,7 +67,20 @@ class CorgiPile(Order):
         )
 
 
-class Corgi2(CorgiPile):
+class CorgiPile(_Piled):
+    """CorgiPile (Xu et al., arXiv 2206.05830): the order of all blocks is drawn for each epoch, the
+    same on all ranks, and each rank takes its part of them. It reads ``buffer_blocks`` at a time,
+    shuffles their samples, and hands them out; worker 0 does. Its law: no library's draws are made.
+
+    Attributes:
+        block_size: samples of a block; the last block of a shard may be smaller.
+        buffer_blocks: blocks that a rank holds in memory.
+    """
+
+    kind: Literal["corgipile"]
+
+
+class Corgi2(_Piled):
     """Corgi² (Livne et al., arXiv 2309.01640): CorgiPile, of a set that was rewritten once.
 
     Before training, ``buffer_blocks`` random blocks at a time are read, their samples shuffled, and
@@ -82,7 +92,7 @@ class Corgi2(CorgiPile):
         buffer_blocks: blocks that are in memory at once, before training and by a rank in it.
     """
 
-    kind: Literal["corgi2"]  # type: ignore[assignment]
+    kind: Literal["corgi2"]
 
     def places(self, data: ShardedSet, seed: int) -> Ints:
         """(N,) where each sample lies after the set was rewritten."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import zip_longest
-from typing import Literal
+from functools import partial
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -28,7 +27,8 @@ class HuggingFace(Order):
     and keeps every M-th sample, so M times as much is read. Workers share the shards of their rank.
     A worker reads up to ``max_buffer_input_shards`` runs of its shards in turn into a buffer. Once
     that is full it is shuffled, one half is handed out and the other half stays. (4.4.1 still read
-    one shard after the other and replaced one sample at a time: that is not modelled.)
+    one shard after the other and replaced one sample at a time: the law of `tf_data` with one file
+    open.)
 
     One worker means that the rank reads by itself (`num_workers=0`).
 
@@ -43,6 +43,11 @@ class HuggingFace(Order):
     buffer_size: int = Field(default=1000, ge=1)
     max_buffer_input_shards: int = Field(default=10, ge=1)
     formatted: bool = False
+
+    default_sources: ClassVar[dict[str, str]] = {
+        "buffer_size": "datasets 5.2.0, IterableDataset.shuffle",
+        "max_buffer_input_shards": "datasets 5.2.0, IterableDataset.shuffle",
+    }
 
     @property
     def unit(self) -> Unit:
@@ -66,43 +71,52 @@ class HuggingFace(Order):
         )
         need_smaller("buffer_size", self.buffer_size, data)
         order = _shard_order(len(data.samples), seed, epoch)
+        read = partial(self._read, data, readers, seed, epoch)
+        if whole:
+            by_worker = [read(order, worker) for worker in range(readers.workers)]
+            streams = [
+                [stream[rank :: readers.world_size] for stream in by_worker]
+                for rank in range(readers.world_size)
+            ]
+        else:
+            streams = [
+                [read(order[rank :: readers.world_size], w) for w in range(readers.workers)]
+                for rank in range(readers.world_size)
+            ]
         return handed_out(
-            (rank, worker, self._worker(data, order, readers, rank, worker, seed, epoch))
-            for rank in range(readers.world_size)
-            for worker in range(readers.workers)
+            (rank, worker, stream)
+            for rank, of_rank in enumerate(streams)
+            for worker, stream in enumerate(of_rank)
         )
 
-    def _worker(
+    def _read(
         self,
         data: ShardedSet,
-        order: list[int],
         readers: Readers,
-        rank: int,
-        worker: int,
         seed: int,
         epoch: int,
+        shards: list[int],
+        worker: int,
     ) -> Ints:
-        """What a worker hands out, of the shards in the order of this epoch."""
-        whole = len(data.samples) % readers.world_size != 0
-        of_rank = order if whole else order[rank :: readers.world_size]
+        """What comes out of the buffer of a worker of the rank that reads those shards."""
         rng = np.random.default_rng(seed)
         # the library makes a new generator of the first number of the old one for each of these
         if epoch:
             rng = np.random.default_rng(rng.integers(0, 1 << 63) - epoch)
         if readers.workers > 1:
             rng = np.random.default_rng(rng.integers(0, 1 << 63) - worker)
-        pieces = self._pieces(data, of_rank[worker :: readers.workers])
-        samples = _halves(pieces, self.buffer_size, rng)
-        return samples[rank :: readers.world_size] if whole else samples
+        samples, ends = self._pieces(data, shards[worker :: readers.workers])
+        return _halves(samples, ends, self.buffer_size, rng)
 
-    def _pieces(self, data: ShardedSet, shards: list[int]) -> Iterator[Ints]:
-        """The samples of those shards as they come to the buffer: runs of shards in turn."""
+    def _pieces(self, data: ShardedSet, shards: list[int]) -> tuple[Ints, Ints]:
+        """The samples of those shards as they come to the buffer, runs of shards in turn, and where
+        each piece ends that comes at once."""
         count = min(len(shards), self.max_buffer_input_shards)
         runs = [samples_of(data, run) for run in np.array_split(shards, count)]
         size = max(1, self.buffer_size // self.max_buffer_input_shards) if self.formatted else 1
-        cut = [[run[at : at + size] for at in range(0, len(run), size)] for run in runs]
-        for turn in zip_longest(*cut):
-            yield from (piece for piece in turn if piece is not None)
+        turn = joined([np.arange(len(run)) // size * count + at for at, run in enumerate(runs)])
+        order = np.argsort(turn, kind="stable")
+        return joined(runs)[order], np.cumsum(np.unique(turn, return_counts=True)[1])
 
 
 def _shard_order(count: int, seed: int, epoch: int) -> list[int]:
@@ -115,19 +129,15 @@ def _shard_order(count: int, seed: int, epoch: int) -> list[int]:
     return [order[place] for place in again]
 
 
-def _halves(pieces: Iterator[Ints], size: int, rng: np.random.Generator) -> Ints:
-    """What comes out of a buffer that is shuffled when it is full, and then keeps one half."""
-    held = np.zeros(0, dtype=np.int64)
-    waiting: list[Ints] = []
+def _halves(samples: Ints, ends: Ints, size: int, rng: np.random.Generator) -> Ints:
+    """What comes out of a buffer that takes pieces with those ends, is shuffled once it is full,
+    and then keeps one half."""
+    held = samples[:0]
+    taken = 0
     out = []
-    count = 0
-    for piece in pieces:
-        waiting.append(piece)
-        count += len(piece)
-        if count >= size:
-            held = rng.permutation(joined([held, *waiting]))
-            out.append(held[: count - size // 2])
-            held, waiting, count = held[count - size // 2 :], [], size // 2
-    if count:
-        out.append(rng.permutation(joined([held, *waiting])))
-    return joined(out)
+    while (piece := np.searchsorted(ends, taken + size - len(held))) < len(ends):
+        held = rng.permutation(joined([held, samples[taken : ends[piece]]]))
+        taken = ends[piece]
+        out.append(held[: len(held) - size // 2])
+        held = held[len(held) - size // 2 :]
+    return joined([*out, rng.permutation(joined([held, samples[taken:]]))])

@@ -14,8 +14,8 @@ from simshuffle.orders.threefry import Key, fold_in, key_of, randint, split
 
 
 class Levanter(Order):
-    """Levanter of marin-community/marin (February 2026, when its era, full and block shuffle were
-    measured against each other, issue 2917), bit by bit for one component of a mixture.
+    """Levanter, a component of a mixture, bit by bit: `full` and `block` as in marin-levanter
+    0.2.20 (June 2026), `era` as in levanter 1.2.dev1644, before it was removed.
 
     `full` permutes all samples; `era` permutes each run of ``era_length`` by itself; `block`
     permutes blocks of ``io_block_size``, and then the samples of every ``window_blocks`` of them. A
@@ -24,11 +24,15 @@ class Levanter(Order):
     everything.
 
     What is fetched at once is a block: TensorStore reads chunks of 256 Ki tokens, 256 samples of
-    1024, for a single sample too. Where chunks lie in Zarr shards of 512, the index of a shard
-    (8196 bytes) is one more read, unless it is still in memory. Issue 2917 (batch 512, 2061 steps,
-    era 1024, windows of 4 blocks) counted 4899 reads and 2,608,161,636 bytes for `era`, 9137 and
-    2,642,644,048 for `block`. If every read is a chunk or an index, and a chunk has about 0.58 MB,
-    both read the same 4473 chunks, where training alone needs 4124, and `block` an index with each.
+    1024, for a single sample too. The index of the Zarr shard in which a chunk lies (8196 bytes for
+    512 chunks) is one more read, unless it is still in memory.
+
+    The three were measured in marin-community/marin issue 2917: 2062 steps of 512 samples, eras of
+    1024, windows of 4 blocks. `full` took 1,932,354 reads and 621.9 GB, `era` 4899 and 2.61 GB,
+    `block` 9137 and 2.64 GB. This order has 1,055,744 reads of chunks for `full` and 4124 for the
+    others. If each read was of a chunk or an index, bytes say that `era` and `block` both read 4473
+    chunks, and `block` an index with each. What read the other 349 is not published (validation and
+    what was loaded ahead are likely), nor is how often an index was still in memory.
 
     Attributes:
         shuffle: which of the three.
@@ -74,7 +78,9 @@ class Levanter(Order):
         )
         place = np.arange(data.size)
         rank = place // readers.batch_size % readers.world_size
-        return handed_out((r, 0, order[rank == r]) for r in range(readers.world_size))
+        ends = np.cumsum(np.bincount(rank, minlength=readers.world_size))
+        parts = np.split(order[np.argsort(rank, kind="stable")], ends[:-1])
+        return handed_out((rank, 0, part) for rank, part in enumerate(parts))
 
     def _full(self, size: int, key: Key) -> Ints:
         return permutation(size, key)

@@ -24,8 +24,8 @@ class RayLocal(Order):
     Blocks are shards, dealt to ranks in turn as they are listed. (`streaming_split` deals them to
     whoever asks first, which no seed decides.) Blocks wait until there are 1.5 times as many
     samples as the buffer must have, and a batch more; then all are permuted, and batches are cut
-    off until half the buffer is left. What is left is permuted again together with the blocks that
-    came meanwhile. A rank reads by itself, so worker 0 hands out everything.
+    off while half of that is left. What is left is permuted again together with the blocks that
+    come next. A rank reads by itself, so worker 0 hands out everything.
 
     Attributes:
         buffer_size: samples that the buffer has at least (`local_shuffle_buffer_size`); the library

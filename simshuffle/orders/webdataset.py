@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -36,6 +36,12 @@ class WebDataset(Order):
     buffer_size: int = Field(default=1000, ge=1)
     initial: int = Field(default=100, ge=0)
     detshuffle: bool = False
+
+    default_sources: ClassVar[dict[str, str]] = {
+        "shard_shuffle": "webdataset 1.0.2, what shardshuffle=True means",
+        "buffer_size": "webdataset 1.0.2, shuffle",
+        "initial": "webdataset 1.0.2, shuffle",
+    }
 
     @property
     def unit(self) -> Unit:
