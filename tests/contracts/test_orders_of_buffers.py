@@ -174,6 +174,14 @@ def test_shards_that_ranks_cannot_share_evenly_are_read_by_every_rank():
     assert streams(handed_out, readers) == [alone[rank::5].tolist() for rank in range(5)]
 
 
+def test_ranks_of_levanter_take_their_part_of_every_batch():
+    alone = order("levanter").epoch(SET, Readers(1, 1, 1, 4), 0, 0).sample.tolist()
+    readers = Readers(1, 2, 1, batch_size=4)
+    first, second = streams(order("levanter").epoch(SET, readers, 0, 0), readers)
+    assert first[:8] == alone[:4] + alone[8:12]
+    assert second[:8] == alone[4:8] + alone[12:16]
+
+
 def test_all_ranks_of_a_synchronised_shuffle_go_through_their_places_alike():
     readers = Readers(3, 2, 1, batch_size=4)
     first, second = (
