@@ -29,6 +29,8 @@ SHARDS = [
     [1] * 6,
     [83],
     [23, 24, 25, 26, 27],
+    [5, 2, 8, 4, 6, 3] * 6,
+    [4] * 40,
 ]
 READERS = [  # nodes, ranks, workers, batch size
     (1, 1, 1, 1),
@@ -42,18 +44,19 @@ READERS = [  # nodes, ranks, workers, batch size
 ]
 
 
-def cases(settings: list[dict[str, Any]], count: int, seed: int) -> list[Case]:
-    """``count`` draws for each of ``settings``, which together meet all shards and readers."""
+def cases(settings: list[dict[str, Any]], count: int, seed: int, fewest: int = 1) -> list[Case]:
+    """``count`` draws for each of ``settings``, of sets with at least ``fewest`` shards."""
+    sets = [samples for samples in SHARDS if len(samples) >= fewest]
     rng = np.random.default_rng(seed)
     drawn = []
     for order in settings:
-        shards, readers = rng.permutation(len(SHARDS)), rng.permutation(len(READERS))
+        shards, readers = rng.permutation(len(sets)), rng.permutation(len(READERS))
         for number in range(count):
             nodes, ranks, workers, batch_size = READERS[readers[number % len(READERS)]]
             drawn.append(
                 {
                     "order": order,
-                    "samples": SHARDS[shards[number % len(SHARDS)]],
+                    "samples": sets[shards[number % len(sets)]],
                     "nodes": nodes,
                     "ranks": ranks,
                     "workers": workers,
@@ -91,7 +94,7 @@ def torch_answer(case: Case) -> HandedOut:
         for number, batch in enumerate(BatchSampler(sampler, case["batch_size"], False)):
             own[number % case["workers"]] += batch
         answer.append(own)
-    if not any(sum(own, []) for own in answer):
+    if not any(any(own) for own in answer):
         raise ValueError("nobody has a sample")
     return answer
 
@@ -149,8 +152,9 @@ def mosaicml_answer(case: Case) -> HandedOut:
         }
         | {key: order[key] for key in defaults if key in order}
     )
+    begun = World(order.get("initial_nodes", case["nodes"]), case["ranks"], case["workers"], 0)
+    dataset._resume(begun, case["epoch"])  # sets what is left to its defaults, as at the beginning
     world = World(case["nodes"], case["ranks"], case["workers"], 0)
-    dataset._resume(world, case["epoch"])  # sets what is left to its defaults
     work = generate_work("random", dataset, world, case["epoch"], 0)
     work = work.reshape(-1, case["workers"], work[0, 0, 0].size)
     return [[own[own >= 0].tolist() for own in rank] for rank in work]
@@ -174,7 +178,7 @@ def litdata_cases() -> list[Case]:
         window | {"window": 2},
         window | {"window": 1, "drop_last": True},
     ]
-    return cases(settings, 8, 3)
+    return cases(settings, 8, 3, fewest=8)
 
 
 def litdata_answer(case: Case) -> HandedOut:
@@ -212,7 +216,7 @@ def litdata_answer(case: Case) -> HandedOut:
     ]
     workers = case["workers"]
     answer = [handed_out[rank * workers : (rank + 1) * workers] for rank in range(world)]
-    if not all(sum(own, []) for own in answer):
+    if not all(any(own) for own in answer):
         raise ValueError("a rank has no sample")
     return answer
 

@@ -52,7 +52,10 @@ class _LitData(Order):
         """
         check(data, readers, seed, epoch, 2**32 - 1)
         pieces = self._shared(data, readers, seed, epoch + 1)
-        ranks, reading = readers.world_size, {piece[0] // readers.workers for piece in pieces}
+        ranks, reading = (
+            readers.world_size,
+            {worker // readers.workers for worker, _, own in pieces if own.size},
+        )
         if len(reading) < ranks:
             raise InputError(
                 Problem(
@@ -208,7 +211,8 @@ def _within_least(data: ShardedSet, owner: Ints, readers: Readers) -> Ints:
     has = np.bincount(owner, data.samples).astype(np.int64)
     least = int(has[has > 0].min()) // readers.batch_size * readers.batch_size
     before = data.begin[:-1] - (np.cumsum(has) - has)[owner]
-    return np.clip(least - before, 0, data.samples)
+    read: Ints = np.clip(least - before, 0, data.samples)
+    return read
 
 
 def _in_window(chunks: Ints, window: int, rng: np.random.RandomState) -> list[int]:
