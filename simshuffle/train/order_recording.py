@@ -132,9 +132,9 @@ def _of_epoch(loader: Loader, number: Numbers | None) -> tuple[list[int], list[i
 def _noting(loader: Loader, number: Numbers | None) -> Iterator[None]:
     """The loader gives worker and numbers in place of batches, and is itself again afterwards."""
     own = {name: getattr(loader, name) for name in ("dataset", "collate_fn", "_iterator")}
-    changed = {"collate_fn": _Note(number), "_iterator": None}
+    changed: dict[str, Any] = {"collate_fn": _Note(number), "_iterator": None}
     if not isinstance(loader.dataset, IterableDataset):
-        changed = {**changed, "dataset": _Indices(), "collate_fn": _Note(None)}
+        changed |= {"dataset": _Indices(), "collate_fn": _Note(None)}
     try:
         for name, value in changed.items():
             object.__setattr__(loader, name, value)  # its own refuses another data set

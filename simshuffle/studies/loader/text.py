@@ -37,8 +37,8 @@ def _shape(says: Mapping[str, Any]) -> str:
     kept = "without limit" if cache is None else "none" if cache == 0 else _bytes(cache)
     return (
         f"{says['samples']} samples in {says['shards']} shards, {_bytes(says['nbytes'])};"
-        f" {says['ranks']} ranks on {says['nodes']} nodes, {says['workers']} workers each,"
-        f" batch {says['batch_size']}; {says['epochs']} epochs; cache of a node: {kept}."
+        f" {says['nodes']} nodes with {says['ranks'] // says['nodes']} ranks of {says['workers']}"
+        f" workers, batch {says['batch_size']}; {says['epochs']} epochs; cache of a node: {kept}."
     )
 
 
@@ -107,6 +107,9 @@ def findings(row: Row, says: Mapping[str, Any]) -> Iterator[str]:
         yield f"Ranks are not equal: one has {share:.2g} % more samples than the mean."
     if pd.isna(row["moves"]):
         yield "A single epoch: who meets whom again cannot be said. Record two or more."
+        return
+    if row["batch_companions"] == 1 and row["position_entropy"] == 0:
+        yield "Every epoch is the same, batch by batch. A sampler of PyTorch needs set_epoch."
         return
     if says["nodes"] > 1 and row["moves"] == 0:
         yield "No sample ever comes to another node: this is local shuffling among nodes."
