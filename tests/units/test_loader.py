@@ -107,7 +107,7 @@ def test_the_folder_of_a_recorded_order_stands_alone(here, capsys):
     assert main(["show", "found"]) == 0
     assert "No sample ever comes to another node" in capsys.readouterr().out
     assert main(["verify", "found"]) == 0
-    assert read_folder(here / "found").meta["asked"]["recorded"].endswith(".parquet")
+    assert read_folder(here / "found").meta["asked"]["order_file"].endswith(".parquet")
 
 
 def test_what_is_lost_repeated_and_unequal_is_said(here, capsys):

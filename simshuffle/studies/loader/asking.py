@@ -80,7 +80,7 @@ def request(names: Sequence[str], asked: Asked) -> Request[list[LoaderCell]]:
     shape = _shape(asked, _Readers(4, 4, 2, 3))
     orders = named or defaults(shape)
     cells = [LoaderCell(name, shape, DrawnOrder(order)) for name, order in orders.items()]
-    plain = {"orders": list(names), "recorded": None, "shape": asdict(asked)}
+    plain = {"orders": list(names), "order_file": None, "shape": asdict(asked)}
     return Request("orders", cells, {}, {"asked": plain})
 
 
@@ -105,9 +105,9 @@ def again(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
     """The request of a result, from its folder."""
     plain = meta["asked"]
     asked = Asked(**plain["shape"])
-    if plain["recorded"] is None:
+    if plain["order_file"] is None:
         return request(plain["orders"], asked)
-    return _check_request(folder / INPUTS / plain["recorded"], plain["orders"][0], asked)
+    return _check_request(folder / INPUTS / plain["order_file"], plain["orders"][0], asked)
 
 
 def _check_request(path: Path, name: str, asked: Asked) -> Request[list[LoaderCell]]:
@@ -124,7 +124,7 @@ def _check_request(path: Path, name: str, asked: Asked) -> Request[list[LoaderCe
     stands = order_file.digest(path)
     cell = LoaderCell(name, shape, FileOrder(path, stands, unit, asked.block))
     kept = f"{stands}{path.suffix}"
-    plain = {"orders": [name], "recorded": kept, "shape": asdict(asked)}
+    plain = {"orders": [name], "order_file": kept, "shape": asdict(asked)}
     return Request(name, [cell], {}, {"asked": plain}, {kept: path})
 
 

@@ -46,7 +46,7 @@ class _Asked(TypedDict):
     """What was asked."""
 
     orders: list[str]
-    recorded: str | None
+    order_file: str | None
     shape: dict[str, Any]
 
 
@@ -64,7 +64,7 @@ def _figures(result: Result) -> dict[str, Figure]:
 
 
 def _parts(result: Result) -> Iterator[Any]:
-    recorded = result.meta["asked"]["recorded"] is not None
+    recorded = result.meta["asked"]["order_file"] is not None
     return text.parts(result.tables["loaders"], result.meta["says"], recorded)
 
 
