@@ -118,7 +118,20 @@ def mosaicml_cases() -> list[Case]:
         kind | {"shuffle_block_size": 6, "initial_nodes": begun, "num_canonical_nodes": parts}
         for begun, parts in ((2, 4), (4, 2), (4, 4), (8, 8), (2, 2))
     ]
-    return cases(settings, 8, 2)
+    few = [  # as many samples as canonical nodes, or too few to be shared by nodes
+        {
+            "order": kind | {"shuffle_algo": "py1s", "num_canonical_nodes": parts},
+            "samples": samples,
+            "nodes": 4,
+            "ranks": 2,
+            "workers": 2,
+            "batch_size": 1,
+            "seed": 7,
+            "epoch": 1,
+        }
+        for parts, samples in ((2, [2]), (2, [1, 2]), (1, [2]), (1, [3, 2]), (8, [5, 3]), (8, [5]))
+    ]
+    return cases(settings, 8, 2) + few
 
 
 def mosaicml_answer(case: Case) -> HandedOut:

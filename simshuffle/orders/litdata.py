@@ -11,7 +11,7 @@ from pydantic import Field
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.dealing import check, laid_out, numbered, spans
 from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
-from simshuffle.spec.record import Count, NBytes
+from simshuffle.spec.record import Count, PositiveNBytes
 
 _DATASET = "litdata 0.2.76, litdata/streaming/dataset.py"
 _SHUFFLE = "litdata 0.2.76, litdata/streaming/shuffle.py"
@@ -52,10 +52,8 @@ class _LitData(Order):
         """
         check(data, readers, seed, epoch, 2**32 - 1)
         pieces = self._shared(data, readers, seed, epoch + 1)
-        ranks, reading = (
-            readers.world_size,
-            {worker // readers.workers for worker, _, own in pieces if own.size},
-        )
+        ranks = readers.world_size
+        reading = {worker // readers.workers for worker, _, own in pieces if own.size}
         if len(reading) < ranks:
             raise InputError(
                 Problem(
@@ -100,7 +98,7 @@ class LitdataFull(_LitData):
     """
 
     kind: Literal["litdata_full"]
-    max_cache_size: NBytes | None = None
+    max_cache_size: PositiveNBytes | None = None
 
     def _shared(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> list[Piece]:
         if readers.nodes == 1:
@@ -164,7 +162,7 @@ class LitdataWindow(_LitData):
 
     Attributes:
         kind: its name.
-        window: chunks by which one can be moved ahead at most, less 1.
+        window: a chunk comes at most ``window`` - 1 places earlier than it is stored; 1 moves none.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
