@@ -59,7 +59,7 @@ Cache = Annotated[
     typer.Option(
         metavar="SIZE",
         help="What a node keeps of what it fetched: such as '10 GB'; none for no limit; 0 for no"
-        " cache. Default: what it reads in an epoch.",
+        " cache. Default: 1.25 times what it reads in an epoch.",
     ),
 ]
 Epochs = Annotated[int | None, typer.Option(min=1, metavar="N", help="Default: 3; as in a file.")]

@@ -25,6 +25,9 @@ COMMAND_LINE = "command line"
 SAMPLES, SHARDS, SAMPLE_NBYTES = 16_384, 64, 100_000
 """By default: samples, shards, and bytes of a sample."""
 MOST_NBYTES = 2**53
+ROOM = 1.25
+"""A node keeps so many times what it reads in an epoch, by default: where it were just that, a
+single shard that two nodes share would drive out all others in turn."""
 UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
@@ -39,8 +42,8 @@ class Asked:
         samples_per_shard: of each file, in place of their number.
         shard_size: bytes of a file, with a unit.
         nodes, gpus, workers, batch_size: who reads; see `Shape`.
-        cache: bytes that a node keeps, with a unit, 'none' for no limit, '0' for no cache; what a
-            node reads in an epoch if it is None.
+        cache: bytes that a node keeps, with a unit, 'none' for no limit, '0' for no cache; `ROOM`
+            times what a node reads in an epoch if it is None.
         epochs: that are looked at.
         seed: of the orders.
         classes: labels.
@@ -241,7 +244,7 @@ def _nbytes(text: str, option: str) -> float:
 
 def _cache(text: str | None, share: float) -> int | None:
     if text is None:
-        return round(share)
+        return round(ROOM * share)
     if text == "none":
         return None
     return 0 if text.strip() == "0" else round(_nbytes(text, "--cache"))
