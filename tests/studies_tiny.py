@@ -16,6 +16,8 @@ from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
+from simshuffle.studies.loader import asking as loader_asking
+from simshuffle.studies.loader import study as loader
 from simshuffle.studies.oracle import asking
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.policies import cases, comparison
@@ -104,6 +106,13 @@ def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
     return policies.STUDY, comparison.request(study, ["perfect", "nopfs", "lbann_dynamic"])
 
 
+def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:
+    """With one that the shape does not allow."""
+    asked = loader_asking.Asked(samples=64, shards=8, nodes=2, gpus=2, batch_size=2, epochs=2)
+    names = ["webdataset:buffer_size=4", "own:shuffle=global", "hugging_face:buffer_size=100"]
+    return loader.STUDY, loader_asking.request(names, asked)
+
+
 def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
     place.mkdir(parents=True)
     head = "set,case,quantity,unit,measured,low,high,use,kind,scenario,values,spread,reason,source"
@@ -174,6 +183,7 @@ TINY: dict[str, Tiny] = {
     "oracle": _oracle,
     "calibration": _calibration,
     "policies": _policies,
+    "loader": _loader,
     "congestion": _congestion,
     "validation": _validation,
     "training": _training,

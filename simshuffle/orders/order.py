@@ -15,6 +15,8 @@ from simshuffle.spec.record import Sourced
 Ints = NDArray[np.int64]
 Unit = Literal["sample", "block", "shard"]
 """What is fetched at once: a sample, a run of samples of a shard, or a whole shard."""
+COLUMNS = ("epoch", "rank", "worker", "position", "sample")
+"""Of a file of an order: a row for each sample that was handed out."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,16 @@ class Order(Sourced):
     @abstractmethod
     def unit(self) -> Unit:
         """What is fetched at once."""
+
+    @property
+    def block(self) -> int:
+        """Samples of a block, where `unit` is a block. By default 1."""
+        return 1
+
+    def places(self, data: ShardedSet, seed: int) -> Ints:
+        """(N,) where each sample is stored, as the number of a place in the shards. By default each
+        is where its number says; some orders rewrite the set before they train."""
+        return np.arange(data.size)
 
     @abstractmethod
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:

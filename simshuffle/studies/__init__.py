@@ -19,6 +19,7 @@ KINDS = {
     "congestion": "simshuffle.studies.congestion.study",
     "calibration": "simshuffle.studies.calibrate.study",
     "policies": "simshuffle.studies.policies.study",
+    "loader": "simshuffle.studies.loader.study",
     "hiding": "simshuffle.studies.hidden_fraction.study",
     "oracle": "simshuffle.studies.oracle.study",
     "training": "simshuffle.studies.training.study",

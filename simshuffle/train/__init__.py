@@ -11,6 +11,7 @@ if find_spec("torch") is None or find_spec("sklearn") is None:
 from simshuffle.train.emulate import EmulatedRun, check_run, emulate, train_run
 from simshuffle.train.emulation import Diverged, Emulation
 from simshuffle.train.layers import layers, read_layers
+from simshuffle.train.order_recording import recorded_order
 from simshuffle.train.own import train_study
 from simshuffle.train.run import Run
 from simshuffle.train.training import Training
@@ -25,6 +26,7 @@ __all__ = [
     "emulate",
     "layers",
     "read_layers",
+    "recorded_order",
     "train_run",
     "train_study",
 ]

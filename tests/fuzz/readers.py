@@ -27,6 +27,7 @@ from simshuffle.fabrics.reading import read_fabric
 from simshuffle.network import Fluid
 from simshuffle.network.replay.case import read_case
 from simshuffle.network.replay.replay import replay
+from simshuffle.orders.order import COLUMNS
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.summary import derived
 from simshuffle.plan.verdict import tables, verdict
@@ -37,6 +38,7 @@ from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.studies import policies, read_folder
 from simshuffle.studies.calibrate import calibrate
+from simshuffle.studies.loader.asking import Asked, check_request
 from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.rows import read_rows
 from simshuffle.topology import Custom
@@ -396,6 +398,20 @@ def _policies(folder: Path, _: tuple[str, ...]) -> None:
 # ---------------------------------------------------------------------------------- result folders
 
 
+def _order(rng: random.Random, _: Path) -> Input:
+    """The recorded order of two ranks."""
+    rows = [(epoch, rank, 0, at, 2 * at + rank) for epoch, rank, at in np.ndindex(2, 2, 8)]
+    lines = [",".join(map(str, row)) for row in [COLUMNS, *rows]]
+    text = changed_lines("\n".join(lines) + "\n", rng)
+    content = text.encode("utf-8", "surrogateescape")
+    return Input({"order.csv": changed_bytes(content, rng) if rng.random() < 0.1 else content})
+
+
+def _counted(folder: Path, _: tuple[str, ...]) -> None:
+    (cell,) = check_request(folder / "order.csv", [], Asked(batch_size=2)).values
+    cell.run(lambda share: None)
+
+
 def _result(kind: str) -> Reader:
     def prepare(folder: Path) -> None:
         made(kind, folder).rename(folder / "result")
@@ -513,6 +529,7 @@ READERS = {
     "calibration log": Reader(nothing, _log, _calibrate),
     "validation rows": Reader(nothing, _rows, _validate),
     "policies study": Reader(nothing, _policies_study, _policies),
+    "recorded order": Reader(nothing, _order, _counted),
     **{f"result of {kind}": _result(kind) for kind in KINDS},
 }
 if "data_optimised" in KINDS:  # torch is there

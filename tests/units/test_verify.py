@@ -43,6 +43,7 @@ ALTERED = {
     "oracle": ("points.csv", "samples_per_s"),
     "congestion": ("times.csv", "time_s"),
     "policies": ("policies.csv", "total_s"),
+    "loader": ("loaders.csv", "shards"),
     "validation": ("validation.csv", "predicted"),
     "training": ("runs.csv", "train_loss"),
     "data_optimised": ("filters.csv", "kl_divergence"),

@@ -1,0 +1,125 @@
+"""What orders of several libraries have in common: shards cut into parts, sequences dealt to
+workers, and the checks of what all of them are asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.orders.order import EpochOrder, Ints, Readers, ShardedSet
+
+
+def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int) -> None:
+    """Whether there is something to read and somebody who reads it.
+
+    Args:
+        seeds: the number of seeds that the library has; seed and epoch together stay below it.
+
+    Raises:
+        InputError: no samples, a negative number of them, no readers, or a seed out of range.
+    """
+    problems = []
+    if data.samples.size and data.samples.min() < 0:
+        problems.append(
+            Problem(
+                "data.samples",
+                "a shard has no negative number of samples",
+                str(data.samples.min()),
+                "Give the samples of each shard",
+            )
+        )
+    elif data.size == 0:
+        problems.append(
+            Problem(
+                "data.samples",
+                "a data set has at least one shard with a sample",
+                f"{data.samples.size} shards",
+                "Give the samples of each shard",
+            )
+        )
+    problems += [
+        Problem(f"readers.{name}", "must be at least 1", str(value), remedy)
+        for name, value, remedy in (
+            ("nodes", readers.nodes, "Give the hosts that read"),
+            ("ranks", readers.ranks, "Give the ranks of a node"),
+            ("workers", readers.workers, "A rank that reads by itself counts as 1 worker"),
+            ("batch_size", readers.batch_size, "Give the samples of a rank in an iteration"),
+        )
+        if value < 1
+    ]
+    if seed < 0 or epoch < 0 or seed + epoch >= seeds:
+        problems.append(
+            Problem(
+                "seed",
+                f"seed and epoch are not negative, and together less than {seeds}",
+                f"seed {seed}, epoch {epoch}",
+                "Take another seed",
+            )
+        )
+    if problems:
+        raise InputError(problems, "order")
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Runs of samples of one shard that belong to one part.
+
+    Attributes:
+        shard: (n,) the shard.
+        begin, end: (n,) its samples, by their place among all that are laid out.
+        part: (n,) whose they are, ascending.
+    """
+
+    shard: Ints
+    begin: Ints
+    end: Ints
+    part: Ints
+
+
+def laid_out(data: ShardedSet, shards: Ints) -> Ints:
+    """The samples of ``shards``, one shard after another."""
+    sizes = data.samples[shards]
+    first = data.begin[shards] - np.cumsum(sizes) + sizes
+    return np.repeat(first, sizes) + np.arange(sizes.sum())
+
+
+def spans(data: ShardedSet, shards: Ints, ends: Ints) -> Spans:
+    """``shards`` one after another, cut where a part ends.
+
+    Args:
+        shards: in their order; those without samples have no span.
+        ends: (P,) the place after the last sample of each part, ascending; what comes after the
+            last of them is nobody's.
+    """
+    last = np.cumsum(data.samples[shards])
+    cuts = np.unique(np.concatenate([[0], last, ends]))
+    cuts = cuts[cuts <= min(ends[-1], last[-1] if last.size else 0)]
+    begin, end = cuts[:-1], cuts[1:]
+    return Spans(
+        shards[np.searchsorted(last, begin, side="right")],
+        begin,
+        end,
+        np.searchsorted(ends, begin, side="right"),
+    )
+
+
+def numbered(rank: Ints, worker: Ints, sample: Ints) -> EpochOrder:
+    """The order whose rows are those, sorted by rank and worker already."""
+    who = rank * (worker.max(initial=0) + 1) + worker
+    first = np.searchsorted(who, who, side="left")
+    return EpochOrder(rank, worker, np.arange(len(who)) - first, sample)
+
+
+def dealt(sequences: Ints, readers: Readers) -> EpochOrder:
+    """Each rank's samples in batches, of which batch k goes to worker k mod workers.
+
+    Args:
+        sequences: (M, n) the samples of each rank in their order, -1 where there is none.
+    """
+    worker = np.arange(sequences.shape[1]) // readers.batch_size % readers.workers
+    by_worker = np.argsort(worker, kind="stable")
+    rank, column = np.nonzero(sequences[:, by_worker] >= 0)
+    column = by_worker[column]
+    return numbered(rank, worker[column], sequences[rank, column])

@@ -1,0 +1,169 @@
+"""How well an order mixes, by counting over epochs: who meets whom again, what a rank sees of the
+whole, where a sample comes, and who gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.orders.fetching import iteration
+from simshuffle.orders.order import EpochOrder, Ints, Readers
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which samples an epoch has.
+
+    Attributes:
+        never: samples that are not handed out.
+        repeated: samples that are handed out more than once.
+        surplus: rows beyond the first of each sample.
+        least, most: samples of the rank that has fewest, and most.
+    """
+
+    never: int
+    repeated: int
+    surplus: int
+    least: int
+    most: int
+
+
+def coverage(order: EpochOrder, size: int, readers: Readers) -> Coverage:
+    """Which samples of ``size`` an epoch has, and how unequal ranks are."""
+    times = np.bincount(order.sample, minlength=size)
+    of_rank = np.bincount(order.rank, minlength=readers.world_size)
+    repeated = int((times > 1).sum())
+    surplus = int((times[times > 1] - 1).sum())
+    return Coverage(
+        int((times == 0).sum()), repeated, surplus, int(of_rank.min()), int(of_rank.max())
+    )
+
+
+def batches(order: EpochOrder, readers: Readers) -> Ints:
+    """(n,) the batch of a rank that each row is in: a number for each rank and iteration."""
+    return iteration(order, readers) * readers.world_size + order.rank
+
+
+def companions(
+    before: EpochOrder, group_before: Ints, after: EpochOrder, group_after: Ints
+) -> float:
+    """Share of the pairs of samples that were in one group in an epoch and are so again in another.
+
+    Where a sample is handed out more than once, the first time counts. A random order gives
+    (b - 1) / (N - 1) for groups of b of N samples.
+
+    Args:
+        before: an epoch.
+        group_before: (n,) the group of each of its rows: the rank, or `batches`.
+        after: another epoch.
+        group_after: the same of that.
+
+    Returns:
+        From 0 to 1; 0 if there are no pairs.
+    """
+    sample, first = np.unique(before.sample, return_index=True)
+    group = group_before[first]
+    pairs = _pairs(np.unique(group, return_counts=True)[1])
+    other, second = np.unique(after.sample, return_index=True)
+    _, here, there = np.intersect1d(sample, other, assume_unique=True, return_indices=True)
+    _, left = np.unique(group[here], return_inverse=True)
+    _, right = np.unique(group_after[second][there], return_inverse=True)
+    again = _pairs(np.unique(left * (len(right) + 1) + right, return_counts=True)[1])
+    return again / pairs if pairs else 0.0
+
+
+def _pairs(counts: Ints) -> int:
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def moves(before: EpochOrder, after: EpochOrder, readers: Readers) -> float:
+    """Share of the samples that both epochs have which are on another node than an epoch before;
+    the first time counts. A random order gives 1 - 1 / nodes."""
+    left, first = np.unique(before.sample, return_index=True)
+    right, second = np.unique(after.sample, return_index=True)
+    _, here, there = np.intersect1d(left, right, assume_unique=True, return_indices=True)
+    node = [
+        of.rank[rows] // readers.ranks
+        for of, rows in ((before, first[here]), (after, second[there]))
+    ]
+    return float((node[0] != node[1]).mean()) if len(here) else 0.0
+
+
+def divergence(labels: Ints, group: Ints) -> float:
+    """Mean over groups of how far their labels are from those of all rows: the Kullback-Leibler
+    divergence of the shares of labels of the group to those of all, in nats.
+
+    Args:
+        labels: (n,) of each row, from 0: a class, or a bin of importance (`binned`).
+        group: (n,) of each row: the rank, or the iteration.
+    """
+    _, group = np.unique(group, return_inverse=True)
+    _, labels = np.unique(labels, return_inverse=True)
+    groups, kinds = int(group.max()) + 1, int(labels.max()) + 1
+    counts = np.bincount(group * kinds + labels, minlength=groups * kinds).reshape(groups, kinds)
+    share = counts / counts.sum(axis=1, keepdims=True)
+    whole = counts.sum(axis=0) / counts.sum()
+    ratio = np.where(share > 0, share / whole, 1.0)
+    return float((share * np.log(ratio)).sum(axis=1).mean())
+
+
+def binned(importance: Floats, bins: int) -> Ints:
+    """(N,) the bin of each sample, of as many as there are with equally many samples: labels for
+    `divergence`. Equal importance may be in two bins."""
+    place = np.empty(len(importance), np.int64)
+    place[np.argsort(importance, kind="stable")] = np.arange(len(importance))
+    return place * bins // len(importance)
+
+
+def position_entropy(orders: Sequence[EpochOrder], size: int, readers: Readers, bins: int) -> float:
+    """How much the place of a sample in the epoch varies over epochs, from 0 (always in the same
+    part of the epoch) to 1 (in as many parts as there can be).
+
+    It is the mean over samples of the entropy of the parts in which they come, over the largest
+    that so many epochs and parts allow.
+
+    Args:
+        orders: of the epochs.
+        size: N.
+        readers: who reads.
+        bins: equal parts of an epoch.
+
+    Returns:
+        0 for a single epoch or part.
+    """
+    most = np.log(min(len(orders), bins))
+    if most == 0:
+        return 0.0
+    keys = []
+    for order in orders:
+        turn = iteration(order, readers)
+        sample, first = np.unique(order.sample, return_index=True)
+        keys.append(sample * bins + turn[first] * bins // (int(turn.max()) + 1))
+    key, counts = np.unique(np.concatenate(keys), return_counts=True)
+    sample = key // bins
+    times = np.bincount(sample, counts, minlength=size)
+    share = counts / times[sample]
+    entropy = np.bincount(sample, -share * np.log(share), minlength=size)
+    return float(entropy[times > 0].mean() / most)
+
+
+def shards_of_batches(order: EpochOrder, shard: Ints, readers: Readers) -> Ints:
+    """(T,) of how many shards the batches of all ranks together have samples, in each iteration
+    from the first to the last; ``shard`` is (N,) that of each sample."""
+    turn, shards = iteration(order, readers), int(shard.max()) + 1
+    pair = np.unique(turn * shards + shard[order.sample])
+    return np.bincount(pair // shards, minlength=int(turn.max()) + 1)
+
+
+def along(values: Ints, windows: int) -> Floats:
+    """(windows,) the mean of ``values`` in equal parts from first to last; nan in a part that has
+    none."""
+    part = np.arange(len(values)) * windows // len(values)
+    counts = np.bincount(part, minlength=windows)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(part, values, minlength=windows) / counts

@@ -1,0 +1,103 @@
+"""What the orders of shards and buffers share: dealing, blocks, rows, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.orders.order import EpochOrder, Ints, ShardedSet
+
+
+def samples_of(data: ShardedSet, shards: Iterable[int]) -> Ints:
+    """The samples of those shards, one shard after the other."""
+    parts = [np.arange(data.begin[shard], data.begin[shard + 1]) for shard in shards]
+    return joined(parts)
+
+
+def joined(parts: Sequence[Ints]) -> Ints:
+    """Those parts as one array, also where there is none."""
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def blocks_of(data: ShardedSet, block: int) -> list[Ints]:
+    """The places of each block of ``block`` samples. None crosses the end of a shard, so the last
+    of a shard may be smaller."""
+    return [
+        np.arange(first, min(first + block, end))
+        for begin, end in zip(data.begin[:-1], data.begin[1:], strict=True)
+        for first in range(begin, end, block)
+    ]
+
+
+def handed_out(streams: Iterable[tuple[int, int, Ints]]) -> EpochOrder:
+    """The rows of an epoch, from the rank, the worker and the samples (n,) of each stream."""
+    streams = list(streams)
+    counts = [len(samples) for _, _, samples in streams]
+    return EpochOrder(
+        rank=np.repeat([rank for rank, _, _ in streams], counts),
+        worker=np.repeat([worker for _, worker, _ in streams], counts),
+        position=joined([np.arange(count) for count in counts]),
+        sample=joined([samples for _, _, samples in streams]),
+    )
+
+
+def need_shards(data: ShardedSet) -> None:
+    """Refuse a set without a shard.
+
+    Raises:
+        InputError: it has none.
+    """
+    if len(data.samples) == 0:
+        raise InputError(
+            Problem(
+                "data.samples",
+                "must hold a shard at least: it is shards whose order is drawn",
+                "no shards",
+                "name the shards of the data set",
+            )
+        )
+
+
+def need_shards_for(data: ShardedSet, path: str, readers: int, who: str, otherwise: str) -> None:
+    """Refuse fewer shards than there are who read them.
+
+    Args:
+        data: the set.
+        path: which key says how many read.
+        readers: their number.
+        who: what they are.
+        otherwise: what the library does then.
+
+    Raises:
+        InputError: there are no shards, or fewer than that.
+    """
+    need_shards(data)
+    if len(data.samples) < readers:
+        raise InputError(
+            Problem(
+                path,
+                f"must not exceed the {len(data.samples)} shards: {otherwise}",
+                f"{readers} {who}",
+                "split the set into more shards, or read with fewer",
+            )
+        )
+
+
+def need_smaller(path: str, buffered: int, data: ShardedSet) -> None:
+    """Refuse a buffer that is larger than the set.
+
+    Raises:
+        InputError: it is.
+    """
+    if buffered > data.size:
+        raise InputError(
+            Problem(
+                path,
+                f"must not exceed the {data.size} samples of the set: such a buffer never fills,"
+                " and the whole set is shuffled in memory",
+                f"{buffered} samples",
+                "make it smaller",
+            )
+        )

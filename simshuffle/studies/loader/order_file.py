@@ -1,0 +1,177 @@
+"""Files of orders: a row for each sample that a loader handed out, with the columns `COLUMNS`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.orders.order import COLUMNS, EpochOrder, Ints
+
+MOST = {"epoch": 100_000, "rank": 2**20, "worker": 4096, "position": 2**28, "sample": 2**28}
+"""No number of these columns is as large."""
+SUFFIXES = (".csv", ".parquet")
+
+
+@dataclass(frozen=True)
+class RecordedOrder:
+    """What a loader handed out.
+
+    Attributes:
+        epochs: the order of each.
+        ranks: M.
+        workers: of a rank, at most.
+        samples: the largest number of a sample, and one.
+    """
+
+    epochs: list[EpochOrder]
+    ranks: int
+    workers: int
+    samples: int
+
+
+def digest(path: Path) -> str:
+    """Sixteen hexadecimal digits that stand for the contents of a file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def read(path: Path) -> RecordedOrder:
+    """The order in a CSV or Parquet file; other columns than `COLUMNS` are passed over.
+
+    Raises:
+        InputError: it cannot be read, lacks a column, or a row is not as it should be, which is
+            named by its number from 1 on.
+    """
+    table = _table(path)
+    if missing := [name for name in COLUMNS if name not in table]:
+        rule, given = f"must have the columns {', '.join(COLUMNS)}", ", ".join(table.columns)
+        remedy = f"Add {' and '.join(missing)}; docs/loaders.md shows how to record an order."
+        raise InputError(Problem("", rule, given or "none", remedy), str(path))
+    if table.empty:
+        rule, remedy = "must have a row for each sample that was handed out", "Record an epoch."
+        raise InputError(Problem("", rule, "no rows", remedy), str(path))
+    problems = [problem for name in COLUMNS for problem in _not_whole(table[name], name)]
+    if problems:
+        raise InputError(problems, str(path))
+    columns = {name: table[name].to_numpy(np.int64) for name in COLUMNS}
+    for check in (_gaps_of_epochs, _gaps_of_ranks, _gaps_of_positions, _unequal_epochs):
+        if problem := check(columns):
+            raise InputError(problem, str(path))
+    return _recorded(columns)
+
+
+def _recorded(columns: dict[str, Ints]) -> RecordedOrder:
+    by_epoch = np.argsort(columns["epoch"], kind="stable")
+    ends = np.cumsum(np.bincount(columns["epoch"]))[:-1]
+    rows = np.split(by_epoch, ends)
+    epochs = [EpochOrder(*(columns[name][of] for name in COLUMNS[1:])) for of in rows]
+    most = {name: int(columns[name].max()) + 1 for name in COLUMNS}
+    return RecordedOrder(epochs, most["rank"], most["worker"], most["sample"])
+
+
+def _table(path: Path) -> pd.DataFrame:
+    if path.suffix not in SUFFIXES:
+        rule, remedy = "must be a CSV or Parquet file", "Name one that ends in .csv or .parquet."
+        raise InputError(Problem("--check", rule, repr(str(path)), remedy), "command line")
+    try:
+        read_table: Any = pc.read_csv if path.suffix == ".csv" else pq.read_table
+        table: pd.DataFrame = read_table(path).to_pandas()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from None
+    return table
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    remedy = f"Name a file with the columns {', '.join(COLUMNS)}."
+    return InputError(Problem("--check", f"cannot be read: {why}", repr(str(path)), remedy))
+
+
+def _not_whole(values: pd.Series[Any], name: str) -> Iterator[Problem]:
+    """What is wrong with the first value of a column that is no whole number in its range."""
+    plain = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    numbers = values if plain else pd.to_numeric(values.astype(str), errors="coerce")
+    known = numbers.to_numpy(np.float64, na_value=np.nan)
+    with np.errstate(invalid="ignore"):
+        wrong = ~((known >= 0) & (known < MOST[name]) & (known == np.rint(known)))
+    if wrong.any():
+        row = int(wrong.argmax())
+        given = "nothing" if pd.isna(values.iloc[row]) else str(values.iloc[row])
+        rule = f"must be a whole number from 0 to {MOST[name] - 1}"
+        yield Problem(f"row {row + 1}: {name}", rule, given[:60], f"Correct the {name}.")
+
+
+def _gaps_of_epochs(columns: dict[str, Ints]) -> Problem | None:
+    known = np.unique(columns["epoch"])
+    wanted = np.arange(len(known))
+    if (known == wanted).all():
+        return None
+    place = int((known != wanted).argmax())
+    row = int((columns["epoch"] == known[place]).argmax())
+    rule = f"epochs must be numbered from 0 on without a gap: there is no epoch {place}"
+    return Problem(f"row {row + 1}: epoch", rule, str(known[place]), "Number them so.")
+
+
+def _gaps_of_ranks(columns: dict[str, Ints]) -> Problem | None:
+    """Ranks that an epoch has no rows of."""
+    epochs, ranks = int(columns["epoch"].max()) + 1, int(columns["rank"].max()) + 1
+    if epochs * ranks > 4 * len(columns["rank"]) + 2**20:  # most have none, and memory is short
+        rule = f"every rank must hand out samples in every epoch: there are {ranks} ranks"
+        remedy = "Number ranks from 0 on, and record all of them."
+        return Problem("rank", rule, f"{len(columns['rank'])} rows", remedy)
+    there = np.bincount(columns["epoch"] * ranks + columns["rank"], minlength=epochs * ranks)
+    if there.all():
+        return None
+    epoch, rank = divmod(int((there == 0).argmax()), ranks)
+    row = int((columns["epoch"] == epoch).argmax())
+    rule = f"every rank must hand out samples in every epoch: epoch {epoch} has none of rank {rank}"
+    remedy = "Number ranks from 0 on, record all of them, or leave that epoch out."
+    return Problem(f"row {row + 1}: rank", rule, "", remedy)
+
+
+def _gaps_of_positions(columns: dict[str, Ints]) -> Problem | None:
+    """Positions of a worker that are missing, or there twice."""
+    rows = np.lexsort(tuple(columns[name] for name in ("position", "worker", "rank", "epoch")))
+    owner = np.stack([columns[name][rows] for name in ("epoch", "rank", "worker")])
+    position = columns["position"][rows]
+    begins = np.ones(len(rows), np.bool_)
+    begins[1:] = (owner[:, 1:] != owner[:, :-1]).any(axis=0)
+    first = np.flatnonzero(begins)
+    wanted = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    wrong = position != wanted
+    if not wrong.any():
+        return None
+    place = int(wrong.argmax())
+    epoch, rank, worker = owner[:, place]
+    of = f"of worker {worker} of rank {rank} in epoch {epoch}"
+    what = "is there twice" if position[place] < wanted[place] else "follows a gap"
+    rule = f"positions {of} must be 0, 1, 2 and so on: this one {what}"
+    remedy = "Number what each worker hands out from 0 on."
+    return Problem(f"row {rows[place] + 1}: position", rule, str(position[place]), remedy)
+
+
+def _unequal_epochs(columns: dict[str, Ints]) -> Problem | None:
+    counts = np.bincount(columns["epoch"])
+    if (counts == counts[0]).all():
+        return None
+    epoch = int((counts != counts[0]).argmax())
+    row = int((columns["epoch"] == epoch).argmax())
+    rule = f"every epoch must have as many rows as epoch 0, {counts[0]}; epoch {epoch} has others"
+    remedy = "Record every epoch to its end, or leave that one out."
+    return Problem(f"row {row + 1}: epoch", rule, f"{counts[epoch]} rows", remedy)

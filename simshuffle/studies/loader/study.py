@@ -1,0 +1,105 @@
+"""The study behind ``simshuffle loader``: what loaders fetch, and how well they mix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from simshuffle.errors import Problem
+from simshuffle.studies.loader import text
+from simshuffle.studies.loader.cell import LoaderCell, cells, collect
+from simshuffle.studies.loader.shape import said
+from simshuffle.studies.loader.tables import STORED, WINDOWS
+from simshuffle.study.schema import REMEDY
+from simshuffle.study.study import Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_Count = Annotated[int, Field(ge=0)]
+_One = Annotated[int, Field(ge=1)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Shape(TypedDict):
+    """The shape, and what a random order gives on it."""
+
+    samples: _One
+    shards: _One
+    nbytes: _Count
+    nodes: _One
+    ranks: _One
+    workers: _One
+    batch_size: _One
+    epochs: _One
+    cache_nbytes: _Count | None
+    classes: _One
+    batch_companions: Annotated[float, Field(ge=0)]
+    rank_companions: _Share
+    moves: _Share
+
+
+class _Asked(TypedDict):
+    """What was asked."""
+
+    orders: list[str]
+    order_file: str | None
+    shape: dict[str, Any]
+
+
+class _Says(TypedDict):
+    """What ``meta.json`` holds of loaders."""
+
+    says: _Shape
+    asked: _Asked
+
+
+def _figures(result: Result) -> dict[str, Figure]:
+    from simshuffle.studies.loader import figures  # noqa: PLC0415 - matplotlib
+
+    return {"loader": figures.loader_figure(result.tables["loaders"], result.meta["says"])}
+
+
+def _parts(result: Result) -> Iterator[Any]:
+    recorded = result.meta["asked"]["order_file"] is not None
+    return text.parts(result.tables["loaders"], result.meta["says"], recorded)
+
+
+def _facts(of: Sequence[LoaderCell], outcomes: Any, tables: Any) -> dict[str, Any]:
+    return {"says": said(of[0].shape)}
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """Tables that lack rows which others speak of."""
+    loaders, says = result.tables["loaders"], result.meta["says"]
+    if not len(loaders):
+        yield Problem("loaders.csv", "must have a row for each loader", "none", REMEDY)
+    known = loaders[loaders["problem"] == ""]
+    between = ["batch_companions", "rank_companions", "moves"]
+    if known.drop(columns=between).isna().any(axis=None):
+        rule = "must have numbers for every loader without a problem"
+        yield Problem("loaders.csv", rule, f"{len(known)} rows", REMEDY)
+    for name, rows in (("epochs", says["epochs"]), ("windows", WINDOWS)):
+        table = result.tables[name]
+        counts = table.groupby("loader").size().reindex(known["loader"]).fillna(0)
+        if len(table) != rows * len(known) or (counts != rows).any():
+            rule = f"must have {rows} rows for every loader without a problem"
+            yield Problem(f"{name}.csv", rule, f"{len(table)} rows", REMEDY)
+
+
+STUDY: Study[list[LoaderCell]] = Study(
+    kind="loader",
+    verb="loader",
+    stages=(cells,),
+    collect=collect,
+    stored=STORED,
+    figures=_figures,
+    parts=_parts,
+    facts=_facts,
+    says=_Says,
+    faults=_faults,
+    again="simshuffle.studies.loader.asking:again",
+)

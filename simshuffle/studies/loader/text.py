@@ -1,0 +1,137 @@
+"""Loaders on a terminal. Tables fit 100 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from simshuffle.results.console import new_table
+from simshuffle.spec.units import Dimension, readable
+
+Row = Mapping[Any, Any]
+AGAIN = 2.0
+"""So many times the companions of a random order are worth a sentence."""
+UNEQUAL = 0.5
+"""Where the end of an epoch mixes fewer shards than this share of the mean, it is said; as where
+places vary less than this share of what they can."""
+
+
+def parts(loaders: pd.DataFrame, says: Mapping[str, Any], recorded: bool) -> Iterator[str | Table]:
+    """All of it, in order; what a recorded order does is also said in sentences."""
+    yield _shape(says)
+    known = loaders[loaders["problem"] == ""]
+    yield _fetched(known)
+    yield _mixing(known, says)
+    if recorded:
+        for row in known.to_dict("records"):
+            yield from findings(row, says)
+    for row in loaders[loaders["problem"] != ""].to_dict("records"):
+        yield f"{row['loader']}: not on this shape: {row['problem']}"
+
+
+def _shape(says: Mapping[str, Any]) -> str:
+    cache = says["cache_nbytes"]
+    kept = "without limit" if cache is None else "none" if cache == 0 else _bytes(cache)
+    return (
+        f"{says['samples']} samples in {says['shards']} shards, {_bytes(says['nbytes'])};"
+        f" {says['nodes']} nodes with {says['ranks'] // says['nodes']} ranks of {says['workers']}"
+        f" workers, batch {says['batch_size']}; {says['epochs']} epochs; cache of a node: {kept}."
+    )
+
+
+def _bytes(nbytes: float) -> str:
+    return readable(nbytes, Dimension.NBYTES, 3)
+
+
+def _fetched(loaders: pd.DataFrame) -> Table:
+    heads = ["unit", "requests\nfirst", "bytes\nfirst", "requests\nlast", "bytes\nlast"]
+    table = new_table(
+        "Fetched from the remote storage, by all nodes, in the first epoch and in the last",
+        ["loader"],
+        [*heads, "hits\nlast", "held by\na node"],
+    )
+    for row in loaders.to_dict("records"):
+        table.add_row(
+            row["loader"],
+            row["unit"],
+            f"{row['first_requests']:.0f}",
+            _bytes(row["first_nbytes"]),
+            f"{row['last_requests']:.0f}",
+            _bytes(row["last_nbytes"]),
+            f"{100 * row['hit_rate']:.1f} %",
+            _bytes(row["held_nbytes"]),
+        )
+    return table
+
+
+def _mixing(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Table:
+    heads = ["together\nin a batch", "together\non a rank", "other\nnode", "labels\nnats"]
+    more = ["place\nvaries", "shards a\nstep", "at the\nend"]
+    table = new_table(
+        "Mixing from epoch to epoch",
+        ["loader"],
+        ["never", "twice", "uneven", *heads, *more],
+    )
+    for row in loaders.to_dict("records"):
+        shares = [row[name] for name in ("batch_companions", "rank_companions", "moves")]
+        table.add_row(
+            row["loader"],
+            f"{row['never']:.0f}",
+            f"{row['surplus']:.0f}",
+            f"{100 * row['imbalance']:.2g} %",
+            *["" if pd.isna(share) else f"{share:.3g}" for share in shares],
+            f"{row['divergence']:.2g}",
+            f"{row['position_entropy']:.2f}",
+            f"{row['shards']:.3g}",
+            f"{row['end_shards']:.3g}",
+        )
+    expected = [says[name] for name in ("batch_companions", "rank_companions", "moves")]
+    table.add_row("(random)", "0", "0", "", *[f"{share:.3g}" for share in expected])
+    return table
+
+
+def findings(row: Row, says: Mapping[str, Any]) -> Iterator[str]:
+    """What a loader does that is seldom meant, a sentence for each."""
+    size = says["samples"]
+    if row["never"]:
+        yield f"Never handed out: {row['never']:.0f} of {size} samples, in the epoch with most."
+    if row["surplus"]:
+        yield (
+            f"Handed out more than once: {row['surplus']:.0f} rows repeat a sample of their epoch."
+        )
+    if row["imbalance"] > 0:
+        share = 100 * row["imbalance"]
+        yield f"Ranks are not equal: one has {share:.2g} % more samples than the mean."
+    if pd.isna(row["moves"]):
+        yield "A single epoch: who meets whom again cannot be said. Record two or more."
+        return
+    if row["batch_companions"] == 1 and row["position_entropy"] == 0:
+        yield "Every epoch is the same, batch by batch. A sampler of PyTorch needs set_epoch."
+        return
+    if says["nodes"] > 1 and row["moves"] == 0:
+        yield "No sample ever comes to another node: this is local shuffling among nodes."
+    if says["ranks"] > 1 and row["rank_companions"] == 1:
+        yield "Every rank has the same samples in every epoch: this is local shuffling."
+    elif row["rank_companions"] > AGAIN * says["rank_companions"]:
+        yield (
+            f"Samples stay together on a rank: {row['rank_companions']:.3g} of the pairs, where a"
+            f" random order has {says['rank_companions']:.3g}."
+        )
+    if row["batch_companions"] > AGAIN * says["batch_companions"]:
+        yield (
+            f"Samples stay together in a batch: {row['batch_companions']:.3g} of the pairs, where a"
+            f" random order has {says['batch_companions']:.3g}."
+        )
+    if row["position_entropy"] < UNEQUAL:
+        yield (
+            "Samples come in the same part of every epoch: their place varies by"
+            f" {row['position_entropy']:.2f} of what it can."
+        )
+    if row["end_shards"] < UNEQUAL * row["shards"]:
+        yield (
+            f"The end of an epoch mixes less: an iteration has samples of {row['end_shards']:.3g}"
+            f" shards there, and of {row['shards']:.3g} on average."
+        )

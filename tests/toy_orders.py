@@ -1,0 +1,53 @@
+"""Two orders whose mixing is known: one that draws all samples anew, and one that keeps shards."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.spec.rng import stream
+
+
+def handed_out(of_rank: Ints, readers: Readers) -> EpochOrder:
+    """The order in which each rank takes its row of samples, batch by batch from its workers."""
+    ranks, each = of_rank.shape
+    place = np.arange(each)
+    batch = place // readers.batch_size
+    worker = batch % readers.workers
+    position = batch // readers.workers * readers.batch_size + place % readers.batch_size
+    return EpochOrder(
+        np.repeat(np.arange(ranks), each),
+        np.tile(worker, ranks),
+        np.tile(position, ranks),
+        of_rank.ravel(),
+    )
+
+
+class Drawn(Order):
+    """All samples anew in every epoch, read one by one."""
+
+    kind: Literal["drawn"] = "drawn"
+
+    @property
+    def unit(self) -> Unit:
+        return "sample"
+
+    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+        drawn = stream(seed, "drawn", epoch).permutation(data.size)
+        return handed_out(drawn.reshape(-1, readers.world_size).T, readers)
+
+
+class Kept(Order):
+    """Each rank the same samples in every epoch, in another order, by whole shards."""
+
+    kind: Literal["kept"] = "kept"
+
+    @property
+    def unit(self) -> Unit:
+        return "shard"
+
+    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+        own = np.arange(data.size).reshape(readers.world_size, -1)
+        return handed_out(stream(seed, "kept", epoch).permuted(own, axis=1), readers)

@@ -1,0 +1,141 @@
+"""What is fetched of an order: counted by hand, and by an independent simulator of caches."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simshuffle.orders.fetching import Fetched, fetched, in_time, pieces
+from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
+from tests.toy_orders import Drawn, Kept
+
+RECORDED = Path(__file__).parents[1] / "data" / "orders" / "libcachesim-0.3.5.json"
+LIMITS = (2_500, 7_000, 20_000)
+
+
+def sharded(shards, samples, nbytes):
+    return ShardedSet(np.full(shards, samples), np.full(shards, float(nbytes)))
+
+
+def one_worker(samples):
+    """One rank that reads ``samples`` in that order."""
+    rows = np.array(samples)
+    return EpochOrder(rows * 0, rows * 0, np.arange(len(rows)), rows)
+
+
+ALONE = Readers(nodes=1, ranks=1, workers=1, batch_size=1)
+FOUR = sharded(4, 2, 100)
+"""Shards 0 to 3 of samples 01, 23, 45, 67."""
+
+
+def test_pieces_are_samples_blocks_or_shards_and_their_bytes_add_up():
+    data = ShardedSet(np.array([3, 5]), np.array([10.0, 12.0]))
+    assert pieces(data, "sample").nbytes.tolist() == [3, 3, 4, 2, 2, 3, 2, 3]
+    assert pieces(data, "shard").nbytes.tolist() == [10, 12]
+    blocks = pieces(data, "block", 2)
+    assert blocks.of_sample.tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
+    assert blocks.nbytes.tolist() == [6, 4, 4, 5, 3]
+    # a set that was rewritten: sample 0 is stored last
+    assert pieces(data, "shard", 1, np.roll(np.arange(8), 1)).of_sample.tolist() == [
+        *(1, 0, 0, 0),
+        *(1, 1, 1, 1),
+    ]
+
+
+def test_ranks_and_workers_of_a_node_take_turns_by_batch():
+    readers = Readers(nodes=1, ranks=2, workers=2, batch_size=2)
+    rank, worker, position = (each.ravel() for each in np.mgrid[:2, :2, :3])
+    order = EpochOrder(rank, worker, position, np.arange(12))
+    # iteration 0: batches of worker 0, rank by rank; 1: of worker 1; 2 and 3: what is left of them
+    assert in_time(order, readers).tolist() == [0, 1, 6, 7, 3, 4, 9, 10, 2, 8, 5, 11]
+
+
+def test_the_least_recently_used_shard_is_dropped():
+    # a cache of two shards: 0 1 0 2 (drops 1) 1 (drops 0) 1; then 1 0 (drops 2) 3 (drops 1)
+    epochs = [one_worker([0, 2, 1, 4, 2, 3]), one_worker([3, 0, 6])]
+    found = list(fetched(epochs, ALONE, pieces(FOUR, "shard"), 200))
+    assert found == [Fetched(6, 2, 4, 400, 2, 200), Fetched(3, 1, 2, 200, 2, 200)]
+
+
+def test_without_a_limit_each_node_fetches_a_shard_once_for_all_epochs():
+    epochs = [one_worker([0, 2, 1, 4, 2, 3]), one_worker([3, 0, 6])]
+    found = list(fetched(epochs, ALONE, pieces(FOUR, "shard"), None))
+    assert found == [Fetched(6, 3, 3, 300, 0, 300), Fetched(3, 2, 1, 100, 0, 400)]
+
+
+def test_without_a_cache_a_worker_holds_a_shard_from_its_first_sample_to_its_last():
+    epochs = [one_worker([0, 2, 1, 4, 2, 3]), one_worker([3, 0, 6])]
+    found = list(fetched(epochs, ALONE, pieces(FOUR, "shard"), 0))
+    # shard 0 at places 0 to 2, 1 at 1 to 5, 2 at 3
+    assert found == [Fetched(6, 3, 3, 300, 0, 200), Fetched(3, 0, 3, 300, 0, 100)]
+
+
+def test_what_is_larger_than_the_cache_is_fetched_and_not_kept():
+    data = ShardedSet(np.array([1, 1, 1]), np.array([100.0, 500.0, 100.0]))
+    found = next(fetched([one_worker([0, 1, 1, 0, 2])], ALONE, pieces(data, "shard"), 200))
+    assert found == Fetched(5, 1, 4, 1200, 0, 600)
+
+
+def test_nodes_share_no_cache_and_workers_of_one_do():
+    readers = Readers(nodes=2, ranks=1, workers=2, batch_size=1)
+    order = EpochOrder(
+        np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 0, 0]), np.array([0, 1, 0])
+    )
+    of = pieces(FOUR, "shard")
+    assert next(fetched([order], readers, of, None)) == Fetched(3, 1, 2, 200, 0, 100)
+    # without a cache each worker has shard 0 by itself, in its own turn
+    assert next(fetched([order], readers, of, 0)) == Fetched(3, 0, 3, 300, 0, 100)
+
+
+def cases():
+    """Orders and their pieces, of unequal shards, by name."""
+    draw = np.random.default_rng(3)
+    data = ShardedSet(np.full(32, 8), draw.integers(300, 2000, 32).astype(np.float64))
+    readers = Readers(nodes=1, ranks=4, workers=2, batch_size=4)
+    for order in (Drawn(), Kept()):
+        for unit in ("sample", "block", "shard"):
+            epochs = [order.epoch(data, readers, 1, epoch) for epoch in range(2)]
+            yield f"{order.kind}, {unit}", epochs, readers, pieces(data, unit, 3)
+
+
+def misses(cachesim, limit, asked, nbytes):
+    """How often the LRU of libCacheSim has not got what is asked for, and the bytes of that."""
+    cache = cachesim.LRU(cache_size=limit)
+    count = fetched_nbytes = 0
+    for piece in asked:
+        request = cachesim.Request()
+        request.obj_id, request.obj_size = piece + 1, int(nbytes[piece])
+        if not cache.get(request):
+            count, fetched_nbytes = count + 1, fetched_nbytes + int(nbytes[piece])
+    return [count, fetched_nbytes]
+
+
+def test_an_independent_simulator_of_caches_counts_the_same():
+    """tests/data/orders has what libCacheSim 0.3.5 counted, as the test below does it."""
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    assert len(recorded["counts"]) == 18
+    for name, epochs, readers, of in cases():
+        for limit in LIMITS:
+            found = list(fetched(epochs, readers, of, limit))
+            counts = [sum(one.requests for one in found), sum(one.nbytes for one in found)]
+            assert counts == recorded["counts"][f"{name}, {limit}"], name
+            assert all(one.held_nbytes <= limit for one in found)
+
+
+def counted(cachesim):
+    return {
+        f"{name}, {limit}": misses(
+            cachesim,
+            limit,
+            np.concatenate([of.of_sample[e.sample[in_time(e, readers)]] for e in epochs]).tolist(),
+            of.nbytes,
+        )
+        for name, epochs, readers, of in cases()
+        for limit in LIMITS
+    }
+
+
+def test_libcachesim_still_counts_what_was_recorded():
+    cachesim = pytest.importorskip("libcachesim", reason="libcachesim is not installed")
+    assert counted(cachesim) == json.loads(RECORDED.read_text(encoding="utf-8"))["counts"]

@@ -1,0 +1,229 @@
+"""The verb loader: what it counts, what it says of a recorded order, and what it refuses."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simshuffle.cli import main
+from simshuffle.orders.order import COLUMNS, Readers, ShardedSet
+from simshuffle.studies import read_folder
+from simshuffle.studies.loader import asking
+from simshuffle.studies.loader.shape import Shape
+from tests.toy_orders import Drawn, Kept
+
+DATA = ShardedSet(np.full(16, 16), np.full(16, 1.6e6))
+READERS = Readers(nodes=2, ranks=2, workers=2, batch_size=8)
+SHAPE = ["--samples", "256", "--shards", "16", "--nodes", "2", "--batch-size", "8"]
+DRAWN = ["--gpus", "2", "--epochs", "2", "--processes", "1"]
+TOYS = {"drawn": Drawn(), "kept": Kept()}
+
+
+@pytest.fixture
+def toys(monkeypatch, tmp_path):
+    """The orders of tests/toy_orders.py in place of all others."""
+    monkeypatch.setattr(asking, "kinds", lambda: {name: type(of) for name, of in TOYS.items()})
+    monkeypatch.setattr(asking, "defaults", lambda shape: TOYS)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table_of(order, epochs=2):
+    """A recorded order as a table."""
+    found = [order.epoch(DATA, READERS, 5, epoch) for epoch in range(epochs)]
+    tables = [
+        pd.DataFrame({"epoch": epoch, **{name: getattr(of, name) for name in COLUMNS[1:]}})
+        for epoch, of in enumerate(found)
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def checked(table, capsys, *more):
+    """What the verb prints as JSON of that table."""
+    table.to_csv("mine.csv", index=False)
+    assert main(["loader", "--check", "mine.csv", *SHAPE, "--json", *more]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_table_of_all_orders(toys, capsys):
+    assert main(["loader", *SHAPE, *DRAWN, "--out", "all"]) == 0
+    assert "place" in capsys.readouterr().out
+    loaders = pd.read_csv("all/loaders.csv").set_index("loader")
+    drawn, kept = loaders.loc["drawn"], loaders.loc["kept"]
+    # every node has room for a quarter more than it reads in an epoch, 128 samples of 100 kB
+    assert (kept["first_requests"], kept["first_nbytes"]) == (16, 25_600_000)
+    assert (kept["last_requests"], kept["hit_rate"], kept["moves"]) == (0, 1.0, 0.0)
+    assert (drawn["first_requests"], drawn["first_nbytes"]) == (256, 25_600_000)
+    assert (drawn["held_nbytes"], kept["held_nbytes"]) == (16_000_000, 12_800_000)
+    assert drawn["moves"] == pytest.approx(0.5, abs=0.1)
+    assert (drawn["never"], drawn["surplus"], drawn["imbalance"]) == (0, 0, 0)
+    # samples stand sorted by 10 labels, and rank 0 has the first quarter: 2.56 of them
+    share = np.bincount(np.arange(64) * 10 // 256) / 64
+    wanted = np.mean(
+        [
+            sum(p * np.log(p / q) for p, q in zip(of, whole, strict=True) if p)
+            for whole in [np.bincount(np.arange(256) * 10 // 256) / 256]
+            for rank in range(4)
+            for of in [np.bincount((np.arange(64) + 64 * rank) * 10 // 256, minlength=10) / 64]
+        ]
+    )
+    assert len(share) == 3
+    assert kept["divergence"] == pytest.approx(wanted)
+    windows = pd.read_csv("all/windows.csv")
+    assert windows.groupby("loader").size().tolist() == [10, 10]
+
+
+def test_without_a_cache_workers_share_nothing_and_keep_nothing(toys, capsys):
+    words = ["loader", *SHAPE, *DRAWN, "--cache", "0", "--order", "kept", "--json"]
+    assert main(words) == 0
+    (kept,) = json.loads(capsys.readouterr().out)["loaders"]
+    # each of the 8 workers has samples of all 4 shards of its rank
+    assert (kept["first_requests"], kept["last_requests"]) == (32, 32)
+
+
+def test_a_recorded_order_is_counted_as_the_one_that_was_drawn(toys, capsys):
+    assert main(["loader", *SHAPE, *DRAWN, "--seed", "5", "--order", "kept", "--json"]) == 0
+    drawn = json.loads(capsys.readouterr().out)
+    recorded = checked(table_of(Kept()), capsys)
+    for table in ("loaders", "epochs", "windows"):
+        for row in (*drawn[table], *recorded[table]):
+            del row["loader"]
+    assert recorded == drawn
+
+
+def test_the_folder_of_a_recorded_order_stands_alone(here, capsys):
+    table_of(Kept()).to_parquet("mine.parquet")
+    assert main(["loader", "--check", "mine.parquet", *SHAPE, "--out", "found"]) == 0
+    shown = capsys.readouterr().out
+    assert "No sample ever comes to another node" in shown
+    assert "Every rank has the same samples in every epoch" in shown
+    (here / "mine.parquet").unlink()
+    assert main(["show", "found"]) == 0
+    assert "No sample ever comes to another node" in capsys.readouterr().out
+    assert main(["verify", "found"]) == 0
+    assert read_folder(here / "found").meta["asked"]["order_file"].endswith(".parquet")
+
+
+def test_what_is_lost_repeated_and_unequal_is_said(here, capsys):
+    table = table_of(Kept(), 1)
+    table.loc[table["sample"] == 7, "sample"] = 8
+    last = (table["rank"] == 3) & (table["worker"] == 1) & (table["position"] >= 30)
+    table = table[~last]
+    table.to_csv("mine.csv", index=False)
+    assert main(["loader", "--check", "mine.csv", *SHAPE, "--out", "found"]) == 0
+    shown = capsys.readouterr().out
+    assert "Never handed out: 3 of 256" in shown
+    assert "1 rows repeat" in shown
+    assert "Ranks are not equal: one has 0.79 % more" in shown
+    assert "A single epoch" in shown
+    (row,) = pd.read_csv("found/loaders.csv").to_dict("records")
+    assert (row["never"], row["surplus"]) == (3, 1)
+    assert row["imbalance"] == pytest.approx(64 / 63.5 - 1)
+
+
+def without(table, name):
+    return table.drop(columns=name)
+
+
+def altered(table, row, name, value):
+    out = table.astype(object)
+    out.loc[row, name] = value
+    return out
+
+
+FAULTS = {
+    "a column is missing": (
+        lambda t: without(t, "worker"),
+        ["must have the columns", "Add worker"],
+    ),
+    "no rows": (lambda t: t[:0], ["no rows", "Record an epoch"]),
+    "negative": (lambda t: altered(t, 3, "rank", -1), ["row 4: rank", "got -1"]),
+    "a text": (lambda t: altered(t, 9, "sample", "cat"), ["row 10: sample", "got cat"]),
+    "half": (lambda t: altered(t, 9, "position", 0.5), ["row 10: position", "got 0.5"]),
+    "empty": (lambda t: altered(t, 5, "sample", None), ["row 6: sample", "got nothing"]),
+    "huge": (lambda t: altered(t, 5, "sample", 2**60), ["row 6: sample", "whole number from 0"]),
+    "a gap": (
+        lambda t: altered(t, 8, "position", 99),
+        ["row 10: position", "follows a gap", "got 1."],
+    ),
+    "twice": (lambda t: altered(t, 1, "position", 0), ["row 2: position", "is there twice"]),
+    "an epoch is left out": (
+        lambda t: t.assign(epoch=t["epoch"] * 2),
+        ["row 257: epoch", "there is no epoch 1", "got 2"],
+    ),
+    "a rank is left out": (
+        lambda t: t.assign(rank=t["rank"] + (t["rank"] > 1)),
+        ["row 1: rank", "epoch 0 has none of rank 2"],
+    ),
+    "unequal epochs": (
+        lambda t: t.drop(t[(t["epoch"] == 1) & (t["position"] == 31)].index[:1]),
+        ["row 257: epoch", "as many rows as epoch 0, 256", "got 255 rows", "to its end"],
+    ),
+    "more ranks than rows": (
+        lambda t: t.assign(rank=t["rank"] + 1_000_000 * (t["rank"] > 1)),
+        ["every rank must hand out", "1000004 ranks"],
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_file_that_is_not_as_it_should_be_is_refused(fault, here, capsys):
+    damage, said = FAULTS[fault]
+    damage(table_of(Kept())).to_csv("mine.csv", index=False)
+    assert main(["loader", "--check", "mine.csv", *SHAPE]) == 2
+    shown = capsys.readouterr()
+    assert [each for each in said if each not in shown.err] == [], shown.err
+    assert "Traceback" not in shown.err
+    assert not (here / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--check", "none.csv"], ["cannot be read", "none.csv"]),
+        (["--check", "order.txt"], ["must be a CSV or Parquet file"]),
+        (["--check", "broken.parquet"], ["cannot be read", "broken.parquet"]),
+        (["--check", "mine.csv", "--nodes", "3"], ["--nodes", "divide the 4 ranks"]),
+        (["--check", "mine.csv", "--gpus", "3"], ["--gpus", "must be 4"]),
+        (["--check", "mine.csv", "--samples", "9"], ["--samples", "at least 256"]),
+        (["--check", "mine.csv", "--unit", "shrad"], ["--unit", "shard"]),
+        (["--check", "mine.csv", "--order", "kept"], ["--order", "cannot be combined"]),
+        (["--order", "kepd"], ["--order", "Did you mean", "kept"]),
+        (["--order", "kept:size=3"], ["kept:size"]),
+        (["--shards", "4", "--samples-per-shard", "4"], ["--shards", "Leave one out"]),
+        (["--dataset", "imagenet"], ["--dataset", "imagenet1k"]),
+        (["--shard-size", "64"], ["--shard-size", "has no unit"]),
+        (["--cache", "most"], ["--cache"]),
+        (["--samples", "3"], ["--samples", "16 ranks"]),
+        (["--samples", "268435456", "--epochs", "2"], ["--samples", "at most"]),
+        (["--epochs", "1000000"], ["--epochs"]),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(words, said, toys, here, capsys):
+    table_of(Kept()).to_csv("mine.csv", index=False)
+    (here / "broken.parquet").write_text("PAR1")
+    assert main(["loader", *words]) == 2
+    shown = capsys.readouterr().err
+    assert [each for each in said if each not in shown] == [], shown
+    assert "Traceback" not in shown
+
+
+def test_every_registered_order_is_looked_at():
+    shape = Shape(
+        samples=256,
+        samples_per_shard=16,
+        shard_nbytes=1000,
+        nodes=2,
+        gpus=2,
+        workers=2,
+        batch_size=8,
+        cache_nbytes=None,
+        epochs=2,
+    )
+    assert {order.kind for order in asking.defaults(shape).values()} == set(asking.kinds())

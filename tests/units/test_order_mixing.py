@@ -1,0 +1,122 @@
+"""Measures of how an order mixes, by hand and for a random order."""
+
+import numpy as np
+import pytest
+
+from simshuffle.orders.mixing import (
+    Coverage,
+    along,
+    batches,
+    binned,
+    companions,
+    coverage,
+    divergence,
+    moves,
+    position_entropy,
+    shards_of_batches,
+)
+from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
+from tests.toy_orders import Drawn, Kept, handed_out
+
+READERS = Readers(nodes=4, ranks=2, workers=2, batch_size=8)
+DATA = ShardedSet(np.full(64, 32), np.full(64, 1e6))
+"""2,048 samples; of each of the 8 ranks 256, 32 batches of 8."""
+OF_SHARD = np.repeat(np.arange(64), 32)
+PAIR = Readers(nodes=2, ranks=1, workers=1, batch_size=2)
+"""Two ranks on nodes of their own."""
+
+
+def epochs(order, count=4):
+    return [order.epoch(DATA, READERS, 7, epoch) for epoch in range(count)]
+
+
+def by_rank(*rows):
+    return handed_out(np.array(rows), PAIR)
+
+
+def test_companions_by_hand():
+    before, after = by_rank([0, 1, 2, 3], [4, 5, 6, 7]), by_rank([1, 0, 4, 5], [2, 3, 6, 7])
+    # of 4 batches 01 23 45 67 all are together again; of 12 pairs of ranks 01 23 45 67 alone
+    ranks = companions(before, before.rank, after, after.rank)
+    assert companions(before, batches(before, PAIR), after, batches(after, PAIR)) == 1.0
+    assert ranks == 4 / 12
+    # a sample that is missing next time is in no pair again, and what comes twice counts once
+    less = by_rank([0, 1, 2, 2], [4, 5, 6, 7])
+    assert companions(before, before.rank, less, less.rank) == (3 + 6) / 12
+
+
+def test_companions_of_a_random_order():
+    first, second = epochs(Drawn(), 2)
+    by_batch = companions(first, batches(first, READERS), second, batches(second, READERS))
+    assert by_batch == pytest.approx((8 - 1) / (2048 - 1), rel=0.3)
+    assert companions(first, first.rank, second, second.rank) == pytest.approx(255 / 2047, rel=0.01)
+
+
+def test_companions_where_ranks_keep_their_samples():
+    first, second = epochs(Kept(), 2)
+    assert companions(first, first.rank, second, second.rank) == 1.0
+    by_batch = companions(first, batches(first, READERS), second, batches(second, READERS))
+    assert by_batch == pytest.approx((8 - 1) / (256 - 1), rel=0.15)
+
+
+def test_moves_of_both():
+    first, second = epochs(Drawn(), 2)
+    assert moves(first, second, READERS) == pytest.approx(1 - 1 / 4, rel=0.04)
+    assert moves(*epochs(Kept(), 2), READERS) == 0.0
+    # 4 and 5 go to the first node, 2 and 3 to the second; 8 and 9 are new
+    assert moves(
+        by_rank([0, 1, 2, 3], [4, 5, 6, 7]), by_rank([0, 8, 4, 5], [2, 3, 9, 7]), PAIR
+    ) == (4 / 6)
+
+
+def test_divergence_of_labels_by_hand():
+    # the whole has a half of each; one rank 3 of 4, the other 1 of 4
+    labels, ranks = np.array([0, 0, 0, 1, 0, 1, 1, 1]), np.repeat([0, 1], 4)
+    wanted = 0.75 * np.log(1.5) + 0.25 * np.log(0.5)
+    assert divergence(labels, ranks) == pytest.approx(wanted)
+    assert divergence(labels, labels) == pytest.approx(np.log(2))
+    assert divergence(labels, ranks * 0) == 0.0
+
+
+def test_divergence_of_a_random_order_is_that_of_sampling():
+    order = epochs(Drawn(), 1)[0]
+    # multinomial counts: (classes - 1) / 2 n, less what is drawn without replacement
+    wanted = 9 / (2 * 256) * (1 - 256 / 2048)
+    assert divergence(order.sample * 10 // 2048, order.rank) == pytest.approx(wanted, rel=0.35)
+
+
+def test_importance_is_binned_by_its_rank():
+    assert binned(np.array([0.1, 9.0, 0.2, 5.0]), 2).tolist() == [0, 1, 0, 1]
+
+
+def test_position_entropy():
+    halves = [by_rank([0, 1, 2, 3], [4, 5, 6, 7]), by_rank([2, 3, 0, 1], [4, 5, 6, 7])]
+    assert position_entropy(halves, 8, PAIR, 2) == pytest.approx(0.5)  # those of rank 0 alone
+    assert position_entropy(halves[:1] * 3, 8, PAIR, 2) == 0.0
+    assert position_entropy(halves[:1], 8, PAIR, 2) == 0.0
+    # two epochs: the same of 8 parts with a chance of 1 in 8
+    random = position_entropy(epochs(Drawn(), 2), DATA.size, READERS, 8)
+    assert random == pytest.approx(1 - 1 / 8, abs=0.03)
+
+
+def test_shards_of_batches_and_their_tail():
+    shard = np.repeat(np.arange(4), 2)
+    order = by_rank([0, 1, 2, 4], [6, 7, 3, 5])
+    assert shards_of_batches(order, shard, PAIR).tolist() == [2, 2]
+    assert shards_of_batches(by_rank([0, 2, 4, 5], [6, 1, 3, 7]), shard, PAIR).tolist() == [3, 3]
+    assert along(np.array([1, 3, 5, 5]), 2).tolist() == [2, 5]
+    assert np.isnan(along(np.array([1]), 2)).tolist() == [False, True]
+    # 64 of 64 shards; a batch of all ranks has 64 samples
+    found = shards_of_batches(epochs(Drawn(), 1)[0], OF_SHARD, READERS).mean()
+    assert found == pytest.approx(64 * (1 - (1 - 1 / 64) ** 64), rel=0.02)
+    # the 8 samples of each rank are all from its own 8 shards
+    kept = shards_of_batches(epochs(Kept(), 1)[0], OF_SHARD, READERS).mean()
+    assert kept == pytest.approx(64 * (1 - (1 - 1 / 8) ** 8), rel=0.03)
+
+
+def test_coverage_counts_what_is_never_and_more_than_once():
+    order = EpochOrder(
+        np.array([0, 0, 0, 1]), np.zeros(4, int), np.array([0, 1, 2, 0]), np.array([5, 5, 5, 0])
+    )
+    assert coverage(order, 6, PAIR) == Coverage(never=4, repeated=1, surplus=2, least=1, most=3)
+    assert coverage(epochs(Drawn(), 1)[0], 2048, READERS) == Coverage(0, 0, 0, 256, 256)
