@@ -59,6 +59,12 @@ def owners(recorded: RecordedPlans) -> list[Ints]:
     return out
 
 
+def epoch_kept(momentum: float, iterations: int) -> float:
+    """What running statistics keep, over an epoch, of what they were before: each iteration leaves
+    1 - ``momentum`` of it."""
+    return (1.0 - momentum) ** iterations
+
+
 def effective_samples(recorded: RecordedPlans, kept: float) -> float:
     """The number of samples that the running statistics of a rank rest on after the last epoch,
     mean over ranks.
@@ -70,7 +76,7 @@ def effective_samples(recorded: RecordedPlans, kept: float) -> float:
 
     Args:
         recorded: the exchange of a training.
-        kept: (1 - momentum)^iterations of an epoch; from 0, where only the last epoch counts, to 1.
+        kept: `epoch_kept`; from 0, where only the last epoch counts, to 1.
 
     Raises:
         ValueError: ``kept`` is out of range, or there is no epoch.
