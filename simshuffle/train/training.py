@@ -71,9 +71,9 @@ class Training(Spec):
     weight_decay: NonNegative = 5e-4
     nesterov: bool = False
     batch_norm: BatchNorm = "per_rank"
-    statistics_momentum: Annotated[
-        float | None, BeforeValidator(whole_as_float), Field(gt=0, le=1)
-    ] = None
+    statistics_momentum: (
+        Annotated[float, BeforeValidator(whole_as_float), Field(gt=0, le=1)] | None
+    ) = None
     importance_pass: ImportancePass = "eval"  # noqa: S105 - no password
     drop_last: bool = False
     dtype: Literal["float32", "float64"] = "float32"
