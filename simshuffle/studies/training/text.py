@@ -30,6 +30,7 @@ from simshuffle.studies.training.wording import (
     setting,
     starred,
     where,
+    wrapped,
 )
 
 EXPLAINED = {
@@ -204,9 +205,10 @@ def _table(main: pd.DataFrame) -> str:
         "* a difference is found.",
     ]
     for rows in groups(main):
+        name = condition(rows[0])
+        lines += ["", *(wrapped(name) for _ in range(len(name) > 40))]
         lines += [
-            "",
-            f"  {condition(rows[0]):<40}{'last epoch':>14}{'best':>14}{'- global':>16}"
+            f"  {name if len(name) <= 40 else '':<40}{'last epoch':>14}{'best':>14}{'- global':>16}"
             f"{'- local':>16}   seeds",
         ]
         for row in rows:
