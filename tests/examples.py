@@ -290,6 +290,9 @@ STRATEGIES: dict[str, Any] = {
     "partial 0.3, epoch": partial(0.3, partner_lifetime="epoch", samples_per_message=2),
     "partial 0.3, pairs": partial(0.3, partner_rule="random_pairs"),
     "partial 0.3, sorted": partial(0.3, partner_rule="importance_sorted", partner_lifetime="epoch"),
+    "oldest 0.3": PartialLocalShuffle(
+        kind="partial_local_shuffle", exchange_fraction=0.3, selection="oldest"
+    ),
     "IS 0": importance_exchange(0),
     "IS 0.3": importance_exchange(0.3),
     "IS 1": importance_exchange(1),

@@ -36,6 +36,8 @@ class EpochContext:
         importance: (N,) losses (nats), not negative; None will do for strategies that need none.
             Its scale does not matter.
         places: where the ranks are; None will do for strategies that do not need them.
+        held: (N,) epochs that each sample was with its rank before this one, as
+            `ExchangePlan.held_after` counts them; None will do for strategies that need none.
     """
 
     shards: Shards
@@ -45,6 +47,7 @@ class EpochContext:
     rng: np.random.Generator
     importance: NDArray[np.float64] | None = None
     places: Places | None = None
+    held: Ints | None = None
 
 
 class Strategy(Spec):
@@ -100,6 +103,11 @@ class Strategy(Spec):
         return False
 
     @property
+    def needs_held(self) -> bool:
+        """Whether `plan` needs to know how long each sample has been with its rank."""
+        return False
+
+    @property
     def whole_because(self) -> str:
         """Why the exchange of an epoch cannot be planned for fewer iterations, in the same
         proportion; '' if it can."""
@@ -119,6 +127,11 @@ class Strategy(Spec):
         """The rank of each sample before the first epoch: (N,). By default a random partition."""
         return initial_owner(num_samples, world_size, rng)
 
+    def first_held(self, num_samples: int) -> Ints | None:
+        """`EpochContext.held` of the first epoch, in which all samples are alike: (N,) zeros; None
+        if `plan` does not need it."""
+        return np.zeros(num_samples, np.int32) if self.needs_held else None
+
     def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
         """Who trains on what in an epoch, given the owner (N,) of each sample. By default each rank
         on its own samples, in a new order."""
@@ -128,7 +141,8 @@ class Strategy(Spec):
         """The exchange of an epoch. By default nothing moves.
 
         Raises:
-            InputError: places are needed and not given; or an importance is needed, and the one
-                given is none, has another shape, or is not finite or negative somewhere.
+            InputError: places or the epochs that samples were held are needed and not given; or an
+                importance is needed, and the one given is none, has another shape, or is not finite
+                or negative somewhere.
         """
         return empty_plan(len(context.shards.sizes))

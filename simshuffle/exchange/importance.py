@@ -1,5 +1,5 @@
-"""What is made of the importance of samples: which of them a rank sends, and how important the rank
-is."""
+"""Which of its samples a rank sends, by their importance or by how long it has had them; and how
+important the rank is."""
 
 from __future__ import annotations
 
@@ -18,16 +18,46 @@ MOST_PADDING = 4
 """Shards are sorted as rows of one table unless that has so many times the samples; then one after
 the other."""
 RankImportance = Literal["max", "mean", "sum"]
-Selection = Literal["importance", "sqrt_importance", "highest", "lowest", "random"]
+Selection = Literal["importance", "sqrt_importance", "highest", "lowest", "oldest", "random"]
 """Which samples of its shard a rank sends, and in which order:
 
 importance: drawn without replacement, each with a probability in proportion to its importance;
 sqrt_importance: the same with the square root of the importance;
 highest, lowest: the most or the least important ones, in this order;
+oldest: those that the rank has had for the most epochs, in this order;
 random: the first of its local order, as partial local shuffle does.
 
 Among equals, the order is the local one, which is random.
 """
+BY_IMPORTANCE: frozenset[Selection] = frozenset(
+    {"importance", "sqrt_importance", "highest", "lowest"}
+)
+
+
+def checked_held(held: Any, shards: Shards, kind: str) -> Ints:
+    """The epochs that each sample was with its rank, (N,), if they are that.
+
+    Args:
+        held: what was given: (N,) whole numbers.
+        shards: whose samples they are.
+        kind: of the strategy, for the text.
+
+    Raises:
+        InputError: there are none, or they are something else.
+    """
+    values, count = np.asarray(held), len(shards.order)
+    if held is not None and values.dtype.kind in "iu" and values.shape == (count,):
+        return values
+    shown = "None" if held is None else f"shape {values.shape} of {values.dtype}"
+    raise InputError(
+        Problem(
+            "held",
+            f"is needed by {kind} with selection: oldest: one whole number for each of {count}"
+            " samples",
+            shown,
+            "Begin with strategy.first_held(N), and go on with plan.held_after(held).",
+        )
+    )
 
 
 def checked_importance(importance: Any, shards: Shards, kind: str) -> Floats:
@@ -88,6 +118,7 @@ def selected(
     count: int,
     importance: Floats | None,
     rng: np.random.Generator,
+    held: Ints | None = None,
 ) -> Ints:
     """The samples that each rank sends, in the order of sending: (count, M) sample numbers.
 
@@ -103,15 +134,20 @@ def selected(
         selection: the rule.
         shards: whose samples they are, in their local order.
         count: samples that each rank sends; at most the smallest shard.
-        importance: (N,) finite and not negative; None will do for 'random', which needs none.
+        importance: (N,) finite and not negative; None will do for 'random' and 'oldest'.
         rng: yields the same on every rank. It is asked for one number for each of the N samples, in
             their order, so a rank can work out its own part from its own importances.
+        held: (N,) epochs that each sample has been with its rank; None will do but for 'oldest'.
 
     Raises:
-        ValueError: samples are selected by importance, and there is none.
+        ValueError: what samples are selected by is not given.
     """
     if selection == "random":
         return shards.first(count)
+    if selection == "oldest":
+        if held is None:
+            raise ValueError("selection of the 'oldest' needs the epochs (N,) they were held")
+        return _lowest(shards, -held.astype(np.float64), count)
     if importance is None:
         raise ValueError(f"selection by {selection!r} needs the importance (N,) of the samples")
     return _lowest(shards, _sort_keys(selection, importance, rng), count)

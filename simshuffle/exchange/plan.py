@@ -59,6 +59,15 @@ class ExchangePlan:
         after[self.sample.ravel()] = self.target.ravel()
         return after
 
+    def held_after(self, held: Ints | None) -> Ints | None:
+        """Epochs that each sample has been with its rank after this one, (N,), given those before
+        it: one more, and 0 for the samples that left theirs. None gives None."""
+        if held is None:
+            return None
+        after: Ints = held + 1
+        after[self.sample[self.moving]] = 0
+        return after
+
 
 @dataclass(frozen=True)
 class Places:

@@ -7,7 +7,14 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.base import EpochContext, Ints, Strategy
-from simshuffle.exchange.importance import Selection, checked_importance, rank_importance, selected
+from simshuffle.exchange.importance import (
+    BY_IMPORTANCE,
+    Selection,
+    checked_held,
+    checked_importance,
+    rank_importance,
+    selected,
+)
 from simshuffle.exchange.plan import ExchangePlan, empty_plan
 from simshuffle.exchange.schedule import (
     ExchangeSchedule,
@@ -97,7 +104,12 @@ class SendingStrategy(Paired):
     @property
     def needs_importance(self) -> bool:
         """True if samples are selected, or ranks paired, by importance."""
-        return self.selected_by != "random" or self.schedule.rule.needs_importance
+        return self.selected_by in BY_IMPORTANCE or self.schedule.rule.needs_importance
+
+    @property
+    def needs_held(self) -> bool:
+        """True if the oldest samples are selected."""
+        return self.selected_by == "oldest"
 
     @property
     def needs_places(self) -> bool:
@@ -113,7 +125,7 @@ class SendingStrategy(Paired):
 
         Raises:
             InputError: an importance is needed, and the one given is not (N,) finite numbers from 0
-                on; or places are.
+                on; or places are, or the epochs that samples were held.
         """
         shards, rng, schedule = context.shards, context.rng, self.schedule
         world_size = len(shards.sizes)
@@ -126,13 +138,14 @@ class SendingStrategy(Paired):
             if self.needs_importance
             else None
         )
+        held = checked_held(context.held, shards, self.kind) if self.needs_held else None
         quota = self.quota(context)
         if quota == 0:
             return empty_plan(world_size)
         iteration = self.iteration_of_steps(context, quota)
         pairing = schedule.pairing_of(iteration)
         order = schedule.random_orders(pairing, world_size, rng)
-        sample = selected(self.selected_by, shards, quota, known, rng)
+        sample = selected(self.selected_by, shards, quota, known, rng, held)
         # the first step of each pairing: as many samples have been sent when it begins
         begins = np.unique(pairing, return_index=True)[1]
         of_ranks = None

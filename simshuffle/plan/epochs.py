@@ -74,6 +74,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     workload, world_size = scenario.workload, scenario.world_size
     strategy = workload.exchange
     owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
+    held = strategy.first_held(len(nbytes))
     host_of = scenario.cluster.host_of(world_size)
     caches = PageCaches(
         scenario.cluster.memory.cache_nbytes, nbytes, host_of, redrawn=strategy.redraws
@@ -94,6 +95,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
                 rng=scenario.rng("exchange", epoch),
                 importance=drawn_importance(scenario, epoch) if strategy.needs_importance else None,
                 places=places,
+                held=held,
             )
         )
         inference = _inference(scenario, owner, nbytes, caches) if strategy.inference_pass else None
@@ -101,7 +103,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
         if epoch == scenario.epochs:
             caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
-        owner = exchange.apply(owner)
+        owner, held = exchange.apply(owner), exchange.held_after(held)
         caches.note()
         del shards  # the next epoch's take its room
 

@@ -289,6 +289,20 @@ def mode_of(model: nn.Module, mode: BatchNorm) -> str:
     return mode if any(_keeps_statistics(layer) for layer in model.modules()) else ABSENT
 
 
+def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
+    """Let the running statistics of ``model`` move so far towards those of each batch; None leaves
+    them as they are."""
+    for layer in batch_norm_layers(model) if momentum is not None else []:
+        layer.momentum = momentum
+
+
+def statistics_momentum(model: nn.Module) -> float | None:
+    """How far the running statistics of ``model`` move towards those of each batch; None if it has
+    none, or layers that differ or take the mean over all batches."""
+    found = {layer.momentum for layer in batch_norm_layers(model)}
+    return found.pop() if len(found) == 1 else None
+
+
 def batch_norm_layers(model: nn.Module) -> list[_BatchNorm]:
     """The layers of ``model`` that keep running statistics as batch norm does, in order."""
     return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]

@@ -29,7 +29,7 @@ from simshuffle.exchange import (
 )
 from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import ordinary
-from simshuffle.train.importance import inference_losses
+from simshuffle.train.importance import inference_losses, refreshing_losses
 from simshuffle.train.iterations import epoch_samples, learning_rate, local_batches
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network
@@ -132,6 +132,7 @@ class Emulation:
     Attributes:
         network: with the weights as they are now; see `RankedNetwork`.
         owner: the rank of each sample before the next epoch, (N,).
+        held: epochs that each sample has been with it by then, (N,); None where nobody asks.
         epochs_done: epochs.
         last_losses: (N,) nats, of each sample as it was last trained on; NaN where it never was.
 
@@ -174,6 +175,7 @@ class Emulation:
             model, source, world_size, training, self.device, self.batch_sizes, loss
         )
         self.optimizer = optimizer_of(self.network.model, training, optimizer)
+        self.held = strategy.first_held(len(source))
         self.epochs_done = 0
         self.last_losses: Floats = np.full(len(source), np.nan)
 
@@ -203,6 +205,7 @@ class Emulation:
                 rng=self.rng("exchange", epoch),
                 importance=importance,
                 places=self.places,
+                held=self.held,
             )
         )
         samples = epoch_samples(shards, drop_last=self.training.drop_last)
@@ -219,7 +222,7 @@ class Emulation:
                 self.learning_rate(epoch, last),
                 "a weight, which all ranks share, after the update",
             )
-        self.owner = plan.apply(self.owner)
+        self.owner, self.held = plan.apply(self.owner), plan.held_after(self.held)
         self.epochs_done = epoch
         return EpochOutcome(
             epoch=epoch,
@@ -245,7 +248,11 @@ class Emulation:
             return None
         if not self.strategy.inference_pass:  # in the first epoch all are alike
             return np.where(np.isnan(self.last_losses), 1.0, self.last_losses)
-        losses = inference_losses(self.network, self.source, shards)
+        if self.training.refreshes_statistics:
+            with self._drawing("importance pass", epoch):
+                losses = refreshing_losses(self.network, self.source, shards, self.batch_sizes)
+        else:
+            losses = inference_losses(self.network, self.source, shards)
         finite = np.isfinite(losses[shards.order])
         if not finite.all():
             rank = int(np.searchsorted(shards.start, int(np.argmin(finite)), side="right")) - 1
@@ -258,9 +265,7 @@ class Emulation:
         self, epoch: int, samples: Ints, progress: Progress | None
     ) -> tuple[float, list[dict[str, float]]]:
         total, rows, begin = 0.0, [], 0
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            # for layers that draw
-            torch.manual_seed(int(self.rng("dropout", epoch).integers(2**63 - 1)))
+        with self._drawing("dropout", epoch):
             for iteration, size in enumerate(self.batch_sizes):
                 watch = Stopwatch(self.device)
                 try:
@@ -280,6 +285,13 @@ class Emulation:
                 if progress is not None:
                     progress((iteration + 1) / len(self.batch_sizes))
         return total, rows
+
+    @contextmanager
+    def _drawing(self, name: str, epoch: int) -> Iterator[None]:
+        """Layers that draw do so from the stream of that name."""
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int(self.rng(name, epoch).integers(2**63 - 1)))
+            yield
 
     def step(self, samples: Ints, rate: float, watch: Stopwatch | None = None) -> Floats:
         """One iteration: every rank on its column of ``samples`` (n, M), n its local batch; one

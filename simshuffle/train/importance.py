@@ -3,6 +3,7 @@ trained on; and its summary."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from simshuffle.exchange import Shards
-from simshuffle.train.iterations import epoch_samples
+from simshuffle.train.iterations import epoch_samples, pass_batches
 from simshuffle.train.network import RankedNetwork
 from simshuffle.train.source import Source
 
@@ -40,6 +41,26 @@ def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> 
                 mine = own[begin : begin + count, first : first + part.shape[1]]
                 losses[some[mine]] = found[mine]
     network.model.train()
+    return losses
+
+
+def refreshing_losses(
+    network: RankedNetwork, source: Source, shards: Shards, sizes: Sequence[int]
+) -> Floats:
+    """The loss of every sample, (N,), by the rank that has it: in training mode, in the local
+    batches of these ``sizes`` that the epoch has. Running statistics take them in; weights stay.
+
+    A sample with which a rank fills up its last batch keeps the loss that it had first.
+    """
+    losses, begin = np.empty(len(shards.order)), 0
+    with torch.no_grad():
+        for samples in pass_batches(shards, sizes):
+            own = np.arange(begin, begin + len(samples))[:, None] < shards.sizes[None, :]
+            begin += len(samples)
+            for first, part in network.parts(samples):
+                found = network.losses(source, first, part)[0].double().cpu().numpy()
+                mine = own[:, first : first + part.shape[1]]
+                losses[part[mine]] = found.reshape(part.shape)[mine]
     return losses
 
 

@@ -3,6 +3,8 @@ Emulated and real ranks share it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -70,6 +72,13 @@ def epoch_samples(shards: Shards, *, drop_last: bool) -> Ints:
     n = samples_per_rank(len(shards.order), len(shards.sizes), drop_last=drop_last)
     place = np.arange(n)[:, None] % np.maximum(shards.sizes, 1)[None, :]
     return np.asarray(shards.order[shards.start[:-1][None, :] + place])
+
+
+def pass_batches(shards: Shards, sizes: Sequence[int]) -> list[Ints]:
+    """The local batches of a pass over whole shards in their order, each (n, M) sample numbers: of
+    these ``sizes``, as in the epoch that follows. What ``drop_last`` leaves out there is in the
+    last one; ranks with fewer samples repeat their first ones."""
+    return np.split(epoch_samples(shards, drop_last=False), np.cumsum(sizes)[:-1])
 
 
 def learning_rate(

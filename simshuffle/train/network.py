@@ -10,7 +10,12 @@ import torch
 from torch import nn
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.train.batch_norm import RankRows, apply_mode, batch_norm_layers
+from simshuffle.train.batch_norm import (
+    RankRows,
+    apply_mode,
+    batch_norm_layers,
+    set_statistics_momentum,
+)
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.probe import Probe, try_out
 from simshuffle.train.source import Ints, Source
@@ -96,6 +101,7 @@ def ranked_network(
         raise InputError(Problem("model", rule, type(model).__name__, remedy), "training")
     _check_sizes(probe, sizes, world_size, training)
     twin = copy.deepcopy(model)
+    set_statistics_momentum(twin, training.statistics_momentum)
     rows = apply_mode(twin, training.batch_norm, world_size)
     twin.to(device, dtype).train()
     by_rank = training.batch_norm == "per_rank" and bool(batch_norm_layers(twin))

@@ -20,7 +20,7 @@ from simshuffle.studies.training.record import (
     ITERATION_COLUMNS,
     RunRecord,
 )
-from simshuffle.train.batch_norm import mode_of
+from simshuffle.train.batch_norm import mode_of, statistics_momentum
 from simshuffle.train.emulation import EpochOutcome
 from simshuffle.train.evaluate import Score
 from simshuffle.train.importance import Floats, importance_row
@@ -80,6 +80,8 @@ def description(
         "partner_rule": getattr(strategy.exchange_schedule, "partner_rule", ""),
         "local_batch_size": training.local_batch_size,
         "batch_norm": mode_of(network, training.batch_norm),
+        "statistics_momentum": statistics_momentum(network),
+        "importance_pass": training.importance_pass if strategy.inference_pass else "",
         "parameters": sum(weight.numel() for weight in network.parameters()),
         "learning_rate": training.peak_learning_rate(others["world_size"]),
         "epochs": training.epochs,

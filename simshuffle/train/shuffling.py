@@ -134,7 +134,8 @@ def _variants(runs: Sequence[Run]) -> list[str]:
     norm and seed; '' where nothing does.
 
     How to train is often chosen for each number of ranks, such as the learning rate: a key of the
-    training is left out if ranks and batch norm decide it.
+    training is left out if ranks and batch norm decide it. A key that only runs of one kind of data
+    or network have is left out where it has its default.
     """
     flat = [
         _flat(run.model_dump(mode="json", exclude={"exchange", "seed", "world_size"}))
@@ -150,9 +151,11 @@ def _variants(runs: Sequence[Run]) -> list[str]:
         if key != "training.batch_norm" and len(found) > len({of for of, _ in found}):
             telling.append(key)
     names = {key: key.removesuffix(".kind").rpartition(".")[2] for key in telling}
+    common = set.intersection(*map(set, flat)) if flat else set()
+    chosen = [common | {*_flat(run.model_dump(mode="json", exclude_defaults=True))} for run in runs]
     return [
-        ", ".join(f"{names[key]}={values[key]}" for key in telling if key in values)
-        for values in flat
+        ", ".join(f"{names[key]}={values[key]}" for key in telling if key in values.keys() & of)
+        for values, of in zip(flat, chosen, strict=True)
     ]
 
 

@@ -19,6 +19,13 @@ recalibrated: of the whole training set, with the final weights.
 """
 STATISTICS: tuple[Statistics, ...] = ("own", "rank0", "pooled", "recalibrated")
 BatchNorm = Literal["per_rank", "sync", "none"]
+ImportancePass = Literal["train", "eval"]
+"""How the pass that measures importance before an epoch runs the network:
+
+eval: with the running statistics of the rank, which stay as they are;
+train: as in training, but for the update: each local batch is normalised by itself, and the running
+    statistics take it in. So they rest on the shard once more before anything new comes.
+"""
 Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
 
 
@@ -38,6 +45,10 @@ class Training(Spec):
         batch_norm: 'per_rank' (each rank normalises its own local batch and keeps its own running
             statistics, as DistributedDataParallel does), 'sync' (over all ranks, as SyncBatchNorm),
             or 'none' (scale and shift only).
+        statistics_momentum: how far the running statistics of batch norm move towards those of each
+            batch, as momentum of torch.nn.BatchNorm1d; None leaves what the network's layers have,
+            which is torch's 0.1 in the networks of this package.
+        importance_pass: how importance is measured before an epoch; see `ImportancePass`.
         drop_last: leave out what does not fill a last local batch, and the surplus sample of larger
             shards. If False, ranks with fewer samples repeat their first ones, as torch's
             DistributedSampler does, and the last local batch may be smaller.
@@ -60,11 +71,20 @@ class Training(Spec):
     weight_decay: NonNegative = 5e-4
     nesterov: bool = False
     batch_norm: BatchNorm = "per_rank"
+    statistics_momentum: (
+        Annotated[float, BeforeValidator(whole_as_float), Field(gt=0, le=1)] | None
+    ) = None
+    importance_pass: ImportancePass = "eval"  # noqa: S105 - no password
     drop_last: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     evaluate_every: Count = 1
     statistics: list[Statistics] = Field(default_factory=lambda: list(STATISTICS))
     own_ranks: Count = 8
+
+    @property
+    def refreshes_statistics(self) -> bool:
+        """Whether the pass that measures importance changes the running statistics."""
+        return self.importance_pass == "train"  # noqa: S105 - no password
 
     def peak_learning_rate(self, world_size: int) -> float:
         """The learning rate after the warm-up, with ``world_size`` ranks."""

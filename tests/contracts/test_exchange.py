@@ -67,6 +67,7 @@ def planned(
             epoch=epoch,
             importance=rng(seed, epoch, 3).exponential(size=len(owner)) if importance else None,
             rng=rng(seed, epoch, 2),
+            held=strategy.first_held(len(owner)),
         )
     )
     return shards, plan
@@ -202,6 +203,7 @@ def test_same_streams_give_the_same_epoch_and_others_another(strategy: Any) -> N
                 epoch=number,
                 importance=importance,
                 rng=run.rng("exchange", number),
+                held=strategy.first_held(400),
             )
         )
 

@@ -70,7 +70,11 @@ CASES = {
         PARTIAL | {"schedule": {"overlap": False, "barriers": "iteration"}}, drop_last=True
     ),
     "everything exchanged": case(PARTIAL | {"exchange_fraction": 1.0, "schedule": FAST}),
+    "oldest": case(PARTIAL | {"selection": "oldest", "schedule": FAST}),
     "IS": case(IS),
+    "IS, pass in training mode": case(
+        IS | {"schedule": FAST}, importance_pass="train", statistics_momentum=0.3, drop_last=True
+    ),
     "IS, float32": case(IS | {"schedule": FAST}, dtype="float32"),
     "ILag": case(IS | {"lagging": True, "schedule": FAST}),
     "ILag, drop_last": case(IS | {"lagging": True, "schedule": FAST}, drop_last=True),

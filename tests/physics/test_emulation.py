@@ -25,6 +25,7 @@ from simshuffle.exchange import (
     initial_owner,
 )
 from simshuffle.spec.rng import stream
+from simshuffle.train.batch_norm import statistics_momentum
 from simshuffle.train.data.base import Samples
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.evaluate import Evaluation, own_pairs, own_score, recalibrate, score
@@ -32,6 +33,7 @@ from simshuffle.train.importance import between_ranks, importance_row, inference
 from simshuffle.train.iterations import epoch_samples, learning_rate, local_batches
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE
+from simshuffle.train.recording import description
 from simshuffle.train.source import ArraySource
 from simshuffle.train.training import Training
 
@@ -44,6 +46,7 @@ STRATEGIES: list[Strategy] = [
     PARTIAL,
     ImportanceExchange(kind="importance_exchange", exchange_fraction=0.4),
     ImportancePair(kind="importance_pair", exchange_fraction=0.4, lagging=True),
+    PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.4, selection="oldest"),
 ]
 
 
@@ -110,6 +113,7 @@ class SideBySide:
         ]
         self.owner = initial_owner(len(data), world_size, stream(seed, "partition"))
         self.losses = np.ones(len(data))
+        self.held = np.zeros(len(data), int)
 
     def epoch(self, epoch: int) -> None:
         shards = self.strategy.shards(
@@ -120,7 +124,7 @@ class SideBySide:
         padded = [part + part[: most - len(part)] for part in local]
         b = self.how.local_batch_size
         importance = (
-            self.losses.copy() if not self.strategy.inference_pass else self.inference(local)
+            self.losses.copy() if not self.strategy.inference_pass else self.inference(padded)
         )
         iterations = -(-most // b)
         rng = stream(self.seed, "exchange", epoch)
@@ -132,8 +136,10 @@ class SideBySide:
                 epoch=epoch,
                 importance=importance,
                 rng=rng,
+                held=self.held.copy(),
             )
         )
+        self.held += 1
         for iteration in range(iterations):
             self.step(
                 [part[iteration * b : (iteration + 1) * b] for part in padded],
@@ -145,17 +151,24 @@ class SideBySide:
             for rank, target in enumerate(targets):
                 local[rank].remove(sent[rank])
                 local[target].append(sent[rank])
+                self.held[sent[rank]] *= target == rank
         if self.strategy.fraction is not None:
             for rank, part in enumerate(local):
                 self.owner[part] = rank
 
-    def inference(self, local: list[list[int]]) -> np.ndarray:
-        out = np.empty(len(self.data))
-        for network, part in zip(self.networks, local, strict=True):
-            network.eval()
-            inputs, targets = self.data.batch(np.array(part))
-            with torch.no_grad():
-                out[part] = F.cross_entropy(network(inputs), targets, reduction="none").numpy()
+    def inference(self, padded: list[list[int]]) -> np.ndarray:
+        out = np.full(len(self.data), np.nan)
+        refreshes = self.how.importance_pass == "train"
+        b = self.how.local_batch_size if refreshes else len(self.data)
+        for network, part in zip(self.networks, padded, strict=True):
+            network.train(refreshes)
+            for begin in range(0, len(part), b):
+                batch = part[begin : begin + b]
+                inputs, targets = self.data.batch(np.array(batch))
+                with torch.no_grad():
+                    losses = F.cross_entropy(network(inputs), targets, reduction="none").numpy()
+                fresh = np.isnan(out[batch])
+                out[np.array(batch)[fresh]] = losses[fresh]
             network.train()
         return out
 
@@ -178,18 +191,29 @@ class SideBySide:
             optimizer.step()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.kind)
+@pytest.mark.parametrize(
+    ("strategy", "more"),
+    [
+        *((strategy, {}) for strategy in STRATEGIES),
+        (STRATEGIES[3], {"importance_pass": "train", "statistics_momentum": 0.3}),
+    ],
+    ids=lambda value: getattr(value, "kind", "".join(map(str, value))),
+)
 def test_emulated_ranks_are_networks_side_by_side(
-    strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+    strategy: Strategy, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights, running statistics of every rank, owners and losses after three epochs; 47 samples
     do not divide by 5 ranks or by 4."""
     # so that batches are worked off in parts of 2 or 1 ranks
     monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 600)
-    data, how = source(47), training(warmup_epochs=1.0)
+    data, how = source(47), training(warmup_epochs=1.0, **more)
     ours = Emulation(mlp(), data, strategy=strategy, world_size=5, training=how, seed=4)
     assert 1 < ours.network.rows_at_once < 12
-    theirs = SideBySide(mlp(), data, strategy, 5, how, seed=4)
+    network = mlp()
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm1d):
+            layer.momentum = how.statistics_momentum or 0.1
+    theirs = SideBySide(network, data, strategy, 5, how, seed=4)
     for epoch in range(1, 4):
         ours.epoch()
         theirs.epoch(epoch)
@@ -309,7 +333,7 @@ def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(
         training=training(batch_norm="none", momentum=0.0),
     )
     whole = mean_gradient(run, [np.arange(40).reshape(8, 5)])
-    owner = run.owner
+    owner, held = run.owner, run.held
     for epoch in (1, 2, 3):
         shards = strategy.shards(owner, 5, stream(0, "shuffle", epoch))
         order = epoch_samples(shards, drop_last=False)
@@ -323,9 +347,10 @@ def test_over_an_epoch_at_fixed_weights_the_mean_gradient_is_that_of_all_data(
                 epoch=epoch,
                 importance=np.ones(40),
                 rng=stream(0, "exchange", epoch),
+                held=held,
             )
         )
-        owner = plan.apply(owner)
+        owner, held = plan.apply(owner), plan.held_after(held)
 
 
 def test_over_all_partitions_local_shuffle_has_the_expectation_of_the_global_gradient() -> None:
@@ -537,6 +562,48 @@ def test_fresh_importance_is_each_ranks_inference_loss() -> None:
                 run.model(rank).eval()(inputs), targets, reduction="none"
             ).numpy()
         np.testing.assert_allclose(found[mine], expected, rtol=0, atol=1e-12)
+
+
+def test_a_pass_in_training_mode_refreshes_statistics_and_nothing_else() -> None:
+    strategy = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.0)
+    after = {}
+    for mode in ("eval", "train"):
+        how = training(importance_pass=mode, learning_rate=1e-300, momentum=0.0, weight_decay=0.0)
+        run = Emulation(mlp(), source(40), strategy=strategy, world_size=5, training=how)
+        run.epoch()
+        after[mode] = run
+    assert all(
+        torch.equal(after["eval"].weights()[name], weight)
+        for name, weight in after["train"].weights().items()
+    )
+    fresh, still = (
+        [layer for layer in run.network.model.modules() if isinstance(layer, nn.BatchNorm1d)]
+        for run in (after["train"], after["eval"])
+    )
+    for layer, other in zip(fresh, still, strict=True):
+        # weights stand still: passing the same two batches twice keeps 0.81 of what was there
+        assert layer.num_batches_tracked.tolist() == [4] * 5
+        assert other.num_batches_tracked.tolist() == [2] * 5
+        torch.testing.assert_close(
+            layer.running_mean, other.running_mean * 1.81, rtol=0, atol=1e-12
+        )
+
+
+def test_the_momentum_of_running_statistics_is_the_layers_own_or_what_is_said() -> None:
+    model = mlp()
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm1d):
+            layer.momentum = 0.25
+    for said, found in ((None, 0.25), (0.01, 0.01)):
+        how = training(statistics_momentum=said)
+        run = Emulation(model, source(20), strategy=LOCAL, world_size=2, training=how)
+        assert statistics_momentum(run.network.model) == found
+        told = description(LOCAL, how, run.network.model, world_size=2)
+        assert (told["statistics_momentum"], told["importance_pass"]) == (found, "")
+        told = description(STRATEGIES[3], how, run.network.model, world_size=2)
+        assert told["importance_pass"] == "eval"
+    assert statistics_momentum(model) == 0.25
+    assert statistics_momentum(nn.Sequential(nn.BatchNorm1d(2), model)) is None
 
 
 def test_lagging_importance_is_the_loss_of_the_epoch_before_and_even_at_first() -> None:

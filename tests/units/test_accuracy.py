@@ -381,6 +381,18 @@ def test_a_study_without_anything_to_compare_still_has_a_report():
     assert figures(tables) == {}
 
 
+def test_the_report_names_momentum_and_mode_of_the_pass():
+    tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(record(0.7))})
+    assert "momentum" not in report(tables, {"study": "old", "runs": {"one": {}}})
+    runs = {
+        "one": {"statistics_momentum": 0.1, "importance_pass": ""},
+        "two": {"statistics_momentum": 0.03, "importance_pass": "train"},
+    }
+    text = " ".join(report(tables, {"study": "new", "runs": runs}).split())
+    assert "of each batch with momentum 0.03 or 0.1." in text
+    assert "runs before an epoch: in train mode it refreshes them from the old shard." in text
+
+
 def test_every_column_is_explained(study):
     about = json.loads((study / "columns.json").read_text(encoding="utf-8"))
     for name, columns in about.items():

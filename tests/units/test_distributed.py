@@ -199,7 +199,7 @@ def images(rank: int, folder: Path) -> dict:
 
 def checkpoint(rank: int, folder: Path) -> dict:
     def made() -> Scheduler:
-        strategy = "importance_pair:exchange_fraction=0.3,lagging=true"
+        strategy = "importance_pair:exchange_fraction=0.3,lagging=true,selection=oldest"
         return Scheduler(ShardDataset(dataset(), folder / "storage", seed=5), 4, strategy=strategy)
 
     def train(scheduler, number):

@@ -162,6 +162,9 @@ def test_strategies_have_the_names_of_the_papers(study):
         "IS-Pair": "importance_pair:exchange_fraction=0.1",
         "ILag-Pair": "importance_pair:exchange_fraction=0.1,lagging=true",
         "IS (selection=highest)": "importance_exchange:exchange_fraction=0.1,selection=highest",
+        "partial (selection=oldest)": (
+            "partial_local_shuffle:exchange_fraction=0.1,selection=oldest"
+        ),
     }
     runs = study(seeds=1, runs=[{"exchange": list(exchanges.values()), "world_size": 4}]).all_runs()
     labels = [shuffling.strategy_label(run.exchange) for run in runs]
@@ -215,6 +218,16 @@ def test_what_else_varies_is_named_and_what_the_ranks_decide_is_not(study):
     assert variants == ["partition=sorted", "partition=random"]
     blocks[0]["partition"] = "random"
     assert [of["variant"] for of in described(study(seeds=1, runs=blocks))] == ["", ""]
+
+
+def test_of_several_kinds_of_data_only_what_is_unusual_is_named(study):
+    data = ["digits:flat=true,test_share=0.3", "procedural:flat=true,imbalance=9", "procedural"]
+    blocks = [{"exchange": ["global_shuffle"], "world_size": 4, "data": data}]
+    assert [of["variant"] for of in described(study(seeds=1, runs=blocks))] == [
+        "data=digits, test_share=0.3, flat=True",
+        "data=procedural, flat=True, imbalance=9.0",
+        "data=procedural, flat=False",
+    ]
 
 
 def test_the_same_run_has_the_same_name_in_every_study(study):

@@ -146,6 +146,29 @@ def test_label_noise_leaves_test_labels_and_all_images_alone():
         assert (one.train.targets != two.train.targets).sum() == round(0.3 * len(one.train))
 
 
+def test_classes_may_have_a_long_tail_in_training_alone():
+    even, tail = (procedural(classes=5, num_samples=3100, imbalance=of).load() for of in (1, 16))
+    # 16, 8, 4, 2 and 1 of 31
+    assert np.bincount(tail.train.targets).tolist() == [1600, 800, 400, 200, 100]
+    assert np.array_equal(even.test.inputs, tail.test.inputs)
+    assert np.array_equal(even.test.targets, tail.test.targets)
+
+
+def test_a_group_of_images_may_be_rare_in_training_alone():
+    still = {"noise": 0.0, "contrast": 0.0, "shift": 0, "prototypes": 3, "classes": 2}
+    even, rare = (procedural(num_samples=2000, rare_share=of, **still).load() for of in (None, 0.1))
+
+    def shares(data, label):
+        images = data.inputs[data.targets == label].reshape((data.targets == label).sum(), -1)
+        return np.sort(np.unique(images, axis=0, return_counts=True)[1] / len(images))
+
+    for label in (0, 1):
+        assert shares(even.train, label) == pytest.approx([1 / 3] * 3, abs=0.07)
+        assert shares(rare.train, label) == pytest.approx([0.05, 0.05, 0.9], abs=0.04)
+    assert np.array_equal(even.test.inputs, rare.test.inputs)
+    assert np.array_equal(even.train.targets, rare.train.targets)
+
+
 def test_procedural_images_are_the_same_bytes_as_ever():
     """Of integers and single correctly rounded operations: the bytes must be the same on every
     machine (numpy's streams are stable)."""
@@ -221,6 +244,8 @@ def test_classification_gets_harder_as_clusters_come_closer():
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
+        ({"kind": "procedural", "rare_share": 0.1}, "needs prototypes of at least 2"),
+        ({"kind": "procedural", "imbalance": 0.5}, "greater than or equal to 1"),
         ({"kind": "procedural", "detail": 9, "image_size": 8}, "detail must not exceed image_size"),
         (
             {"kind": "classification", "informative": 3, "classes": 16},

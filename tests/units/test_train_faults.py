@@ -449,6 +449,8 @@ def test_the_tables_of_a_run() -> None:
         "lagging": False,
         "selection": "importance",
         "partner_rule": "random",
+        "statistics_momentum": 0.1,
+        "importance_pass": "eval",
         "world_size": 4,
         "local_batch_size": 8,
         "batch_norm": "per_rank",
@@ -480,6 +482,10 @@ def test_nothing_exchanged_leaves_no_plans(kind: str) -> None:
         ({"kind": "global_shuffle"}, "global_shuffle"),
         ({"kind": "local_shuffle"}, "local_shuffle"),
         ({"kind": "partial_local_shuffle", "exchange_fraction": 0.1}, "partial_local_shuffle-0.1"),
+        (
+            {"kind": "partial_local_shuffle", "exchange_fraction": 0.1, "selection": "oldest"},
+            "partial_local_shuffle-0.1-oldest",
+        ),
         (
             {"kind": "importance_pair", "exchange_fraction": 0.1, "lagging": True},
             "importance_pair-0.1-lagging",

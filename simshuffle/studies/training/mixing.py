@@ -1,14 +1,54 @@
-"""How well an exchange mixes, from the recorded plans alone: on how many samples a rank's
-statistics rest, and who stays together."""
+"""How well an exchange mixes, from the plans alone: on how many samples a rank's statistics rest,
+and who stays together."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.exchange import EpochContext, Strategy
 from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.spec.rng import stream
 
 Ints = NDArray[np.integer]
+
+
+def planned(
+    strategy: Strategy,
+    *,
+    num_samples: int,
+    world_size: int,
+    batch_size: int,
+    epochs: int,
+    seed: int = 0,
+) -> RecordedPlans:
+    """The exchange of a training with random shards, without the training.
+
+    Args:
+        strategy: that needs neither importance nor places.
+        num_samples: N.
+        world_size: M.
+        batch_size: b, samples of a rank in an iteration.
+        epochs: of the training.
+        seed: of the shards and of the exchange.
+
+    Raises:
+        InputError: the strategy needs what only a training or a machine knows.
+    """
+    owner = first = strategy.first_owner(num_samples, world_size, stream(seed, "partition"))
+    held, plans = strategy.first_held(num_samples), []
+    for epoch in range(1, epochs + 1):
+        context = EpochContext(
+            strategy.shards(owner, world_size, stream(seed, "shuffle", epoch)),
+            batch_size=batch_size,
+            iterations=-(-num_samples // world_size // batch_size),
+            epoch=epoch,
+            rng=stream(seed, "exchange", epoch),
+            held=held,
+        )
+        plans.append(strategy.plan(context))
+        owner, held = plans[-1].apply(owner), plans[-1].held_after(held)
+    return RecordedPlans(first, plans)
 
 
 def owners(recorded: RecordedPlans) -> list[Ints]:
@@ -17,6 +57,12 @@ def owners(recorded: RecordedPlans) -> list[Ints]:
     for plan in recorded.plans:
         out.append(plan.apply(out[-1]))
     return out
+
+
+def epoch_kept(momentum: float, iterations: int) -> float:
+    """What running statistics keep, over an epoch, of what they were before: each iteration leaves
+    1 - ``momentum`` of it."""
+    return (1.0 - momentum) ** iterations
 
 
 def effective_samples(recorded: RecordedPlans, kept: float) -> float:
@@ -30,7 +76,7 @@ def effective_samples(recorded: RecordedPlans, kept: float) -> float:
 
     Args:
         recorded: the exchange of a training.
-        kept: (1 - momentum)^iterations of an epoch; from 0, where only the last epoch counts, to 1.
+        kept: `epoch_kept`; from 0, where only the last epoch counts, to 1.
 
     Raises:
         ValueError: ``kept`` is out of range, or there is no epoch.

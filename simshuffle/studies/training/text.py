@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -30,6 +30,7 @@ from simshuffle.studies.training.wording import (
     setting,
     starred,
     where,
+    wrapped,
 )
 
 EXPLAINED = {
@@ -60,7 +61,7 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
             _table(main),
             _equal_fraction(main),
             _by_statistics(settings, names),
-            _method(names, tables),
+            _method(names, tables, meta),
         ]
     sections.append(_times(tables))
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -79,7 +80,7 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
         compared = [row for row in main if row["partial_pairs"]]
         if compared:
             yield _equal_fraction_table(compared)
-        yield _method(names, tables)
+        yield _method(names, tables, meta)
 
 
 def _accuracy_table(rows: Sequence[Row]) -> Table:
@@ -142,7 +143,7 @@ def _troubles(tables: Tables) -> Iterator[str]:
         )
 
 
-def _method(names: Sequence[str], tables: Tables) -> str:
+def _method(names: Sequence[str], tables: Tables, meta: Mapping[str, Any]) -> str:
     seeds = (
         tables.finished()
         .groupby([*CONDITION, "strategy", "exchange_fraction"], dropna=False)["seed"]
@@ -169,6 +170,7 @@ def _method(names: Sequence[str], tables: Tables) -> str:
             f" where that is below {RISK:g}. What is not found may still be there: the interval"
             " says how large it could be."
         ),
+        *_how_statistics_move(meta.get("runs", {}).values()),
     ]
     if fewest < 5:
         lines.append(
@@ -176,6 +178,22 @@ def _method(names: Sequence[str], tables: Tables) -> str:
             " few are wide and rest on normal errors."
         )
     return paragraph("How to read this", lines)
+
+
+def _how_statistics_move(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Momentum of the running statistics, and the mode of the pass that measures importance, of
+    runs whose descriptions say them."""
+    momenta = sorted({run["statistics_momentum"] for run in runs if run.get("statistics_momentum")})
+    if momenta:
+        yield (
+            "Running statistics of batch norm move towards those of each batch with momentum"
+            f" {' or '.join(f'{each:g}' for each in momenta)}."
+        )
+    passes = sorted({run["importance_pass"] for run in runs if run.get("importance_pass")})
+    effect = {"eval": "leaves them as they are", "train": "refreshes them from the old shard"}
+    if momenta and passes:
+        told = "; ".join(f"in {name} mode it {effect[name]}" for name in passes)
+        yield f"The pass that measures importance runs before an epoch: {told}."
 
 
 def _table(main: pd.DataFrame) -> str:
@@ -187,9 +205,10 @@ def _table(main: pd.DataFrame) -> str:
         "* a difference is found.",
     ]
     for rows in groups(main):
+        name = condition(rows[0])
+        lines += ["", *(wrapped(name) for _ in range(len(name) > 40))]
         lines += [
-            "",
-            f"  {condition(rows[0]):<40}{'last epoch':>14}{'best':>14}{'- global':>16}"
+            f"  {name if len(name) <= 40 else '':<40}{'last epoch':>14}{'best':>14}{'- global':>16}"
             f"{'- local':>16}   seeds",
         ]
         for row in rows:

@@ -73,6 +73,20 @@ def balanced_labels(count: int, classes: int, rng: np.random.Generator) -> Ints:
     return labels
 
 
+def long_tailed_labels(
+    count: int, classes: int, imbalance: float, rng: np.random.Generator
+) -> Ints:
+    """Labels in random order, (count,): the first class ``imbalance`` times as often as the last,
+    each by the same factor as often as the one before, to within one; 1 is `balanced_labels`."""
+    if imbalance == 1 or classes == 1:
+        return balanced_labels(count, classes, rng)
+    share = imbalance ** (-np.arange(classes) / (classes - 1))
+    ends = np.rint(count * np.cumsum(share) / share.sum()).astype(np.int64)
+    labels = np.repeat(np.arange(classes, dtype=np.int64), np.diff(ends, prepend=0))
+    rng.shuffle(labels)
+    return labels
+
+
 def check_memory(nbytes: int, limit: float, key: str, source: str, remedy: str) -> None:
     """See that ``nbytes`` of samples may be held in memory.
 

@@ -7,13 +7,18 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
+from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, whole_as_float
 from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Samples, TrainingSet
-from simshuffle.train.data.preparing import balanced_labels, check_memory, with_wrong_labels
+from simshuffle.train.data.preparing import (
+    balanced_labels,
+    check_memory,
+    long_tailed_labels,
+    with_wrong_labels,
+)
 
 MOST_NBYTES = 8e9
 """Bytes of a set that is made in memory; a computer that trains has that much (estimate)."""
@@ -31,9 +36,9 @@ class Procedural(Spec):
     generators.
 
     Attributes:
-        num_samples: of the training part. Classes are equally frequent, to within one sample.
-        test_samples: of the test part, which depends on neither ``num_samples`` nor
-            ``label_noise``.
+        num_samples: of the training part.
+        test_samples: of the test part, in which classes and their images are equally frequent. It
+            depends on none of ``num_samples``, ``label_noise``, ``imbalance`` and ``rare_share``.
         classes: number of labels. More of them are harder.
         image_size: pixels along a side.
         channels: of an image.
@@ -47,6 +52,12 @@ class Procedural(Spec):
             deviation 1. More of it is harder.
         label_noise: share of the training labels that are replaced by a wrong one; test labels are
             always right.
+        imbalance: how many times as many training samples the first class has as the last; in
+            between they fall from class to class by the same factor, a long tail. 1 makes classes
+            equally frequent, to within one sample.
+        rare_share: share of the training samples that show another image of their class than its
+            first: groups that are rare in training, and as frequent as others in the test. None
+            shows all images equally often. It needs several ``prototypes``.
         flat: vectors; otherwise images of shape (channels, image_size, image_size).
         seed: of everything that is drawn.
     """
@@ -63,6 +74,8 @@ class Procedural(Spec):
     contrast: Fraction = 0.5
     noise: NonNegative = 1.25
     label_noise: Fraction = 0.0
+    imbalance: Annotated[float, BeforeValidator(whole_as_float), Field(ge=1, le=1e6)] = 1.0
+    rare_share: Fraction | None = None
     flat: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
 
@@ -70,6 +83,8 @@ class Procedural(Spec):
     def _pixels_suffice(self) -> Procedural:
         if self.detail > self.image_size:
             raise PydanticCustomError("detail", "detail must not exceed image_size")
+        if self.rare_share is not None and self.prototypes < 2:
+            raise PydanticCustomError("rare_share", "rare_share needs prototypes of at least 2")
         return self
 
     @property
@@ -101,8 +116,12 @@ class Procedural(Spec):
             "Lower classes or prototypes.",
         )
         templates = self._templates(stream(self.seed, "procedural templates"))
-        train = self._samples(templates, self.num_samples, stream(self.seed, "procedural train"))
-        test = self._samples(templates, self.test_samples, stream(self.seed, "procedural test"))
+        rng, count = stream(self.seed, "procedural train"), self.num_samples
+        labels = long_tailed_labels(count, self.classes, self.imbalance, rng)
+        train = self._samples(templates, labels, self.rare_share, rng)
+        rng = stream(self.seed, "procedural test")
+        labels = balanced_labels(self.test_samples, self.classes, rng)
+        test = self._samples(templates, labels, None, rng)
         labels = with_wrong_labels(
             train.targets,
             self.classes,
@@ -128,23 +147,36 @@ class Procedural(Spec):
         return np.asarray((fine - mean) / np.sqrt(variance), np.float32)
 
     def _samples(
-        self, templates: NDArray[np.float32], count: int, rng: np.random.Generator
+        self,
+        templates: NDArray[np.float32],
+        labels: NDArray[np.int64],
+        rare_share: float | None,
+        rng: np.random.Generator,
     ) -> Samples:
-        """``count`` samples, in pieces: what is drawn for one takes several times its memory."""
-        labels = balanced_labels(count, self.classes, rng)
+        """Samples of these labels, in pieces: what is drawn for one takes several times its
+        memory."""
+        count = len(labels)
         inputs = np.empty((count, self.channels, self.image_size, self.image_size), np.float32)
         for first in range(0, count, 4096):
             inputs[first : first + 4096] = self._images(
-                templates, labels[first : first + 4096], rng
+                templates, labels[first : first + 4096], rare_share, rng
             )
         return Samples(inputs.reshape(count, -1) if self.flat else inputs, labels)
 
     def _images(
-        self, templates: NDArray[np.float32], labels: NDArray[np.int64], rng: np.random.Generator
+        self,
+        templates: NDArray[np.float32],
+        labels: NDArray[np.int64],
+        rare_share: float | None,
+        rng: np.random.Generator,
     ) -> NDArray[np.float32]:
         """A piece of the samples: (n, channels, image_size, image_size)."""
         count = len(labels)
-        prototype = rng.integers(0, self.prototypes, count)
+        prototype = (
+            rng.integers(0, self.prototypes, count)
+            if rare_share is None
+            else (rng.random(count) < rare_share) * rng.integers(1, self.prototypes, count)
+        )
         shifts = rng.integers(-self.shift, self.shift + 1, (2, count, 1))
         contrast = (1 + self.contrast * (2 * rng.random(count) - 1)).astype(np.float32)
         noise = rng.standard_normal(

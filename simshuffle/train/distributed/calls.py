@@ -4,6 +4,10 @@ warned of."""
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning
 
@@ -22,6 +26,23 @@ def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
         rule = f"must be {epochs_done + 1}: epochs are numbered from 1, one after the other"
         remedy = "Use for epoch in range(1, epochs + 1)."
         raise InputError(Problem("epoch", rule, str(epoch), remedy), "scheduler")
+
+
+def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, held: bool) -> None:
+    """See that ``state`` is the checkpoint of a run on so many samples and ranks, which says how
+    long samples were ``held`` where the strategy asks.
+
+    Raises:
+        InputError: it is not.
+    """
+    owner, remedy = np.asarray(state["owner"]), "Use the checkpoint of this run."
+    if owner.shape != (num_samples,) or int(owner.max()) >= world_size:
+        shown = f"{len(owner)} samples, {int(owner.max()) + 1} ranks"
+        rule = "must be of the same samples and ranks"
+        raise InputError(Problem("state", rule, shown, remedy), "scheduler")
+    if held and "held" not in state:
+        rule = "must say how long each rank has had its samples"
+        raise InputError(Problem("state", rule, f"{', '.join(state)}", remedy), "scheduler")
 
 
 def need_rest(call: str, *, under_way: bool) -> None:

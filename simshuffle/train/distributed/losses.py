@@ -3,7 +3,7 @@ all ranks then share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,35 +67,52 @@ class TrainedLosses:
         self.begin(self._samples[:0])
         return complete
 
+    def importance(self, ranks: Ranks, epoch: int) -> Floats:
+        """The importance (N,) for ``epoch`` (from 1) by the losses of the one before; in the first
+        all are alike. Collective.
+
+        Raises:
+            InputError: on all ranks: one has not recorded all losses.
+        """
+        if not self.share(ranks):
+            rule = f"of all samples of epoch {epoch - 1} must be recorded"
+            remedy = "Call scheduler.record_losses(losses) for every local batch."
+            raise InputError(Problem("losses", rule, "", remedy), "scheduler")
+        return np.where(np.isnan(self.table), 1.0, self.table)
+
 
 def inference_losses(
     dataset: ShardDataset,
-    samples: Ints,
+    batches: Sequence[Ints],
     model: nn.Module,
-    batch_size: int,
     loss: Loss,
     collate_fn: Callable[[list[Any]], Any] | None,
+    *,
+    training: bool = False,
 ) -> Floats:
-    """The loss of each of ``samples`` (n,), which are in local storage, in eval mode and with this
-    rank's running statistics: (n,).
+    """The loss of each sample of ``batches``, which are in local storage, in the order of their
+    numbers: (n,). Of a sample that comes twice it is the first one.
+
+    In eval mode, so with this rank's running statistics; with ``training`` in training mode, where
+    they take in every batch.
 
     Raises:
         InputError: ``loss`` gives no loss for each sample, or the samples have no targets.
     """
     network = model.module if isinstance(model, DistributedDataParallel) else model
-    device, training = default_device(network), network.training
+    device, before = default_device(network), network.training
     found = [np.zeros(0)]
-    network.eval()
+    network.train(training)
     with torch.no_grad():
-        for batch in DataLoader(
-            dataset, batch_size=batch_size, sampler=samples.tolist(), collate_fn=collate_fn
-        ):
+        named = [batch.tolist() for batch in batches]
+        for batch in DataLoader(dataset, batch_sampler=named, collate_fn=collate_fn):
             inputs, targets = _pair(batch)
             losses = loss(network(inputs.to(device)), targets.to(device))
             check_losses(losses, len(targets), "scheduler")
             found.append(losses.double().cpu().numpy())
-    network.train(training)
-    return np.concatenate(found)
+    network.train(before)
+    first = np.unique(np.array([i for batch in named for i in batch]), return_index=True)[1]
+    return np.concatenate(found)[first]
 
 
 def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:

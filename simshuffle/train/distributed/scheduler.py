@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader
 
-from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import (
     EpochContext,
     ExchangePlan,
@@ -41,7 +40,12 @@ from simshuffle.train.distributed.transport import (
     TransportName,
     transport_named,
 )
-from simshuffle.train.iterations import epoch_samples, large_batch_warning, local_batches
+from simshuffle.train.iterations import (
+    epoch_samples,
+    large_batch_warning,
+    local_batches,
+    pass_batches,
+)
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
 
 Ints = NDArray[np.integer]
@@ -73,6 +77,7 @@ class Scheduler:
         batch_size, drop_last: as given.
         sampler: of the DataLoader.
         owner: the rank of each sample before the next epoch, (N,).
+        held: epochs that each sample has been with it by then, (N,); None where nobody asks.
         epochs_done: epochs.
         shards, plan: of the epoch that was scheduled last; None before.
         importance: (N,) nats that the plan was made with; None without.
@@ -117,6 +122,7 @@ class Scheduler:
         self.sampler = ShardSampler(
             sum(self.batch_sizes) if drop_last else -(-len(dataset) // self.ranks.world_size)
         )
+        self.held = self.strategy.first_held(len(dataset))
         self.epochs_done = 0
         self.shards: Shards | None = None
         self.plan: ExchangePlan | None = None
@@ -162,9 +168,7 @@ class Scheduler:
         """
         calls.check_epoch(epoch, self.epochs_done, under_way=self._scheduled)
         self.importance = self._shared_importance(epoch)
-        self.shards = self.strategy.shards(
-            self.owner, self.ranks.world_size, stream(self.dataset.seed, "shuffle", epoch)
-        )
+        self.shards = self._shards(epoch)
         self.plan = self.strategy.plan(
             EpochContext(
                 self.shards,
@@ -174,6 +178,7 @@ class Scheduler:
                 rng=stream(self.dataset.seed, "exchange", epoch),
                 importance=self.importance,
                 places=self._places,
+                held=self.held,
             )
         )
         alike(
@@ -245,7 +250,8 @@ class Scheduler:
             exchange.finish_all()
             exchange.settle()
         self._scheduled = False
-        self.owner = self.owner if self.plan is None else self.plan.apply(self.owner)
+        if self.plan is not None:
+            self.owner, self.held = self.plan.apply(self.owner), self.plan.held_after(self.held)
         self.epochs_done += 1
         self._tell(warning)
 
@@ -269,43 +275,41 @@ class Scheduler:
         batch_size: int = 256,
         loss: Loss = cross_entropy,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        refresh_statistics: bool = False,
     ) -> None:
         """Measure the loss of each of this rank's samples, for a strategy with importance of its
-        own; before `scheduling`. Not collective.
+        own; before `scheduling`. Not collective, unless layers of the model are.
 
         The model, or the one in DistributedDataParallel, is used in eval mode, so with this rank's
-        running statistics.
+        running statistics, which stay as they are.
 
         Args:
             model: takes inputs as the DataLoader of ``dataset`` gives them, on the device of its
                 weights.
-            batch_size: samples at once.
+            batch_size: samples at once, where statistics are not refreshed.
             loss: the loss of each sample, (n,); by default cross-entropy.
             collate_fn: that of the DataLoader, if it has one of its own.
+            refresh_statistics: True for training mode, in the local batches of the coming epoch.
 
         Raises:
             InputError: ``loss`` gives no loss for each sample.
         """
-        mine = np.flatnonzero(self.owner == self.ranks.rank)
-        self._measured = inference_losses(self.dataset, mine, model, batch_size, loss, collate_fn)
+        if refresh_statistics:
+            of_all = pass_batches(self._shards(self.epochs_done + 1), self.batch_sizes)
+            parts = [batch[:, self.ranks.rank] for batch in of_all]
+        else:
+            mine = np.flatnonzero(self.owner == self.ranks.rank)
+            parts = np.split(mine, range(batch_size, len(mine), batch_size))
+        self._measured = inference_losses(
+            self.dataset, parts, model, loss, collate_fn, training=refresh_statistics
+        )
 
     def _shared_importance(self, epoch: int) -> Floats | None:
         if not self.strategy.needs_importance:
             return None
         if not self.strategy.inference_pass:
-            if not self.losses.share(self.ranks):
-                remedy = "Call scheduler.record_losses(losses) for every local batch."
-                raise InputError(
-                    Problem(
-                        "losses",
-                        f"of all samples of epoch {epoch - 1} must be recorded",
-                        "",
-                        remedy,
-                    ),
-                    "scheduler",
-                )
-            # in the first epoch all are alike
-            return np.where(np.isnan(self.losses.table), 1.0, self.losses.table)
+            return self.losses.importance(self.ranks, epoch)
         measured, self._measured = self._measured, None
         return shared_importance(measured, self.owner, self.ranks, epoch)
 
@@ -328,33 +332,23 @@ class Scheduler:
         """What a checkpoint needs to go on after the last epoch: the same on all ranks, for
         torch.save. Not collective."""
         calls.need_rest("state_dict", under_way=self._scheduled)
+        arrays = {"owner": self.owner, "losses": self.losses.table, "held": self.held}
         return {
             "epochs_done": self.epochs_done,
-            "owner": torch.from_numpy(np.array(self.owner)),
-            "losses": torch.from_numpy(self.losses.table.copy()),
+            **{name: torch.from_numpy(np.array(a)) for name, a in arrays.items() if a is not None},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint: every rank stages the samples that it had then, from the source.
 
         Raises:
-            InputError: it is of another number of samples or ranks.
+            InputError: it is of another number of samples or ranks, or of another strategy.
             ExchangeError: a rank could not read or store a sample.
         """
-        owner = np.asarray(state["owner"])
-        if owner.shape != self.owner.shape or int(owner.max()) >= self.ranks.world_size:
-            shown = f"{len(owner)} samples, {int(owner.max()) + 1} ranks"
-            raise InputError(
-                Problem(
-                    "state",
-                    "must be of the same samples and ranks",
-                    shown,
-                    "Use the checkpoint of this run.",
-                ),
-                "scheduler",
-            )
-        self.owner, self.epochs_done = owner, int(state["epochs_done"])
-        self.losses = TrainedLosses(len(owner), self.ranks.world_size)
+        calls.check_state(state, len(self.owner), self.ranks.world_size, held=self.held is not None)
+        self.owner, self.epochs_done = np.asarray(state["owner"]), int(state["epochs_done"])
+        self.held = None if self.held is None else np.asarray(state["held"])
+        self.losses = TrainedLosses(len(self.owner), self.ranks.world_size)
         self.losses.table[:] = np.asarray(state["losses"])
         self._exchange, self._scheduled = None, False
         self._stage()
@@ -363,6 +357,12 @@ class Scheduler:
         )
 
     # --------------------------------------------------------------------------------------- inside
+
+    def _shards(self, epoch: int) -> Shards:
+        """Who trains on what in the coming epoch."""
+        return self.strategy.shards(
+            self.owner, self.ranks.world_size, stream(self.dataset.seed, "shuffle", epoch)
+        )
 
     def _tell(self, warning: str) -> None:
         """Warn on rank 0, once."""

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from simshuffle.errors import InputError, Problem
 from simshuffle.results.timeline import phase_table
 from simshuffle.studies.training.record import RunRecord
+from simshuffle.train.batch_norm import set_statistics_momentum
 from simshuffle.train.data import TrainingSet
 from simshuffle.train.distributed.dataset import ShardDataset
 from simshuffle.train.distributed.marks import (
@@ -99,6 +100,7 @@ class RankTraining:
             places=run.places(),
         )
         model = copy.deepcopy(materials.model).to(device, torch_dtype(training))
+        set_statistics_momentum(model, training.statistics_momentum)
         self.model = with_batch_norm(model, training.batch_norm)
         self.network = data_parallel(self.model)
         self.optimizer = optimizer_of(self.model, training, materials.optimizer)
@@ -122,7 +124,12 @@ class RankTraining:
         """
         begin, scheduler = self._now(), self.scheduler
         if scheduler.strategy.inference_pass:
-            scheduler.measure_importance(self.model, loss=self._loss, collate_fn=self._collate)
+            scheduler.measure_importance(
+                self.model,
+                loss=self._loss,
+                collate_fn=self._collate,
+                refresh_statistics=self.run.training.refreshes_statistics,
+            )
         measured = self._now()
         scheduler.scheduling(epoch)
         losses, bounds = [], []
