@@ -2,7 +2,8 @@
 validation/data/mlperf_storage_v1.csv. Its output is the same every time.
 
 python benchmarks/fit_mlperf_storage.py            # half a minute
-python benchmarks/fit_mlperf_storage.py --table    # docs/mlperf-storage.md's tables; simulates more
+simshuffle validate --only mlperf_storage --out FOLDER
+python benchmarks/fit_mlperf_storage.py FOLDER     # the tables of docs/mlperf-storage.md
 
 Three laws, each fitted on the smallest configurations that determine it:
 
@@ -18,12 +19,15 @@ that of idle storage, and if it has at most 64 accelerators. Nothing is fitted o
 from __future__ import annotations
 
 import csv
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
+
+import pandas as pd
 
 from simshuffle.studies.validation import emulated
 from simshuffle.studies.validation.rows import COLUMNS
@@ -382,7 +386,86 @@ def unpredicted(each: Configuration) -> str:
     return "The only one of this system that determines a bandwidth, which would predict nothing."
 
 
+HEAD = (
+    "fitted on | predicted | utilisation measured | predicted | samples/s measured | predicted"
+    " | most that pass measured | predicted | by division"
+)
+
+
+def page(predictions: pd.DataFrame) -> str:
+    """What docs/mlperf-storage.md shows of the predictions of all rows: scores, and every
+    configuration."""
+    by_row = {(r["case"], r["quantity"]): r for r in predictions.to_dict("records")}
+    places = anchors()
+    laws = {anchor: fitted(anchor) for anchor in places.values()}
+    groups, lines = defaultdict(list), []
+    for each in configurations():
+        anchor = anchor_of(each, places)
+        row_of = by_row.get((each.case, "utilisation"))
+        if anchor is None or row_of is None or row_of["use"] != "predict":
+            continue
+        share = row_of["predicted"]
+        pause = WORKLOADS[each.workload].pauses[each.accelerator]
+        rate = share * each.count * WORKLOADS[each.workload].batch / pause
+        top = by_row.get((f"{each.place}, {each.accelerator.upper()}", "largest count"))
+        cells = [_fit(each, anchor), each.case]
+        cells += [f"{each.au:.3f}", f"{share:.3f}", f"{each.rate:.4g}", f"{rate:.4g}"]
+        if top is None or top["measured"] != each.count:
+            cells += ["", "", ""]
+        else:
+            divided = divided_count(each, laws[anchor])
+            counts = (each.count, int(top["predicted"]), divided)
+            cells += [str(count) for count in counts]
+            groups[group(each, anchor)].append((share / each.au, *counts))
+        lines.append("| " + " | ".join(cells) + " |")
+    rule = "|---|---|" + "---:|" * 7
+    return "\n".join([_scores(groups), "", f"| {HEAD} |", rule, *lines])
+
+
+def _fit(each: Configuration, anchor: Configuration) -> str:
+    """Where the law is from, short: what differs from the configuration that it predicts."""
+    label = "" if anchor.workload == each.workload else f"{WORKLOADS[anchor.workload].label}, "
+    many = "" if anchor.hosts == each.hosts else f"{anchor.hosts} host{'s' * (anchor.hosts > 1)}, "
+    return f"{label}{many}{anchor.count} {anchor.accelerator.upper()}"
+
+
+def group(each: Configuration, anchor: Configuration) -> str:
+    """What is new in a configuration."""
+    if anchor.workload != each.workload:
+        return "another workload"
+    return "another number of hosts" if anchor.hosts != each.hosts else "other accelerators"
+
+
+def divided_count(each: Configuration, law: Law) -> int:
+    """How many pass if bandwidth alone binds: bytes that come by those that are asked for."""
+    values = dict(part.split("=", 1) for part in chosen(each, law.values()).split(";"))
+    hosts = int(values.pop("hosts"))
+    share = WORKLOADS[each.workload].share
+    return hosts * emulated.fed(scenario(each), values, hosts, share)
+
+
+def _scores(groups: dict[str, list[tuple[float, int, int, int]]]) -> str:
+    """A line for each group: mean and median errors of utilisation and of the most that pass."""
+    head = (
+        "what is new | counts | utilisation, mean error | most that pass, mean error | median"
+        " | within 5 % | by division, mean error"
+    )
+    lines = [f"| {head} |", "|---|" + "---:|" * 6]
+    for name in sorted(groups):
+        shares = [abs(share - 1) for share, *_ in groups[name]]
+        counts = [abs(got / true - 1) for _, true, got, _ in groups[name]]
+        divided = [abs(by / true - 1) for _, true, _, by in groups[name]]
+        within = sum(error <= 0.05 for error in counts)
+        cells = [name, str(len(counts)), f"{mean(shares):.1%}", f"{mean(counts):.1%}"]
+        cells += [f"{median(counts):.1%}", str(within), f"{mean(divided):.1%}"]
+        lines.append("| " + " | ".join(cells).replace("%", " %") + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
+    if sys.argv[1:]:
+        print(page(pd.read_csv(Path(sys.argv[1]) / "validation.csv")))
+        return
     table = list(rows())
     with ROWS.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")

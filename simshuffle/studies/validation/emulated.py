@@ -10,11 +10,14 @@ from simshuffle.sim.simulate import simulate
 from simshuffle.studies.validation.runs import load
 
 QUANTITIES = ("utilisation", "throughput", "largest count")
-STEPS, FEWEST_STEPS = 400, 60
-"""Steps of a run of few accelerators and of many. The second half counts: what loaders read ahead
-at the start, 8 batches, is used up by then."""
+STEPS, FEWEST_STEPS = 400, 200
+"""Steps of a run of few accelerators and of many, which vary less together. The second half counts:
+what loaders read ahead at the start, 8 batches, is used up by then."""
 ALL_STEPS = 25_600
-"""Of all accelerators of a run: many vary less together, so that fewer steps do."""
+"""Of all accelerators of a run."""
+ENOUGH = 128
+"""Accelerators of a run: of more, as many hosts as have so many stand for all, with their part of
+the servers."""
 
 
 def predict(scenario: str, values: Mapping[str, str], quantity: str) -> float:
@@ -59,8 +62,16 @@ def utilisation(scenario: str, values: Mapping[str, str], hosts: int, each: int)
         scenario, values: as of `predict`, without its own keys.
         hosts, each: counts.
     """
-    count = hosts * each
+    servers = load(scenario, values).cluster.parallel_file_system
+    part = max(1, min(hosts, ENOUGH // each))
+    count = part * each
     sized = {**values, "cluster.host.gpus": str(each), "world_size": str(count)}
+    if part < hosts:
+        at = "cluster.parallel_file_system"
+        sized[f"{at}.read_bandwidth"] = f"{servers.read_bandwidth * part / hosts} B/s"
+        sized[f"{at}.open_rate"] = f"{servers.open_rate * part / hosts} /s"
+        if servers.client_bandwidth is not None:
+            sized[f"{at}.client_bandwidth"] = f"{servers.client_bandwidth(hosts)} B/s"
     batch = load(scenario, sized).workload.local_batch_size
     steps = min(STEPS, max(FEWEST_STEPS, ALL_STEPS // count))
     resolved = load(scenario, {**sized, "workload.dataset.num_samples": f"{steps * count * batch}"})
