@@ -20,11 +20,12 @@ COLUMNS = 90
 """Of a line that says what to answer."""
 
 
-def new(name: Path, force: bool, **given: str | None) -> None:
+def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) -> None:
     """Write a commented scenario NAME.yaml and its machine NAME-cluster.yaml.
 
     On a terminal it asks, and says what to answer where you do not know. It asks nothing if
-    --hosts, --samples, --sample-size, --batch-size, --batch-time and --gradients are given.
+    --hosts, --samples, --sample-size, --batch-size, --batch-time and --gradients are given. With
+    --from-dlio it asks nothing, and needs --hosts alone.
     """
     from simshuffle.scenario.draft import check_place, write_drafts
 
@@ -32,12 +33,28 @@ def new(name: Path, force: bool, **given: str | None) -> None:
         name = name.with_suffix("")
     check_place(name, replace=force)
     answers = {key: answer for key, answer in given.items() if answer is not None}
+    if from_dlio is not None:
+        _from_dlio(name, from_dlio, answers, force)
+        return
     missing = any(question.needed and question.name not in answers for question in QUESTIONS)
     if missing and sys.stdin.isatty():
         answers |= _asked(answers)
         words = [word for q in QUESTIONS for word in (q.option, answers[q.name])]
         say(f"The same without questions: {shlex.join(['simshuffle', 'new', str(name), *words])}")
-    scenario, machine = write_drafts(name, answers, replace=force)
+    _tell(write_drafts(name, answers, replace=force))
+
+
+def _from_dlio(name: Path, path: Path, answers: dict[str, str], force: bool) -> None:
+    from simshuffle.scenario.dlio import write_dlio_drafts
+
+    written, warnings = write_dlio_drafts(name, path, answers, replace=force)
+    for text in warnings:
+        say(f"Warning: {text}")
+    _tell(written)
+
+
+def _tell(written: list[Path]) -> None:
+    scenario, machine = written
     typer.echo(f"Scenario: {scenario}\nMachine: {machine}")
     typer.echo(f"Next: simshuffle check {shlex.quote(str(scenario))}")
 
@@ -92,10 +109,20 @@ def _option(question: Question) -> inspect.Parameter:
 _NAME = Annotated[
     Path, typer.Argument(metavar="NAME", help="Of the scenario, with or without a folder.")
 ]
+_FROM_DLIO = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-dlio",
+        metavar="FILE",
+        help="A workload of DLIO or MLPerf Storage (YAML), in place of the questions about data"
+        " set and model; its accelerators only pause. The machine is still yours to describe.",
+    ),
+]
 _FORCE = Annotated[bool, typer.Option("--force", help="Replace the files that are there.")]
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _PARAMETERS = [
     inspect.Parameter("name", _KEYWORD, default=Path("mycluster"), annotation=_NAME),
+    inspect.Parameter("from_dlio", _KEYWORD, default=None, annotation=_FROM_DLIO),
     *map(_option, QUESTIONS),
     inspect.Parameter("force", _KEYWORD, default=False, annotation=_FORCE),
 ]
@@ -103,5 +130,9 @@ _PARAMETERS = [
 new.__signature__ = inspect.Signature(_PARAMETERS)  # type: ignore[attr-defined]
 new.__annotations__ = {parameter.name: parameter.annotation for parameter in _PARAMETERS}
 command(
-    app, "Describe", "simshuffle new mycluster", "simshuffle new mycluster --hosts 64 --hcas 2"
+    app,
+    "Describe",
+    "simshuffle new mycluster",
+    "simshuffle new mycluster --hosts 64 --hcas 2",
+    "simshuffle new storage --from-dlio unet3d_h100.yaml --hosts 4 --gpus 8",
 )(new)

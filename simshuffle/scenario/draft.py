@@ -166,29 +166,43 @@ def drafts(name: str, given: Mapping[str, str]) -> dict[str, str]:
     """
     answers = answered(given)
     values = {**answers, **_derived(name, answers)}
-    machine, scenario = f"{name}-cluster.yaml", f"{name}.yaml"
-    storage = WITHOUT_SSD if answers["ssd"] == NO_SSD else SSD
     texts = {
-        scenario: _filled(SCENARIO, values) + values["sweep"],
-        machine: _filled(MACHINE.replace("{storage}", storage), values),
+        f"{name}.yaml": _filled(SCENARIO, values) + values["sweep"],
+        f"{name}-cluster.yaml": machine_text(name, answers),
     }
+    options = {question.at: question.option for question in QUESTIONS}
+    options["workload.exchange"] = BY_NAME["ways"].option
+    options["cluster.host"] = BY_NAME["hcas"].option
+    return checked(texts, options, "new scenario")
+
+
+def machine_text(name: str, answers: Mapping[str, str]) -> str:
+    """The text of the machine of a scenario ``name``, from an answer to every question."""
+    storage = WITHOUT_SSD if answers["ssd"] == NO_SSD else SSD
+    values = {**answers, **_derived(name, answers)}
+    return _filled(MACHINE.replace("{storage}", storage), values)
+
+
+def checked(texts: dict[str, str], origins: Mapping[str, str], source: str) -> dict[str, str]:
+    """The texts of a scenario, which is the first, and of its machine, when they have been read.
+
+    Args:
+        texts: by the names of their files.
+        origins: what decides a dotted key of the scenario, for messages.
+        source: what they are made from, likewise.
+
+    Raises:
+        InputError: they do not make a scenario.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for file, text in texts.items():
             Path(folder, file).write_text(text, encoding="utf-8")
         try:
-            load_scenario(Path(folder, scenario)).runs()
+            load_scenario(Path(folder, next(iter(texts)))).runs()
         except InputError as error:
-            problems = [_named(problem) for problem in error.problems]
-            raise InputError(problems, "new scenario") from None
+            problems = [replace(p, path=origins.get(p.path, p.path)) for p in error.problems]
+            raise InputError(problems, source) from None
     return texts
-
-
-def _named(problem: Problem) -> Problem:
-    """The problem with the option that decides its key."""
-    options = {question.at: question.option for question in QUESTIONS}
-    options["workload.exchange"] = BY_NAME["ways"].option
-    options["cluster.host"] = BY_NAME["hcas"].option
-    return replace(problem, path=options.get(problem.path, problem.path))
 
 
 def _derived(name: str, answers: Mapping[str, str]) -> dict[str, str]:

@@ -107,7 +107,8 @@ def test_every_set_has_predicted_rows_and_every_fit_predicts_something():
 QUICK = [
     row
     for row in SIMULATED
-    if row.kind in PSEUDO and (row.kind != "emulated" or (row.use == "fit" and "U-Net" in row.case))
+    if row.kind in PSEUDO
+    and (row.kind != "emulated" or (row.use == "fit" and "U-Net3D, HPE" in row.case))
 ]
 
 
@@ -119,31 +120,64 @@ def test_collectives_and_reads_are_predicted_as_they_were_fitted(row):
         assert value == pytest.approx(row.measured, rel=2e-3 if row.kind == "emulated" else 1e-3)
 
 
+MLPERF = [row for row in SIMULATED if row.set == "mlperf_storage"]
+RATES = {
+    ("unet3d", "h100"): 7 / 0.323,
+    ("unet3d", "a100"): 7 / 0.636,
+    ("resnet50", "h100"): 400 / 0.224,
+    ("resnet50", "a100"): 400 / 0.435,
+    ("cosmoflow", "h100"): 1 / 0.0035,
+    ("cosmoflow", "a100"): 1 / 0.00551,
+}
+"""Samples/s of an accelerator that only pauses: of runs that do not say what they emulate."""
+
+
+def emulates(run, workload, accelerator):
+    if run["workload"] in (workload, "?") and run["accelerator"] in (accelerator, "?"):
+        rate = float(run["samples_s"]) / int(run["accelerators"]) / float(run["au"]) * 100
+        return rate == pytest.approx(RATES[workload, accelerator], rel=0.25)
+    return False
+
+
 def test_rows_of_mlperf_storage_are_those_of_the_submissions():
     path = shipped("validation") / "data" / "mlperf_storage_v1.csv"
     with path.open(encoding="utf-8", newline="") as file:
         runs = list(csv.DictReader(file))
     assert len(runs) == 430
-    for row in (row for row in SIMULATED if row.set == "mlperf_storage"):
+    for row in MLPERF:
+        assert "Apache-2.0" in row.source
         values = assignments(row.values)
         system = re.search(r"results/([^/;]+);", row.source)[1]
         accelerator = row.case.rpartition(" ")[2].lower()
         same = [
             run
             for run in runs
-            if (run["system"], run["accelerator"]) == (system, accelerator)
-            and run["workload"] == row.scenario.rpartition("-")[2]
-            and run["hosts"] == values["hosts"]
+            if (run["system"], run["hosts"]) == (system, values["hosts"])
+            and emulates(run, row.scenario.rpartition("-")[2], accelerator)
         ]
-        counts = {int(run["accelerators"]) for run in same}
-        assert ("forward" in row.values) == (accelerator == "a100"), ident(row)
+        slower = "workload.model.accelerators.emulated.forward" in values
+        assert slower == (accelerator == "a100"), ident(row)
         if row.quantity == "largest count":
-            assert {row.measured} == counts, ident(row)
+            assert row.measured == max(int(run["accelerators"]) for run in same), ident(row)
             continue
-        assert {int(values["accelerators"])} == counts, ident(row)
-        shares = [float(run["au"]) / 100 for run in same]
-        assert row.measured == pytest.approx(sum(shares) / len(shares), abs=1e-4), ident(row)
-        assert (row.low, row.high) == pytest.approx((min(shares), max(shares)), abs=1e-4)
+        same = [run for run in same if run["accelerators"] == values["accelerators"]]
+        assert len(same) == 5, ident(row)
+        share = row.quantity == "utilisation"
+        measured = [float(run["au"]) / 100 if share else float(run["samples_s"]) for run in same]
+        expected = sum(measured) / len(measured), min(measured), max(measured)
+        assert (row.measured, row.low, row.high) == pytest.approx(expected, rel=1e-4), ident(row)
+
+
+def test_bandwidths_of_mlperf_storage_are_fitted_on_few_accelerators_that_wait():
+    idle = {"unet3d": 0.9865, "resnet50": 0.9961, "cosmoflow": 0.8071}
+    for row in (row for row in MLPERF if row.use == "fit"):
+        values, workload = assignments(row.values), row.scenario.rpartition("-")[2]
+        assert int(values["accelerators"]) <= 64, ident(row)
+        if values["accelerators"] == "1":
+            assert row.measured == pytest.approx(idle[workload], abs=1e-4), ident(row)
+            continue
+        passing = 0.7 if workload == "cosmoflow" else 0.9
+        assert row.measured < (passing + idle[workload]) / 2, ident(row)
 
 
 # -------------------------------------------------------------------------------------- collectives
@@ -266,6 +300,27 @@ def test_accelerators_pause_as_long_as_what_a_host_reads_lasts(share, expected):
     assert value == pytest.approx(expected, rel=0.01)
 
 
+def test_the_throughput_is_that_of_the_bytes_that_a_host_reads():
+    value = emulated.predict(UNET, {**reading(1), "accelerators": "2"}, "throughput")
+    assert value == pytest.approx(DEMAND / 146600628, rel=0.01)
+
+
+def test_a_part_of_many_hosts_stands_for_all():
+    values = {
+        "cluster.parallel_file_system.read_bandwidth": f"{90 * DEMAND} B/s",
+        "workload.dataset.sample_size.std": "0 B",
+    }
+    # of 60 hosts with 3 accelerators 42 are simulated; the servers feed 90 of the 180
+    assert emulated.utilisation(UNET, values, 60, 3) == pytest.approx(1 / 2, rel=0.02)
+
+
+def test_the_largest_count_is_found_where_bandwidth_does_not_decide_it():
+    # a step costs a third of a pause more, so that even one accelerator pauses for 3/4 of the time
+    values = {**reading(4.4), "workload.model.accelerators.emulated.fixed": "107.7 ms"}
+    assert emulated.predict(UNET, {**values, "share": "0.9"}, "largest count") == 0
+    assert emulated.predict(UNET, {**values, "share": "0.7"}, "largest count") == 6
+
+
 def test_the_largest_count_is_what_a_host_feeds_on_each_of_them():
     values = {**reading(5), "share": "0.9"}
     assert emulated.predict(UNET, values, "largest count") == 5  # 5 / 6 of them would be 0.83
@@ -276,7 +331,7 @@ def test_the_largest_count_is_what_a_host_feeds_on_each_of_them():
 @pytest.mark.parametrize(
     ("values", "quantity", "hint"),
     [
-        ({"hosts": "1", "accelerators": "1"}, "speed", "utilisation, largest count"),
+        ({"hosts": "1", "accelerators": "1"}, "speed", "utilisation, throughput, largest count"),
         ({"accelerators": "1"}, "utilisation", "hosts=2"),
         ({"hosts": "1"}, "utilisation", "accelerators=2"),
         ({"hosts": "2", "accelerators": "3"}, "utilisation", "as many on each of 2 hosts"),
