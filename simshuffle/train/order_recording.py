@@ -66,11 +66,14 @@ def recorded_order(
             parts.append(part[list(COLUMNS)])
     table = pd.concat(parts, ignore_index=True)
     draft = file.with_name(f".{file.name}.part")
-    if file.suffix == ".csv":
-        table.to_csv(draft, index=False)
-    else:
-        table.to_parquet(draft, index=False)
-    draft.rename(file)
+    try:
+        if file.suffix == ".csv":
+            table.to_csv(draft, index=False)
+        else:
+            table.to_parquet(draft, index=False)
+        draft.rename(file)
+    finally:
+        draft.unlink(missing_ok=True)
     return table
 
 

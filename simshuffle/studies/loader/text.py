@@ -37,8 +37,8 @@ def _shape(says: Mapping[str, Any]) -> str:
     kept = "without limit" if cache is None else "none" if cache == 0 else _bytes(cache)
     return (
         f"{says['samples']} samples in {says['shards']} shards, {_bytes(says['nbytes'])};"
-        f" {says['nodes']} nodes with {says['ranks'] // says['nodes']} ranks of {says['workers']}"
-        f" workers, batch {says['batch_size']}; {says['epochs']} epochs; cache of a node: {kept}."
+        f" nodes: {says['nodes']}, ranks: {says['ranks']}, workers of each: {says['workers']},"
+        f" batch: {says['batch_size']}, epochs: {says['epochs']}, cache of a node: {kept}."
     )
 
 
