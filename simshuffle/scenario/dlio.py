@@ -221,8 +221,9 @@ def read_dlio(path: Path) -> DlioWorkload:
     if isinstance(plain, dict) and isinstance(plain.get("workload"), dict):
         plain = plain["workload"]
     if not isinstance(plain, dict) or not isinstance(plain.get("dataset"), dict):
-        rule = "must be a workload of DLIO, with a section 'dataset'"
-        problem = Problem("", rule, remedy="See configs/dlio/workload of mlcommons/storage.")
+        rule = "must be a workload of DLIO that trains, with a section 'dataset'"
+        remedy = "Checkpoints alone read nothing. See configs/dlio/workload of mlcommons/storage."
+        problem = Problem("", rule, remedy=remedy)
         raise InputError(problem, str(path))
     keys = _Keys(dict(_leaves(plain)))
     values = {"source": scalar(path.name), **_trained(keys), **_stored(keys), **_loaded(keys)}
