@@ -1,0 +1,95 @@
+"""Object store: samples and shards as objects that are asked for over HTTP."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from simshuffle.spec.record import (
+    Bandwidth,
+    Count,
+    Frequency,
+    NonNegative,
+    Seconds,
+    Share,
+    Sourced,
+)
+
+GIGABYTE = 1e9
+
+
+class ObjectStore(Sourced):
+    """A store of objects, read whole or by ranges of bytes; what is left out is as of Amazon S3
+    (Standard), read from machines in its region.
+
+    A request waits for its first byte for ``latency`` in the mean, and then its bytes come at
+    ``connection_bandwidth``. A connection has one request at a time. All of them together have at
+    most ``bandwidth``, and ``request_rate`` requests a second for each of the ``prefixes`` by which
+    objects are named. A share of the requests, ``retry_share``, is answered with an error, as is
+    the same share of those that are tried again ``retry_delay`` later.
+
+    Attributes:
+        latency: of the first byte of an answer: the mean of a log-normal distribution.
+        latency_spread: its standard deviation over its mean.
+        connection_bandwidth: of one connection.
+        bandwidth: of all connections together; if left out only the others bound.
+        request_rate: requests a second of one prefix.
+        prefixes: beginnings of names over which the objects are spread.
+        retry_share: share of requests that are answered with an error and tried again.
+        retry_delay: before a request is tried again.
+        price_per_request: in US dollars.
+        price_per_gigabyte: in US dollars for 10^9 bytes that are read.
+    """
+
+    default_sources: ClassVar[dict[str, str]] = {
+        "latency": "default: middle of 100 to 200 ms, Amazon S3 user guide, performance design"
+        " patterns; for small objects, or the first byte of large ones",
+        "latency_spread": "default: estimate",
+        "connection_bandwidth": "default: 85 to 90 MB/s, the same guide, of which it says how many"
+        " connections fill a network card",
+        "request_rate": "default: at least 5,500 GET requests a second and partitioned prefix, the"
+        " same guide",
+        "price_per_request": "default: 0.0004 US dollars for 1,000 GET requests, US East, June"
+        " 2026, usage.ai's calculator and cloudoptimo.com",
+        "price_per_gigabyte": "default: nothing is charged within a region; 0.09 US dollars to the"
+        " internet (the same)",
+    }
+
+    latency: Seconds = 0.15
+    latency_spread: NonNegative = 0.5
+    connection_bandwidth: Bandwidth = 87.5e6
+    bandwidth: Bandwidth | None = None
+    request_rate: Frequency = 5500.0
+    prefixes: Count = 1
+    retry_share: Share = 0.0
+    retry_delay: Seconds = 0.0
+    price_per_request: NonNegative = 4e-7
+    price_per_gigabyte: NonNegative = 0.0
+
+    @property
+    def tries(self) -> float:
+        """How often a request is sent in the mean, 1 / (1 - p) of a geometric distribution."""
+        return 1.0 / (1.0 - self.retry_share)
+
+    def request_seconds(self, nbytes: float) -> float:
+        """Mean time (s) of a request for ``nbytes`` bytes on a connection: its tries with what is
+        waited between them, and its bytes."""
+        waiting = self.tries * self.latency + (self.tries - 1.0) * self.retry_delay
+        return waiting + nbytes / self.connection_bandwidth
+
+    def least_seconds(self, requests: float, nbytes: float, connections: int) -> dict[str, float]:
+        """Least time (s) of each limit to answer ``requests`` requests for ``nbytes`` bytes in all
+        over so many ``connections``, by its name: 'connections', 'requests', 'bandwidth'.
+
+        Connections are never idle there, and the store is asked evenly.
+        """
+        each = self.request_seconds(nbytes / requests) if requests else 0.0
+        return {
+            "connections": requests * each / connections,
+            "requests": requests * self.tries / (self.prefixes * self.request_rate),
+            "bandwidth": 0.0 if self.bandwidth is None else nbytes / self.bandwidth,
+        }
+
+    def price(self, requests: float, nbytes: float) -> float:
+        """US dollars for so many requests, each try of which is charged, and bytes."""
+        by_bytes = nbytes / GIGABYTE * self.price_per_gigabyte
+        return requests * self.tries * self.price_per_request + by_bytes
