@@ -71,6 +71,14 @@ Unit = Annotated[
     str,
     typer.Option(metavar="UNIT", help="What a file's loader fetches: sample, block or shard."),
 ]
+Store = Annotated[
+    str,
+    typer.Option(
+        metavar="s3[:KEY=VALUE,...]",
+        help="The object store for seconds and price: Amazon S3, with other values such as"
+        " 's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.",
+    ),
+]
 Block = Annotated[int, typer.Option(min=1, metavar="N", help="Samples of a block, with --unit.")]
 
 
@@ -99,6 +107,7 @@ def loader(
     classes: Classes = 10,
     unit: Unit = "shard",
     block: Block = 1,
+    store: Store = "s3",
     out: Out = None,
     json: AsJson = False,
     to: To = None,
@@ -124,6 +133,7 @@ def loader(
         classes=classes,
         unit=unit,
         block=block,
+        store=store,
     )
     wanted = check_request(check, order or [], asked) if check else request(order or [], asked)
     options = Options(out, json, force, processes, scheduler, "loader", done="counted", to=to)

@@ -28,8 +28,7 @@ class ObjectStore(Sourced):
     the same share of those that are tried again ``retry_delay`` later.
 
     Attributes:
-        latency: of the first byte of an answer: the mean of a log-normal distribution.
-        latency_spread: its standard deviation over its mean.
+        latency: of the first byte of an answer, in the mean.
         connection_bandwidth: of one connection.
         bandwidth: of all connections together; if left out only the others bound.
         request_rate: requests a second of one prefix.
@@ -43,7 +42,6 @@ class ObjectStore(Sourced):
     default_sources: ClassVar[dict[str, str]] = {
         "latency": "default: middle of 100 to 200 ms, Amazon S3 user guide, performance design"
         " patterns; for small objects, or the first byte of large ones",
-        "latency_spread": "default: estimate",
         "connection_bandwidth": "default: 85 to 90 MB/s, the same guide, of which it says how many"
         " connections fill a network card",
         "request_rate": "default: at least 5,500 GET requests a second and partitioned prefix, the"
@@ -55,7 +53,6 @@ class ObjectStore(Sourced):
     }
 
     latency: Seconds = 0.15
-    latency_spread: NonNegative = 0.5
     connection_bandwidth: Bandwidth = 87.5e6
     bandwidth: Bandwidth | None = None
     request_rate: Frequency = 5500.0

@@ -51,6 +51,35 @@ def checked(table, capsys, *more):
     return json.loads(capsys.readouterr().out)
 
 
+def test_what_is_fetched_is_held_against_an_object_store(toys, capsys):
+    """256 requests of 100 kB over 8 connections: 32 times 0.1 s and 1 ms; 16 of 1.6 MB: twice 0.1 s
+    and 16 ms. A hundredth of a dollar for 256 requests, and one for a GB."""
+    store = "s3:latency=100 ms,connection_bandwidth=100 MB/s,price_per_request=0.0000390625"
+    more = ["--store", f"{store},price_per_gigabyte=1", "--out", "stored"]
+    assert main(["loader", *SHAPE, *DRAWN, *more]) == 0
+    assert "object store" in capsys.readouterr().out
+    table = pd.read_csv("stored/store.csv").set_index("loader")
+    assert table.loc["drawn", "first_s"] == pytest.approx(32 * 0.101)
+    assert table.loc["kept", "first_s"] == pytest.approx(2 * 0.116)
+    assert table["limit"].tolist() == ["connections"] * 2
+    assert table.loc["drawn", "first_usd"] == pytest.approx(0.01 + 0.0256)
+    assert (table.loc["kept", "last_s"], table.loc["kept", "last_usd"]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("gcs", "--store: no such store; got 'gcs'"),
+        ("s3:latency=5", "--store.latency: has no unit"),
+        ("s3:retry_share=1", "--store.retry_share: should be less than 1"),
+        ("s3:prefix=2", "--store.prefix: is not a known key"),
+    ],
+)
+def test_an_object_store_that_is_none_is_refused(written, said, toys, capsys):
+    assert main(["loader", *SHAPE, "--store", written]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_the_table_of_all_orders(toys, capsys):
     assert main(["loader", *SHAPE, *DRAWN, "--out", "all"]) == 0
     assert "place" in capsys.readouterr().out

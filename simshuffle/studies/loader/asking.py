@@ -19,6 +19,7 @@ from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import DrawnOrder, FileOrder, LoaderCell
 from simshuffle.studies.loader.shape import Shape
+from simshuffle.studies.loader.store import S3, store_of
 from simshuffle.study.study import Meta, Request
 
 COMMAND_LINE = "command line"
@@ -49,6 +50,7 @@ class Asked:
         classes: labels.
         unit: what a recorded order fetches at once.
         block: samples of a block, where that is a block.
+        store: from which samples are fetched, see `simshuffle.studies.loader.store.store_of`.
     """
 
     dataset: str | None = None
@@ -66,6 +68,7 @@ class Asked:
     classes: int = 10
     unit: str = "shard"
     block: int = 1
+    store: str = S3
 
 
 def request(names: Sequence[str], asked: Asked) -> Request[list[LoaderCell]]:
@@ -79,6 +82,7 @@ def request(names: Sequence[str], asked: Asked) -> Request[list[LoaderCell]]:
     Raises:
         InputError: an order is not known, or the shape cannot be had.
     """
+    store_of(asked.store)  # what is wrong with it is said first
     named = {name: order_of(name) for name in names}
     shape = _shape(asked, _Readers(4, 4, 2, 3))
     orders = named or defaults(shape)
@@ -98,6 +102,7 @@ def check_request(path: Path, names: Sequence[str], asked: Asked) -> Request[lis
     Raises:
         InputError: the file is not as it should be, or does not fit the shape.
     """
+    store_of(asked.store)
     if names:
         problem = Problem("--order", "cannot be combined with --check", names[0], "Leave one out.")
         raise InputError(problem, COMMAND_LINE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pandas as pd
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -12,9 +13,10 @@ from simshuffle.errors import Problem
 from simshuffle.studies.loader import text
 from simshuffle.studies.loader.cell import LoaderCell, cells, collect
 from simshuffle.studies.loader.shape import said
+from simshuffle.studies.loader.store import OF_STORE, S3, of_store
 from simshuffle.studies.loader.tables import STORED, WINDOWS
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Result, Study
+from simshuffle.study.study import Derived, Result, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +67,12 @@ def _figures(result: Result) -> dict[str, Figure]:
 
 def _parts(result: Result) -> Iterator[Any]:
     recorded = result.meta["asked"]["order_file"] is not None
-    return text.parts(result.tables["loaders"], result.meta["says"], recorded)
+    return text.parts(result.tables["loaders"], _of_store(result), result.meta["says"], recorded)
+
+
+def _of_store(result: Result) -> pd.DataFrame:
+    written = result.meta["asked"]["shape"].get("store", S3)
+    return of_store(result.tables["loaders"], result.meta["says"], written)
 
 
 def _facts(of: Sequence[LoaderCell], outcomes: Any, tables: Any) -> dict[str, Any]:
@@ -96,6 +103,7 @@ STUDY: Study[list[LoaderCell]] = Study(
     stages=(cells,),
     collect=collect,
     stored=STORED,
+    derived={"store": Derived(OF_STORE, _of_store)},
     figures=_figures,
     parts=_parts,
     facts=_facts,

@@ -19,11 +19,14 @@ UNEQUAL = 0.5
 places vary less than this share of what they can."""
 
 
-def parts(loaders: pd.DataFrame, says: Mapping[str, Any], recorded: bool) -> Iterator[str | Table]:
+def parts(
+    loaders: pd.DataFrame, store: pd.DataFrame, says: Mapping[str, Any], recorded: bool
+) -> Iterator[str | Table]:
     """All of it, in order; what a recorded order does is also said in sentences."""
     yield _shape(says)
     known = loaders[loaders["problem"] == ""]
     yield _fetched(known)
+    yield _from_store(store)
     yield _mixing(known, says)
     if recorded:
         for row in known.to_dict("records"):
@@ -64,6 +67,19 @@ def _fetched(loaders: pd.DataFrame) -> Table:
             f"{100 * row['hit_rate']:.1f} %",
             _bytes(row["held_nbytes"]),
         )
+    return table
+
+
+def _from_store(store: pd.DataFrame) -> Table:
+    table = new_table(
+        "The same from an object store (--store): at least, by its limits, and its price",
+        ["loader"],
+        ["s\nfirst", "s\nlast", "limit", "US$\nfirst", "US$\nlast"],
+    )
+    for row in store.to_dict("records"):
+        seconds = [f"{row[name]:.3g}" for name in ("first_s", "last_s")]
+        dollars = [f"{row[name]:.2g}" for name in ("first_usd", "last_usd")]
+        table.add_row(row["loader"], *seconds, row["limit"], *dollars)
     return table
 
 

@@ -1,0 +1,70 @@
+"""What is fetched, from an object store: how long it takes at least, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.spec.library import by_kind
+from simshuffle.spec.validation import validated
+from simshuffle.storage import ObjectStore
+from simshuffle.study.schema import Schema, amount, text
+
+S3 = "s3"
+"""A store of which nothing else is said."""
+LIMITS = ("connections", "requests", "bandwidth")
+OF_STORE = Schema(
+    {
+        "loader": text("name of the loader's order"),
+        "first_s": amount("s that the requests of the first epoch take at least"),
+        "last_s": amount("the same of the last epoch"),
+        "limit": text("what of the store binds in the first epoch", *LIMITS),
+        "first_usd": amount("US dollars for the requests and bytes of the first epoch"),
+        "last_usd": amount("the same of the last epoch"),
+    },
+    key=("loader",),
+)
+
+
+def store_of(written: str) -> ObjectStore:
+    """The store that is written as 's3', with other values as in 's3:latency=50 ms,prefixes=10'.
+
+    Raises:
+        InputError: it is not, or a value is not valid.
+    """
+    try:
+        values = dict(by_kind(written))
+    except InputError as error:
+        raise InputError([of.below("--store") for of in error.problems], "command line") from None
+    if (kind := values.pop("kind")) != S3:
+        problem = Problem("--store", "no such store", repr(kind), f"Write {S3}:KEY=VALUE,....")
+        raise InputError(problem, "command line")
+    store, problems = validated(values, ObjectStore)
+    if store is None or problems:
+        raise InputError([of.below("--store") for of in problems], "command line")
+    return store
+
+
+def of_store(loaders: pd.DataFrame, says: dict[str, Any], written: str) -> pd.DataFrame:
+    """The table `OF_STORE`: every worker has a connection with one request at a time.
+
+    Args:
+        loaders: the table of that name.
+        says: the shape, see `simshuffle.studies.loader.shape.said`.
+        written: the store, see `store_of`.
+    """
+    store, connections = store_of(written), says["ranks"] * says["workers"]
+    rows = []
+    for row in loaders[loaders["problem"] == ""].to_dict("records"):
+        about: dict[str, Any] = {"loader": row["loader"]}
+        for epoch in ("first", "last"):
+            requests, nbytes = row[f"{epoch}_requests"], row[f"{epoch}_nbytes"]
+            least = store.least_seconds(requests, nbytes, connections)
+            about[f"{epoch}_s"] = max(least.values())
+            about[f"{epoch}_usd"] = store.price(requests, nbytes)
+            if epoch == "first":
+                about["limit"] = max(least, key=lambda name: least[name])
+        rows.append(about)
+    return pd.DataFrame(rows, columns=[*OF_STORE.columns])
