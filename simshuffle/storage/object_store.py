@@ -86,7 +86,7 @@ class ObjectStore(Sourced):
             "bandwidth": 0.0 if self.bandwidth is None else nbytes / self.bandwidth,
         }
 
-    def price(self, requests: float, nbytes: float) -> float:
+    def charge(self, requests: float, nbytes: float) -> float:
         """US dollars for so many requests, each try of which is charged, and bytes."""
         by_bytes = nbytes / GIGABYTE * self.price_per_gigabyte
         return requests * self.tries * self.price_per_request + by_bytes

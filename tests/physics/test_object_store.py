@@ -6,7 +6,7 @@ patterns. Prices: US East, June 2026. Tries: mean of a geometric distribution, 1
 
 import pytest
 
-from simshuffle.storage import ObjectStore
+from simshuffle.storage.object_store import ObjectStore
 
 PLAIN = {"latency": "0.1 s", "connection_bandwidth": "100 MB/s", "request_rate": "1 k/s"}
 
@@ -50,21 +50,21 @@ def test_errors_ask_more_of_the_rate_and_cost_more():
     plain, failing = ObjectStore(**PLAIN), ObjectStore(**PLAIN, retry_share=0.2)
     rates = [store.least_seconds(1000, 0.0, 10)["requests"] for store in (plain, failing)]
     assert rates[1] / rates[0] == pytest.approx(1.25)
-    assert failing.price(1000, 0.0) / plain.price(1000, 0.0) == pytest.approx(1.25)
+    assert failing.charge(1000, 0.0) / plain.charge(1000, 0.0) == pytest.approx(1.25)
 
 
 def test_what_an_epoch_costs():
     """ImageNet-1K file by file: 1,281,167 requests at 0.0004 dollars a thousand are 51 cents. Out
     of the region, its 141 GB at 0.09 dollars are 12.68 more."""
-    assert ObjectStore().price(1_281_167, 141e9) == pytest.approx(0.5125, rel=1e-3)
-    outside = ObjectStore(price_per_gigabyte=0.09).price(1_281_167, 141e9)
+    assert ObjectStore().charge(1_281_167, 141e9) == pytest.approx(0.5125, rel=1e-3)
+    outside = ObjectStore(price_per_gigabyte=0.09).charge(1_281_167, 141e9)
     assert outside == pytest.approx(0.5125 + 12.69, rel=1e-3)
 
 
 def test_nothing_takes_no_time():
     store = ObjectStore()
     assert set(store.least_seconds(0, 0.0, 8).values()) == {0.0}
-    assert store.price(0, 0.0) == 0.0
+    assert store.charge(0, 0.0) == 0.0
 
 
 def test_what_is_left_out_says_where_it_is_from():

@@ -120,7 +120,7 @@ def test_a_recorded_order_is_counted_as_the_one_that_was_drawn(toys, capsys):
     assert main(["loader", *SHAPE, *DRAWN, "--seed", "5", "--order", "kept", "--json"]) == 0
     drawn = json.loads(capsys.readouterr().out)
     recorded = checked(table_of(Kept()), capsys)
-    for table in ("loaders", "epochs", "windows"):
+    for table in ("loaders", "epochs", "windows", "store"):
         for row in (*drawn[table], *recorded[table]):
             del row["loader"]
     assert recorded == drawn

@@ -9,7 +9,7 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.validation import validated
-from simshuffle.storage import ObjectStore
+from simshuffle.storage.object_store import ObjectStore
 from simshuffle.study.schema import Schema, amount, text
 
 S3 = "s3"
@@ -63,7 +63,7 @@ def of_store(loaders: pd.DataFrame, says: dict[str, Any], written: str) -> pd.Da
             requests, nbytes = row[f"{epoch}_requests"], row[f"{epoch}_nbytes"]
             least = store.least_seconds(requests, nbytes, connections)
             about[f"{epoch}_s"] = max(least.values())
-            about[f"{epoch}_usd"] = store.price(requests, nbytes)
+            about[f"{epoch}_usd"] = store.charge(requests, nbytes)
             if epoch == "first":
                 about["limit"] = max(least, key=lambda name: least[name])
         rows.append(about)
