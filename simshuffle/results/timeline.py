@@ -74,6 +74,8 @@ SOURCE_COLUMNS = {
     "samples_moved": "samples that changed their rank",
     "nbytes_peer": "bytes received from other ranks by sample exchange",
     "nbytes_pfs": "bytes read from the parallel file system",
+    "read_requests": "requests to the parallel file system for them",
+    "nbytes_cached": "most bytes that a node held of what its loaders fetched; 0 if they keep none",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
     "nbytes_ssd_written": "bytes of received samples written to SSDs",

@@ -34,6 +34,7 @@ _KINDS: dict[str, Callable[[str], Column]] = {
     "world_size": count,
     "samples": count,
     "samples_moved": count,
+    "read_requests": count,
     "accelerator_utilisation": share,
 }
 

@@ -19,6 +19,7 @@ from simshuffle.exchange import (
     MessageSchedule,
     Places,
     Shards,
+    ShardsContext,
     Strategy,
 )
 from simshuffle.spec.rng import stream
@@ -360,8 +361,17 @@ class Scheduler:
 
     def _shards(self, epoch: int) -> Shards:
         """Who trains on what in the coming epoch."""
-        return self.strategy.shards(
-            self.owner, self.ranks.world_size, stream(self.dataset.seed, "shuffle", epoch)
+        seed, places = self.dataset.seed, self._places
+        return self.strategy.epoch_shards(
+            ShardsContext(
+                self.owner,
+                self.ranks.world_size,
+                epoch,
+                stream(seed, "shuffle", epoch),
+                seed,
+                self.batch_size,
+                ranks_per_host=None if places is None else places.ranks_per_host,
+            )
         )
 
     def _tell(self, warning: str) -> None:
