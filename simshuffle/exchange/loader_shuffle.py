@@ -22,7 +22,7 @@ from simshuffle.spec.rng import stream
 from simshuffle.spec.units import Dimension, readable
 
 RANKS, WORKERS = 4, 4
-"""Ranks of a node and workers of a rank where no machine and no loader are known."""
+"""Ranks of a node, at most, and workers of a rank where no machine and no loader are known."""
 _KEYS = {
     "readers": "workers",
     "readers.workers": "workers",
@@ -59,7 +59,8 @@ class LoaderShuffle(Strategy):
             there is room. '0 B' is no cache: each worker holds a piece in memory until it has
             handed out its last sample of it.
         cache_in: where a node keeps it.
-        ranks_per_node: by default those of a host of the machine, or 4 where none is named.
+        ranks_per_node: by default those of a host of the machine; where none is named as many, up
+            to 4, as divide the ranks.
         workers: of a rank, which divide what it reads; by default those of the loader, or 4 where
             there is none, as in a training.
         sample_size: of a sample in storage, where a training must know it: only LitData's order
@@ -158,7 +159,8 @@ class LoaderShuffle(Strategy):
             "ranks_per_node", self.ranks_per_node, context.ranks_per_host, "the machine"
         )
         workers = _agreed("workers", self.workers, context.workers, "the loader")
-        ranks = min(RANKS, context.world_size) if ranks is None else ranks
+        if ranks is None:
+            ranks = max(of for of in range(1, RANKS + 1) if context.world_size % of == 0)
         if context.world_size % ranks:
             rule = f"must divide the {context.world_size} ranks: a library knows no nodes half full"
             raise _problem("ranks_per_node", rule, str(ranks), "Use as many ranks as fill nodes.")

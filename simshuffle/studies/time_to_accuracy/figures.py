@@ -23,7 +23,7 @@ from simshuffle.results.style import STYLE, legend_above, letters, line_handle, 
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.time_to_accuracy.placement import Box, Wanted, placed
 from simshuffle.studies.time_to_accuracy.tables import Tables
-from simshuffle.studies.training.figures import COLOURS, DASHES, MARKERS, OTHERS, strategies
+from simshuffle.studies.training.figures import DASHES, look_of, strategies
 from simshuffle.studies.training.intervals import estimate
 
 PANEL_INCHES = 1.45
@@ -52,12 +52,6 @@ def figures(tables: Tables, meta: Mapping[str, Any]) -> dict[str, Figure]:
     if len(curves):
         out["accuracy_time"] = time_figure(simulated, curves, meta)
     return out
-
-
-def _look(strategy: str, known: Sequence[str]) -> dict[str, Any]:
-    others = [name for name in known if name not in COLOURS]
-    colour = COLOURS.get(strategy) or OTHERS[others.index(strategy) % len(OTHERS)]
-    return {"color": colour, "marker": MARKERS.get(strategy, "o")}
 
 
 def time_unit(longest: float) -> tuple[float, str]:
@@ -147,7 +141,7 @@ def _lines_of(settings: pd.DataFrame, known: Sequence[str]) -> dict[str, dict[st
         label = str(row["setting"]) if strategy == "global" else strategy
         number = sum(each["strategy"] == strategy for each in out.values())
         if label not in out:
-            look = {**_look(strategy, known), "linestyle": DASHES[number % len(DASHES)]}
+            look = {**look_of(strategy, known), "linestyle": DASHES[number % len(DASHES)]}
             out[label] = {"strategy": strategy, "setting": row["setting"], "look": look}
     return out
 
@@ -188,7 +182,7 @@ def pareto_figure(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Figure:
         x, y = front["total_s"] / unit, 100 * front["accuracy"]
         ax.plot(x, y, zorder=1, **FRONT)
         for row, size in zip(settings.to_dict("records"), sizes, strict=True):
-            _point(ax, row, _look(str(row["strategy"]), known), size, unit)
+            _point(ax, row, look_of(str(row["strategy"]), known), size, unit)
         _time_axis(ax, settings["total_s"], unit)
         if ax.get_xscale() == "linear":
             _tight(ax, settings["total_s"] / unit)
@@ -263,7 +257,7 @@ def _label(
             (100 * row["low"], 100 * row["high"]),
             row["size"],
             named(row),
-            _dark(_look(str(row["strategy"]), known)["color"]),
+            _dark(look_of(str(row["strategy"]), known)["color"]),
         )
         for row in rows.to_dict("records")
     ]
@@ -369,7 +363,7 @@ def _sizes(nbytes: pd.Series[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 def _pareto_handles(known: Sequence[str], nbytes: pd.Series[float]) -> list[Line2D]:
     handles = [
-        Line2D([], [], linestyle="", markersize=3.5, label=name, **_look(name, known))
+        Line2D([], [], linestyle="", markersize=3.5, label=name, **look_of(name, known))
         for name in known
     ]
     grey: dict[str, Any] = {"linestyle": "", "marker": "o", "color": "#777777"}
