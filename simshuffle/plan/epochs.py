@@ -172,8 +172,10 @@ def _training(
         workload.iterations(world_size) if carried else iterations,
     )
     if isinstance(caches, NodeCaches):
-        fetches, *hit = caches.epoch(shards, iterations)
-        return Reads(samples, sizes, *hit, fetches), np.zeros(exchange.sample.shape, bool)
+        fetches, hit, hit_nbytes = caches.epoch(shards, iterations)
+        return Reads(samples, sizes, hit, hit_nbytes, fetches), np.zeros(
+            exchange.sample.shape, bool
+        )
     batches = Batches(samples, sizes, workload.local_batch_size)
     hits = (
         all_hits(batches, exchange)

@@ -65,15 +65,17 @@ class NodeCaches:
     def epoch(self, shards: Shards, iterations: int) -> tuple[Fetches, NDArray[np.int64], Floats]:
         """What is fetched in the first ``iterations`` batches of each rank in the next epoch; and
         samples and bytes (iterations, M) of them that are read from the caches."""
-        world_size, sizes = len(shards.sizes), shards.sizes
-        rank = np.repeat(np.arange(world_size), sizes)
+        world_size = len(shards.sizes)
+        rank = np.repeat(np.arange(world_size), shards.sizes)
         iteration = (np.arange(len(shards.order)) - shards.start[:-1][rank]) // self._size
         # of a node rank by rank in every iteration, each in its order
         rows = np.argsort(iteration, kind="stable")
         rows = rows[: int(np.searchsorted(iteration[rows], iterations))]
-        sample, worker = shards.order[rows], shards.worker
-        of_worker = np.zeros(len(rows), np.int64) if worker is None else worker[rows]
-        missed, found = self._caches.epoch(rank[rows], of_worker, sample)
+        sample = shards.order[rows].astype(np.int64)
+        worker = np.zeros(len(rows), np.int64)
+        if shards.worker is not None:
+            worker[:] = shards.worker[rows]
+        missed, found = self._caches.epoch(np.asarray(rank[rows], np.int64), worker, sample)
         batch = iteration[rows] * world_size + rank[rows]
 
         def summed(which: NDArray[np.bool_], values: NDArray[np.generic] | None) -> Floats:

@@ -133,8 +133,8 @@ def readers_of(of: Scenario) -> Readers:
 
 
 def test_uneven_orders_are_cut_and_filled_up() -> None:
-    """13 shards of 50 for 8 ranks: the first 5 have a second one, of which what is beyond N/M is not
-    read; the others begin theirs anew."""
+    """13 shards of 50 for 8 ranks: the first 5 have a second one, of which what is beyond N/M is
+    not read; the others begin theirs anew."""
     exchange = strategy("webdataset", samples_per_shard=50, workers=1)
     shards = planned(scenario(exchange, workload__loader__workers=1))[0].shards
     assert shards.sizes.tolist() == [80] * RANKS

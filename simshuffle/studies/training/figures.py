@@ -294,8 +294,8 @@ def strategies(rows: pd.DataFrame) -> list[str]:
 
 
 def look_of(strategy: str, known: Sequence[str]) -> dict[str, Any]:
-    """Colour and marker of a strategy among those that are ``known``. Others than those of `COLOURS`
-    have them by their place alone, and as many as there are pairs of both can be told apart."""
+    """Colour and marker of a strategy among those that are ``known``: others than those of
+    `COLOURS` have them by their place alone, and no two of 30 the same."""
     if strategy in COLOURS:
         return {"color": COLOURS[strategy], "marker": MARKERS[strategy]}
     place = [name for name in known if name not in COLOURS].index(strategy)
