@@ -215,7 +215,8 @@ def counts(hits: list[tuple[Any, Any]]) -> list[list[int]]:
 @pytest.mark.parametrize(("exchange", "share", "batch"), JUDGED)
 def test_hits_are_those_of_a_true_lru_cache(exchange: str, share: float, batch: int) -> None:
     """8000 samples on two hosts: within 1 % of an epoch's reads, and 3 % of those of any tenth of
-    it, also with 10 iterations. libCacheSim 0.3.5 counted the same of the true cache, to the sample.
+    it, also with 10 iterations. libCacheSim 0.3.5 counted the same of the true cache, sample by
+    sample.
 
     Under partial local shuffle received samples enter the cache when they are written, and sent
     ones leave it at the end of the epoch.
