@@ -169,11 +169,16 @@ class CacheEpoch:
         return np.asarray(self.sent_steps[self._steps])
 
     @cached_property
-    def arrived(self) -> Floats:
-        """Cumulative bytes received and stored."""
+    def arrived_steps(self) -> Floats:
+        """(steps + 1, H) bytes received and stored before every step of the exchange."""
         arriving = np.zeros_like(self._moved)
         np.put_along_axis(arriving, self.exchange.target, self._moved, axis=1)
-        return np.asarray(self._cumulative(arriving)[self._steps])
+        return self._cumulative(arriving)
+
+    @cached_property
+    def arrived(self) -> Floats:
+        """Cumulative bytes received and stored."""
+        return np.asarray(self.arrived_steps[self._steps])
 
     @cached_property
     def _moved(self) -> Floats:

@@ -190,10 +190,12 @@ class PageCaches:
         self._since[sample] = np.where(old >= 0, aged, ABSENT)
         if len(exchange.sample):
             host_to = self._host_of[exchange.target]
-            # bytes that a received sample's new host touches after the iteration, to be kept or
-            # removed at the end
+            # bytes that a received sample's new host touches after it, to be kept or removed at the
+            # end: what it stores in later steps of the iteration, and all of later iterations
             after = exchange.iteration[:, None] + 1, host_to
-            to_keep, to_remove = (kept + arrived)[after], sent[after]
+            later = epoch.arrived_steps[-1] - epoch.arrived_steps[1:]
+            to_keep = np.take_along_axis(later, host_to, axis=1) + kept[after]
+            to_remove = sent[after]
             pushed_out = to_keep + to_remove + nbytes[exchange.sample] > limit[host_to]
             moving = exchange.moving
             self._since[exchange.sample[moving]] = np.where(pushed_out, ABSENT, to_keep)[moving]
