@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
 from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.resting import curve, losses
 from simshuffle.studies.training.summary import summary
 from simshuffle.studies.training.tables import (
     CONDITION,
@@ -53,13 +54,16 @@ ASIDE = 0.017
 """The same as a share of a logarithmic axis."""
 LAST = "test accuracy after\nthe last epoch (%)"
 AFTER_EACH = "test accuracy\nafter each epoch (%)"
+LOST = "accuracy lost against\nglobal shuffle (points)"
+RESTS_ON = "samples that a rank's statistics rest on, n"
+LOSS = ("loss_low", "loss", "loss_high")
 Look = Callable[[str, str], dict[str, Any]]
 """How a line is drawn, given its strategy and its label."""
 
 
 def figures(tables: Tables) -> dict[str, Figure]:
     """Every figure that the tables have something for, by the name of its file: against M, against
-    Q, against the epoch."""
+    Q, against the epoch, and against the samples that statistics rest on."""
     done = tables.finished()
     names = statistics_of(done)
     if not names:
@@ -70,6 +74,7 @@ def figures(tables: Tables) -> dict[str, Figure]:
         "accuracy_world_size": world_size_figure(main, what),
         "accuracy_fraction": fraction_figure(main, what),
         "accuracy_epoch": epoch_figure(done, tables.epochs, names[0]),
+        "accuracy_samples": samples_figure(main, what),
     }
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
@@ -148,6 +153,22 @@ def epoch_figure(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> F
     return _drawn(panels, _against_epoch, "epoch", AFTER_EACH, trained(runs), known)
 
 
+def samples_figure(settings: pd.DataFrame, what: str) -> Figure | None:
+    """Accuracy lost against global shuffle over the number of samples that a rank's statistics rest
+    on, a marker for each strategy, M and Q, a panel for each variant, and the curve that is fitted
+    to it; None where there is none.
+
+    Args:
+        settings: rows of summary.csv with the statistics to draw.
+        what: was trained.
+    """
+    rows = losses(settings)
+    panels = [each for each in _panels(rows, ["variant", "batch_norm"]) if curve(each[1])]
+    if not panels:
+        return None
+    return _drawn(panels, _against_samples, RESTS_ON, LOST, what, strategies(rows))
+
+
 # ---------------------------------------------------------------------------------------- one panel
 
 
@@ -217,6 +238,27 @@ def _against_epoch(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
         ax.plot(x, mean, **style, markersize=2, linewidth=0.9)
         ax.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
     ax.set_xlim(left=0)
+
+
+def _against_samples(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
+    if found := curve(rows):
+        usual = rows["global_effective_samples"].mode().iloc[0]
+        x = np.geomspace(rows["effective_samples"].min(), rows["effective_samples"].max(), 200)
+        fitted = 100 * found.slope * (1 / x - 1 / usual)
+        ax.plot(x, fitted, color="#999999", linewidth=0.9, zorder=0)
+    for (strategy,), of in _lines(rows, ["strategy"]):
+        low, loss, high = (100 * of[name].to_numpy(float) for name in LOSS)
+        known = ~np.isnan(low)
+        ax.errorbar(
+            of["effective_samples"],
+            loss,
+            np.where(known, [loss - low, high - loss], 0.0),
+            **look(strategy, strategy) | {"linestyle": ""},
+            markersize=2.6,
+            elinewidth=0.7,
+            capsize=1.3,
+        )
+    ax.set_xscale("log")
 
 
 def _bars(ax: Axes, x: pd.Series[Any], rows: pd.DataFrame, style: dict[str, Any]) -> None:

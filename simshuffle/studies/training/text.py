@@ -27,6 +27,7 @@ from simshuffle.studies.training.wording import (
     groups,
     mean,
     paragraph,
+    rests_on,
     setting,
     starred,
     where,
@@ -87,11 +88,12 @@ def _accuracy_table(rows: Sequence[Row]) -> Table:
     table = new_table(
         "Accuracy in %, and differences in points; * a difference is found",
         ["condition", "strategy"],
-        ["accuracy", "- global", "- local", "seeds"],
+        ["accuracy", "- global", "- local", "n", "seeds"],
     )
     for row in rows:
         gaps = (starred(row, against).rstrip() for against in ("global", "local"))
-        table.add_row(condition(row), setting(row), mean(row), *gaps, str(row["seeds"]))
+        counts = (rests_on(row), str(row["seeds"]))
+        table.add_row(condition(row), setting(row), mean(row), *gaps, *counts)
     return table
 
 
@@ -206,15 +208,16 @@ def _table(main: pd.DataFrame) -> str:
     ]
     for rows in groups(main):
         name = condition(rows[0])
-        lines += ["", *(wrapped(name) for _ in range(len(name) > 40))]
+        n = "n" if rests_on(rows[0]) else ""
+        lines += ["", *(wrapped(name) for _ in range(len(name) > 38))]
         lines += [
-            f"  {name if len(name) <= 40 else '':<40}{'last epoch':>14}{'best':>14}{'- global':>16}"
-            f"{'- local':>16}   seeds",
+            f"  {name if len(name) <= 38 else '':<38}{'last epoch':>14}{'best':>14}{'- global':>15}"
+            f"{'- local':>15}{n:>5}   seeds",
         ]
         for row in rows:
-            parts = "".join(f"{starred(row, against):>16}" for against in ("global", "local"))
-            best = mean(row, "best_")
-            lines.append(f"    {setting(row):<38}{mean(row):>14}{best:>14}{parts}{row['seeds']:>8}")
+            parts = "".join(f"{starred(row, against):>15}" for against in ("global", "local"))
+            parts = f"{mean(row):>14}{mean(row, 'best_'):>14}{parts}{rests_on(row):>5}"
+            lines.append(f"    {setting(row):<36}{parts}{row['seeds']:>8}")
     return "\n".join(lines)
 
 
