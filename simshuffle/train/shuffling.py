@@ -142,8 +142,8 @@ def _variants(runs: Sequence[Run]) -> list[str]:
 
     How to train is often chosen for each number of ranks, such as the learning rate: a key of the
     training is left out if ranks and batch norm decide it. How importance is measured stands beside
-    the strategy. A key that only runs of one kind of data or network have is left out where it has
-    its default.
+    the strategy. A key of the data, say, is left out where it has its default, if there are several
+    kinds of data.
     """
     elsewhere = {**dict.fromkeys(("exchange", "seed", "world_size"), True), "training": MEASURED}
     flat = [_flat(run.model_dump(mode="json", exclude=elsewhere)) for run in runs]
@@ -157,7 +157,12 @@ def _variants(runs: Sequence[Run]) -> list[str]:
         if key != "training.batch_norm" and len(found) > len({of for of, _ in found}):
             telling.append(key)
     names = {key: key.removesuffix(".kind").rpartition(".")[2] for key in telling}
-    common = set.intersection(*map(set, flat)) if flat else set()
+    several = {key.partition(".")[0] for key in telling if key.endswith(".kind")}
+    common = {
+        key
+        for key in (set.intersection(*map(set, flat)) if flat else ())
+        if key.endswith(".kind") or key.partition(".")[0] not in several
+    }
     chosen = [common | {*_flat(run.model_dump(mode="json", exclude_defaults=True))} for run in runs]
     return [
         ", ".join(f"{names[key]}={values[key]}" for key in telling if key in values.keys() & of)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
+from simshuffle.results.style import STYLE, legend_above, letters, line_handle, new_figure
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.resting import curve, losses
 from simshuffle.studies.training.summary import summary
@@ -47,6 +48,8 @@ OTHERS = ("#EE7733", "#009988", "#882255", "#999933", "#DDAA33", "#77AADD")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
+TITLE_LETTERS = 64
+"""Of a panel's title in a line across the figure."""
 DODGE = 0.12
 """How far lines stand aside of each other, so that their intervals can be told apart: a power of
 two, or twentieths."""
@@ -259,6 +262,12 @@ def _against_samples(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
             capsize=1.3,
         )
     ax.set_xscale("log")
+    low, high = rows["effective_samples"].min(), rows["effective_samples"].max()
+    steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
+    ticks = [step * 10.0**power for power in range(-1, 9) for step in steps]
+    ax.set_xticks([tick for tick in ticks if 0.95 * low < tick < 1.05 * high])
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.minorticks_off()
 
 
 def _bars(ax: Axes, x: pd.Series[Any], rows: pd.DataFrame, style: dict[str, Any]) -> None:
@@ -310,11 +319,13 @@ def _panels(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...
     return [(key, found[key]) for key in sorted(found, key=place)]
 
 
-def _title(key: tuple[Any, ...]) -> str:
+def _title(key: tuple[Any, ...], across: int) -> str:
+    """Of a panel of so many ``across``."""
     variant, norm, *world_size = key
     size = f"M = {world_size[0]}" if world_size else ""
     first = ", ".join(filter(None, (size, NORMS[str(norm)])))
-    return "\n".join(filter(None, (first, variant)))
+    wrapped = textwrap.fill(variant, letters(TITLE_LETTERS // across), break_on_hyphens=False)
+    return "\n".join(filter(None, (first, wrapped)))
 
 
 def _named(strategy: str, fraction: float) -> str:
@@ -375,7 +386,7 @@ def _drawn(
         axes = figure.subplots(down, across, sharey=share, squeeze=False).ravel()
         for ax, (key, rows) in zip(axes, panels, strict=False):
             draw(rows, ax, look)
-            ax.set_title(_title(key), fontsize=6.5 if across == 1 else 6, pad=3)
+            ax.set_title(_title(key, across), fontsize=6.5 if across == 1 else 6, pad=3)
             ax.spines[["top", "right"]].set_visible(False)
             ax.tick_params(labelsize=6)
         for ax in axes[len(panels) :]:

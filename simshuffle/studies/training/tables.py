@@ -45,8 +45,8 @@ strategies come after these."""
 CONDITION = ("variant", "batch_norm", "world_size")
 SETTING = tuple(SETTING_COLUMNS)
 EFFECTIVE_SAMPLES = (
-    "n, effective number of samples that the running statistics of a rank's batch norm rest on after"
-    " the last epoch, mean over ranks; empty where ranks have none of their own"
+    "n, effective number of samples that the running statistics of a rank's batch norm rest on"
+    " after the last epoch, mean over ranks; empty where ranks have none of their own"
 )
 
 DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
