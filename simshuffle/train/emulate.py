@@ -28,7 +28,7 @@ from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.optimizer import OptimizerFactory, training_values
 from simshuffle.train.partition import Partition, check_ranks
-from simshuffle.train.recording import Recorder, description
+from simshuffle.train.recording import OwnStatistics, Recorder, description
 from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource, DatasetSource, Source
 from simshuffle.train.training import Training
@@ -363,7 +363,8 @@ def _carried_out(
         rng=emulation.rng("evaluate"),
         order_rng=emulation.rng("recalibrate"),
     )
-    recorder = Recorder(emulation.strategy, emulation.owner, emulation.source.targets)
+    statistics = OwnStatistics(emulation.strategy, training, emulation.network.model)
+    recorder = Recorder(emulation.strategy, statistics, emulation.owner, emulation.source.targets)
     for epoch in range(1, epochs + 1):
         try:
             outcome = emulation.epoch(_part_of(progress, epoch, epochs))

@@ -15,6 +15,7 @@ from torch import nn
 from simshuffle.exchange import ExchangePlan, Strategy
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.orders.order import Order
+from simshuffle.studies.training.mixing import effective_number, epoch_kept, epochs_remembered
 from simshuffle.studies.training.record import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
@@ -92,17 +93,56 @@ def description(
     }
 
 
+class OwnStatistics:
+    """The running statistics of a rank's own batch norm, told of every epoch: on how many samples
+    do they rest?
+
+    Args:
+        strategy: of the run.
+        training: of the run.
+        network: that is trained.
+    """
+
+    def __init__(self, strategy: Strategy, training: Training, network: nn.Module) -> None:
+        own = mode_of(network, training.batch_norm) == "per_rank"
+        self._momentum = (statistics_momentum(network) if own else None) or None
+        # an importance pass that refreshes them shows them the shard once more
+        self._passes = 2 if strategy.inference_pass and training.refreshes_statistics else 1
+        self._owners: list[Ints] = []
+        self._world_size, self._kept = 0, 0.0
+
+    def add(self, owner: Ints, world_size: int, iterations: int) -> None:
+        """Add an epoch of so many ``iterations``, in which ``owner`` (N,) says which of
+        ``world_size`` ranks had each sample."""
+        if self._momentum is not None:
+            self._kept = epoch_kept(self._momentum, self._passes * iterations)
+            self._owners.append(owner.astype(np.int32))
+            del self._owners[: -epochs_remembered(self._kept)]
+            self._world_size = world_size
+
+    def effective_samples(self) -> float | None:
+        """`simshuffle.studies.training.mixing.effective_number` after the last epoch; None where
+        ranks have no statistics of their own, or layers differ in their momentum."""
+        if not self._owners:
+            return None
+        return effective_number(self._owners, self._world_size, self._kept)
+
+
 class Recorder:
     """Collects what becomes the record of a run.
 
     Args:
         strategy: of the run.
+        statistics: of the ranks.
         owner: the rank of each sample before the first epoch, (N,).
         targets: the label of each sample, (N,).
     """
 
-    def __init__(self, strategy: Strategy, owner: Ints, targets: Ints) -> None:
+    def __init__(
+        self, strategy: Strategy, statistics: OwnStatistics, owner: Ints, targets: Ints
+    ) -> None:
         self._strategy, self._owner, self._targets = strategy, owner, targets
+        self._statistics = statistics
         self._epochs: list[dict[str, Any]] = []
         self._iterations: list[dict[str, Any]] = []
         self._importance: list[dict[str, Any]] = []
@@ -128,6 +168,7 @@ class Recorder:
             {"exchange_s": 0.0, **row, "epoch": epoch, "iteration": number}
             for number, row in enumerate(outcome.iterations)
         ]
+        self._statistics.add(owner, len(shards.sizes), len(outcome.iterations))
         self._plans.append(outcome.plan)
         self._samples += outcome.samples
         self._seconds += outcome.seconds
@@ -156,10 +197,14 @@ class Recorder:
     def record(
         self, described: dict[str, Any], status: Literal["done", "failed"], message: str
     ) -> RunRecord:
-        """The record; ``described`` gets samples_per_s, of the training alone."""
-        speed = self._samples / self._seconds if self._seconds else NAN
+        """The record; ``described`` gets samples_per_s, of the training alone, and
+        effective_samples."""
+        measured = {
+            "samples_per_s": self._samples / self._seconds if self._seconds else NAN,
+            "effective_samples": self._statistics.effective_samples(),
+        }
         return RunRecord(
-            description={**described, "samples_per_s": speed},
+            description=described | measured,
             status=status,
             message=message,
             epochs=pd.DataFrame(self._epochs, columns=list(EPOCH_COLUMNS)),

@@ -19,6 +19,7 @@ from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulate import check_run as check_training
 from simshuffle.train.run import Run
 from simshuffle.train.study import Study
+from simshuffle.train.training import Training
 
 
 def request(study: Study, device: str) -> Request[Trainings]:
@@ -60,6 +61,8 @@ def cells_of(study: Study, device: str) -> dict[str, RunCell]:
 
 
 Kind = TypeVar("Kind", bound=RunCell)
+MEASURED = {"importance_pass"}
+"""Keys of a training that only strategies with such a pass follow."""
 
 
 def named(cells: Iterable[Kind]) -> dict[str, Kind]:
@@ -69,7 +72,7 @@ def named(cells: Iterable[Kind]) -> dict[str, Kind]:
 
 def run_label(run: Run) -> str:
     """Strategy, M and seed, as they may stand in the name of a file."""
-    label = strategy_label(run.exchange)
+    label = strategy_label(run.exchange, run.training)
     fraction = f"-{run.exchange.fraction:g}" if run.exchange.fraction else ""
     plain = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in label)
     return f"{plain}{fraction}_M{run.world_size}_s{run.seed}"
@@ -82,7 +85,7 @@ def description(run: Run, variant: str, several_schedules: bool) -> dict[str, An
         "variant": variant,
         "batch_norm": run.training.batch_norm if run.model.has_batch_norm else ABSENT,
         "world_size": run.world_size,
-        "strategy": strategy_label(run.exchange, schedule=several_schedules),
+        "strategy": strategy_label(run.exchange, run.training, schedule=several_schedules),
         "exchange_fraction": run.exchange.fraction,
         "seed": run.seed,
         "data": run.data.label,
@@ -93,9 +96,11 @@ def description(run: Run, variant: str, several_schedules: bool) -> dict[str, An
     }
 
 
-def strategy_label(exchange: TrainedExchange, *, schedule: bool = True) -> str:
+def strategy_label(
+    exchange: TrainedExchange, training: Training | None = None, *, schedule: bool = True
+) -> str:
     """The strategy's name in tables, with what is set otherwise than by default, but for Q, in
-    parentheses.
+    parentheses; of those that measure importance in a pass, ``training`` says how.
 
     The authors' ``schedule`` is called by its name, or left out: it decides times and no accuracy,
     so it tells nothing apart where all runs have it.
@@ -109,6 +114,8 @@ def strategy_label(exchange: TrainedExchange, *, schedule: bool = True) -> str:
     )
     detail = [AUTHORS] if authors and schedule else []
     detail += [f"{key.rpartition('.')[2]}={value}" for key, value in _flat(values).items()]
+    if training is not None and exchange.inference_pass and training.refreshes_statistics:
+        detail.append(f"importance_pass={training.importance_pass}")
     return exchange.short_name + (f" ({', '.join(detail)})" if detail else "")
 
 
@@ -134,13 +141,12 @@ def _variants(runs: Sequence[Run]) -> list[str]:
     norm and seed; '' where nothing does.
 
     How to train is often chosen for each number of ranks, such as the learning rate: a key of the
-    training is left out if ranks and batch norm decide it. A key that only runs of one kind of data
-    or network have is left out where it has its default.
+    training is left out if ranks and batch norm decide it. How importance is measured stands beside
+    the strategy. A key of the data, say, is left out where it has its default, if there are several
+    kinds of data.
     """
-    flat = [
-        _flat(run.model_dump(mode="json", exclude={"exchange", "seed", "world_size"}))
-        for run in runs
-    ]
+    elsewhere = {**dict.fromkeys(("exchange", "seed", "world_size"), True), "training": MEASURED}
+    flat = [_flat(run.model_dump(mode="json", exclude=elsewhere)) for run in runs]
     decided = [(run.world_size, run.training.batch_norm) for run in runs]
     telling = []
     for key in dict.fromkeys(key for values in flat for key in values):
@@ -151,7 +157,12 @@ def _variants(runs: Sequence[Run]) -> list[str]:
         if key != "training.batch_norm" and len(found) > len({of for of, _ in found}):
             telling.append(key)
     names = {key: key.removesuffix(".kind").rpartition(".")[2] for key in telling}
-    common = set.intersection(*map(set, flat)) if flat else set()
+    several = {key.partition(".")[0] for key in telling if key.endswith(".kind")}
+    common = {
+        key
+        for key in (set.intersection(*map(set, flat)) if flat else ())
+        if key.endswith(".kind") or key.partition(".")[0] not in several
+    }
     chosen = [common | {*_flat(run.model_dump(mode="json", exclude_defaults=True))} for run in runs]
     return [
         ", ".join(f"{names[key]}={values[key]}" for key in telling if key in values.keys() & of)

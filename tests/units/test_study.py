@@ -226,8 +226,19 @@ def test_of_several_kinds_of_data_only_what_is_unusual_is_named(study):
     assert [of["variant"] for of in described(study(seeds=1, runs=blocks))] == [
         "data=digits, test_share=0.3, flat=True",
         "data=procedural, flat=True, imbalance=9.0",
-        "data=procedural, flat=False",
+        "data=procedural",
     ]
+
+
+def test_strategies_name_the_pass_that_measures_importance_and_variants_the_momentum():
+    of = described(load_study("importance-pass", {"seeds": 1}))
+    known = {"global", "local", "partial", "IS", "IS (importance_pass=train)"}
+    found = {
+        momentum: {each["strategy"] for each in of if each["variant"] == momentum}
+        for momentum in (f"statistics_momentum={value}" for value in (0.01, 0.1, 0.5))
+    }
+    assert len(of) == 15
+    assert all(strategies == known for strategies in found.values())
 
 
 def test_the_same_run_has_the_same_name_in_every_study(study):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,8 +13,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
+from simshuffle.results.style import STYLE, legend_above, letters, line_handle, new_figure
 from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.resting import curve, losses
 from simshuffle.studies.training.summary import summary
 from simshuffle.studies.training.tables import (
     CONDITION,
@@ -47,6 +49,8 @@ OTHER_MARKERS = ("X", "p", "*", "h", ">")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
+TITLE_LETTERS = 64
+"""Of a panel's title in a line across the figure."""
 DODGE = 0.12
 """How far lines stand aside of each other, so that their intervals can be told apart: a power of
 two, or twentieths."""
@@ -54,13 +58,16 @@ ASIDE = 0.017
 """The same as a share of a logarithmic axis."""
 LAST = "test accuracy after\nthe last epoch (%)"
 AFTER_EACH = "test accuracy\nafter each epoch (%)"
+LOST = "accuracy lost against\nglobal shuffle (points)"
+RESTS_ON = "samples that a rank's statistics rest on, n"
+LOSS = ("loss_low", "loss", "loss_high")
 Look = Callable[[str, str], dict[str, Any]]
 """How a line is drawn, given its strategy and its label."""
 
 
 def figures(tables: Tables) -> dict[str, Figure]:
     """Every figure that the tables have something for, by the name of its file: against M, against
-    Q, against the epoch."""
+    Q, against the epoch, and against the samples that statistics rest on."""
     done = tables.finished()
     names = statistics_of(done)
     if not names:
@@ -71,6 +78,7 @@ def figures(tables: Tables) -> dict[str, Figure]:
         "accuracy_world_size": world_size_figure(main, what),
         "accuracy_fraction": fraction_figure(main, what),
         "accuracy_epoch": epoch_figure(done, tables.epochs, names[0]),
+        "accuracy_samples": samples_figure(main, what),
     }
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
@@ -149,6 +157,22 @@ def epoch_figure(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> F
     return _drawn(panels, _against_epoch, "epoch", AFTER_EACH, trained(runs), known)
 
 
+def samples_figure(settings: pd.DataFrame, what: str) -> Figure | None:
+    """Accuracy lost against global shuffle over the number of samples that a rank's statistics rest
+    on, a marker for each strategy, M and Q, a panel for each variant, and the curve that is fitted
+    to it; None where there is none.
+
+    Args:
+        settings: rows of summary.csv with the statistics to draw.
+        what: was trained.
+    """
+    rows = losses(settings)
+    panels = [each for each in _panels(rows, ["variant", "batch_norm"]) if curve(each[1])]
+    if not panels:
+        return None
+    return _drawn(panels, _against_samples, RESTS_ON, LOST, what, strategies(rows))
+
+
 # ---------------------------------------------------------------------------------------- one panel
 
 
@@ -220,6 +244,33 @@ def _against_epoch(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
     ax.set_xlim(left=0)
 
 
+def _against_samples(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
+    if found := curve(rows):
+        usual = rows["global_effective_samples"].mode().iloc[0]
+        x = np.geomspace(rows["effective_samples"].min(), rows["effective_samples"].max(), 200)
+        fitted = 100 * found.slope * (1 / x - 1 / usual)
+        ax.plot(x, fitted, color="#999999", linewidth=0.9, zorder=0)
+    for (strategy,), of in _lines(rows, ["strategy"]):
+        low, loss, high = (100 * of[name].to_numpy(float) for name in LOSS)
+        known = ~np.isnan(low)
+        ax.errorbar(
+            of["effective_samples"],
+            loss,
+            np.where(known, [loss - low, high - loss], 0.0),
+            **look(strategy, strategy) | {"linestyle": ""},
+            markersize=2.6,
+            elinewidth=0.7,
+            capsize=1.3,
+        )
+    ax.set_xscale("log")
+    low, high = rows["effective_samples"].min(), rows["effective_samples"].max()
+    steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
+    ticks = [step * 10.0**power for power in range(-1, 9) for step in steps]
+    ax.set_xticks([tick for tick in ticks if 0.95 * low < tick < 1.05 * high])
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.minorticks_off()
+
+
 def _bars(ax: Axes, x: pd.Series[Any], rows: pd.DataFrame, style: dict[str, Any]) -> None:
     """A line with 95 % intervals; none where there is one seed."""
     mean, low, high = (
@@ -269,11 +320,13 @@ def _panels(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...
     return [(key, found[key]) for key in sorted(found, key=place)]
 
 
-def _title(key: tuple[Any, ...]) -> str:
+def _title(key: tuple[Any, ...], across: int) -> str:
+    """Of a panel of so many ``across``."""
     variant, norm, *world_size = key
     size = f"M = {world_size[0]}" if world_size else ""
     first = ", ".join(filter(None, (size, NORMS[str(norm)])))
-    return "\n".join(filter(None, (first, variant)))
+    wrapped = textwrap.fill(variant, letters(TITLE_LETTERS // across), break_on_hyphens=False)
+    return "\n".join(filter(None, (first, wrapped)))
 
 
 def _named(strategy: str, fraction: float) -> str:
@@ -340,7 +393,7 @@ def _drawn(
         axes = figure.subplots(down, across, sharey=share, squeeze=False).ravel()
         for ax, (key, rows) in zip(axes, panels, strict=False):
             draw(rows, ax, look)
-            ax.set_title(_title(key), fontsize=6.5 if across == 1 else 6, pad=3)
+            ax.set_title(_title(key, across), fontsize=6.5 if across == 1 else 6, pad=3)
             ax.spines[["top", "right"]].set_visible(False)
             ax.tick_params(labelsize=6)
         for ax in axes[len(panels) :]:

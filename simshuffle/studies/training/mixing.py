@@ -3,6 +3,9 @@ and who stays together."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +14,8 @@ from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.spec.rng import stream
 
 Ints = NDArray[np.integer]
+FORGOTTEN = 1e-6
+"""Shares of running statistics that are smaller than this part of a new epoch's are left out."""
 
 
 def planned(
@@ -69,14 +74,16 @@ def epoch_kept(momentum: float, iterations: int) -> float:
     return (1.0 - momentum) ** iterations
 
 
-def effective_samples(recorded: RecordedPlans, kept: float) -> float:
-    """The number of samples that the running statistics of a rank rest on after the last epoch,
-    mean over ranks.
+def epochs_remembered(kept: float) -> int:
+    """How many of the last epochs have at least `FORGOTTEN` of a new one's share in running
+    statistics that keep ``kept`` over an epoch; at least one."""
+    forgets = -math.log(kept) if kept > 0.0 else math.inf
+    return 1 + math.floor(-math.log(FORGOTTEN) / max(forgets, 1e-300))
 
-    Running statistics forget: an epoch's share in them shrinks to ``kept`` of it in the next. So
-    sample i has the weight w_i, the sum of ``kept`` to the power of the epochs that have gone since
-    each one in which the rank held it. The number is (sum w)^2 / sum w^2 (Kish, Survey Sampling,
-    1965): that of a shard if it never changes, more if others come.
+
+def effective_samples(recorded: RecordedPlans, kept: float) -> float:
+    """The number of samples that the running statistics of a rank rest on after the last epoch of a
+    training, mean over ranks; as `effective_number`.
 
     Args:
         recorded: the exchange of a training.
@@ -85,12 +92,31 @@ def effective_samples(recorded: RecordedPlans, kept: float) -> float:
     Raises:
         ValueError: ``kept`` is out of range, or there is no epoch.
     """
+    world_size = recorded.plans[0].world_size if recorded.plans else 0
+    return effective_number(owners(recorded)[:-1], world_size, kept)
+
+
+def effective_number(of: Sequence[Ints], world_size: int, kept: float) -> float:
+    """The number of samples that the running statistics of a rank rest on, mean over ranks.
+
+    Running statistics forget: an epoch's share in them shrinks to ``kept`` of it in the next. So
+    sample i has the weight w_i, the sum of ``kept`` to the power of the epochs that have gone since
+    each one in which the rank held it. The number is (sum w)^2 / sum w^2 (Kish, Survey Sampling,
+    1965): that of a shard if it never changes, more if others come.
+
+    Args:
+        of: the rank of each sample, (N,), in every epoch that counts, the last one at the end.
+        world_size: ranks.
+        kept: `epoch_kept`; from 0, where only the last epoch counts, to 1.
+
+    Raises:
+        ValueError: ``kept`` is out of range, or there is no epoch.
+    """
     if not 0.0 <= kept <= 1.0:
         raise ValueError(f"kept must be from 0 to 1; got {kept}")
-    if not recorded.plans:
+    if not of:
         raise ValueError("there must be an epoch")
-    of = owners(recorded)[:-1]
-    samples, world_size = len(of[0]), recorded.plans[0].world_size
+    samples = len(of[0])
     # weights by (rank, sample), of which few are not 0: a row for each epoch in which a rank held a
     # sample, then one for each pair
     places = np.concatenate([owner.astype(np.int64) * samples + np.arange(samples) for owner in of])

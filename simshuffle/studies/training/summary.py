@@ -11,6 +11,7 @@ import pandas as pd
 from simshuffle.studies.training.intervals import Estimate, estimate, holm
 from simshuffle.studies.training.tables import (
     CONDITION,
+    EFFECTIVE_SAMPLES,
     NORMS,
     SETTING,
     SETTING_COLUMNS,
@@ -42,6 +43,7 @@ SUMMARY_COLUMNS = {
     **SETTING_COLUMNS,
     "statistics": "where evaluation gets the batch-norm statistics from",
     "seeds": "runs that ended as they should",
+    "effective_samples": f"{EFFECTIVE_SAMPLES}; mean over seeds",
     "accuracy": "mean over seeds, share of test samples after the last epoch",
     "low": "lower end of its 95 % interval by Student's t; empty for one seed",
     "high": "upper end",
@@ -83,6 +85,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
     accuracies = by_seed(done, f"{name}_accuracy")
     highest = by_seed(done, f"{name}_best_accuracy")
+    rests_on = by_seed(done, "effective_samples")
     out = []
     for key, values in accuracies.items():
         mean = estimate(list(values.values()))
@@ -90,6 +93,7 @@ def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
             **dict(zip(SETTING, key, strict=True)),
             "statistics": name,
             "seeds": mean.n,
+            "effective_samples": estimate(list(rests_on.get(key, {}).values())).mean,
         }
         best = estimate(list(highest[key].values()))
         row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}

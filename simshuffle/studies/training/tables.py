@@ -17,7 +17,7 @@ from simshuffle.studies.training.record import (
     TABLES,
 )
 from simshuffle.study.cell import Outcome
-from simshuffle.study.schema import LARGEST, Column, Schema, count, real, share, spent, text
+from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, real, share, spent, text
 
 SETTING_COLUMNS = {
     "variant": "what else is varied in the study, as key=value; '' if nothing",
@@ -44,6 +44,10 @@ NORMS = {
 strategies come after these."""
 CONDITION = ("variant", "batch_norm", "world_size")
 SETTING = tuple(SETTING_COLUMNS)
+EFFECTIVE_SAMPLES = (
+    "n, effective number of samples that the running statistics of a rank's batch norm rest on"
+    " after the last epoch, mean over ranks; empty where ranks have none of their own"
+)
 
 DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
     "seed": "of all that is drawn; runs of one seed begin with the same weights",
@@ -65,6 +69,7 @@ RUN_COLUMNS = {
     "seconds": "s that the run took, on one core",
     "samples": "trained on, in all",
     "moved": "samples that left their rank, in all",
+    "effective_samples": EFFECTIVE_SAMPLES,
     "train_loss": "of the last epoch",
     **{
         f"{name}_accuracy": (
@@ -97,6 +102,7 @@ _KINDS: dict[str, Callable[[str], Column]] = {
     **dict.fromkeys(("run", "variant", "strategy", "data", "model", "partition"), text),
     **dict.fromkeys(("message", "statistics"), text),
     "batch_norm": lambda meaning: text(meaning, *NORMS),
+    "effective_samples": lambda meaning: amount(meaning, empty=True),
     "status": lambda meaning: text(meaning, *STATUS),
     "source": lambda meaning: text(meaning, "training", "inference"),
     **dict.fromkeys(("epoch", "epochs_planned", "world_size"), lambda m: count(m, 1)),
@@ -213,6 +219,7 @@ def _ending(outcome: Outcome | None) -> dict[str, Any]:
     )
     if out["status"] != "done":
         return out
+    out["effective_samples"] = outcome.values["description"].get("effective_samples")
     return out | {name: float(last[name]) for name in of_end} | _best(epochs)
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from simshuffle.results.console import new_table
 from simshuffle.studies.training.record import ABSENT
+from simshuffle.studies.training.resting import curve, losses
 from simshuffle.studies.training.summary import summary
 from simshuffle.studies.training.tables import (
     CONDITION,
@@ -27,6 +28,7 @@ from simshuffle.studies.training.wording import (
     groups,
     mean,
     paragraph,
+    rests_on,
     setting,
     starred,
     where,
@@ -60,6 +62,7 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
             _findings(main),
             _table(main),
             _equal_fraction(main),
+            _resting(main),
             _by_statistics(settings, names),
             _method(names, tables, meta),
         ]
@@ -87,11 +90,12 @@ def _accuracy_table(rows: Sequence[Row]) -> Table:
     table = new_table(
         "Accuracy in %, and differences in points; * a difference is found",
         ["condition", "strategy"],
-        ["accuracy", "- global", "- local", "seeds"],
+        ["accuracy", "- global", "- local", "n", "seeds"],
     )
     for row in rows:
         gaps = (starred(row, against).rstrip() for against in ("global", "local"))
-        table.add_row(condition(row), setting(row), mean(row), *gaps, str(row["seeds"]))
+        counts = (rests_on(row), str(row["seeds"]))
+        table.add_row(condition(row), setting(row), mean(row), *gaps, *counts)
     return table
 
 
@@ -206,15 +210,16 @@ def _table(main: pd.DataFrame) -> str:
     ]
     for rows in groups(main):
         name = condition(rows[0])
-        lines += ["", *(wrapped(name) for _ in range(len(name) > 40))]
+        n = "n" if rests_on(rows[0]) else ""
+        lines += ["", *(wrapped(name) for _ in range(len(name) > 38))]
         lines += [
-            f"  {name if len(name) <= 40 else '':<40}{'last epoch':>14}{'best':>14}{'- global':>16}"
-            f"{'- local':>16}   seeds",
+            f"  {name if len(name) <= 38 else '':<38}{'last epoch':>14}{'best':>14}{'- global':>15}"
+            f"{'- local':>15}{n:>5}   seeds",
         ]
         for row in rows:
-            parts = "".join(f"{starred(row, against):>16}" for against in ("global", "local"))
-            best = mean(row, "best_")
-            lines.append(f"    {setting(row):<38}{mean(row):>14}{best:>14}{parts}{row['seeds']:>8}")
+            parts = "".join(f"{starred(row, against):>15}" for against in ("global", "local"))
+            parts = f"{mean(row):>14}{mean(row, 'best_'):>14}{parts}{rests_on(row):>5}"
+            lines.append(f"    {setting(row):<36}{parts}{row['seeds']:>8}")
     return "\n".join(lines)
 
 
@@ -317,8 +322,12 @@ def _verdict(compared: Sequence[Row]) -> Iterator[str]:
         ("better", [row for row in differ if row["partial_difference"] > 0]),
         ("worse", [row for row in differ if row["partial_difference"] < 0]),
     )
+    several = len({row["variant"] for row in tested}) > 1
     named = {
-        name: ", ".join(f"{setting(row)} at M = {row['world_size']}" for row in those)
+        name: ", ".join(
+            f"{setting(row)} at {row['variant'] + ', ' if several else ''}M = {row['world_size']}"
+            for row in those
+        )
         for name, those in kinds
         if those
     }
@@ -329,6 +338,28 @@ def _verdict(compared: Sequence[Row]) -> Iterator[str]:
         f" what their intervals leave open: half widths are {min(half):.1f} to {max(half):.1f}"
         " points."
     )
+
+
+def _resting(main: pd.DataFrame) -> str:
+    """How well the loss against global shuffle follows from what a rank's statistics rest on."""
+    lines = []
+    for _, rows in losses(main).groupby(["variant", "batch_norm"], sort=False):
+        if fitted := curve(rows):
+            worst = fitted.worst.to_dict()
+            lines.append(
+                f"{where(worst)}: c = {100 * fitted.slope:.0f} points, which leaves"
+                f" {100 * fitted.residual:.1f} of the {100 * fitted.spread:.1f} points that"
+                f" {fitted.settings} settings lose (root mean square); {setting(worst)} at M ="
+                f" {worst['world_size']} loses {abs(100 * fitted.miss):.1f} points"
+                f" {'more' if fitted.miss > 0 else 'less'} than that."
+            )
+    law = (
+        "n is the effective number of samples that the running statistics of a rank rest on after"
+        " the last epoch, mean over ranks: each counts as much as they still remember of the epochs"
+        " in which the rank had it. If it alone decided, c (1/n - 1/n of global shuffle) would be"
+        " lost; by least squares:"
+    )
+    return paragraph("On how many samples a rank's statistics rest", [law, *lines] if lines else [])
 
 
 def _by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> str:

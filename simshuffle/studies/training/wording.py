@@ -73,6 +73,13 @@ def mean(row: Row, of: str = "") -> str:
     return f"{100 * row[f'{of}accuracy']:.1f}{spread}"
 
 
+def rests_on(row: Row) -> str:
+    """On how many samples the running statistics of a rank rest; '' where it has none of its
+    own."""
+    n = row["effective_samples"]
+    return "" if math.isnan(n) else f"{n:.1f}" if n < 99.95 else f"{n:.0f}"
+
+
 def starred(row: Row, against: str) -> str:
     """A difference, with a star if it is one after Holm's correction."""
     return (

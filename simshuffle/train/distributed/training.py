@@ -37,7 +37,7 @@ from simshuffle.train.emulation import Diverged, EpochOutcome
 from simshuffle.train.iterations import learning_rate
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import optimizer_of, set_rate
-from simshuffle.train.recording import Recorder, description
+from simshuffle.train.recording import OwnStatistics, Recorder, description
 from simshuffle.train.run import Run
 
 Floats = NDArray[np.float64]
@@ -254,7 +254,8 @@ def trained_on_ranks(
     """Train ``materials`` as ``run`` says; everything else as for `train_distributed`."""
     rank = RankTraining(run, materials, transport=transport, storage=storage, device=device)
     scheduler, training = rank.scheduler, run.training
-    recorder = Recorder(run.exchange, scheduler.owner, materials.train.targets)
+    statistics = OwnStatistics(run.exchange, training, rank.model)
+    recorder = Recorder(run.exchange, statistics, scheduler.owner, materials.train.targets)
     scorer = Scorer(run, materials, scheduler.ranks, device) if evaluate else None
     timeline: list[dict[str, NDArray[Any]]] = []
     message = ""

@@ -1,0 +1,211 @@
+"""On how many samples a rank's statistics rest: by hand, in the record of a training, in tables, in
+the report and in the figure. Almost nothing is trained here."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.container import ErrorbarContainer
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from simshuffle.exchange import PairSchedule, PartialLocalShuffle
+from simshuffle.results.style import save
+from simshuffle.studies.training.figures import figures
+from simshuffle.studies.training.mixing import (
+    effective_number,
+    effective_samples,
+    epoch_kept,
+    epochs_remembered,
+    owners,
+    planned,
+)
+from simshuffle.studies.training.resting import curve, losses
+from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.tables import collect
+from simshuffle.studies.training.text import parts, report
+from simshuffle.train import emulate
+from tests.trained import description, outcome_of, record
+
+KEPT = 0.81
+
+
+def halves(selection):
+    """Two ranks with four samples each swap two of them after every one of three epochs."""
+    strategy = PartialLocalShuffle(
+        kind="partial_local_shuffle",
+        exchange_fraction=0.5,
+        selection=selection,
+        schedule=PairSchedule(partner_rule="random_pairs"),
+    )
+    return planned(strategy, num_samples=8, world_size=2, batch_size=4, epochs=3)
+
+
+def counted(recorded, kept):
+    """The number by its definition, one sample of one rank after the other."""
+    weight = defaultdict(float)
+    of = owners(recorded)[:-1]
+    for ago, owner in enumerate(reversed(of)):
+        for sample, rank in enumerate(owner):
+            weight[int(rank), sample] += kept**ago
+    each = [[w for (rank, _), w in weight.items() if rank == one] for one in (0, 1)]
+    return np.mean([sum(of_rank) ** 2 / sum(w * w for w in of_rank) for of_rank in each])
+
+
+def test_of_the_oldest_by_hand():
+    """In the third epoch each rank has the four with which the other one began. Two it had in the
+    first epoch alone, two in the first two, two in the last two, and two in the last."""
+    a = KEPT
+    weights = [a**2, a**2 + a, a + 1, 1]
+    expected = (2 * sum(weights)) ** 2 / (2 * sum(w * w for w in weights))
+    assert effective_samples(halves("oldest"), a) == pytest.approx(expected)
+    at_random = halves("random")
+    assert effective_samples(at_random, a) == pytest.approx(counted(at_random, a))
+    assert effective_samples(at_random, a) < expected
+
+
+def test_epochs_that_are_forgotten_do_not_count():
+    assert [epochs_remembered(kept) for kept in (0.0, 1e-7, 0.1, 0.5)] == [1, 1, 7, 20]
+    of = owners(halves("random"))
+    assert effective_number(of[-3:], 2, 1e-3) == pytest.approx(
+        effective_number(of, 2, 1e-3), rel=1e-5
+    )
+
+
+# ------------------------------------------------------------------------------------ of a training
+
+RANKS, SAMPLES, EPOCHS = 4, 48, 3
+
+
+def trained(strategy, **training):
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(SAMPLES, 3), torch.arange(SAMPLES) % 2)
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    return emulate(
+        network,
+        data,
+        data,
+        strategy=strategy,
+        world_size=RANKS,
+        local_batch_size=4,
+        epochs=EPOCHS,
+        statistics=["own"],
+        evaluate_every=EPOCHS,
+        **training,
+    )
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("strategy", "training", "momentum", "passes"),
+    [
+        ("partial_local_shuffle:exchange_fraction=0.5", {}, 0.1, 1),
+        ("partial_local_shuffle:exchange_fraction=0.5", {"importance_pass": "train"}, 0.1, 1),
+        ("importance_exchange:exchange_fraction=0.5", {"statistics_momentum": 0.3}, 0.3, 1),
+        ("importance_exchange:exchange_fraction=0.5", {"importance_pass": "train"}, 0.1, 2),
+    ],
+)
+def test_a_training_tells_it_from_its_shards(strategy, training, momentum, passes):
+    """Three iterations an epoch; a pass in training mode shows statistics the shard once more."""
+    found = trained(strategy, **training)
+    expected = effective_samples(found.plans, epoch_kept(momentum, 3 * passes))
+    assert found.description["effective_samples"] == pytest.approx(expected)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_without_exchange_it_is_the_shard_and_with_global_shuffle_more():
+    of = {
+        name: trained(name).description["effective_samples"]
+        for name in ("local_shuffle", "global_shuffle")
+    }
+    assert of["local_shuffle"] == pytest.approx(SAMPLES / RANKS)
+    assert SAMPLES / RANKS < of["global_shuffle"] < SAMPLES
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("batch_norm", ["sync", "none"])
+def test_ranks_without_statistics_of_their_own_have_no_such_number(batch_norm):
+    assert trained("local_shuffle", batch_norm=batch_norm).description["effective_samples"] is None
+
+
+# --------------------------------------------------------------------------- tables, report, figure
+
+N = {"global": 150.0, "local": 16.0, "partial": 24.0, "IS": 20.0}
+SLOPE = 1.2
+OFF = {"IS": 0.01}
+"""IS loses a point more than the curve says."""
+
+
+def tables():
+    """Two seeds of four settings, the second with one sample more each."""
+    records, descriptions = {}, {}
+    for seed in (0, 1):
+        for name, n in N.items():
+            lost = SLOPE * (1 / (n + 0.5) - 1 / 150.5) + OFF.get(name, 0.0) if n < 150 else 0.0
+            made = record(0.8 - lost + 0.001 * seed * (name == "local"))
+            run = f"{name}{seed}"
+            records[run] = replace(made, description={"effective_samples": n + seed})
+            fraction = {"global": None, "local": 0.0}.get(name, 0.1)
+            descriptions[run] = description(name, 1024, seed, fraction)
+    return collect(descriptions, {name: outcome_of(of) for name, of in records.items()})
+
+
+def test_the_table_has_the_mean_over_seeds():
+    of = summary(tables().runs)
+    assert set(of["statistics"]) > {"own"}
+    for name, n in N.items():
+        assert (of.loc[of["strategy"] == name, "effective_samples"] == n + 0.5).all()
+
+
+def test_the_curve_goes_through_global_shuffle():
+    """Of 1/n without a constant: c = sum x y / sum x^2, and what is left."""
+    of = summary(tables().runs)
+    found = curve(losses(of))
+    n = np.array([16.5, 24.5, 20.5])
+    x = 1 / n - 1 / 150.5
+    y = SLOPE * x + [-0.0005, 0, 0.01]
+    slope = (x @ y) / (x @ x)
+    assert (found.settings, found.slope) == (3, pytest.approx(slope))
+    assert found.residual == pytest.approx(np.sqrt(np.mean((y - slope * x) ** 2)))
+    assert found.spread == pytest.approx(np.sqrt(np.mean(y**2)))
+    assert (found.worst["strategy"], found.miss) == (
+        "IS",
+        pytest.approx(0.01 + (SLOPE - slope) * x[2]),
+    )
+    assert curve(losses(of[of["strategy"] != "IS"])) is None
+    assert not len(losses(of[of["statistics"] == "pooled"]))
+
+
+def test_report_and_tables_name_it():
+    text = report(tables(), {"study": "mine"})
+    assert "seeds" in text and " 16.5 " in text and "150 " in text
+    said = " ".join(text.split())
+    assert "the running statistics of a rank rest on after the last epoch" in said
+    assert "IS 0.1 at M = 1024 loses 0.7 points more than that." in said
+    shown = parts(tables(), {"study": "mine"})
+    accuracy = next(part for part in shown if not isinstance(part, str))
+    assert "n" in [column.header for column in accuracy.columns]
+
+
+def test_the_figure_shows_what_the_table_has(tmp_path):
+    figure = figures(tables())["accuracy_samples"]
+    of = losses(summary(tables().runs)).set_index("strategy")
+    drawn = {
+        c.get_label(): c for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer)
+    }
+    assert len(drawn) == len(of) == 4
+    shown = sorted((*c[0].get_xdata(), *c[0].get_ydata()) for c in drawn.values())
+    expected = sorted(zip(of["effective_samples"], 100 * of["loss"], strict=True))
+    np.testing.assert_allclose(shown, expected)
+    bars = {
+        round(float(bar.get_segments()[0][0][0]), 6): bar.get_segments()[0][:, 1]
+        for c in drawn.values()
+        for bar in c[2]
+    }
+    local = of.loc["local"]
+    np.testing.assert_allclose(bars[16.5], [100 * local["loss_low"], 100 * local["loss_high"]])
+    assert {path.suffix for path in save(figure, tmp_path / "samples")} == {".png", ".pdf"}
+    plt.close("all")
