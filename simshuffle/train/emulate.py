@@ -19,7 +19,8 @@ from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.spec.validation import validated
 from simshuffle.studies.training.record import RunRecord
-from simshuffle.train.data import TrainingSet
+from simshuffle.train.contrastive import contrast_of
+from simshuffle.train.data import Augmentation, TrainingSet
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
 from simshuffle.train.iterations import large_batch_warning, local_batches
@@ -30,7 +31,7 @@ from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import Recorder, description
 from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource, DatasetSource, Source
-from simshuffle.train.training import Training
+from simshuffle.train.training import Contrastive, Training
 
 __all__ = [
     "Diverged",
@@ -65,6 +66,7 @@ class Materials:
         data_name, model_name: for the description of the run.
         loss: of each sample.
         optimizer: of the network's parameters; SGD if None.
+        augmentation: how views of the samples are made; None if there is none.
     """
 
     model: nn.Module
@@ -74,6 +76,7 @@ class Materials:
     model_name: str
     loss: Loss = cross_entropy
     optimizer: OptimizerFactory | None = None
+    augmentation: Augmentation | None = None
 
 
 def train_run(
@@ -120,7 +123,8 @@ def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None
         ArraySource(part, data.mean, data.std, dtype=torch_dtype(run.training), device=device)
         for part in (data.train, data.test)
     )
-    return Materials(initial_model(run, data), train, test, data.name, run.model.kind)
+    model, names = initial_model(run, data), (data.name, run.model.kind)
+    return Materials(model, train, test, *names, augmentation=data.augmentation)
 
 
 def trained(
@@ -147,6 +151,7 @@ def trained(
         places=run.places(),
         loss=materials.loss,
         optimizer=materials.optimizer,
+        augmentation=materials.augmentation,
     )
     names = {"data": materials.data_name, "model": materials.model_name}
     return _carried_out(emulation, materials.test, progress, **names, partition=run.partition.kind)
@@ -163,6 +168,14 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     check_ranks(len(data.train), run.world_size)
     run.places()
     sizes = local_batches(len(data.train), run.world_size, run.training)
+    contrast_of(
+        run.training,
+        data.augmentation,
+        sizes=sizes,
+        world_size=run.world_size,
+        count=len(data.train),
+        strategy=run.exchange,
+    )
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     ranked_network(
         initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes
@@ -346,6 +359,7 @@ def _carried_out(
         own_ranks=training.own_ranks,
         rng=emulation.rng("evaluate"),
         order_rng=emulation.rng("recalibrate"),
+        temperature=training.loss.temperature if isinstance(training.loss, Contrastive) else None,
     )
     recorder = Recorder(emulation.strategy, emulation.owner, emulation.source.targets)
     for epoch in range(1, epochs + 1):

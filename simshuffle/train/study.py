@@ -190,7 +190,9 @@ def document(path: Path) -> dict[str, Any]:
     return copy.deepcopy(documents[0])
 
 
-REFERENCES = dict.fromkeys(("data", "model", "partition", "exchange", "exchange.schedule"), by_kind)
+REFERENCES = dict.fromkeys(
+    ("data", "model", "partition", "exchange", "exchange.schedule", "training.loss"), by_kind
+)
 """Keys whose records may be named by their kind: ``exchange:
 importance_pair:exchange_fraction=0.1,lagging=true``."""
 _KEYS = set(Run.model_fields) - {"seed"}
