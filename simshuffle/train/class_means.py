@@ -1,4 +1,4 @@
-"""Classifying by the nearest class mean: how embeddings that were learnt without labels are judged."""
+"""Classifying by the nearest class mean: how embeddings learnt without labels are judged."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from simshuffle.train.views import Views
 
 
 def info_nce(one: torch.Tensor, other: torch.Tensor, temperature: float) -> torch.Tensor:
-    """The loss of each sample, nats, (groups, n), given the embeddings of its two views, (groups, n,
-    numbers) each; negatives are the other samples of the group.
+    """The loss of each sample, nats, (groups, n), given the embeddings of its two views, (groups,
+    n, numbers) each; negatives are the other samples of the group.
 
     -log of the share that exp(cosine / temperature) of its own partner has in the sum over all
     partners of the group; mean of both directions.

@@ -31,7 +31,7 @@ from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import Recorder, description
 from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource, DatasetSource, Source
-from simshuffle.train.training import Contrastive, Training
+from simshuffle.train.training import Training
 
 __all__ = [
     "Diverged",
@@ -359,7 +359,7 @@ def _carried_out(
         own_ranks=training.own_ranks,
         rng=emulation.rng("evaluate"),
         order_rng=emulation.rng("recalibrate"),
-        temperature=training.loss.temperature if isinstance(training.loss, Contrastive) else None,
+        temperature=training.temperature,
     )
     recorder = Recorder(emulation.strategy, emulation.owner, emulation.source.targets)
     for epoch in range(1, epochs + 1):

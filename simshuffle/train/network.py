@@ -83,8 +83,8 @@ class RankedNetwork:
         return self.model(inputs), targets
 
     def trained_losses(self, source: Source, first: int, part: Ints, epoch: int) -> torch.Tensor:
-        """The losses (n ranks,) that the network is trained on in ``epoch`` (from 1), of ``part`` as
-        of `losses`: of the two views of each sample, if the training is contrastive."""
+        """The losses (n ranks,) that the network is trained on in ``epoch`` (from 1), of ``part``
+        as of `losses`: of the two views of each sample, if the training is contrastive."""
         if self.contrast is None:
             return self.losses(source, first, part)[0]
         pair = self.contrast.views.pair(source.batch(part.ravel())[0], part.ravel(), epoch)

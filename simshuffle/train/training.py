@@ -37,8 +37,8 @@ class CrossEntropy(Spec):
 
 class Contrastive(Spec):
     """Two views of each sample are to be told from those of other samples, its negatives, by what
-    the network puts out, normalised: InfoNCE, see `simshuffle.train.contrastive`. Labels are used in
-    the evaluation alone.
+    the network puts out, normalised: InfoNCE, see `simshuffle.train.contrastive`. Labels are used
+    in the evaluation alone.
 
     Attributes:
         temperature: that cosines are divided by; 0.1 was the best of SimCLR (Chen et al. 2020,
@@ -112,6 +112,11 @@ class Training(Spec):
     def refreshes_statistics(self) -> bool:
         """Whether the pass that measures importance changes the running statistics."""
         return self.importance_pass == "train"  # noqa: S105 - no password
+
+    @property
+    def temperature(self) -> float | None:
+        """Of a contrastive loss; None of another."""
+        return self.loss.temperature if isinstance(self.loss, Contrastive) else None
 
     def peak_learning_rate(self, world_size: int) -> float:
         """The learning rate after the warm-up, with ``world_size`` ranks."""

@@ -1,5 +1,5 @@
-"""Views: what a contrastive training sees of a sample, two changed copies of it, drawn anew in every
-epoch."""
+"""Views: what a contrastive training sees of a sample, two changed copies of it, drawn anew in
+every epoch."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Views:
 
     def _view(self, number: int, inputs: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
         """One view of each of the samples ``which``."""
-        how, kind = self._how, {"device": inputs.device, "dtype": inputs.dtype}
+        how = self._how
         pixels = inputs.reshape(len(inputs), how.shape[0], -1)
         places = self._places(self._shift[number, which]).to(inputs.device)
         shifted = pixels.gather(2, places[:, None, :].expand_as(pixels))
-        contrast = self._contrast[number, which].to(**kind).view(-1, 1, 1)
-        noise = self._noise[number, which].to(**kind).reshape(pixels.shape)
-        view = (shifted * contrast + noise * how.noise) / (1 + how.noise**2) ** 0.5
+        contrast = self._contrast[number, which].to(inputs).view(-1, 1, 1)
+        noise = self._noise[number, which].to(inputs).view(pixels.shape)
+        view: torch.Tensor = (shifted * contrast + noise * how.noise) / (1 + how.noise**2) ** 0.5
         return view.reshape(inputs.shape)
 
     def _places(self, shift: torch.Tensor) -> torch.Tensor:

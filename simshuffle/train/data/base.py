@@ -39,7 +39,8 @@ class Augmentation:
         shape: of the image, (channels, height, width), whatever the shape of its sample.
         shift: largest shift along each axis in pixels; images wrap around.
         contrast: factor, from 1 - contrast to 1 + contrast.
-        noise: standard deviation that is added, where samples have 1; the sum is divided by its own.
+        noise: standard deviation of what is added, where samples have 1; the sum is divided by its
+            own.
     """
 
     shape: tuple[int, int, int]
