@@ -254,7 +254,9 @@ def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:
             continue
         for values in grid(outermost_first(axes)):
             raw, found = copy.deepcopy(base), list[Problem]()
-            if all(put(raw, key, value, found) for key, value in values.items()):
+            if all(
+                put(raw, key, value, found, REFERENCES) for key, value in values.items()
+            ) and all(expand(raw, key, REFERENCES, found) for key in REFERENCES):
                 run, found = validated(raw, Run)
                 if run is not None and not found:
                     yield from (run.model_copy(update={"seed": seed}) for seed in seeds)
