@@ -47,10 +47,11 @@ class RunCell(PlainCell):
 
     @property
     def cost(self) -> float:
-        """As for `Cell`: by the samples that pass the network. An inference pass for importance
-        costs about a third of an epoch."""
+        """As for `Cell`: by the samples that pass the network, two views of each for a contrastive
+        loss. An inference pass for importance costs about a third of an epoch."""
         training, exchange = self.training_run.training, self.training_run.exchange
-        passes = 1.0 + (1 / 3 if exchange.inference_pass else 0.0)
+        views = 1.0 if training.temperature is None else 2.0
+        passes = views + (1 / 3 if exchange.inference_pass else 0.0)
         # few ranks make small batches, which take longer
         small = 1.0 + 2.0 * (16 / max(self.training_run.world_size, 16))
         return SECONDS_PER_SAMPLE * self.samples * training.epochs * passes * small

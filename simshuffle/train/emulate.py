@@ -20,7 +20,8 @@ from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.spec.validation import validated
 from simshuffle.studies.training.record import RunRecord
-from simshuffle.train.data import TrainingSet
+from simshuffle.train.contrastive import contrast_of
+from simshuffle.train.data import Augmentation, TrainingSet
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
 from simshuffle.train.iterations import large_batch_warning, local_batches
@@ -66,6 +67,7 @@ class Materials:
         data_name, model_name: for the description of the run.
         loss: of each sample.
         optimizer: of the network's parameters; SGD if None.
+        augmentation: how views of the samples are made; None if there is none.
     """
 
     model: nn.Module
@@ -75,6 +77,7 @@ class Materials:
     model_name: str
     loss: Loss = cross_entropy
     optimizer: OptimizerFactory | None = None
+    augmentation: Augmentation | None = None
 
 
 def train_run(
@@ -121,7 +124,8 @@ def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None
         ArraySource(part, data.mean, data.std, dtype=torch_dtype(run.training), device=device)
         for part in (data.train, data.test)
     )
-    return Materials(initial_model(run, data), train, test, data.name, run.model.kind)
+    model, names = initial_model(run, data), (data.name, run.model.kind)
+    return Materials(model, train, test, *names, augmentation=data.augmentation)
 
 
 def trained(
@@ -148,6 +152,7 @@ def trained(
         places=run.places(),
         loss=materials.loss,
         optimizer=materials.optimizer,
+        augmentation=materials.augmentation,
     )
     names = {"data": materials.data_name, "model": materials.model_name}
     return _carried_out(emulation, materials.test, progress, **names, partition=run.partition.kind)
@@ -179,6 +184,14 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
         except InputError as error:
             raise InputError([of.below("exchange") for of in error.problems], "run") from None
     sizes = local_batches(len(data.train), run.world_size, run.training)
+    contrast_of(
+        run.training,
+        data.augmentation,
+        sizes=sizes,
+        world_size=run.world_size,
+        count=len(data.train),
+        strategy=run.exchange,
+    )
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     ranked_network(
         initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes
@@ -362,6 +375,7 @@ def _carried_out(
         own_ranks=training.own_ranks,
         rng=emulation.rng("evaluate"),
         order_rng=emulation.rng("recalibrate"),
+        temperature=training.temperature,
     )
     statistics = OwnStatistics(emulation.strategy, training, emulation.network.model)
     recorder = Recorder(emulation.strategy, statistics, emulation.owner, emulation.source.targets)

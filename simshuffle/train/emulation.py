@@ -30,6 +30,8 @@ from simshuffle.exchange import (
 )
 from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import ordinary
+from simshuffle.train.contrastive import contrast_of
+from simshuffle.train.data.base import Augmentation
 from simshuffle.train.importance import inference_losses, refreshing_losses
 from simshuffle.train.iterations import epoch_samples, learning_rate, local_batches
 from simshuffle.train.loss import Loss, cross_entropy
@@ -129,6 +131,7 @@ class Emulation:
         loss: of each sample.
         optimizer: makes the optimiser in the place of SGD. The ``lr`` of each of its groups is that
             after the warm-up, before it is scaled with the global batch.
+        augmentation: how views of the samples are made, for a contrastive training.
 
     Attributes:
         network: with the weights as they are now; see `RankedNetwork`.
@@ -139,7 +142,7 @@ class Emulation:
 
     Raises:
         InputError: there are more ranks than samples; or the model cannot be trained so, see
-            `ranked_network`.
+            `ranked_network` and `contrast_of`.
     """
 
     def __init__(
@@ -156,6 +159,7 @@ class Emulation:
         places: Places | None = None,
         loss: Loss = cross_entropy,
         optimizer: OptimizerFactory | None = None,
+        augmentation: Augmentation | None = None,
     ) -> None:
         self.places = places
         self.source, self.strategy, self.world_size, self.training, self.seed = (
@@ -172,8 +176,18 @@ class Emulation:
             if owner is None
             else np.asarray(owner)
         )
+        contrast = contrast_of(
+            training,
+            augmentation,
+            sizes=self.batch_sizes,
+            world_size=world_size,
+            count=len(source),
+            strategy=strategy,
+            seed=seed,
+            loss=loss,
+        )
         self.network = ranked_network(
-            model, source, world_size, training, self.device, self.batch_sizes, loss
+            model, source, world_size, training, self.device, self.batch_sizes, loss, contrast
         )
         self.optimizer = optimizer_of(self.network.model, training, optimizer)
         self.held = strategy.first_held(len(source))
@@ -326,7 +340,7 @@ class Emulation:
         self.optimizer.zero_grad()
         for first, part in self.network.parts(samples):
             with watch.measure("forward"):
-                losses, _ = self.network.losses(self.source, first, part)
+                losses = self.network.trained_losses(self.source, first, part, self.epochs_done + 1)
                 found[:, first : first + part.shape[1]] = (
                     losses.detach().cpu().numpy().reshape(part.shape)
                 )

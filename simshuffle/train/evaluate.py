@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from simshuffle.train.batch_norm import batch_norm_layers, ordinary, pooled
+from simshuffle.train.class_means import ClassMeans
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import RankedNetwork
 from simshuffle.train.source import Ints, Source
@@ -27,7 +28,8 @@ class Score:
     """What an evaluation found.
 
     Attributes:
-        accuracy: share of test samples whose label gets the largest logit.
+        accuracy: share of test samples whose label gets the largest logit. After a contrastive
+            training a logit is the cosine to the mean of a class, over the temperature.
         loss: mean over the samples; cross-entropy in nats unless the network has another.
     """
 
@@ -45,7 +47,9 @@ class Evaluation:
         world_size: M.
         own_ranks: how many ranks evaluate each test sample for 'own'; see `own_pairs`.
         rng: draws who evaluates what for 'own'.
-        order_rng: draws the batches for recalibrated statistics.
+        order_rng: draws the batches for recalibrated statistics, and which samples make the means
+            of classes.
+        temperature: of a contrastive training; None of others.
     """
 
     def __init__(
@@ -58,10 +62,12 @@ class Evaluation:
         own_ranks: int,
         rng: np.random.Generator,
         order_rng: np.random.Generator,
+        temperature: float | None = None,
     ) -> None:
         self.test, self.train, self.statistics = test, train, statistics
         self.samples, self.counted = own_pairs(len(test), world_size, own_ranks, rng)
         self.order = order_rng.permutation(len(train))
+        self.temperature = temperature
 
     def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
         """The score with each of the statistics. The network stays as it is, in training mode.
@@ -82,11 +88,18 @@ class Evaluation:
 
     def _score(self, network: RankedNetwork, name: Statistics) -> Score:
         if name == "own" and network.by_rank:
-            return own_score(network, self.test, self.samples, self.counted)
+            means = self._means(network)
+            return own_score(network, self.test, self.samples, self.counted, means)
         model = ordinary(network.model, 0 if name == "rank0" else None)
         if name == "recalibrated":
             recalibrate(model, self.train, self.order, network.rows_at_once)
-        return score(model, self.test, network.rows_at_once, network.loss)
+        means = self._means(RankedNetwork.alone(model, network.rows_at_once))
+        return score(model, self.test, network.rows_at_once, network.loss, means)
+
+    def _means(self, network: RankedNetwork) -> ClassMeans | None:
+        if self.temperature is None:
+            return None
+        return ClassMeans(network, self.train, self.order, self.temperature)
 
 
 def own_pairs(
@@ -115,10 +128,14 @@ def own_pairs(
 
 
 def own_score(
-    network: RankedNetwork, test: Source, samples: Ints, counted: NDArray[np.bool_]
+    network: RankedNetwork,
+    test: Source,
+    samples: Ints,
+    counted: NDArray[np.bool_],
+    means: ClassMeans | None = None,
 ) -> Score:
     """Every rank evaluates its column of ``samples`` (n, M) with its own statistics; see
-    `own_pairs`."""
+    `own_pairs`. By its own ``means`` of classes, if there are some."""
     right, loss = 0, 0.0
     network.model.eval()
     with torch.no_grad():
@@ -130,7 +147,9 @@ def own_score(
                     samples[begin : begin + count, ranks],
                     counted[begin : begin + count, ranks].ravel(),
                 )
-                losses, logits = network.losses(test, first, part)
+                logits, targets = network.outputs(test, first, part)
+                logits = logits if means is None else means.logits(logits, first, part.shape[1])
+                losses = network.loss(logits, targets)
                 hit = logits.argmax(1).cpu().numpy() == test.targets[part.ravel()]
                 right += int(hit[valid].sum())
                 loss += float(losses.double().cpu().numpy()[valid].sum())
@@ -138,14 +157,21 @@ def own_score(
     return Score(right / int(counted.sum()), loss / int(counted.sum()))
 
 
-def score(model: nn.Module, test: Source, rows_at_once: int, loss: Loss = cross_entropy) -> Score:
-    """The score of an ordinary ``model`` on all test samples, ``rows_at_once`` together."""
+def score(
+    model: nn.Module,
+    test: Source,
+    rows_at_once: int,
+    loss: Loss = cross_entropy,
+    means: ClassMeans | None = None,
+) -> Score:
+    """The score of an ordinary ``model`` on all test samples, ``rows_at_once`` together; by the
+    ``means`` of classes, if there are some."""
     right, total = 0, 0.0
     model.eval()
     with torch.no_grad():
         for begin in range(0, len(test), rows_at_once):
             inputs, targets = test.batch(np.arange(begin, min(begin + rows_at_once, len(test))))
-            logits = model(inputs)
+            logits = model(inputs) if means is None else means.logits(model(inputs))
             right += int((logits.argmax(1) == targets).sum())
             total += float(loss(logits, targets).double().sum())
     return Score(right / len(test), total / len(test))

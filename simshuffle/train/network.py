@@ -16,6 +16,7 @@ from simshuffle.train.batch_norm import (
     batch_norm_layers,
     set_statistics_momentum,
 )
+from simshuffle.train.contrastive import Contrast
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.probe import Probe, try_out
 from simshuffle.train.source import Ints, Source
@@ -40,6 +41,7 @@ class RankedNetwork:
             other ranks.
         rows_at_once: samples that are worked off together.
         loss: of each sample.
+        contrast: of a contrastive training.
     """
 
     model: nn.Module
@@ -49,6 +51,12 @@ class RankedNetwork:
     whole: bool
     rows_at_once: int
     loss: Loss = cross_entropy
+    contrast: Contrast | None = None
+
+    @classmethod
+    def alone(cls, model: nn.Module, rows_at_once: int) -> RankedNetwork:
+        """An ordinary ``model`` as the network of one rank."""
+        return cls(model, RankRows(), 1, False, False, rows_at_once)
 
     def parts(self, samples: Ints) -> Iterator[tuple[int, Ints]]:
         """``samples`` (n, M) in parts (n, ranks) of neighbouring ranks, each with its first
@@ -64,10 +72,24 @@ class RankedNetwork:
     def losses(self, source: Source, first: int, part: Ints) -> tuple[torch.Tensor, torch.Tensor]:
         """Losses (n ranks,), by default cross-entropy in nats, and logits (n ranks, classes) of
         ``part`` (n, ranks), samples of the ranks from ``first`` on."""
+        logits, targets = self.outputs(source, first, part)
+        return self.loss(logits, targets), logits
+
+    def outputs(self, source: Source, first: int, part: Ints) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the network puts out (n ranks, classes), and targets (n ranks,), of ``part`` as of
+        `losses`."""
         inputs, targets = source.batch(part.ravel())
         self.rows.expect(first, part.shape[1], part.size)
-        logits: torch.Tensor = self.model(inputs)
-        return self.loss(logits, targets), logits
+        return self.model(inputs), targets
+
+    def trained_losses(self, source: Source, first: int, part: Ints, epoch: int) -> torch.Tensor:
+        """The losses (n ranks,) that the network is trained on in ``epoch`` (from 1), of ``part``
+        as of `losses`: of the two views of each sample, if the training is contrastive."""
+        if self.contrast is None:
+            return self.losses(source, first, part)[0]
+        pair = self.contrast.views.pair(source.batch(part.ravel())[0], part.ravel(), epoch)
+        self.rows.expect(first, part.shape[1], len(pair))
+        return self.contrast.losses(self.model(pair), part.shape[1])
 
 
 def ranked_network(
@@ -78,12 +100,13 @@ def ranked_network(
     device: torch.device,
     sizes: list[int],
     loss: Loss = cross_entropy,
+    contrast: Contrast | None = None,
 ) -> RankedNetwork:
     """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants; ``model`` stays
     as it is.
 
     ``sizes`` are the local batch sizes that it will be trained with, and ``loss`` is that of each
-    sample.
+    sample, or ``contrast`` says how it is contrasted with others.
 
     Raises:
         InputError: the model cannot be trained so; see `apply_mode` and `try_out`. Or it mixes
@@ -106,7 +129,8 @@ def ranked_network(
     twin.to(device, dtype).train()
     by_rank = training.batch_norm == "per_rank" and bool(batch_norm_layers(twin))
     at_once = rows_at_once(probe, device)
-    return RankedNetwork(twin, rows, world_size, by_rank, probe.mixes, at_once, loss)
+    whole = probe.mixes or (contrast is not None and contrast.gathered)
+    return RankedNetwork(twin, rows, world_size, by_rank, whole, at_once, loss, contrast)
 
 
 def _check_sizes(probe: Probe, sizes: list[int], world_size: int, training: Training) -> None:

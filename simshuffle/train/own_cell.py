@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.train.cell import RunCell
+from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.emulate import Materials, warn_of_large_batch, with_first_weights
 from simshuffle.train.iterations import local_batches
 from simshuffle.train.loss import Loss, loss_name
@@ -112,6 +113,15 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
             sizes = local_batches(len(train), run.world_size, run.training)
             dtype = torch_dtype(run.training)
             source = train if dtype == torch.float32 else own.sources(dtype, cpu)[0]
+            contrast_of(
+                run.training,
+                None,
+                sizes=sizes,
+                world_size=run.world_size,
+                count=len(train),
+                strategy=run.exchange,
+                loss=own.loss,
+            )
             ranked_network(network, source, run.world_size, run.training, cpu, sizes, own.loss)
             warn_of_large_batch(len(train), run.world_size, run.training)
         except InputError as error:

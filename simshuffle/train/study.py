@@ -190,7 +190,9 @@ def document(path: Path) -> dict[str, Any]:
     return copy.deepcopy(documents[0])
 
 
-REFERENCES = dict.fromkeys(("data", "model", "partition", "exchange", "exchange.schedule"), by_kind)
+REFERENCES = dict.fromkeys(
+    ("data", "model", "partition", "exchange", "exchange.schedule", "training.loss"), by_kind
+)
 """Keys whose records may be named by their kind: ``exchange:
 importance_pair:exchange_fraction=0.1,lagging=true``."""
 _KEYS = set(Run.model_fields) - {"seed"}
@@ -252,7 +254,9 @@ def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:
             continue
         for values in grid(outermost_first(axes)):
             raw, found = copy.deepcopy(base), list[Problem]()
-            if all(put(raw, key, value, found) for key, value in values.items()):
+            if all(
+                put(raw, key, value, found, REFERENCES) for key, value in values.items()
+            ) and all(expand(raw, key, REFERENCES, found) for key in REFERENCES):
                 run, found = validated(raw, Run)
                 if run is not None and not found:
                     yield from (run.model_copy(update={"seed": seed}) for seed in seeds)

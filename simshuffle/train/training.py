@@ -29,6 +29,29 @@ train: as in training, but for the update: each local batch is normalised by its
 Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
 
 
+class CrossEntropy(Spec):
+    """Cross-entropy of the network's outputs and the labels, in nats."""
+
+    kind: Literal["cross_entropy"]
+
+
+class Contrastive(Spec):
+    """Two views of each sample are to be told from those of other samples, its negatives, by what
+    the network puts out, normalised: InfoNCE, see `simshuffle.train.contrastive`. Labels are used
+    in the evaluation alone.
+
+    Attributes:
+        temperature: that cosines are divided by; 0.1 was the best of SimCLR (Chen et al. 2020,
+            table 5).
+        negatives: 'local', the other samples of the rank's own local batch; or 'gathered', those of
+            all ranks' batches.
+    """
+
+    kind: Literal["contrastive"]
+    temperature: Positive = 0.1
+    negatives: Literal["local", "gathered"] = "local"
+
+
 class Training(Spec):
     """Stochastic gradient descent with momentum, as torch.optim.SGD.
 
@@ -49,6 +72,7 @@ class Training(Spec):
             batch, as momentum of torch.nn.BatchNorm1d; None leaves what the network's layers have,
             which is torch's 0.1 in the networks of this package.
         importance_pass: how importance is measured before an epoch; see `ImportancePass`.
+        loss: what is trained on: 'cross_entropy', or 'contrastive'; see `Contrastive`.
         drop_last: leave out what does not fill a last local batch, and the surplus sample of larger
             shards. If False, ranks with fewer samples repeat their first ones, as torch's
             DistributedSampler does, and the last local batch may be smaller.
@@ -75,6 +99,9 @@ class Training(Spec):
         Annotated[float, BeforeValidator(whole_as_float), Field(gt=0, le=1)] | None
     ) = None
     importance_pass: ImportancePass = "eval"  # noqa: S105 - no password
+    loss: Annotated[CrossEntropy | Contrastive, Field(discriminator="kind")] = CrossEntropy(
+        kind="cross_entropy"
+    )
     drop_last: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     evaluate_every: Count = 1
@@ -85,6 +112,11 @@ class Training(Spec):
     def refreshes_statistics(self) -> bool:
         """Whether the pass that measures importance changes the running statistics."""
         return self.importance_pass == "train"  # noqa: S105 - no password
+
+    @property
+    def temperature(self) -> float | None:
+        """Of a contrastive loss; None of another."""
+        return self.loss.temperature if isinstance(self.loss, Contrastive) else None
 
     def peak_learning_rate(self, world_size: int) -> float:
         """The learning rate after the warm-up, with ``world_size`` ranks."""

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from simshuffle.train.data import Samples, TrainingSet
+from simshuffle.train.data import Augmentation, Samples, TrainingSet
 from simshuffle.train.emulate import initial_model, train_run
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.iterations import epoch_samples
@@ -87,6 +87,10 @@ CASES = {
     ),
     "no batch norm": case(PARTIAL | {"schedule": FAST}, batch_norm="none"),
     "images": case(PARTIAL | {"schedule": FAST}, model="small_cnn"),
+    "local negatives": case(PARTIAL | {"schedule": FAST}, loss={"kind": "contrastive"}),
+    "gathered negatives": case(
+        PARTIAL | {"schedule": FAST}, loss={"kind": "contrastive", "negatives": "gathered"}
+    ),
 }
 
 
@@ -114,7 +118,8 @@ def data_of(model: str) -> TrainingSet:
     if model == "mlp":
         inputs = (rng.normal(size=(203, 12)) + labels[:, None] * 0.5).astype(np.float32)
         train = Samples(inputs, labels)
-        return TrainingSet("numbers", train, Samples(inputs[:40], labels[:40]), 5)
+        test, views = Samples(inputs[:40], labels[:40]), Augmentation((1, 3, 4), 1, 0.5, 0.5)
+        return TrainingSet("numbers", train, test, 5, augmentation=views)
     images = (
         rng.integers(0, 200, (203, 1, 8, 8)).astype(np.uint8)
         + (labels * 10).astype(np.uint8)[:, None, None, None]
@@ -252,6 +257,7 @@ def test_real_ranks_do_what_emulated_ones_do(real, world_size, name):
         training=run.training,
         owner=owner,
         seed=run.seed,
+        augmentation=data.augmentation,
     )
     moved = 0
     for epoch in range(1, run.training.epochs + 1):
@@ -283,7 +289,9 @@ def test_real_ranks_do_what_emulated_ones_do(real, world_size, name):
             )
 
 
-@pytest.mark.parametrize("name", ["partial", "IS", "synchronised batch norm, images"])
+@pytest.mark.parametrize(
+    "name", ["partial", "IS", "synchronised batch norm, images", "local negatives"]
+)
 def test_their_tables_are_the_same(real, name):
     run, data = run_of(name, 4), data_of(CASES[name]["model"])
     emulated = train_run(run, data=data).epochs

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simshuffle.train.data.base import DataSource, Samples, TrainingSet
+from simshuffle.train.data.base import Augmentation, DataSource, Samples, TrainingSet
 from simshuffle.train.data.cifar import Cifar10, Cifar100
 from simshuffle.train.data.classification import Classification
 from simshuffle.train.data.digits import Digits
@@ -20,6 +20,7 @@ Data = Annotated[
 ]
 
 __all__ = [
+    "Augmentation",
     "Cifar10",
     "Cifar100",
     "Classification",

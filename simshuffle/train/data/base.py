@@ -32,6 +32,24 @@ class Samples:
 
 
 @dataclass(frozen=True)
+class Augmentation:
+    """How a view is made of a sample: shifted, with another contrast, and with more noise.
+
+    Attributes:
+        shape: of the image, (channels, height, width), whatever the shape of its sample.
+        shift: largest shift along each axis in pixels; images wrap around.
+        contrast: factor, from 1 - contrast to 1 + contrast.
+        noise: standard deviation of what is added, where samples have 1; the sum is divided by its
+            own.
+    """
+
+    shape: tuple[int, int, int]
+    shift: int
+    contrast: float
+    noise: float
+
+
+@dataclass(frozen=True)
 class TrainingSet:
     """A data set, split for training.
 
@@ -41,6 +59,7 @@ class TrainingSet:
         classes: number of labels.
         mean, std: by channel, (channels,) float32, of uint8 inputs as fractions of 255; empty where
             inputs are float32.
+        augmentation: how views of the samples are made; None if there is none.
     """
 
     name: str
@@ -49,6 +68,7 @@ class TrainingSet:
     classes: int
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    augmentation: Augmentation | None = None
 
 
 class DataSource(Protocol):

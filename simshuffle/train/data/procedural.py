@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, whole_as_float
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Samples, TrainingSet
+from simshuffle.train.data.base import Augmentation, Samples, TrainingSet
 from simshuffle.train.data.preparing import (
     balanced_labels,
     check_memory,
@@ -128,7 +128,10 @@ class Procedural(Spec):
             self.label_noise,
             stream(self.seed, "procedural wrong labels"),
         )
-        return TrainingSet("procedural", Samples(train.inputs, labels), test, self.classes)
+        shape = (self.channels, self.image_size, self.image_size)
+        views = Augmentation(shape, self.shift, self.contrast, self.noise)
+        labelled = Samples(train.inputs, labels)
+        return TrainingSet("procedural", labelled, test, self.classes, augmentation=views)
 
     def _templates(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Images of mean 0 and standard deviation 1: (classes, prototypes, channels, image_size,

@@ -72,6 +72,30 @@ class _SumOverRanks(torch.autograd.Function):
         return total
 
 
+class _Gathered(torch.autograd.Function):
+    """The rows of all ranks, which have equally many. A row enters the loss of every rank, so its
+    gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
+        parts = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.stack(parts, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total[:, dist.get_rank()]
+
+
+def gathered(rows: torch.Tensor, world_size: int) -> torch.Tensor:
+    """The ``rows`` (n, numbers) of every rank, (n M, numbers) with the rank as the fastest index,
+    with a gradient to all of them. Collective."""
+    everyone: torch.Tensor = _Gathered.apply(rows)  # type: ignore[no-untyped-call]
+    return everyone.view(len(rows) * world_size, -1)
+
+
 class _OverRanks(_BatchNorm):
     """Batch norm over the batches of all ranks, which are equally large; the running variance is
     unbiased over all of them."""

@@ -40,6 +40,7 @@ class Scorer:
             own_ranks=run.training.own_ranks,
             rng=run.rng("evaluate"),
             order_rng=run.rng("recalibrate"),
+            temperature=run.training.temperature,
         )
 
     def scores(self, model: nn.Module) -> dict[Statistics, Score]:

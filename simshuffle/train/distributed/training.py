@@ -20,6 +20,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.results.timeline import phase_table
 from simshuffle.studies.training.record import RunRecord
 from simshuffle.train.batch_norm import set_statistics_momentum
+from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.data import TrainingSet
 from simshuffle.train.distributed.dataset import ShardDataset
 from simshuffle.train.distributed.marks import (
@@ -28,13 +29,13 @@ from simshuffle.train.distributed.marks import (
     iteration_seconds,
     timeline_rows,
 )
-from simshuffle.train.distributed.network import data_parallel, with_batch_norm
+from simshuffle.train.distributed.network import data_parallel, gathered, with_batch_norm
 from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.scoring import Scorer
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
 from simshuffle.train.emulation import Diverged, EpochOutcome
-from simshuffle.train.iterations import learning_rate
+from simshuffle.train.iterations import learning_rate, local_batches
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import optimizer_of, set_rate
 from simshuffle.train.recording import OwnStatistics, Recorder, description
@@ -81,6 +82,17 @@ class RankTraining:
     ) -> None:
         self.run, self.device = run, device
         self._loss, self._collate = materials.loss, materials.train.collate
+        training = run.training
+        self._contrast = contrast_of(
+            training,
+            materials.augmentation,
+            sizes=local_batches(len(materials.train), run.world_size, training),
+            world_size=run.world_size,
+            count=len(materials.train),
+            strategy=run.exchange,
+            seed=run.seed,
+            loss=materials.loss,
+        )
         dataset = ShardDataset(
             materials.train.items,
             storage,
@@ -90,7 +102,6 @@ class RankTraining:
         )
         self.ranks = dataset.ranks
         check_world(run.world_size, self.ranks.world_size)
-        training = run.training
         self.scheduler = Scheduler(
             dataset,
             training.local_batch_size,
@@ -152,9 +163,8 @@ class RankTraining:
         Returns the losses, what is under way, and when each of `PHASES` ended.
         """
         scheduler, schedule = self.scheduler, self.scheduler.strategy.exchange_schedule
-        inputs, targets = batch
         passed = [self._now()]
-        losses = self._loss(self.network(inputs), targets)
+        losses = self._losses(epoch, iteration, batch)
         found = losses.detach().double().cpu().numpy()
         passed.append(self._now())
         self.optimizer.zero_grad()
@@ -173,6 +183,20 @@ class RankTraining:
         scheduler.record_losses(torch.from_numpy(found))
         passed.append(self._now())
         return found, pending, passed
+
+    def _losses(self, epoch: int, iteration: int, batch: Batch) -> torch.Tensor:
+        """The losses (n,) of a local batch, to be trained on."""
+        inputs, targets = batch
+        if self._contrast is None:
+            return self._loss(self.network(inputs), targets)
+        begin = iteration * self.run.training.local_batch_size
+        samples = self.scheduler.sampler.order[begin : begin + len(inputs)]
+        embeddings = self.network(self._contrast.views.pair(inputs, samples, epoch))
+        if not self._contrast.gathered:
+            return self._contrast.losses(embeddings, 1)
+        everyone = gathered(embeddings, self.ranks.world_size)
+        losses = self._contrast.losses(everyone, self.ranks.world_size)
+        return losses[self.ranks.rank :: self.ranks.world_size]
 
     def learning_rate(self, epoch: int, iteration: int) -> float:
         """That of an iteration (from 0) of an epoch (from 1), the same as on emulated ranks."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem
@@ -23,6 +23,16 @@ from simshuffle.train.training import Positive, Training
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
 
 
+def _by_labels(training: Training) -> Training:
+    if training.loss.kind != "cross_entropy":
+        raise PydanticCustomError("loss", "data-optimised training needs loss: cross_entropy")
+    return training
+
+
+LabelTraining = Annotated[Training, AfterValidator(_by_labels)]
+"""Of samples by their labels, each with a loss of its own."""
+
+
 class Extractor(Spec):
     """A network whose features decide what is filtered out.
 
@@ -36,7 +46,7 @@ class Extractor(Spec):
 
     name: Name
     model: Model
-    training: Training = Training(local_batch_size=64)
+    training: LabelTraining = Training(local_batch_size=64)
     weights: str | None = None
 
 
@@ -85,7 +95,7 @@ class Retraining(Spec):
     """
 
     model: Model
-    training: Training = Training()
+    training: LabelTraining = Training()
     batch_sizes: Annotated[list[Count | Literal["largest"]], Field(min_length=1)]
     learning_rates: Annotated[list[Positive], Field(min_length=1)]
 

@@ -1,0 +1,117 @@
+"""The contrastive loss: the two views of a sample are to be told from those of the other samples of
+the batch, its negatives.
+
+InfoNCE (van den Oord, Li and Vinyals 2018, arXiv 1807.03748) of normalised embeddings, in the
+symmetric form of CLIP (Radford et al. 2021, arXiv 2103.00020): from each view its partner has to be
+found among the partners' views. SimCLR (Chen et al. 2020, arXiv 2002.05709) has both views of a
+sample from one augmentation too; its denominator also holds the other samples' views of the same
+side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+import torch.nn.functional as F
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange import Strategy
+from simshuffle.train.data.base import Augmentation
+from simshuffle.train.loss import Loss, cross_entropy, loss_name
+from simshuffle.train.training import Contrastive, Training
+from simshuffle.train.views import Views
+
+
+def info_nce(one: torch.Tensor, other: torch.Tensor, temperature: float) -> torch.Tensor:
+    """The loss of each sample, nats, (groups, n), given the embeddings of its two views, (groups,
+    n, numbers) each; negatives are the other samples of the group.
+
+    -log of the share that exp(cosine / temperature) of its own partner has in the sum over all
+    partners of the group; mean of both directions.
+    """
+    similarity = F.normalize(one, dim=-1) @ F.normalize(other, dim=-1).mT / temperature
+    own = similarity.diagonal(dim1=-2, dim2=-1)
+    return (similarity.logsumexp(-1) + similarity.logsumexp(-2)) / 2 - own
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A contrastive training.
+
+    Attributes:
+        loss: its temperature, and where negatives come from.
+        views: of the training samples.
+    """
+
+    loss: Contrastive
+    views: Views
+
+    @property
+    def gathered(self) -> bool:
+        """Whether negatives come from all ranks."""
+        return self.loss.negatives == "gathered"
+
+    def losses(self, embeddings: torch.Tensor, ranks: int) -> torch.Tensor:
+        """The loss of each sample, (n ranks,), given the embeddings (2 n ranks, numbers) of their
+        first views and then of their second, the rank being the fastest index."""
+        one, other = embeddings.view(2, -1, 1 if self.gathered else ranks, embeddings.shape[-1])
+        by_group = info_nce(one.transpose(0, 1), other.transpose(0, 1), self.loss.temperature)
+        return by_group.T.reshape(-1)
+
+
+def contrast_of(
+    training: Training,
+    augmentation: Augmentation | None,
+    *,
+    sizes: Sequence[int],
+    world_size: int,
+    count: int,
+    strategy: Strategy,
+    seed: int = 0,
+    loss: Loss = cross_entropy,
+) -> Contrast | None:
+    """What a contrastive training needs; None of other trainings.
+
+    Args:
+        training: how the network is trained.
+        augmentation: how views are made of the samples; None if the data have none.
+        sizes: local batch sizes.
+        world_size: M.
+        count: N, training samples.
+        strategy: of the exchange.
+        seed: of the run.
+        loss: of the caller's, if it gives one.
+
+    Raises:
+        InputError: the training is contrastive, and a local batch has no negatives, there are no
+            views, the caller gives another loss, or the exchange needs the importance of samples.
+    """
+    how = training.loss
+    if not isinstance(how, Contrastive):
+        return None
+    if loss is not cross_entropy:
+        rule = "contrastive takes the place of a loss of your own"
+        _refuse("training.loss", rule, loss_name(loss), "Leave one of them out.")
+    if augmentation is None:
+        rule = "contrastive needs two views of each sample, and these data have none"
+        _refuse("training.loss", rule, how.kind, "Use procedural data, or loss: cross_entropy.")
+    if strategy.needs_importance:
+        rule = (
+            "cannot go by importance with a contrastive loss: a sample's loss is not its own there,"
+            " but depends on its negatives"
+        )
+        remedy = "Use partial_local_shuffle, or loss: cross_entropy."
+        _refuse("exchange", rule, strategy.kind, remedy)
+    if min(sizes) * (world_size if how.negatives == "gathered" else 1) < 2:
+        which = "local_batch_size" if max(sizes) == 1 else "the last local batch"
+        rule = f"leaves a sample without negatives: {which} holds one sample"
+        remedy = "Use another local_batch_size, drop_last: true, or negatives: gathered."
+        _refuse("training.local_batch_size", rule, str(training.local_batch_size), remedy)
+    return Contrast(how, Views(augmentation, count, seed))
+
+
+def _refuse(path: str, rule: str, value: str, remedy: str) -> NoReturn:
+    raise InputError(Problem(path, rule, value, remedy), "training")
