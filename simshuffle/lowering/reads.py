@@ -77,10 +77,12 @@ class ReadChains:
         heads: stages that wait for the worker's previous batch.
         last_read: the stage that reads the last byte, whose end is marked.
         read_pfs, read_ssd, read_memory: bytes of the whole pass by source.
+        read_requests: requests of the whole pass to the PFS or the SSDs, whichever is read.
+        file_opens: of the whole pass, by the PFS.
 
     Attributes:
         iterations: batches of each rank.
-        filled, heads, read_pfs, read_ssd, read_memory: see above.
+        filled, heads, read_pfs, read_ssd, read_memory, read_requests, file_opens: see above.
     """
 
     def __init__(
@@ -94,9 +96,12 @@ class ReadChains:
         read_pfs: float,
         read_ssd: float,
         read_memory: float,
+        read_requests: float,
+        file_opens: float,
     ) -> None:
         self.filled, self.heads = filled, heads
         self.read_pfs, self.read_ssd, self.read_memory = read_pfs, read_ssd, read_memory
+        self.read_requests, self.file_opens = read_requests, file_opens
         world_size, self.iterations, stages, count = filled.shape
         # a batch of every rank, filled again and again, and views of its columns
         records = tasks(world_size * stages).reshape(world_size, stages)
@@ -188,6 +193,10 @@ def read_chains(
         read_pfs=float(missed.sum()) if source == "pfs" else 0.0,
         read_ssd=float(missed.sum()) if source == "ssd" else 0.0,
         read_memory=float(hit.sum()),
+        read_requests=float(reads.read_requests(dataset.samples_per_request).sum()),
+        file_opens=float((reads.samples - reads.hit_samples).sum()) / dataset.samples_per_file
+        if source == "pfs"
+        else 0.0,
     )
 
 

@@ -63,6 +63,15 @@ EPOCH_COLUMNS = {
     "nbytes_pfs": "bytes read from the parallel file system",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
+    "read_requests_pfs": (
+        "requests to the parallel file system: samples that are not in memory over"
+        " samples_per_request"
+    ),
+    "read_requests_ssd": "the same to SSDs, and one for each sample that senders read there",
+    "file_opens": (
+        "files that the parallel file system opens: samples that are not in memory over"
+        " samples_per_file"
+    ),
 }
 
 

@@ -76,9 +76,22 @@ SOURCE_COLUMNS = {
     "nbytes_pfs": "bytes read from the parallel file system",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
+    "read_requests_pfs": (
+        "requests to the parallel file system: samples that are not in memory over"
+        " samples_per_request"
+    ),
+    "read_requests_ssd": "the same to SSDs, and one for each sample that senders read there",
+    "file_opens": (
+        "files that the parallel file system opens: samples that are not in memory over"
+        " samples_per_file"
+    ),
     "nbytes_ssd_written": "bytes of received samples written to SSDs",
     "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
     "nbytes_staged": "bytes read from the parallel file system for it",
+    "read_requests_staged": (
+        "requests to it for that: files that are copied, or of an archive one for each HCA that"
+        " copies"
+    ),
 }
 
 
