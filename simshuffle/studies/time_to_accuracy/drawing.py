@@ -18,6 +18,8 @@ from simshuffle.studies.training.figures import COLOURS, MARKERS, OTHERS
 MUCH_LONGER = 4.0
 """Axes of time are logarithmic where the longest takes so many times as long as the shortest."""
 HOUR = 3600.0
+APART = 0.3
+"""Ticks are at least so far apart, of the way from the lowest to the highest value."""
 OTHER_MARKERS = ("o", "^", "s", "D", "v")
 """Of strategies without a marker of their own: five, beside six colours, tell thirty apart."""
 
@@ -87,12 +89,13 @@ def places_across(ax: Axes, values: pd.Series[float], text: Callable[[float], st
 
 
 def _round(values: pd.Series[float]) -> list[float]:
-    """Few values for ticks: round ones between the ends, or the ends."""
+    """Few values for ticks: round ones between the ends that are far apart, or the ends."""
     low, high = float(values.min()), float(values.max())
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
+    best = sorted({low, high}) if high > 1.5 * low else [low]
     for every, steps in ((3, (1,)), (2, (1,)), (1, (1,)), (1, (1, 3)), (1, (1, 2, 5))):
         powers = range(first - first % every, last + 1, every)
         found = [s * 10.0**p for p in powers for s in steps if low <= s * 10.0**p <= high]
-        if 3 <= len(found) <= 4:
-            return found
-    return sorted({low, high}) if high > 1.5 * low else [low]
+        if len(found) > 2 and np.diff(np.log10(found)).min() > APART * np.log10(high / low):
+            best = found
+    return best
