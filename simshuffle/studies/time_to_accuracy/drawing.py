@@ -18,8 +18,6 @@ from simshuffle.studies.training.figures import COLOURS, MARKERS, OTHERS
 MUCH_LONGER = 4.0
 """Axes of time are logarithmic where the longest takes so many times as long as the shortest."""
 HOUR = 3600.0
-APART = 0.3
-"""Ticks are at least so far apart, of the way from the lowest to the highest value."""
 OTHER_MARKERS = ("o", "^", "s", "D", "v")
 """Of strategies without a marker of their own: five, beside six colours, tell thirty apart."""
 
@@ -66,7 +64,9 @@ def time_axis(ax: Axes, totals: pd.Series[float], unit: float) -> None:
         ax.set_xlim(0, 1.03 * totals.max() / unit)
 
 
-def places_across(ax: Axes, values: pd.Series[float], text: Callable[[float], str]) -> list[float]:
+def places_across(
+    ax: Axes, values: pd.Series[float], text: Callable[[float], str], apart: float = 0.3
+) -> list[float]:
     """Where points stand from left to right, in powers of ten, with ticks; a 0 stands left of all
     others.
 
@@ -74,6 +74,7 @@ def places_across(ax: Axes, values: pd.Series[float], text: Callable[[float], st
         ax: whose ticks are set.
         values: (n,) at least 0.
         text: of a tick.
+        apart: least distance of ticks, of that from the lowest to the highest value.
     """
     some = values[values > 0]
     if some.empty:
@@ -81,14 +82,14 @@ def places_across(ax: Axes, values: pd.Series[float], text: Callable[[float], st
         return [0.0] * len(values)
     low, high = np.log10(float(some.min())), np.log10(float(some.max()))
     none = low - max(0.4 * (high - low), 0.1)
-    ticks = {float(np.log10(value)): text(value) for value in _round(some)}
+    ticks = {float(np.log10(value)): text(value) for value in _round(some, apart)}
     if (values == 0).any():
         ticks[none] = "none"
     ax.set_xticks(sorted(ticks), [ticks[at] for at in sorted(ticks)])
     return [float(np.log10(value)) if value > 0 else none for value in values]
 
 
-def _round(values: pd.Series[float]) -> list[float]:
+def _round(values: pd.Series[float], apart: float) -> list[float]:
     """Few values for ticks: round ones between the ends that are far apart, or the ends."""
     low, high = float(values.min()), float(values.max())
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
@@ -96,6 +97,6 @@ def _round(values: pd.Series[float]) -> list[float]:
     for every, steps in ((3, (1,)), (2, (1,)), (1, (1,)), (1, (1, 3)), (1, (1, 2, 5))):
         powers = range(first - first % every, last + 1, every)
         found = [s * 10.0**p for p in powers for s in steps if low <= s * 10.0**p <= high]
-        if len(found) > 2 and np.diff(np.log10(found)).min() > APART * np.log10(high / low):
+        if len(found) > 2 and np.diff(np.log10(found)).min() > apart * np.log10(high / low):
             best = found
     return best

@@ -84,8 +84,8 @@ def frontier_figure(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Figure:
     with matplotlib.rc_context({**STYLE, **(_DENSE if len(points) > 2 * MANY else {})}):
         figure, (time, *others) = _panels(meta)
         across = [(settings["total_s"] / unit).tolist()]
-        for ax, column, text in zip(others, _OTHERS, _TEXTS, strict=True):
-            across.append(places_across(ax, settings[column], text))
+        for ax, column, (text, apart) in zip(others, _OTHERS, _TICKS, strict=True):
+            across.append(places_across(ax, settings[column], text, apart))
             ax.set_xlabel(_OTHERS[column])
             ax.margins(x=0.15)
         for ax, places in zip((time, *others), across, strict=True):
@@ -108,7 +108,7 @@ def frontier_figure(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Figure:
 
 
 _OTHERS = {"storage_nbytes": "stored on a host", "total_requests": "requests to the PFS"}
-_TEXTS = (lambda value: readable(value, Dimension.NBYTES, 2), readable_count)
+_TICKS = ((lambda value: readable(value, Dimension.NBYTES, 2), 0.5), (readable_count, 0.3))
 
 
 def named(row: Mapping[Any, Any]) -> str:
