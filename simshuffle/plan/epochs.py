@@ -36,9 +36,9 @@ class Reads:
     hit_nbytes: Floats
 
     def read_requests(self, samples_per_request: int) -> Floats:
-        """(iterations, M) requests to storage of each batch, as the time of reading counts them:
-        samples that are not in memory over ``samples_per_request``."""
-        return (self.samples - self.hit_samples) / samples_per_request
+        """(iterations, M) requests to storage of each batch, whole numbers: samples that are not in
+        memory over ``samples_per_request``, rounded up."""
+        return np.ceil((self.samples - self.hit_samples) / samples_per_request)
 
 
 @dataclass(frozen=True)

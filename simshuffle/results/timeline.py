@@ -76,9 +76,9 @@ SOURCE_COLUMNS = {
     "nbytes_pfs": "bytes read from the parallel file system",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
-    "read_requests_pfs": (
-        "requests to the parallel file system: samples that are not in memory over"
-        " samples_per_request"
+    "read_requests": (
+        "requests to the parallel file system: samples of a batch that are not in memory over"
+        " samples_per_request, rounded up"
     ),
     "read_requests_ssd": "the same to SSDs, and one for each sample that senders read there",
     "file_opens": (

@@ -240,13 +240,13 @@ def _sources(
         "samples_moved": round(plan.exchange.samples_moved * sent),
         "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
         **{f"nbytes_{source}": nbytes for source, nbytes in read.items()},
-        "read_requests_pfs": requests["pfs"],
-        "read_requests_ssd": requests["ssd"],
+        "read_requests": round(requests["pfs"]),
+        "read_requests_ssd": round(requests["ssd"]),
         "file_opens": opens,
         "nbytes_ssd_written": sent * float(costs.received.sum()) if costs and written else 0.0,
         "staging_s": staged.seconds,
         "nbytes_staged": staged.nbytes,
-        "read_requests_staged": staged.read_requests,
+        "read_requests_staged": round(staged.read_requests),
     }
 
 

@@ -34,6 +34,9 @@ _KINDS: dict[str, Callable[[str], Column]] = {
     "world_size": count,
     "samples": count,
     "samples_moved": count,
+    "read_requests": count,
+    "read_requests_ssd": count,
+    "read_requests_staged": count,
     "accelerator_utilisation": share,
 }
 
