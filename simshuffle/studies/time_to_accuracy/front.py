@@ -28,7 +28,7 @@ def pareto(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
     Returns:
         (n,).
     """
-    return ~np.isnan(costs).any(axis=1) & ~_dominates(costs).any(axis=0)
+    return np.asarray(~np.isnan(costs).any(axis=1) & ~_dominates(costs).any(axis=0))
 
 
 def _dominates(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
