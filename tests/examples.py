@@ -29,6 +29,7 @@ from simshuffle.exchange import (
     GlobalShuffle,
     ImportanceExchange,
     ImportancePair,
+    LoaderShuffle,
     LocalShuffle,
     PairSchedule,
     PartialLocalShuffle,
@@ -276,6 +277,12 @@ def importance_pair(
     )
 
 
+def loader_shuffle(order: str, **values: Any) -> LoaderShuffle:
+    return LoaderShuffle.model_validate(
+        {"kind": "loader_shuffle", "order": {"kind": order}, **values}
+    )
+
+
 STRATEGIES: dict[str, Any] = {
     "global, pfs": GlobalShuffle(kind="global_shuffle"),
     "global, ssd": GlobalShuffle(kind="global_shuffle", source="ssd"),
@@ -311,6 +318,8 @@ STRATEGIES: dict[str, Any] = {
     "IS-Pair 0.3, by iteration": importance_pair(
         0.3, {"partner_lifetime": "iteration", "rank_importance": "mean"}
     ),
+    "mosaicml": loader_shuffle("mosaicml_streaming", samples_per_shard=4),
+    "sampler": loader_shuffle("distributed_sampler", cache_limit="0 B"),
 }
 
 

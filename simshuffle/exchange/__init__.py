@@ -8,11 +8,12 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
-from simshuffle.exchange.base import EpochContext, Source, Strategy
+from simshuffle.exchange.base import EpochContext, ShardsContext, Source, Strategy
 from simshuffle.exchange.global_shuffle import GlobalShuffle
 from simshuffle.exchange.importance import RankImportance, Selection
 from simshuffle.exchange.importance_exchange import ImportanceExchange
 from simshuffle.exchange.importance_pair import ImportancePair, PairSchedule
+from simshuffle.exchange.loader_shuffle import LoaderShuffle
 from simshuffle.exchange.local_shuffle import LocalShuffle
 from simshuffle.exchange.partial_local_shuffle import PartialLocalShuffle
 from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner
@@ -54,7 +55,12 @@ _OPEN = (Field(discriminator="kind"), WrapValidator(_registered))
 
 TrainedExchange = Annotated[
     SerializeAsAny[
-        GlobalShuffle | LocalShuffle | PartialLocalShuffle | ImportanceExchange | ImportancePair
+        GlobalShuffle
+        | LocalShuffle
+        | PartialLocalShuffle
+        | ImportanceExchange
+        | ImportancePair
+        | LoaderShuffle
     ],
     *_OPEN,
 ]
@@ -67,6 +73,7 @@ Exchange = Annotated[
         | PartialLocalShuffle
         | ImportanceExchange
         | ImportancePair
+        | LoaderShuffle
         | Recorded
     ],
     *_OPEN,
@@ -83,6 +90,7 @@ __all__ = [
     "GlobalShuffle",
     "ImportanceExchange",
     "ImportancePair",
+    "LoaderShuffle",
     "LocalShuffle",
     "MessageSchedule",
     "PairSchedule",
@@ -92,6 +100,7 @@ __all__ = [
     "Recorded",
     "Selection",
     "Shards",
+    "ShardsContext",
     "Source",
     "Strategy",
     "TrainedExchange",

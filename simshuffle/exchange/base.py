@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,33 @@ class EpochContext:
     held: Ints | None = None
 
 
+@dataclass(frozen=True)
+class ShardsContext:
+    """What decides who trains on what in an epoch.
+
+    Attributes:
+        owner: (N,) the rank of each sample.
+        world_size: M.
+        epoch: from 1.
+        rng: yields the same on every rank.
+        seed: of the run, for orders that draw as a library does.
+        batch_size: b, samples of a rank in an iteration.
+        ranks_per_host: of the machine; None where none is known.
+        workers: of a rank's loader; None where none is known.
+        sample_nbytes: mean bytes of a sample in storage; None where they are not known.
+    """
+
+    owner: Ints
+    world_size: int
+    epoch: int
+    rng: np.random.Generator
+    seed: int
+    batch_size: int
+    ranks_per_host: int | None = None
+    workers: int | None = None
+    sample_nbytes: float | None = None
+
+
 class Strategy(Spec):
     """A shuffling strategy. What one does not say is as in local shuffle: every rank keeps its
     shard, and shuffles it anew in each epoch.
@@ -66,6 +93,11 @@ class Strategy(Spec):
         return self.kind.removesuffix("_shuffle")
 
     @property
+    def in_name(self) -> dict[str, Any]:
+        """Keys that the name tells, as pydantic excludes them."""
+        return {"kind": True, "lagging": True}
+
+    @property
     def tier(self) -> Source:
         """What holds the samples: the 'pfs', or the 'ssd' after staging."""
         return "ssd"
@@ -79,6 +111,12 @@ class Strategy(Spec):
     def redraws(self) -> bool:
         """Whether every epoch draws a new partition of the whole set, so that nobody owns samples,
         and a host may read, or must hold, any of them."""
+        return False
+
+    @property
+    def fetches(self) -> bool:
+        """Whether a host fetches samples when it first reads them and keeps them, rather than to
+        have them staged before the first epoch."""
         return False
 
     @property
@@ -136,6 +174,14 @@ class Strategy(Spec):
         """Who trains on what in an epoch, given the owner (N,) of each sample. By default each rank
         on its own samples, in a new order."""
         return shuffled_shards(owner, world_size, rng)
+
+    def epoch_shards(self, context: ShardsContext) -> Shards:
+        """The same, for strategies that need to know more: `shards` unless they say otherwise.
+
+        Raises:
+            InputError: the strategy cannot do with what there is.
+        """
+        return self.shards(context.owner, context.world_size, context.rng)
 
     def plan(self, context: EpochContext) -> ExchangePlan:
         """The exchange of an epoch. By default nothing moves.

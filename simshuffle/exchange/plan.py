@@ -84,6 +84,11 @@ class Places:
     leaf: Ints
     rack: Ints
 
+    @property
+    def ranks_per_host(self) -> int:
+        """Ranks of the fullest host."""
+        return int(np.bincount(self.host).max())
+
 
 def empty_plan(world_size: int) -> ExchangePlan:
     """A plan that moves nothing."""
@@ -95,14 +100,21 @@ def empty_plan(world_size: int) -> ExchangePlan:
 class Shards:
     """Who trains on what in one epoch, in which order.
 
+    A sample may be there several times, or not at all, where the order is a library's (`repeats`).
+
     Attributes:
         order: (N,) int32, sample numbers: those of rank 0 in its order of the epoch, then those of
-            rank 1, ...
+            rank 1, ...; a library's order may have a few more.
         start: (M + 1,) where each rank's part begins.
+        worker: the worker of the rank that loads each, as long as ``order``; None where samples
+            are not divided among workers beforehand.
+        repeats: whether samples may be missing or there several times.
     """
 
     order: Ints
     start: Ints
+    worker: Ints | None = None
+    repeats: bool = False
 
     @property
     def sizes(self) -> Ints:

@@ -19,7 +19,7 @@ from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.time_to_accuracy.drawing import places_across, time_unit
 from simshuffle.studies.time_to_accuracy.frontier import named
 from simshuffle.studies.time_to_accuracy.labels import Spot, label_points
-from simshuffle.studies.training.figures import MARKERS, strategies
+from simshuffle.studies.training.figures import look_of, strategies
 
 SIZE = 4.0
 COLUMNS = ["setting", "strategy", "exchange_fraction", "storage_nbytes", "accuracy", "low", "high"]
@@ -56,7 +56,8 @@ def draw(given: Sequence[Given]) -> Figure:
         norm: Any = (scale or matplotlib.colors.Normalize)(times.min(), times.max() or 1.0)
         colours = matplotlib.cm.ScalarMappable(norm, "viridis_r")
         for row, x in zip(rows.to_dict("records"), places, strict=True):
-            _point(ax, row, x, colours.to_rgba(row["total_s"] / unit))
+            marker = look_of(str(row["strategy"]), known)["marker"]
+            _point(ax, row, x, colours.to_rgba(row["total_s"] / unit), marker)
         ax.set_xlabel("stored on a host")
         ax.set_ylabel("final test accuracy (%)")
         ax.margins(0.12)
@@ -68,7 +69,9 @@ def draw(given: Sequence[Given]) -> Figure:
             bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             bar.ax.yaxis.set_minor_locator(NullLocator())
         grey: dict[str, Any] = {"linestyle": "", "color": "#777777", "markersize": SIZE}
-        handles = [Line2D([], [], marker=MARKERS.get(n, "o"), label=n, **grey) for n in known]
+        handles = [
+            Line2D([], [], marker=look_of(n, known)["marker"], label=n, **grey) for n in known
+        ]
         legend_above(figure, handles, str(given[0].result.meta.get("model", "")))
         figure.draw_without_rendering()  # so that pixels are where they will be
         spots = [
@@ -85,12 +88,11 @@ def draw(given: Sequence[Given]) -> Figure:
         return figure
 
 
-def _point(ax: Axes, row: Mapping[Any, Any], x: float, colour: Any) -> None:
+def _point(ax: Axes, row: Mapping[Any, Any], x: float, colour: Any, marker: str) -> None:
     mean = 100 * row["accuracy"]
     if not np.isnan(row["low"]):
         bars = [[mean - max(100 * row["low"], 0.0)], [min(100 * row["high"], 100.0) - mean]]
         ax.errorbar([x], [mean], bars, color=colour, linewidth=0.7, capsize=1.3, zorder=2)
-    marker = MARKERS.get(str(row["strategy"]), "o")
     look: dict[str, Any] = {"markeredgecolor": "black", "markeredgewidth": 0.3, "zorder": 3}
     ax.plot([x], [mean], marker, color=colour, markersize=SIZE, **look)
 

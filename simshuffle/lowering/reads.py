@@ -11,7 +11,7 @@ from simshuffle.lowering.latency import slowest_thread
 from simshuffle.network.batch import NONE, TransferBatch, chain, tasks
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
-from simshuffle.scenario.workload import Workload
+from simshuffle.scenario.workload import Dataset, Workload
 
 Floats = NDArray[np.float64]
 Edges = tuple[NDArray[np.int32], NDArray[np.int32]]
@@ -67,6 +67,31 @@ class _Stages:
         return out
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What batches read of a file system or an SSD.
+
+    Attributes:
+        samples: (iterations, M) samples, or pieces, that are read one by one.
+        nbytes: (iterations, M) their bytes.
+        per_file, per_request: of them in a file, and by a request.
+    """
+
+    samples: Floats
+    nbytes: Floats
+    per_file: int
+    per_request: int
+
+    @property
+    def requests(self) -> Floats:
+        """(iterations, M)."""
+        return np.asarray(self.samples / self.per_request)
+
+    def in_flight(self, threads: int) -> Floats:
+        """(iterations, M) requests at once of a worker with so many threads."""
+        return np.asarray(np.minimum(threads, np.maximum(self.requests, 1.0)))
+
+
 class ReadChains:
     """The loading of all batches of one pass of all ranks.
 
@@ -77,12 +102,13 @@ class ReadChains:
         heads: stages that wait for the worker's previous batch.
         last_read: the stage that reads the last byte, whose end is marked.
         read_pfs, read_ssd, read_memory: bytes of the whole pass by source.
-        read_requests: requests of the whole pass to the PFS or the SSDs, whichever is read.
+        requests, ssd_requests: of the whole pass to the PFS, and to SSDs.
         file_opens: of the whole pass, by the PFS.
 
     Attributes:
         iterations: batches of each rank.
-        filled, heads, read_pfs, read_ssd, read_memory, read_requests, file_opens: see above.
+        filled, heads, read_pfs, read_ssd, read_memory, requests, ssd_requests, file_opens: see
+            above.
     """
 
     def __init__(
@@ -96,12 +122,13 @@ class ReadChains:
         read_pfs: float,
         read_ssd: float,
         read_memory: float,
-        read_requests: float,
+        requests: int,
+        ssd_requests: int,
         file_opens: float,
     ) -> None:
-        self.filled, self.heads = filled, heads
+        self.filled, self.heads, self.requests = filled, heads, requests
         self.read_pfs, self.read_ssd, self.read_memory = read_pfs, read_ssd, read_memory
-        self.read_requests, self.file_opens = read_requests, file_opens
+        self.ssd_requests, self.file_opens = ssd_requests, file_opens
         world_size, self.iterations, stages, count = filled.shape
         # a batch of every rank, filled again and again, and views of its columns
         records = tasks(world_size * stages).reshape(world_size, stages)
@@ -157,23 +184,22 @@ def read_chains(
         rng: the latencies of requests to the PFS; untouched where all are alike.
         decoding: (M,) factors of the work of decoding.
     """
-    hit, missed = reads.hit_nbytes, reads.nbytes - reads.hit_nbytes
+    hit, missed = reads.hit_nbytes, _missed(reads, workload.dataset)
     any_hit = bool(reads.hit_samples.any())
-    any_missed = bool((reads.hit_samples < reads.samples).any()) or not any_hit
+    any_missed = bool(missed.samples.any()) or not any_hit
     hosts, source, dataset = resources.host_of, workload.source, workload.dataset
+    hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
     stages = _Stages()
-    if any_missed:
-        samples = (reads.samples - reads.hit_samples).astype(float)
-        in_flight = np.minimum(
-            workload.loader.threads, np.maximum(samples / dataset.samples_per_request, 1.0)
-        )
-        if source == "pfs":
-            cap = _open_cap(samples, in_flight, workload, resources, rng)
-            _add_pfs(stages, samples, missed, workload, resources, jitter, cap)
-        else:
-            _add_ssd(stages, samples, missed, in_flight, workload, resources, jitter)
-    if any_hit:
+    if any_missed and source == "pfs":
+        cap = _open_cap(missed, workload, resources, rng)
+        _add_pfs(stages, missed, resources, jitter, cap)
+    elif any_missed:
+        _add_ssd(stages, missed, workload, resources, jitter)
+    if any_hit and hit_in == "memory":
         stages.add(hit, _one_link(resources.memory[hosts]), nbytes=hit)
+    elif any_hit:
+        found = _Asked(reads.hit_samples.astype(float), hit, 1, 1)
+        _add_ssd(stages, found, workload, resources, jitter)
     last_read = len(stages) - 1
     stages.add(
         reads.nbytes / dataset.sample_size.mean * dataset.decode_seconds * decoding,
@@ -190,47 +216,48 @@ def read_chains(
         edges,
         heads,
         last_read,
-        read_pfs=float(missed.sum()) if source == "pfs" else 0.0,
-        read_ssd=float(missed.sum()) if source == "ssd" else 0.0,
-        read_memory=float(hit.sum()),
-        read_requests=float(reads.read_requests(dataset.samples_per_request).sum()),
-        file_opens=float((reads.samples - reads.hit_samples).sum()) / dataset.samples_per_file
-        if source == "pfs"
-        else 0.0,
+        read_pfs=float(missed.nbytes.sum()) if source == "pfs" else 0.0,
+        read_ssd=(float(missed.nbytes.sum()) if source == "ssd" else 0.0)
+        + (float(hit.sum()) if hit_in == "ssd" else 0.0),
+        read_memory=float(hit.sum()) if hit_in == "memory" else 0.0,
+        requests=int(np.ceil(missed.requests).sum()) if source == "pfs" else 0,
+        ssd_requests=(int(np.ceil(missed.requests).sum()) if source == "ssd" else 0)
+        + (int(reads.hit_samples.sum()) if hit_in == "ssd" else 0),
+        file_opens=float(missed.samples.sum()) / missed.per_file if source == "pfs" else 0.0,
     )
 
 
+def _missed(reads: Reads, dataset: Dataset) -> _Asked:
+    """What is not in memory, or in the cache of the node."""
+    if reads.fetches is not None:
+        pieces = reads.fetches.requests.astype(float)
+        return _Asked(pieces, reads.fetches.nbytes.astype(float), 1, 1)
+    samples = (reads.samples - reads.hit_samples).astype(float)
+    per_file, per_request = dataset.samples_per_file, dataset.samples_per_request
+    return _Asked(samples, reads.nbytes - reads.hit_nbytes, per_file, per_request)
+
+
 def _add_pfs(
-    stages: _Stages,
-    samples: Floats,
-    nbytes: Floats,
-    workload: Workload,
-    resources: Resources,
-    jitter: Floats,
-    cap: Floats | float,
+    stages: _Stages, asked: _Asked, resources: Resources, jitter: Floats, cap: Floats | float
 ) -> None:
     """Opens, at most ``cap`` a second, then bytes, from the PFS. All arrays are (iterations, M)."""
     routes, link_latency = resources.pfs_read()
     opens = np.full(resources.world_size, resources.pfs_open, np.int32)
-    stages.add(samples / workload.dataset.samples_per_file * jitter, _one_link(opens), cap=cap)
-    stages.add(nbytes, routes, nbytes=nbytes, delay=np.where(samples > 0, link_latency, 0.0))
+    stages.add(asked.samples / asked.per_file * jitter, _one_link(opens), cap=cap)
+    delay = np.where(asked.samples > 0, link_latency, 0.0)
+    stages.add(asked.nbytes, routes, nbytes=asked.nbytes, delay=delay)
 
 
 def _open_cap(
-    samples: Floats,
-    in_flight: Floats,
-    workload: Workload,
-    resources: Resources,
-    rng: np.random.Generator,
+    asked: _Asked, workload: Workload, resources: Resources, rng: np.random.Generator
 ) -> Floats | float:
-    """Opens a second of a batch's worker, (iterations, M) or the same for all; ``in_flight``
-    requests of a batch at once, (iterations, M).
+    """Opens a second of a batch's worker, (iterations, M) or the same for all.
 
     Where latencies differ, a batch opens its files in the time of its slowest thread, which also
     decodes between two of them if it is one of several; one alone decodes in the end.
     """
     dataset, pfs = workload.dataset, resources.cluster.parallel_file_system
-    per_file, per_request = dataset.samples_per_file, dataset.samples_per_request
+    samples, per_file, per_request = asked.samples, asked.per_file, asked.per_request
     threads = workload.loader.threads
     if pfs.latency_spread > 0 and pfs.latency > 0:
         requests = np.ceil(samples / per_request).astype(np.int64)
@@ -241,32 +268,25 @@ def _open_cap(
         return drawn
     if threads == 1:
         return pfs.open_cap(per_file, per_request)
-    different, number = np.unique(in_flight, return_inverse=True)
+    different, number = np.unique(asked.in_flight(threads), return_inverse=True)
     caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
     return np.asarray(caps[number].reshape(samples.shape))
 
 
 def _add_ssd(
-    stages: _Stages,
-    samples: Floats,
-    nbytes: Floats,
-    in_flight: Floats,
-    workload: Workload,
-    resources: Resources,
-    jitter: Floats,
+    stages: _Stages, asked: _Asked, workload: Workload, resources: Resources, jitter: Floats
 ) -> None:
-    """Reads from the host's SSD, arguments as in `_add_pfs`; the latencies of the ``in_flight``
-    requests that a batch has at once pass together."""
-    ssd = resources.cluster.ssd
-    requests = samples / workload.dataset.samples_per_request
+    """Reads from the host's SSD, arguments as in `_add_pfs`; the latencies of the requests that a
+    batch has in flight at once pass together."""
+    ssd, loader = resources.cluster.ssd, workload.loader
     seconds = ssd.read_seconds(
-        nbytes, requests, resources.ranks_per_host * workload.loader.reads_in_flight
+        asked.nbytes, asked.requests, resources.ranks_per_host * loader.reads_in_flight
     )
     stages.add(
         seconds * jitter,
         _one_link(resources.ssd[resources.host_of]),
-        nbytes=nbytes,
-        delay=requests / in_flight * ssd.latency,
+        nbytes=asked.nbytes,
+        delay=asked.requests / asked.in_flight(loader.threads) * ssd.latency,
     )
 
 

@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simshuffle.orders.order import EpochOrder, Ints, Readers, ShardedSet, Unit
+
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -106,25 +109,57 @@ def fetched(
         orders: of the epochs; they are taken one by one.
         readers: who reads.
         of: what is fetched at once.
+        cache_nbytes: see `Caches`.
+    """
+    caches = Caches(readers, of, cache_nbytes)
+    for order in orders:
+        rows = in_time(order, readers)
+        yield caches.epoch(order.rank[rows], order.worker[rows], order.sample[rows])[1]
+
+
+class Caches:
+    """The caches of all nodes, from epoch to epoch.
+
+    Args:
+        readers: who reads.
+        of: what is fetched at once.
         cache_nbytes: what each node keeps, the least recently used being dropped; what is larger
             is fetched and not kept. None for no limit. 0 for no cache: each worker holds a piece
             from its first sample of it to its last in the epoch, shares it with nobody, and keeps
             nothing for the next epoch.
     """
-    nodes = [_Node(cache_nbytes, of.nbytes) for _ in range(readers.nodes)]
-    for order in orders:
-        rows = in_time(order, readers)
-        node = order.rank[rows] // readers.ranks
-        piece = of.of_sample[order.sample[rows]]
-        owner = order.rank[rows] * readers.workers + order.worker[rows]
-        found = []
-        for number, each in enumerate(nodes):
-            here = node == number
-            if cache_nbytes == 0:
-                found.append(_streamed(piece[here], owner[here], of))
+
+    def __init__(self, readers: Readers, of: Pieces, cache_nbytes: int | None) -> None:
+        self._readers, self._of, self._streams = readers, of, cache_nbytes == 0
+        self._nodes = [_Node(cache_nbytes, of.nbytes) for _ in range(readers.nodes)]
+
+    def piece_nbytes(self, sample: Ints) -> Ints:
+        """(n,) bytes of the piece of each sample."""
+        return np.asarray(self._of.nbytes[self._of.of_sample[sample]])
+
+    def epoch(self, rank: Ints, worker: Ints, sample: Ints) -> tuple[Flags, Fetched]:
+        """What is fetched in the next epoch.
+
+        Args:
+            rank, worker, sample: (n,) of what is handed out, in the order in which a node meets it.
+
+        Returns:
+            (n,) for which of them their piece is fetched; and the sums.
+        """
+        node, piece = rank // self._readers.ranks, self._of.of_sample[sample]
+        missed, found = np.zeros(len(piece), np.bool_), []
+        # the rows of each node, in their order
+        by_node = np.argsort(node, kind="stable")
+        ends = np.searchsorted(node[by_node], np.arange(len(self._nodes) + 1))
+        for number, each in enumerate(self._nodes):
+            here = by_node[ends[number] : ends[number + 1]]
+            if self._streams:
+                owner = rank[here] * self._readers.workers + worker[here]
+                missed[here], one = _streamed(piece[here], owner, self._of)
             else:
-                found.append(each.epoch(piece[here]))
-        yield Fetched(
+                missed[here], one = each.epoch(piece[here])
+            found.append(one)
+        return missed, Fetched(
             samples=sum(one.samples for one in found),
             hits=sum(one.hits for one in found),
             requests=sum(one.requests for one in found),
@@ -138,41 +173,56 @@ class _Node:
     """The cache of a node."""
 
     def __init__(self, limit: int | None, nbytes: Ints) -> None:
-        self.limit = limit
-        self.nbytes = nbytes.tolist()
-        self.kept: OrderedDict[int, int] = OrderedDict()
-        self.held = 0
+        self._limit, self._nbytes = limit, nbytes
+        self._kept: OrderedDict[int, int] = OrderedDict()
+        self._held = 0
 
-    def epoch(self, piece: Ints) -> Fetched:
+    def epoch(self, piece: Ints) -> tuple[Flags, Fetched]:
         """Ask for the piece of one sample after another."""
+        # those that are asked for, in the order of the last time, and the first time of each
+        last = len(piece) - 1 - np.unique(piece[::-1], return_index=True)[1]
+        asked, first = np.unique(piece, return_index=True)
+        new = np.array([one not in self._kept for one in asked.tolist()], np.bool_)
+        more = int(self._nbytes[asked[new]].sum())
+        if self._limit is None or self._held + more <= self._limit:  # nothing is dropped
+            missed = np.zeros(len(piece), np.bool_)
+            missed[first[new]] = True
+            for one in asked[np.argsort(last)].tolist():
+                self._kept[one] = int(self._nbytes[one])
+                self._kept.move_to_end(one)
+            self._held += more
+            count = int(new.sum())
+            return missed, Fetched(len(piece), len(piece) - count, count, more, 0, self._held)
+        return self._one_by_one(piece, self._limit)
+
+    def _one_by_one(self, piece: Ints, limit: int) -> tuple[Flags, Fetched]:
         # a sample of the same piece as the one before it changes nothing where that is kept
         again = np.zeros(len(piece), np.bool_)
         again[1:] = piece[1:] == piece[:-1]
-        if self.limit is not None:
-            again &= np.array(self.nbytes, np.int64)[piece] <= self.limit
-        hits, requests, fetched_nbytes, evictions, most = int(again.sum()), 0, 0, 0, self.held
-        for one in piece[~again].tolist():
-            if one in self.kept:
-                self.kept.move_to_end(one)
-                hits += 1
+        again &= self._nbytes[piece] <= limit
+        kept, missed = self._kept, np.zeros(len(piece), np.bool_)
+        evictions, most = 0, self._held
+        rows = np.flatnonzero(~again)
+        sizes = self._nbytes[piece[rows]].tolist()
+        for row, one, size in zip(rows.tolist(), piece[rows].tolist(), sizes, strict=True):
+            if one in kept:
+                kept.move_to_end(one)
                 continue
-            size = self.nbytes[one]
-            requests += 1
-            fetched_nbytes += size
-            if self.limit is not None:
-                if size > self.limit:
-                    most = max(most, self.held + size)
-                    continue
-                while self.held + size > self.limit:
-                    self.held -= self.kept.popitem(last=False)[1]
-                    evictions += 1
-            self.kept[one] = size
-            self.held += size
-            most = max(most, self.held)
-        return Fetched(len(piece), hits, requests, fetched_nbytes, evictions, most)
+            missed[row] = True
+            if size > limit:
+                most = max(most, self._held + size)
+                continue
+            while self._held + size > limit:
+                self._held -= kept.popitem(last=False)[1]
+                evictions += 1
+            kept[one] = size
+            self._held += size
+            most = max(most, self._held)
+        requests, nbytes = int(missed.sum()), int(self._nbytes[piece[missed]].sum())
+        return missed, Fetched(len(piece), len(piece) - requests, requests, nbytes, evictions, most)
 
 
-def _streamed(piece: Ints, owner: Ints, of: Pieces) -> Fetched:
+def _streamed(piece: Ints, owner: Ints, of: Pieces) -> tuple[Flags, Fetched]:
     """What workers of a node fetch who share nothing, in an epoch."""
     _, first, held = np.unique(
         owner * len(of.nbytes) + piece, return_index=True, return_inverse=True
@@ -184,4 +234,7 @@ def _streamed(piece: Ints, owner: Ints, of: Pieces) -> Fetched:
     np.add.at(change, first, size)
     np.add.at(change, last + 1, -size)
     most = int(np.cumsum(change).max(initial=0))
-    return Fetched(len(piece), len(piece) - len(first), len(first), int(size.sum()), 0, most)
+    missed = np.zeros(len(piece), np.bool_)
+    missed[first] = True
+    sums = Fetched(len(piece), len(piece) - len(first), len(first), int(size.sum()), 0, most)
+    return missed, sums

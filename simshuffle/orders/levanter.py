@@ -54,6 +54,11 @@ class Levanter(Order):
     }
 
     @property
+    def short_name(self) -> str:
+        """'levanter' and how it shuffles."""
+        return f"levanter {self.shuffle}"
+
+    @property
     def unit(self) -> Unit:
         """A block, whichever shuffle: the chunk of the store in which a sample lies."""
         return "block"

@@ -35,6 +35,11 @@ class _LitData(Order):
     item_shuffle_window: Annotated[int, Field(ge=0)] = 256
 
     @property
+    def short_name(self) -> str:
+        """'litdata full' or 'litdata window'."""
+        return self.kind.replace("_", " ")
+
+    @property
     def unit(self) -> Unit:
         """'shard'."""
         return "shard"

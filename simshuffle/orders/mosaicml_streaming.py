@@ -53,6 +53,11 @@ class MosaicmlStreaming(Order):
     initial_nodes: Count | None = None
 
     @property
+    def short_name(self) -> str:
+        """'mosaicml' and the algorithm."""
+        return f"mosaicml {self.shuffle_algo}"
+
+    @property
     def unit(self) -> Unit:
         """'shard'."""
         return "shard"

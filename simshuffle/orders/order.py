@@ -89,6 +89,13 @@ class Order(Sourced):
     """A way to shuffle, as a library or a paper has it. What it draws follows from the seed and the
     epoch alone."""
 
+    kind: str
+
+    @property
+    def short_name(self) -> str:
+        """Its name in labels, tables and figures."""
+        return self.kind
+
     @property
     @abstractmethod
     def unit(self) -> Unit:

@@ -24,6 +24,11 @@ class Own(Order):
     shuffle: Literal["global", "local"]
 
     @property
+    def short_name(self) -> str:
+        """'own global' or 'own local'."""
+        return f"own {self.shuffle}"
+
+    @property
     def unit(self) -> Unit:
         """A sample."""
         return "sample"

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange import EpochContext, ExchangePlan, Shards, empty_plan
+from simshuffle.exchange import (
+    EpochContext,
+    ExchangePlan,
+    LoaderShuffle,
+    Shards,
+    empty_plan,
+)
 from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
+from simshuffle.plan.fetches import Fetches, NodeCaches
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.staging import staging_bound
+from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.scenario import Scenario
 
 Floats = NDArray[np.float64]
@@ -27,18 +35,15 @@ class Reads:
         samples: (iterations, M) samples of each batch.
         nbytes: (iterations, M) bytes of each batch in storage.
         hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache,
-            or staged there.
+            or staged there; where a loader fetches pieces, those in the cache of the node.
+        fetches: what a loader fetches for the others; None where each is read by itself.
     """
 
     samples: NDArray[np.int64]
     nbytes: Floats
     hit_samples: NDArray[np.int64]
     hit_nbytes: Floats
-
-    def read_requests(self, samples_per_request: int) -> Floats:
-        """(iterations, M) requests to storage of each batch, whole numbers: samples that are not in
-        memory over ``samples_per_request``, rounded up."""
-        return np.ceil((self.samples - self.hit_samples) / samples_per_request)
+    fetches: Fetches | None = None
 
 
 @dataclass(frozen=True)
@@ -84,13 +89,20 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     caches = PageCaches(
         scenario.cluster.memory.cache_nbytes, nbytes, host_of, redrawn=strategy.redraws
     )
+    nodes: NodeCaches | None = None
     places = (
         Resources(scenario.cluster, world_size, scenario.rng("placement")).places
         if strategy.needs_places
         else None
     )
     for epoch in range(1, scenario.epochs + 1):
-        shards = strategy.shards(owner, world_size, scenario.rng("shuffle", epoch))
+        rng = scenario.rng("shuffle", epoch)
+        context = shards_context(
+            scenario.cluster, workload, owner, world_size, epoch, rng, scenario.seed
+        )
+        shards = strategy.epoch_shards(context)
+        if isinstance(strategy, LoaderShuffle) and nodes is None:
+            nodes = NodeCaches(scenario, strategy, context, nbytes)
         exchange = strategy.plan(
             EpochContext(
                 shards,
@@ -104,7 +116,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
             )
         )
         inference = _inference(scenario, owner, nbytes, caches) if strategy.inference_pass else None
-        training, sent = _training(scenario, epoch, shards, exchange, nbytes, caches)
+        training, sent = _training(scenario, epoch, shards, exchange, nbytes, nodes or caches)
         if epoch == scenario.epochs:
             caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
@@ -146,7 +158,7 @@ def _training(
     shards: Shards,
     exchange: ExchangePlan,
     nbytes: Floats,
-    caches: PageCaches,
+    caches: PageCaches | NodeCaches,
 ) -> tuple[Reads, NDArray[np.bool_]]:
     """The reads of training, and which of the samples that are sent are in memory then."""
     workload, world_size = scenario.workload, scenario.world_size
@@ -159,6 +171,11 @@ def _training(
         workload.local_batch_size,
         workload.iterations(world_size) if carried else iterations,
     )
+    if isinstance(caches, NodeCaches):
+        fetches, hit, hit_nbytes = caches.epoch(shards, iterations)
+        return Reads(samples, sizes, hit, hit_nbytes, fetches), np.zeros(
+            exchange.sample.shape, bool
+        )
     batches = Batches(samples, sizes, workload.local_batch_size)
     hits = (
         all_hits(batches, exchange)
@@ -206,6 +223,8 @@ def cached_share(scenario: Scenario, epoch: int) -> float:
     """
     memory, workload = scenario.cluster.memory, scenario.workload
     if workload.source == "memory":
+        return 1.0
+    if workload.exchange.fetches:  # at best
         return 1.0
     if epoch == 1:
         return 0.0

@@ -65,9 +65,11 @@ EPOCH_COLUMNS = {
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
     "read_requests": (
         "requests to the parallel file system: samples of a batch that are not in memory over"
-        " samples_per_request, rounded up"
+        " samples_per_request, rounded up; or pieces that a loader fetches"
     ),
-    "read_requests_ssd": "the same to SSDs, and one for each sample that senders read there",
+    "read_requests_ssd": (
+        "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
+    ),
     "file_opens": (
         "files that the parallel file system opens: samples that are not in memory over"
         " samples_per_file"

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from simshuffle.allreduce import Allreduce, NoOverlap
 from simshuffle.errors import InputError, Problem, first_of
-from simshuffle.exchange import Recorded
+from simshuffle.exchange import LoaderShuffle, Recorded
 from simshuffle.parallelism import Data
 from simshuffle.scenario.cluster import PLACEMENTS, Cluster
+from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.library import nearest
 from simshuffle.spec.overrides import grid_problems
@@ -18,14 +21,16 @@ from simshuffle.spec.units import Dimension, readable
 
 
 def cross_field_problems(
-    cluster: Cluster, workload: Workload, world_size: int, epochs: int
+    cluster: Cluster, workload: Workload, world_size: int, epochs: int, seed: int
 ) -> list[Problem]:
-    """What keeps ``world_size`` ranks from running ``epochs`` epochs of a workload on a cluster."""
+    """What keeps ``world_size`` ranks from running ``epochs`` epochs of a workload on a cluster,
+    with what ``seed`` draws."""
     return (
         cluster_problems(cluster, world_size)
         + _workload_problems(cluster, workload, world_size)
         + division_problems(workload, world_size)
         + _recorded_problems(workload, world_size, epochs)
+        + _order_problems(cluster, workload, world_size, seed)
         + _storage_problems(cluster, workload, world_size)
     )
 
@@ -215,6 +220,34 @@ def _recorded_problems(workload: Workload, world_size: int, epochs: int) -> list
             Problem(f"workload.exchange.{p.path or 'path'}", p.rule, p.value, p.remedy)
             for p in error.problems
         ]
+
+
+def _order_problems(
+    cluster: Cluster, workload: Workload, world_size: int, seed: int
+) -> list[Problem]:
+    """A loader's order that cannot be drawn so, or a cache that is no use."""
+    exchange, dataset = workload.exchange, workload.dataset
+    if not isinstance(exchange, LoaderShuffle) or world_size > dataset.num_samples:
+        return []
+    problems = []
+    if workload.last_batch == "carry":
+        rule = "must not be carry: a loader's order ends with its epoch"
+        remedy = "Choose nearest, keep or drop."
+        problems.append(Problem("workload.last_batch", rule, "carry", remedy))
+    owner = np.broadcast_to(np.int32(0), dataset.num_samples)
+    rng = np.random.default_rng(0)
+    context = shards_context(cluster, workload, owner, world_size, 1, rng, seed)
+    try:
+        exchange.check(context)
+    except InputError as error:
+        problems += [problem.below("workload.exchange") for problem in error.problems]
+    else:
+        most = cluster.memory.capacity if exchange.cache_in == "memory" else cluster.ssd.capacity
+        problems += [
+            problem.below("workload.exchange")
+            for problem in exchange.cache_problems(dataset.sample_size.mean, most)
+        ]
+    return problems
 
 
 def _storage_problems(cluster: Cluster, workload: Workload, world_size: int) -> list[Problem]:

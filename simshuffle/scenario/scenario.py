@@ -280,7 +280,11 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
     problems += [blame(problem, origin) for problem in unreported(found, problems)]
     if scenario is not None and usable:
         problems += cross_field_problems(
-            scenario.cluster, scenario.workload, scenario.world_size, scenario.epochs
+            scenario.cluster,
+            scenario.workload,
+            scenario.world_size,
+            scenario.epochs,
+            scenario.seed,
         )
         problems += sweep_problems(scenario.sweep)
         problems += mismatches(scenario.calibrated, scenario.workload.model.name)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, Problem, ScenarioError, SimshuffleWarning
-from simshuffle.exchange import Strategy, TrainedExchange
+from simshuffle.exchange import LoaderShuffle, ShardsContext, Strategy, TrainedExchange
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
@@ -161,7 +162,22 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     """
     data = run.data.load() if data is None else data
     check_ranks(len(data.train), run.world_size)
-    run.places()
+    places = run.places()
+    if isinstance(run.exchange, LoaderShuffle):
+        try:
+            run.exchange.check(
+                ShardsContext(
+                    np.broadcast_to(np.int32(0), len(data.train)),
+                    run.world_size,
+                    1,
+                    run.rng("shuffle", 1),
+                    run.seed,
+                    run.training.local_batch_size,
+                    ranks_per_host=None if places is None else places.ranks_per_host,
+                )
+            )
+        except InputError as error:
+            raise InputError([of.below("exchange") for of in error.problems], "run") from None
     sizes = local_batches(len(data.train), run.world_size, run.training)
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     ranked_network(

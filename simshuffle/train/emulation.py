@@ -24,6 +24,7 @@ from simshuffle.exchange import (
     ExchangePlan,
     Places,
     Shards,
+    ShardsContext,
     Strategy,
     initial_owner,
 )
@@ -192,7 +193,17 @@ class Emulation:
                 weight is not finite.
         """
         epoch, sizes = self.epochs_done + 1, self.batch_sizes
-        shards = self.strategy.shards(self.owner, self.world_size, self.rng("shuffle", epoch))
+        shards = self.strategy.epoch_shards(
+            ShardsContext(
+                self.owner,
+                self.world_size,
+                epoch,
+                self.rng("shuffle", epoch),
+                self.seed,
+                self.training.local_batch_size,
+                ranks_per_host=None if self.places is None else self.places.ranks_per_host,
+            )
+        )
         watch = Stopwatch(self.device)
         with watch.measure("importance"):
             importance = self._importance(epoch, shards)

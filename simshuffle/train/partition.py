@@ -151,20 +151,30 @@ def check_ranks(num_samples: int, world_size: int) -> None:
         )
 
 
-def label_divergence(owner: Ints, targets: Ints, world_size: int) -> float:
+def label_divergence(
+    owner: Ints, targets: Ints, world_size: int, samples: Ints | None = None
+) -> float:
     """How much the ranks' labels differ from the set's: mean over ranks of the total variation
     distance, 0 (equal) to 1.
 
     The distance is half the sum over labels of the absolute difference between a rank's share of
     the label and the set's.
+
+    Args:
+        owner: the rank of each sample, (N,); or of each of ``samples``.
+        targets: the label of each sample, (N,).
+        world_size: M.
+        samples: what the ranks have, where that is not each sample once.
     """
     _, label = np.unique(targets, return_inverse=True)
     classes = int(label.max()) + 1
+    of_rank = label if samples is None else label[samples]
     counts = np.bincount(
-        owner.astype(np.int64) * classes + label, minlength=world_size * classes
+        owner.astype(np.int64) * classes + of_rank, minlength=world_size * classes
     ).reshape(world_size, classes)
     share = counts / counts.sum(axis=1, keepdims=True)
-    return float(0.5 * np.abs(share - counts.sum(axis=0) / len(targets)).sum(axis=1).mean())
+    whole = np.bincount(label) / len(targets)
+    return float(0.5 * np.abs(share - whole).sum(axis=1).mean())
 
 
 def _sizes(num_samples: int, world_size: int) -> Ints:

@@ -14,6 +14,7 @@ from torch import nn
 
 from simshuffle.exchange import ExchangePlan, Strategy
 from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.orders.order import Order
 from simshuffle.studies.training.record import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
@@ -47,7 +48,9 @@ def _unusual(record: BaseModel) -> list[str]:
     found = []
     for name, field in type(record).model_fields.items():
         value = getattr(record, name)
-        if name == "schedule":
+        if isinstance(value, Order):
+            found += [value.short_name, *_unusual(value)]
+        elif name == "schedule":
             usual = field.get_default(call_default_factory=True)
             found += [
                 str(getattr(value, key))
@@ -113,8 +116,11 @@ class Recorder:
         """Add an epoch: its outcome, the losses (N,) of samples as they were last trained on, and
         the scores after it."""
         epoch, shards = outcome.epoch, outcome.shards
-        owner = np.empty(len(shards.order), np.int64)
-        owner[shards.order] = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
+        of_row = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
+        # the last rank of those that trained on a sample; -1 where none did
+        owner = np.full(len(self._targets), -1, np.int64)
+        owner[shards.order] = of_row
+        losses = np.where(owner < 0, NAN, losses)
         if outcome.importance is not None and self._strategy.inference_pass:
             self._importance.append(importance_row(epoch, "inference", outcome.importance, owner))
         self._importance.append(importance_row(epoch, "training", losses, owner))
@@ -132,7 +138,9 @@ class Recorder:
                 "learning_rate": outcome.learning_rate,
                 "train_loss": outcome.train_loss,
                 "moved": outcome.plan.samples_moved,
-                "label_divergence": label_divergence(owner, self._targets, len(shards.sizes)),
+                "label_divergence": label_divergence(
+                    of_row, self._targets, len(shards.sizes), shards.order
+                ),
                 "importance_s": outcome.importance_s,
                 **{
                     f"{name}_accuracy": scores[name].accuracy if name in scores else NAN

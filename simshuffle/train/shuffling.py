@@ -105,7 +105,7 @@ def strategy_label(exchange: TrainedExchange, *, schedule: bool = True) -> str:
     values = exchange.model_dump(
         mode="json",
         exclude_defaults=True,
-        exclude={"kind": True, "exchange_fraction": True, "lagging": True, "schedule": {*authors}},
+        exclude={**exchange.in_name, "exchange_fraction": True, "schedule": {*authors}},
     )
     detail = [AUTHORS] if authors and schedule else []
     detail += [f"{key.rpartition('.')[2]}={value}" for key, value in _flat(values).items()]
@@ -180,6 +180,7 @@ def check_all(runs: Iterable[Run], study: str) -> list[int]:
             str(run.world_size),
             str(run.cluster),
             near,
+            repr(run.exchange) if run.exchange.fetches else "",
         )
         try:
             if parts[0] not in loaded:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from simshuffle import storage
 from simshuffle.allreduce import Allreduce
-from simshuffle.exchange import Exchange, Recorded, TrainedExchange
+from simshuffle.exchange import Exchange, LoaderShuffle, Recorded, TrainedExchange
 from simshuffle.routing import ForwardingTables, Routing
 from simshuffle.scenario.cluster import Cluster
-from simshuffle.studies.training.figures import COLOURS, MARKERS
+from simshuffle.studies.loader.asking import defaults
+from simshuffle.studies.loader.shape import Shape
+from simshuffle.studies.training.figures import COLOURS, MARKERS, look_of
 from simshuffle.studies.training.tables import STRATEGIES as STRATEGY_ORDER
 from simshuffle.topology import Topology
 from tests.examples import (
@@ -45,10 +47,26 @@ def test_every_strategy_has_an_example() -> None:
 
 
 def test_tables_and_figures_know_the_names_of_all_strategies() -> None:
-    """In the order of the papers; others would be drawn too, in a colour of no meaning."""
-    names = {strategy.short_name for strategy in STRATEGIES.values()}
+    """In the order of the papers. Loaders are called by their orders, and drawn by their place."""
+    loaders = {of.short_name for of in STRATEGIES.values() if isinstance(of, LoaderShuffle)}
+    names = {strategy.short_name for strategy in STRATEGIES.values()} - loaders
     assert names == {"global", "local", "partial", "IS", "ILag", "IS-Pair", "ILag-Pair"}
     assert names == set(STRATEGY_ORDER) == set(COLOURS) == set(MARKERS)
+    assert not loaders & names
+
+
+def test_no_two_orders_of_loaders_look_alike() -> None:
+    """Nor like a strategy of the papers; names are all different."""
+    readers = {"nodes": 4, "gpus": 2, "workers": 2, "batch_size": 8}
+    shape = Shape(
+        samples=4096, samples_per_shard=32, shard_nbytes=0, cache_nbytes=None, epochs=1, **readers
+    )
+    names = [order.short_name for order in defaults(shape).values()]
+    # LitData's, kept or not, are one order with a smaller cache
+    assert len(set(names)) == len(names) - 1
+    known = [*COLOURS, *dict.fromkeys(names)]
+    looks = [tuple(look_of(name, known).values()) for name in known]
+    assert len(set(looks)) == len(looks)
 
 
 def test_every_allreduce_algorithm_has_an_example() -> None:

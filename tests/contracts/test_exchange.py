@@ -20,6 +20,7 @@ from simshuffle.exchange import (
     ExchangePlan,
     ExchangeSchedule,
     Shards,
+    ShardsContext,
     initial_owner,
 )
 from simshuffle.exchange.plan import shuffled_shards
@@ -58,7 +59,9 @@ def planned(
 ) -> tuple[Shards, ExchangePlan]:
     """Shards and plan of an epoch with as many iterations as the batches of the largest shard;
     importances are drawn."""
-    shards = strategy.shards(owner, world_size, rng(seed, epoch, 1))
+    shards = strategy.epoch_shards(
+        ShardsContext(owner, world_size, epoch, rng(seed, epoch, 1), seed, batch)
+    )
     plan = strategy.plan(
         EpochContext(
             shards,
@@ -103,7 +106,7 @@ def test_strategy_answers_what_it_is(strategy: Any) -> None:
     assert strategy.tier in {"pfs", "ssd"}
     assert strategy.fraction is None or 0 <= strategy.fraction <= 1
     assert (strategy.exchange_schedule is not None) == (
-        strategy.kind not in {"global_shuffle", "local_shuffle"}
+        strategy.kind not in {"global_shuffle", "local_shuffle", "loader_shuffle"}
     )
     if not strategy.needs_importance:
         planned(strategy, initial_owner(40, 4, rng(0)), 4, importance=False)
@@ -193,7 +196,8 @@ def test_same_streams_give_the_same_epoch_and_others_another(strategy: Any) -> N
     owner = initial_owner(400, 8, scenario.rng("partition"))
 
     def epoch(number: int, run: Any = scenario) -> tuple[Shards, ExchangePlan]:
-        shards = strategy.shards(owner, 8, run.rng("shuffle", number))
+        rng = run.rng("shuffle", number)
+        shards = strategy.epoch_shards(ShardsContext(owner, 8, number, rng, run.seed, 5))
         importance = run.rng("importance", number).exponential(size=400)
         return shards, strategy.plan(
             EpochContext(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,23 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from simshuffle.results.style import letters, new_figure
-from simshuffle.studies.training.figures import COLOURS, MARKERS, OTHERS
 
 MUCH_LONGER = 4.0
 """Axes of time are logarithmic where the longest takes so many times as long as the shortest."""
 HOUR = 3600.0
-OTHER_MARKERS = ("o", "^", "s", "D", "v")
-"""Of strategies without a marker of their own: five, beside six colours, tell thirty apart."""
-
-
-def look_of(strategy: str, known: Sequence[str]) -> dict[str, Any]:
-    """Colour and marker of a strategy; those of others by their place in ``known``."""
-    others = [name for name in known if name not in COLOURS]
-    if strategy in COLOURS:
-        return {"color": COLOURS[strategy], "marker": MARKERS.get(strategy, "o")}
-    place = others.index(strategy)
-    marker = OTHER_MARKERS[place % len(OTHER_MARKERS)]
-    return {"color": OTHERS[place % len(OTHERS)], "marker": marker}
 
 
 def time_unit(longest: float) -> tuple[float, str]:

@@ -18,13 +18,12 @@ from simshuffle.results.style import COLUMN_INCHES, STYLE, legend_above, width
 from simshuffle.spec.units import Dimension, readable, readable_count
 from simshuffle.studies.time_to_accuracy.drawing import (
     framed,
-    look_of,
     places_across,
     time_axis,
     time_unit,
 )
 from simshuffle.studies.time_to_accuracy.labels import Spot, dark, label_points
-from simshuffle.studies.training.figures import strategies
+from simshuffle.studies.training.figures import look_of, strategies
 
 MANY = 8
 """More strategies than that are numbered: colours and letters beside points no longer do."""

@@ -43,6 +43,7 @@ MARKERS = {
     "ILag-Pair": "P",
 }
 OTHERS = ("#EE7733", "#009988", "#882255", "#999933", "#DDAA33", "#77AADD")
+OTHER_MARKERS = ("X", "p", "*", "h", ">")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
@@ -292,16 +293,22 @@ def strategies(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def _look(strategy: str, known: Sequence[str], number: int) -> dict[str, Any]:
-    """Colour and marker of a strategy, those of others by their place alone; its ``number``-th line
-    (from 0) has a dash of its own."""
-    others = [name for name in known if name not in COLOURS]
-    colour = COLOURS.get(strategy) or OTHERS[others.index(strategy) % len(OTHERS)]
+def look_of(strategy: str, known: Sequence[str]) -> dict[str, Any]:
+    """Colour and marker of a strategy among those that are ``known``: others than those of
+    `COLOURS` have them by their place alone, and no two of 30 the same."""
+    if strategy in COLOURS:
+        return {"color": COLOURS[strategy], "marker": MARKERS[strategy]}
+    place = [name for name in known if name not in COLOURS].index(strategy)
+    turn = place + place // math.lcm(len(OTHERS), len(OTHER_MARKERS))
     return {
-        "color": colour,
-        "marker": MARKERS.get(strategy, "o"),
-        "linestyle": DASHES[number % len(DASHES)],
+        "color": OTHERS[place % len(OTHERS)],
+        "marker": OTHER_MARKERS[turn % len(OTHER_MARKERS)],
     }
+
+
+def _look(strategy: str, known: Sequence[str], number: int) -> dict[str, Any]:
+    """The same, with a dash of its own for the ``number``-th line (from 0) of the strategy."""
+    return {**look_of(strategy, known), "linestyle": DASHES[number % len(DASHES)]}
 
 
 def _drawn(

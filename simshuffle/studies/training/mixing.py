@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange import EpochContext, Strategy
+from simshuffle.exchange import EpochContext, ShardsContext, Strategy
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.spec.rng import stream
 
@@ -39,7 +39,11 @@ def planned(
     held, plans = strategy.first_held(num_samples), []
     for epoch in range(1, epochs + 1):
         context = EpochContext(
-            strategy.shards(owner, world_size, stream(seed, "shuffle", epoch)),
+            strategy.epoch_shards(
+                ShardsContext(
+                    owner, world_size, epoch, stream(seed, "shuffle", epoch), seed, batch_size
+                )
+            ),
             batch_size=batch_size,
             iterations=-(-num_samples // world_size // batch_size),
             epoch=epoch,

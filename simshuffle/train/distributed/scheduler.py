@@ -19,6 +19,7 @@ from simshuffle.exchange import (
     MessageSchedule,
     Places,
     Shards,
+    ShardsContext,
     Strategy,
 )
 from simshuffle.spec.rng import stream
@@ -28,18 +29,9 @@ from simshuffle.train.distributed.carrying import EpochExchange
 from simshuffle.train.distributed.checking import check_shards
 from simshuffle.train.distributed.dataset import Manifest, ShardDataset, check_sharded
 from simshuffle.train.distributed.group import alike
-from simshuffle.train.distributed.losses import (
-    TrainedLosses,
-    inference_losses,
-    shared_importance,
-)
+from simshuffle.train.distributed.losses import TrainedLosses, inference_losses, shared_importance
 from simshuffle.train.distributed.sampler import ShardSampler
-from simshuffle.train.distributed.transport import (
-    Pair,
-    Request,
-    TransportName,
-    transport_named,
-)
+from simshuffle.train.distributed.transport import Pair, Request, TransportName, transport_named
 from simshuffle.train.iterations import (
     epoch_samples,
     large_batch_warning,
@@ -360,8 +352,11 @@ class Scheduler:
 
     def _shards(self, epoch: int) -> Shards:
         """Who trains on what in the coming epoch."""
-        return self.strategy.shards(
-            self.owner, self.ranks.world_size, stream(self.dataset.seed, "shuffle", epoch)
+        seed, world_size = self.dataset.seed, self.ranks.world_size
+        on = {} if self._places is None else {"ranks_per_host": self._places.ranks_per_host}
+        rng = stream(seed, "shuffle", epoch)
+        return self.strategy.epoch_shards(
+            ShardsContext(self.owner, world_size, epoch, rng, seed, self.batch_size, **on)
         )
 
     def _tell(self, warning: str) -> None:

@@ -1,0 +1,42 @@
+"""What a cluster and a workload tell a strategy that decides who trains on what."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.exchange import ShardsContext
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.workload import Workload
+
+
+def shards_context(
+    cluster: Cluster,
+    workload: Workload,
+    owner: NDArray[np.integer],
+    world_size: int,
+    epoch: int,
+    rng: np.random.Generator,
+    seed: int,
+) -> ShardsContext:
+    """What decides who trains on what in an epoch.
+
+    Args:
+        cluster, workload: of a scenario.
+        owner: (N,) the rank of each sample.
+        world_size: M.
+        epoch: from 1.
+        rng: of the epoch.
+        seed: of the scenario.
+    """
+    return ShardsContext(
+        owner,
+        world_size,
+        epoch,
+        rng,
+        seed,
+        workload.local_batch_size,
+        ranks_per_host=cluster.ranks_per_host(world_size),
+        workers=workload.loader.workers,
+        sample_nbytes=workload.dataset.sample_size.mean,
+    )

@@ -1,0 +1,282 @@
+"""A library's order in a run and in a training: the same samples in both, and what nodes fetch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from simshuffle.errors import InputError, ScenarioError
+from simshuffle.exchange import LoaderShuffle
+from simshuffle.orders.fetching import fetched, pieces
+from simshuffle.orders.order import Readers
+from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.plan.fetches import Fetches
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.simulate import simulate
+from simshuffle.train.data.base import Samples
+from simshuffle.train.emulation import Emulation
+from simshuffle.train.partition import label_divergence
+from simshuffle.train.recording import Recorder
+from simshuffle.train.source import ArraySource
+from simshuffle.train.training import Training
+from tests.small import seconds, small
+
+SAMPLES, RANKS, BATCH = 640, 8, 10
+ORDERS: dict[str, dict[str, Any]] = {
+    "mosaicml": {"kind": "mosaicml_streaming", "shuffle_block_size": 100},
+    "webdataset": {"kind": "webdataset", "buffer_size": 20},
+    "hugging_face": {"kind": "hugging_face", "buffer_size": 20},
+    "litdata": {"kind": "litdata_full"},
+    "corgi2": {"kind": "corgi2", "block_size": 5, "buffer_blocks": 3},
+    "sampler": {"kind": "distributed_sampler"},
+}
+KEPT = ("mosaicml", "webdataset", "litdata")
+"""Of these, the ones whose nodes keep their shards for ever."""
+
+
+def strategy(order: str, **values: Any) -> LoaderShuffle:
+    return LoaderShuffle.model_validate(
+        {"kind": "loader_shuffle", "order": ORDERS[order], "samples_per_shard": 10, **values}
+    )
+
+
+def scenario(exchange: LoaderShuffle, **values: Any) -> Scenario:
+    """4 nodes of 2 ranks with 2 workers each, and samples of 100 kB."""
+    given = {
+        "workload__exchange": exchange.model_dump(mode="json", exclude_none=True),
+        "workload__dataset__num_samples": SAMPLES,
+        "cluster__host__gpus": 2,
+        "world_size": RANKS,
+        "epochs": 3,
+        "seed": 5,
+    }
+    return small(**{**given, **values})
+
+
+def planned(of: Scenario) -> list[EpochPlan]:
+    return list(plan_epochs(of, sample_nbytes(of)))
+
+
+def fetches(plan: EpochPlan) -> Fetches:
+    assert plan.training.fetches is not None
+    return plan.training.fetches
+
+
+def emulated(exchange: LoaderShuffle, workers: int = 2) -> Emulation:
+    """A training without a machine: what it has of one, the keys of the strategy say."""
+    rng = np.random.default_rng(0)
+    drawn = Samples(rng.normal(size=(SAMPLES, 1, 2, 2)).astype(np.float32), np.arange(SAMPLES) % 4)
+    source = ArraySource(drawn, np.zeros(1), np.ones(1), dtype=torch.float32, device="cpu")
+    return Emulation(
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 4)),
+        source,
+        strategy=exchange.model_copy(update={"ranks_per_node": 2, "workers": workers}),
+        world_size=RANKS,
+        training=Training(local_batch_size=BATCH, learning_rate=0.01),
+        seed=5,
+    )
+
+
+# --------------------------------------------------------------------------- one order, two readers
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_simulator_and_emulator_follow_the_same_order(order: str) -> None:
+    simulated = [plan.shards for plan in planned(scenario(strategy(order), epochs=2))]
+    emulation = emulated(strategy(order))
+    for here in simulated:
+        there = emulation.epoch().shards
+        for name in ("order", "start", "worker"):
+            assert np.array_equal(getattr(here, name), getattr(there, name)), name
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_it_is_the_order_of_the_library_through_the_storage(order: str) -> None:
+    """Every rank's samples, batch by batch of its workers in turn, at the places that the library
+    names; the storage begins with the samples of rank 0 of the partition."""
+    of = scenario(strategy(order))
+    exchange = of.workload.exchange
+    owner = exchange.first_owner(SAMPLES, RANKS, of.rng("partition"))
+    shards = planned(of)[1].shards
+    assert isinstance(exchange, LoaderShuffle)
+    assert shards.sizes.tolist() == [SAMPLES // RANKS] * RANKS
+    readers = readers_of(of)
+    found = exchange.order.epoch(exchange.data(SAMPLES), readers, 5, 1)
+    place = np.empty(SAMPLES, np.int64)
+    turns = {
+        rank: sorted(
+            (position // BATCH, worker, position, sample)
+            for r, worker, position, sample in zip(
+                found.rank, found.worker, found.position, found.sample, strict=True
+            )
+            if r == rank
+        )
+        for rank in range(RANKS)
+    }
+    seen = np.zeros(SAMPLES, bool)
+    for rank, rows in turns.items():
+        mine = shards.order[shards.start[rank] : shards.start[rank + 1]]
+        for (*_, number), sample in zip(rows, mine, strict=False):
+            assert not seen[number] or place[number] == sample
+            place[number], seen[number] = sample, True
+    # in the order of places come the ranks of the partition
+    assert (np.diff(owner[place[seen]]) >= 0).all()
+
+
+def readers_of(of: Scenario) -> Readers:
+    return Readers(of.hosts, 2, of.workload.loader.workers, BATCH)
+
+
+def test_uneven_orders_are_cut_and_filled_up() -> None:
+    """13 shards of 50 for 8 ranks: the first 5 have a second one, of which what is beyond N/M is
+    not read; the others begin theirs anew."""
+    exchange = strategy("webdataset", samples_per_shard=50, workers=1)
+    shards = planned(scenario(exchange, workload__loader__workers=1))[0].shards
+    assert shards.sizes.tolist() == [80] * RANKS
+    own = [shards.order[shards.start[rank] : shards.start[rank + 1]] for rank in range(RANKS)]
+    assert [len(np.unique(part)) for part in own] == [80] * 5 + [50] * 3
+    for part in own[5:]:
+        assert np.array_equal(part[50:], part[:30])
+
+
+def test_labels_are_counted_as_they_are_trained_on() -> None:
+    """Two ranks of 3 with labels 0 0 1 and 1 1 1, sample 5 being read twice and sample 2 never: a
+    third and all of them are 1, of the set half."""
+    targets, samples = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 3, 4, 5, 5])
+    owner = np.array([0, 0, 0, 1, 1, 1])
+    found = label_divergence(owner, targets, 2, samples)
+    assert found == pytest.approx((abs(1 / 3 - 1 / 2) + 1 / 2) / 2)
+
+
+def test_the_record_of_a_training_knows_repeated_samples() -> None:
+    exchange = strategy("webdataset", samples_per_shard=50)
+    emulation = emulated(exchange, workers=1)
+    recorder = Recorder(exchange, emulation.owner, emulation.source.targets)
+    outcome = emulation.epoch()
+    recorder.add(outcome, emulation.last_losses, {})
+    row = recorder.record({}, "done", "").importance.iloc[0]
+    trained = emulation.last_losses[np.unique(outcome.shards.order)]
+    assert len(trained) < SAMPLES
+    assert row["mean"] == pytest.approx(trained.mean())
+
+
+# ----------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "says"),
+    [
+        ({"samples_per_shard": None}, "samples_per_shard", "reads shards of samples"),
+        ({"samples_per_shard": 1}, "samples_per_shard", "reads shards of samples"),
+        ({"samples_per_shard": 100}, "workers", "No samples found in dataset"),
+        ({"order": {"kind": "webdataset"}}, "order.buffer_size", "never fills"),
+        ({"cache_limit": "900 kB"}, "cache_limit", "shard of 1 MB"),
+        ({"cache_limit": "5 TB"}, "cache_limit", "1 TB"),
+        ({"ranks_per_node": 4}, "ranks_per_node", "of the machine, 2"),
+        ({"workers": 3}, "workers", "of the loader, 2"),
+        ({"sample_size": "5 kB"}, "sample_size", "of the data set, 100 kB"),
+    ],
+)
+def test_what_a_library_cannot_do_is_named(values: Any, path: str, says: str) -> None:
+    exchange = strategy("webdataset").model_dump(mode="json", exclude_none=True)
+    with pytest.raises(ScenarioError) as found:
+        scenario(strategy("webdataset"), workload__exchange={**exchange, **values})
+    (problem,) = found.value.problems
+    assert problem.path == f"workload.exchange.{path}"
+    assert says in problem.rule
+    assert problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"workload__last_batch": "carry"}, "workload.last_batch"),
+        ({"world_size": 7}, "workload.exchange.ranks_per_node"),
+    ],
+)
+def test_what_does_not_go_with_a_loader_is_named(values: Any, path: str) -> None:
+    with pytest.raises(ScenarioError) as found:
+        scenario(strategy("mosaicml"), **values)
+    assert [problem.path for problem in found.value.problems] == [path]
+
+
+def test_a_training_names_it_too() -> None:
+    with pytest.raises(InputError) as found:
+        emulated(strategy("webdataset", samples_per_shard=100)).epoch()
+    assert [problem.path for problem in found.value.problems] == ["workers"]
+
+
+# ------------------------------------------------------------------------------- what nodes fetch
+
+
+@pytest.mark.parametrize("cache", ["2 MB", "1 TB", "0 B"])
+@pytest.mark.parametrize("order", ["mosaicml", "hugging_face", "corgi2", "sampler"])
+def test_fetched_is_what_the_study_of_loaders_counts(order: str, cache: str) -> None:
+    """Requests and bytes of every epoch, to the byte, on a shape whose batches are whole."""
+    of = scenario(strategy(order, cache_limit=cache))
+    exchange = of.workload.exchange
+    assert isinstance(exchange, LoaderShuffle)
+    data, readers = exchange.data(SAMPLES, 100_000.0), readers_of(of)
+    orders = [exchange.order.epoch(data, readers, 5, epoch) for epoch in range(3)]
+    kinds = pieces(data, exchange.order.unit, exchange.order.block, exchange.order.places(data, 5))
+    limit = {"2 MB": 2_000_000, "1 TB": None, "0 B": 0}[cache]
+    for plan, counted in zip(planned(of), fetched(orders, readers, kinds, limit), strict=True):
+        reads, got = plan.training, fetches(plan)
+        assert int(got.requests.sum()) == counted.requests
+        assert int(got.nbytes.sum()) == counted.nbytes
+        assert got.held_nbytes == counted.held_nbytes
+        assert int(reads.hit_samples.sum()) == counted.hits
+        assert got.cached_in == ("memory" if cache == "0 B" else "ssd")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_kept_shards_are_fetched_once(order: str) -> None:
+    """With room for all, a node fetches nothing twice; where it keeps its shards, all in epoch 1.
+    LitData deals in its first epoch and permutes what each node then has."""
+    plans = planned(scenario(strategy(order)))
+    of_epochs = [int(fetches(plan).nbytes.sum()) for plan in plans]
+    assert of_epochs[0] >= SAMPLES * 100_000
+    assert (of_epochs[1:] == [0, 0]) == (order in KEPT)
+    held = [fetches(plan).held_nbytes for plan in plans]
+    assert all(before <= after for before, after in pairwise(held))
+
+
+# ----------------------------------------------------------------------------------------- times
+
+STEPS: dict[str, Any] = {
+    "cluster__parallel_file_system": {
+        "read_bandwidth": "1 GB/s",
+        "open_rate": "1 G/s",
+        "latency": "10 ms",
+        "link_latency": "0 s",
+    },
+    "cluster__ssd__latency": "0 s",
+    "cluster__ssd__iops": None,
+    "workload__loader": {"workers": 1, "prefetch": 1},
+    "workload__dataset__decode": "0 s",
+}
+
+
+def test_epochs_take_as_long_as_their_shards_take_to_be_fetched() -> None:
+    """2 nodes of a rank: 80 shards of 1 MB each are opened in 10 ms one after the other, and both
+    nodes share 1 GB/s. The first epoch takes at least that, and no later one fetches anything."""
+    exchange = strategy("mosaicml")
+    of = scenario(
+        exchange, world_size=2, cluster__host__gpus=1, workload__dataset__num_samples=1600, **STEPS
+    )
+    timeline = simulate(of)
+    first, second, _ = timeline.sources.to_dict("records")
+    assert first["read_requests"] == 160
+    assert first["nbytes_pfs"] == 160e6
+    assert second["read_requests"] == second["nbytes_pfs"] == 0
+    assert second["nbytes_ssd"] == 160e6
+    assert first["nbytes_cached"] == second["nbytes_cached"] == 80e6
+    # all but the first sample of each shard come from the SSD in the first epoch already
+    assert first["nbytes_ssd"] == pytest.approx(160e6 - 160 * 100e3)
+    waits = [sum(seconds(timeline, "io", epoch).values()) / 2 for epoch in (1, 2)]
+    assert waits[0] > waits[1]
