@@ -31,6 +31,7 @@ PAIRS = (
     ("accuracy", "time_to_accuracy"),
     ("waterfall", "ablation"),
     ("storage-accuracy", "time_to_accuracy"),
+    ("frontier", "time_to_accuracy"),
     ("parallel-strategies", "oracle"),
     ("memory", "oracle"),
     ("storage", ""),

@@ -11,6 +11,8 @@ KINDS = {
     "links": "Utilisation of links over simulated time, by tier: mean and peak of each epoch.",
     "completion": "When exchanges end: the share of ranks, or of messages, over time.",
     "accuracy": "Test accuracy against simulated time.",
+    "frontier": "Accuracy against time, storage of a host and requests, with what is on the Pareto"
+    " front.",
     "waterfall": "From one exchange to another, a step for each thing that is switched.",
     "parallel-strategies": "What an iteration takes under each way to divide training, by number of"
     " GPUs.",

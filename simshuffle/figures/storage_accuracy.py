@@ -16,7 +16,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from simshuffle.figures.kinds import Given, Kind, nothing
 from simshuffle.results.style import STYLE, legend_above, new_figure
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.time_to_accuracy.figures import Spot, label_points, named, time_unit
+from simshuffle.studies.time_to_accuracy.drawing import places_across, time_unit
+from simshuffle.studies.time_to_accuracy.frontier import named
+from simshuffle.studies.time_to_accuracy.labels import Spot, label_points
 from simshuffle.studies.training.figures import look_of, strategies
 
 SIZE = 4.0
@@ -46,7 +48,9 @@ def draw(given: Sequence[Given]) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure = new_figure(2.6)
         ax = figure.subplots()
-        places = _across(ax, rows["storage_nbytes"])
+        places = places_across(
+            ax, rows["storage_nbytes"], lambda value: readable(value, Dimension.NBYTES, 2)
+        )
         times = rows["total_s"] / unit
         scale = matplotlib.colors.LogNorm if times.max() > 4 * times.min() else None
         norm: Any = (scale or matplotlib.colors.Normalize)(times.min(), times.max() or 1.0)
@@ -82,33 +86,6 @@ def draw(given: Sequence[Given]) -> Figure:
         ]
         label_points(figure, ax, spots, [], float(ax.get_window_extent().x1))
         return figure
-
-
-def _across(ax: Axes, nbytes: pd.Series[float]) -> list[float]:
-    """Where points stand from left to right, in powers of ten; what stores nothing stands left of
-    all others."""
-    some = nbytes[nbytes > 0]
-    if some.empty:
-        ax.set_xticks([0.0], ["nothing"])
-        return [0.0] * len(nbytes)
-    low, high = np.log10(float(some.min())), np.log10(float(some.max()))
-    none = low - max(0.25 * (high - low), 0.1)
-    ticks = {float(np.log10(v)): readable(v, Dimension.NBYTES, 2) for v in _round(some)}
-    if (nbytes == 0).any():
-        ticks[none] = "none"
-    ax.set_xticks(sorted(ticks), [ticks[at] for at in sorted(ticks)])
-    return [float(np.log10(v)) if v > 0 else none for v in nbytes]
-
-
-def _round(nbytes: pd.Series[float]) -> list[float]:
-    """Few values for ticks: round ones between the ends, or the ends."""
-    low, high = float(nbytes.min()), float(nbytes.max())
-    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    for steps in ((1,), (1, 3), (1, 2, 5)):
-        found = [s * 10.0**p for p in powers for s in steps if low <= s * 10.0**p <= high]
-        if 3 <= len(found) <= 5:
-            return found
-    return sorted({low, high}) if high > 1.5 * low else [low]
 
 
 def _point(ax: Axes, row: Mapping[Any, Any], x: float, colour: Any, marker: str) -> None:

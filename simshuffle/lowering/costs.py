@@ -54,6 +54,11 @@ class ExchangeCosts:
         """Bytes that they read from SSDs."""
         return float(self.stored.sum()) - self.read_memory
 
+    @property
+    def read_requests(self) -> int:
+        """Samples that they read from SSDs, one request each."""
+        return int(np.count_nonzero(self.plan.moving & ~self.cached))
+
 
 def exchange_costs(
     plan: ExchangePlan,

@@ -102,11 +102,13 @@ class ReadChains:
         heads: stages that wait for the worker's previous batch.
         last_read: the stage that reads the last byte, whose end is marked.
         read_pfs, read_ssd, read_memory: bytes of the whole pass by source.
-        requests: of the whole pass to the PFS.
+        requests, ssd_requests: of the whole pass to the PFS, and to SSDs.
+        file_opens: of the whole pass, by the PFS.
 
     Attributes:
         iterations: batches of each rank.
-        filled, heads, read_pfs, read_ssd, read_memory, requests: see above.
+        filled, heads, read_pfs, read_ssd, read_memory, requests, ssd_requests, file_opens: see
+            above.
     """
 
     def __init__(
@@ -121,9 +123,12 @@ class ReadChains:
         read_ssd: float,
         read_memory: float,
         requests: int,
+        ssd_requests: int,
+        file_opens: float,
     ) -> None:
         self.filled, self.heads, self.requests = filled, heads, requests
         self.read_pfs, self.read_ssd, self.read_memory = read_pfs, read_ssd, read_memory
+        self.ssd_requests, self.file_opens = ssd_requests, file_opens
         world_size, self.iterations, stages, count = filled.shape
         # a batch of every rank, filled again and again, and views of its columns
         records = tasks(world_size * stages).reshape(world_size, stages)
@@ -216,6 +221,9 @@ def read_chains(
         + (float(hit.sum()) if hit_in == "ssd" else 0.0),
         read_memory=float(hit.sum()) if hit_in == "memory" else 0.0,
         requests=int(np.ceil(missed.requests).sum()) if source == "pfs" else 0,
+        ssd_requests=(int(np.ceil(missed.requests).sum()) if source == "ssd" else 0)
+        + (int(reads.hit_samples.sum()) if hit_in == "ssd" else 0),
+        file_opens=float(missed.samples.sum()) / missed.per_file if source == "pfs" else 0.0,
     )
 
 

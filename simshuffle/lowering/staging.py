@@ -26,11 +26,14 @@ class StagingTraffic:
         links: those of the run, and behind them the devices and the opening of files of the hosts.
         batch: all flows, which start together; the tag of each is its number.
         nbytes: read from the PFS.
+        read_requests: to the PFS: the files that are copied; of an archive one for each flow from
+            the servers.
     """
 
     links: Links
     batch: TransferBatch
     nbytes: float
+    read_requests: float
 
 
 def staging_traffic(
@@ -63,14 +66,15 @@ def staging_traffic(
     flows.read(from_pfs)
     if ring:
         flows.pass_on(total * (1.0 - 1.0 / hosts))
-    return StagingTraffic(flows.links, flows.batch(), float(from_pfs.sum()))
+    nbytes = float(from_pfs.sum())
+    return StagingTraffic(flows.links, flows.batch(), nbytes, flows.read_requests(nbytes / total))
 
 
 class _Flows:
     """The links of a run, those of staging behind them, and the flows."""
 
     def __init__(self, workload: Workload, resources: Resources, total: float) -> None:
-        self._resources = resources
+        self._resources, self._dataset = resources, workload.dataset
         cluster, hosts = resources.cluster, resources.num_hosts
         pfs, count = cluster.parallel_file_system, len(resources.links.capacity)
         # new links, in this order: a device of each host; for files their opening by the servers,
@@ -105,6 +109,12 @@ class _Flows:
             [*(links[host] for links in self._files), self._device[host]],
             np.bincount(hca, nbytes).astype(np.float64),
         )
+
+    def read_requests(self, copies: float) -> float:
+        """Requests to the PFS for so many copies of the set."""
+        if not self._files:
+            return float(len(self._hcas()[0]))
+        return copies * self._dataset.num_samples / self._dataset.samples_per_file
 
     def pass_on(self, nbytes: float) -> None:
         """Flows of ``nbytes`` bytes from every host to the next, the last one's to the first, over

@@ -63,6 +63,17 @@ EPOCH_COLUMNS = {
     "nbytes_pfs": "bytes read from the parallel file system",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
+    "read_requests": (
+        "requests to the parallel file system: samples of a batch that are not in memory over"
+        " samples_per_request, rounded up; or pieces that a loader fetches"
+    ),
+    "read_requests_ssd": (
+        "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
+    ),
+    "file_opens": (
+        "files that the parallel file system opens: samples that are not in memory over"
+        " samples_per_file"
+    ),
 }
 
 

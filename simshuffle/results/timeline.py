@@ -74,13 +74,27 @@ SOURCE_COLUMNS = {
     "samples_moved": "samples that changed their rank",
     "nbytes_peer": "bytes received from other ranks by sample exchange",
     "nbytes_pfs": "bytes read from the parallel file system",
-    "read_requests": "requests to the parallel file system for them",
     "nbytes_cached": "most bytes that a node held of what its loaders fetched; 0 if they keep none",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
+    "read_requests": (
+        "requests to the parallel file system: samples of a batch that are not in memory over"
+        " samples_per_request, rounded up; or pieces that a loader fetches"
+    ),
+    "read_requests_ssd": (
+        "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
+    ),
+    "file_opens": (
+        "files that the parallel file system opens: samples that are not in memory over"
+        " samples_per_file"
+    ),
     "nbytes_ssd_written": "bytes of received samples written to SSDs",
     "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
     "nbytes_staged": "bytes read from the parallel file system for it",
+    "read_requests_staged": (
+        "requests to it for that: files that are copied, or of an archive one for each HCA that"
+        " copies"
+    ),
 }
 
 

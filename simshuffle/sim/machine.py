@@ -211,7 +211,7 @@ def _sources(
     costs = None if epoch.exchange is None else epoch.exchange.costs
     trained = int(plan.training.samples.sum())
     sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
-    read, requests = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0}, 0.0
+    read, requests, opens = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0}, {"pfs": 0.0, "ssd": 0.0}, 0.0
     for loaders, times in (
         (epoch.loaders, thinning.read_factor(trained)),
         (epoch.inference, factor),
@@ -220,10 +220,13 @@ def _sources(
             read["pfs"] += times * loaders.chains.read_pfs
             read["ssd"] += times * loaders.chains.read_ssd
             read["memory"] += times * loaders.chains.read_memory
-            requests += times * loaders.chains.requests
+            requests["pfs"] += times * loaders.chains.requests
+            requests["ssd"] += times * loaders.chains.ssd_requests
+            opens += times * loaders.chains.file_opens
     if costs is not None:
         read["ssd"] += sent * costs.read_ssd
         read["memory"] += sent * costs.read_memory
+        requests["ssd"] += sent * costs.read_requests
     written = costs is not None and scenario.workload.source != "memory"
     fraction, fetches = scenario.workload.exchange.fraction, plan.training.fetches
     return {
@@ -236,11 +239,14 @@ def _sources(
         "samples_moved": round(plan.exchange.samples_moved * sent),
         "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
         **{f"nbytes_{source}": nbytes for source, nbytes in read.items()},
-        "read_requests": round(requests),
+        "read_requests": round(requests["pfs"]),
+        "read_requests_ssd": round(requests["ssd"]),
+        "file_opens": opens,
         "nbytes_cached": 0.0 if fetches is None else float(fetches.held_nbytes),
         "nbytes_ssd_written": sent * float(costs.received.sum()) if costs and written else 0.0,
         "staging_s": staged.seconds,
         "nbytes_staged": staged.nbytes,
+        "read_requests_staged": round(staged.read_requests),
     }
 
 

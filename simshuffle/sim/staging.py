@@ -16,13 +16,14 @@ from simshuffle.scenario.workload import Workload
 
 @dataclass(frozen=True)
 class Staged:
-    """What staging took: ``seconds``, and ``nbytes`` read from the PFS."""
+    """What staging took: ``seconds``, and ``nbytes`` read from the PFS by ``read_requests``."""
 
     seconds: float
     nbytes: float
+    read_requests: float
 
 
-NOTHING = Staged(0.0, 0.0)
+NOTHING = Staged(0.0, 0.0, 0.0)
 
 
 def stage(
@@ -46,4 +47,5 @@ def stage(
     )
     network.post(0.0, traffic.batch)
     network.advance(np.inf)
-    return Staged(float(network.finish[:count].max()), traffic.nbytes)
+    seconds = float(network.finish[:count].max())
+    return Staged(seconds, traffic.nbytes, traffic.read_requests)

@@ -197,3 +197,8 @@ def _with_prefix(prefix: str, dimension: Dimension) -> str:
 def readable(value: float, dimension: Dimension, digits: int = 4) -> str:
     """``value`` (SI) for people: rounded to ``digits`` significant digits."""
     return format_quantity(float(f"{value:.{digits}g}"), dimension)
+
+
+def readable_count(value: float, digits: int = 3) -> str:
+    """A number of things for people: '1.28 M', rounded to ``digits`` significant digits."""
+    return readable(value, Dimension.FREQUENCY, digits).removesuffix("/s").removesuffix(" 1")

@@ -22,20 +22,21 @@ from simshuffle.studies.time_to_accuracy.claims import (
     same,
     sentences,
 )
-from simshuffle.studies.time_to_accuracy.front import pareto
+from simshuffle.studies.time_to_accuracy.front import Beaten, beaten, on_front, pareto
 from simshuffle.studies.time_to_accuracy.join import joined
 from simshuffle.studies.time_to_accuracy.learned import Learned, Study
 from simshuffle.studies.time_to_accuracy.replay import (
     busiest_cable,
     end_of_epoch,
     epochs_to_simulate,
+    requests_until,
     weights,
 )
 from simshuffle.studies.time_to_accuracy.scale import Scaled, Trained, scaled
 from simshuffle.studies.time_to_accuracy.simulated import Setting, mean_of
 from simshuffle.studies.time_to_accuracy.tables import SETTING_COLUMNS, SIMULATED_COLUMNS, Tables
 from simshuffle.studies.time_to_accuracy.targets import clopper_pearson
-from simshuffle.studies.time_to_accuracy.text import slower
+from simshuffle.studies.time_to_accuracy.text import report, slower
 from tests.small import small
 
 TRAINED = Trained(world_size=8, num_samples=160, local_batch_size=5)
@@ -207,7 +208,53 @@ def test_the_front_by_hand() -> None:
     assert pareto(np.array(costs)).tolist() == [True, True, False, True, False, True, False]
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=12))
+def test_requests_decide_where_all_else_is_alike() -> None:
+    """Of four settings the second asks for more than the first and is otherwise its equal; the
+    third is worse in all four; the fourth is slower and better."""
+    rows = [
+        ("a", 1e9, 10.0, 100.0, 0.8),
+        ("b", 1e9, 10.0, 200.0, 0.8),
+        ("c", 2e9, 20.0, 300.0, 0.7),
+        ("d", 1e9, 30.0, 100.0, 0.9),
+        ("not simulated", math.nan, math.nan, math.nan, 0.99),
+    ]
+    columns = ["setting", "storage_nbytes", "total_s", "total_requests", "accuracy"]
+    table = pd.DataFrame(rows, columns=columns)
+    assert on_front(table).tolist() == [True, False, False, True, False]
+    in_all = ("storage", "time", "requests", "accuracy")
+    assert beaten(table) == [Beaten("b", "a", ("requests",)), Beaten("c", "a", in_all)]
+
+
+def test_what_beats_a_setting_is_said() -> None:
+    """The second stores more, takes longer, asks for more and is 5 points worse; the third asks for
+    more than the first and is its equal."""
+    reached = {"a 0.1": {0: [0.9], 1: [0.91]}, "b 0.1": {0: [0.85], 1: [0.86]}}
+    times = {
+        "a 0.1": [replay(4, math.nan, 2, 1e6, cold_requests=10)],
+        "b 0.1": [replay(5, math.nan, 2, 2e6, cold_requests=20)],
+        "c 0.1": [replay(4, math.nan, 2, 1e6, cold_requests=10, staging_requests=1)],
+    }
+    meta = {"study": "made", "scenario": "up", "rule": "as trained", "statistics": "own"}
+    meta |= {"condition": {"variant": "", "batch_norm": "none", "world_size": 8}, "epochs": 1}
+    found = by_hand(reached | {"c 0.1": reached["a 0.1"]}, times)
+    assert found.settings["total_requests"].tolist() == [10, 20, 11]
+    said = " ".join(report(found, meta | {"missing_runs": 0}).split())
+    assert "b 0.1: beaten by a 0.1 in all four (+5.0 ± 0.0 points)." in said
+    assert (
+        "c 0.1: beaten by a 0.1 in requests; alike in storage, time and accuracy (+0.0 ± 0.0"
+        " points)." in said
+    )
+
+
+def test_requests_of_all_epochs_follow_the_law_of_times() -> None:
+    """Staging 100, cold 1000, then 600 each; two replays with 600 and 400: 100 + 1000 + 2 x 500."""
+    one = replay(4, 3, 2, 0, staging_requests=100, cold_requests=1000, requests=600)
+    assert [requests_until(one, epoch) for epoch in (1, 2, 3)] == [1100, 1700, 2300]
+    assert mean_of([one, one | {"requests": 400}], 3)["total_requests"] == 2100
+    assert requests_until(one | {"requests": math.nan}, 1) == 1100
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=1, max_size=12))
 def test_the_front_is_what_nothing_dominates(rows: list[tuple[int, int, int]]) -> None:
     def dominated(row: tuple[int, ...]) -> bool:
         return any(

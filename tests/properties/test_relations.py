@@ -120,6 +120,10 @@ def test_every_byte_is_counted_once(number, extreme):
         stored = row["nbytes_pfs"] + row["nbytes_ssd"] + row["nbytes_memory"]
         assert stored == pytest.approx(read + exchanged)
         in_memory = this.workload.source == "memory"
+        each = this.workload.dataset.samples_per_request
+        requests = sum(np.ceil((of.samples - of.hit_samples) / each).sum() for of in passes)
+        requests += (plan.exchange.moving & ~plan.sent_from_cache).sum()
+        assert row["read_requests"] + row["read_requests_ssd"] == (0 if in_memory else requests)
         assert row["nbytes_ssd_written"] == pytest.approx(0.0 if in_memory else exchanged)
         assert row["samples"] == plan.training.samples.sum()
         assert row["samples_moved"] == plan.exchange.moving.sum()

@@ -11,6 +11,8 @@ from matplotlib.lines import Line2D
 from simshuffle.results.style import (
     COLUMN_INCHES,
     STYLE,
+    STYLES,
+    in_style,
     legend_above,
     line_handle,
     new_figure,
@@ -20,6 +22,7 @@ from simshuffle.studies.calibrate.figures import residuals_figure
 from simshuffle.studies.hidden_fraction.figures import hiding_figure
 from simshuffle.studies.simulation.sweep_figures import sweep_figure
 from simshuffle.studies.time_to_accuracy.figures import figures
+from simshuffle.studies.time_to_accuracy.frontier import frontier_figure
 from simshuffle.studies.time_to_accuracy.placement import Wanted, overlap, placed
 from simshuffle.studies.time_to_accuracy.tables import Tables
 from tests.drawn import faults, words
@@ -113,7 +116,7 @@ SETTINGS = {  # of the study `fractions`: seconds, accuracy, half its interval, 
 }
 
 
-def pareto(closer=1.0, **meta):
+def frontier(closer=1.0, **meta):
     """The front of these settings; their times ``closer`` by so many times."""
     rows = [
         {
@@ -126,6 +129,7 @@ def pareto(closer=1.0, **meta):
             "high": accuracy + half,
             "on_front": front,
             "storage_nbytes": 1.1e9 * (fraction or 0.0),
+            "total_requests": 64.0 if fraction else 4e7,
             "epochs": 10,
             "message": "",
         }
@@ -134,16 +138,16 @@ def pareto(closer=1.0, **meta):
     ]
     curves = pd.DataFrame(columns=["setting", "seed", "epoch", "time_s", "accuracy"])
     tables = Tables(curves=curves, settings=pd.DataFrame(rows), targets=pd.DataFrame())
-    return figures(tables, {"rule": "as trained", **meta})["pareto"]
+    return figures(tables, {"rule": "as trained", **meta})["frontier"]
 
 
 @pytest.mark.parametrize("closer", [1.0, 4.0, 20.0])
 @pytest.mark.parametrize("dpi", [100, 300])
 def test_labels_of_a_crowded_front_lie_neither_on_each_other_nor_on_a_mark(closer, dpi):
-    figure = pareto(closer)
+    figure = frontier(closer)
     figure.set_dpi(dpi)
     assert list(faults(figure)) == []
-    (ax,) = figure.axes
+    ax = figure.axes[0]
     labels = [(text, box) for text, box in words(figure) if text in ax.texts]
     assert len(labels) == sum(map(len, SETTINGS.values()))
     assert not any(box.overlaps(other) for (_, box), (_, other) in combinations(labels, 2))
@@ -153,8 +157,37 @@ def test_labels_of_a_crowded_front_lie_neither_on_each_other_nor_on_a_mark(close
         assert not any(box.overlaps(mark) for _, box in labels for mark in marks)
 
 
+@pytest.mark.parametrize(("style", "columns"), [("ieee", 1), ("acm", 2), ("slides", 1)])
+def test_many_strategies_are_numbered_and_can_be_read(style, columns):
+    """23 settings of 22 strategies, seven on the front; the longest names of loaders."""
+    rng = np.random.default_rng(1)
+    names = [f"litdata full, not kept {letter}" for letter in "abcdefghijklmnopqrstuvw"]
+    rows = pd.DataFrame({"setting": names, "strategy": names, "exchange_fraction": np.nan})
+    accuracy = rng.uniform(0.7, 0.8, 23)
+    rows = rows.assign(
+        total_s=rng.uniform(150, 900, 23),
+        accuracy=accuracy,
+        low=accuracy - 0.005,
+        high=accuracy + 0.005,
+        on_front=np.arange(23) < 7,
+        storage_nbytes=rng.choice([0, 5e8, 1e9], 23),
+        total_requests=rng.choice([64, 1e4, 4e7], 23),
+        epochs=30,
+    )
+    with in_style(STYLES[style], columns):
+        figure = frontier_figure(rows, {"rule": "as trained"})
+    assert list(faults(figure)) == []
+    time, *others = ([text.get_text() for text in ax.texts] for ax in figure.axes)
+    assert sorted(filter(None, time), key=int) == [str(number) for number in range(1, 24)]
+    for texts in others:  # there the front alone is named
+        assert set(filter(None, texts)) <= {str(number) for number in range(1, 8)}
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend[0] == "1 litdata full, not kept a"
+    assert len(legend) == 25
+
+
 def test_a_front_says_what_was_trained_and_how_samples_were_sent():
-    figure = pareto(model="two-layer network on synthetic images", schedules=["authors"])
+    figure = frontier(model="two-layer network on synthetic images", schedules=["authors"])
     assert figure.legends[0].get_title().get_text() == "two-layer network on synthetic images"
     assert "Schedule of the exchange: authors." in figure.get_supxlabel().replace("\n", " ")
 

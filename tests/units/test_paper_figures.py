@@ -20,10 +20,10 @@ from simshuffle.figures.kinds import Given, check_results, kind_named
 from simshuffle.figures.storage import Q, apart, data_sets, fit, machines
 from simshuffle.figures.table import heading
 from simshuffle.results.style import COLUMN_INCHES, STYLES, in_style, new_figure, width
-from simshuffle.studies.time_to_accuracy.figures import pareto_figure
+from simshuffle.studies.time_to_accuracy.frontier import frontier_figure
 from tests.drawn import faults, words
 from tests.figure_results import PAIRS, made
-from tests.units.test_figures import pareto as crowded
+from tests.units.test_figures import frontier as crowded
 
 LOOKS = [("ieee", 1), ("ieee", 2), ("acm", 1), ("slides", 1)]
 
@@ -76,7 +76,7 @@ def test_words_can_be_read_and_lie_on_no_other_in_every_style(results, kind, of)
 def test_words_of_a_front_lie_on_no_other_in_every_style(results, style, columns):
     (tta,) = results["time_to_accuracy"]
     with in_style(STYLES[style], columns):
-        few = pareto_figure(tta.result.tables["settings"], tta.result.meta)
+        few = frontier_figure(tta.result.tables["settings"], tta.result.meta)
         assert list(faults(few)) == []
         assert list(faults(crowded())) == []
 

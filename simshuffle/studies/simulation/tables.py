@@ -35,6 +35,8 @@ _KINDS: dict[str, Callable[[str], Column]] = {
     "samples": count,
     "samples_moved": count,
     "read_requests": count,
+    "read_requests_ssd": count,
+    "read_requests_staged": count,
     "accelerator_utilisation": share,
 }
 

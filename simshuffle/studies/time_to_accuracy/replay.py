@@ -111,6 +111,10 @@ def measured(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
         },
         **{name: mean(epochs[name]) for name in ("exchange_total_s", "exchange_exposed_s")},
         "peer_nbytes": mean(epochs["nbytes_peer"]),
+        "cold_requests": float(epochs["read_requests"][1]),
+        "requests": mean(epochs["read_requests"]) if shares else math.nan,
+        "staging_requests": float(timeline.sources["read_requests_staged"].sum()),
+        "ssd_requests": mean(epochs["read_requests_ssd"]),
         **busiest_cable(timeline.links, of),
     }
     return {name: values[name] for name in SIMULATED_COLUMNS}
@@ -141,5 +145,14 @@ def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str,
 def end_of_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
     """s from the start of the staging to the end of an epoch (from 1): staging, the cold epoch, and
     the steady ones after it."""
-    after = (epoch - 1) * float(simulated["epoch_s"]) if epoch > 1 else 0.0
-    return float(simulated["staging_s"]) + float(simulated["cold_epoch_s"]) + after
+    return _until(simulated, epoch, "staging_s", "cold_epoch_s", "epoch_s")
+
+
+def requests_until(simulated: Mapping[str, Any], epoch: int) -> float:
+    """Requests to the parallel file system until then, in the same way."""
+    return _until(simulated, epoch, "staging_requests", "cold_requests", "requests")
+
+
+def _until(simulated: Mapping[str, Any], epoch: int, staging: str, cold: str, warm: str) -> float:
+    after = (epoch - 1) * float(simulated[warm]) if epoch > 1 else 0.0
+    return float(simulated[staging]) + float(simulated[cold]) + after

@@ -16,6 +16,7 @@ from simshuffle.studies.time_to_accuracy.replay import (
     ReplayCell,
     end_of_epoch,
     epochs_to_simulate,
+    requests_until,
     steps_of,
 )
 from simshuffle.studies.time_to_accuracy.scale import Scaled
@@ -164,8 +165,8 @@ def _recorded(exchange: TrainedExchange, plans: Path, scale: Scaled) -> dict[str
 
 
 def mean_of(replays: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]:
-    """What the replays of a setting have in common: means, total_s of ``epochs`` epochs, and
-    replay_spread_s of the totals.
+    """What the replays of a setting have in common: means, total_s and
+    total_requests of ``epochs`` epochs, and replay_spread_s of the totals of time.
 
     The cable is the one that most replays name, the first of these.
     """
@@ -181,5 +182,6 @@ def mean_of(replays: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]
         "replays": len(replays),
         "replay_spread_s": max(totals) - min(totals),
         "total_s": sum(totals) / len(totals),
+        "total_requests": requests_until(means, epochs),
     }
     return {**means, "cable_tier": max(tiers, key=tiers.count), **spread}

@@ -49,6 +49,10 @@ SIMULATED_COLUMNS = {
     ),
     "exchange_exposed_s": "s of exchange in it in which a rank does nothing else, mean over ranks",
     "peer_nbytes": "bytes received from other ranks in it",
+    "cold_requests": "requests to the parallel file system in the first epoch",
+    "requests": "requests to it in every other epoch, the mean of the warm ones",
+    "staging_requests": "requests to it of the copying before the first epoch",
+    "ssd_requests": "requests to SSDs in a warm epoch, those of senders among them",
     "cable_tier": "tier of the cable that is used most in it, on average; empty if none is",
     "cable_utilisation": "its mean utilisation, share of its capacity",
 }
@@ -72,6 +76,7 @@ SETTING_COLUMNS = {
     "epochs": "of the training",
     **SIMULATED_COLUMNS,
     "total_s": "s of staging and all epochs",
+    "total_requests": "requests to the parallel file system of staging and all epochs",
     "storage_nbytes": "bytes of staged samples that a host keeps, at most",
     "accuracy": "after the last epoch, mean over seeds, share of test samples",
     "low": "lower end of its 95 % interval by Student's t; empty for one seed",
@@ -85,8 +90,8 @@ SETTING_COLUMNS = {
         " of all losses"
     ),
     "on_front": (
-        "no other setting is at least as good in storage, time and accuracy, and better in one of"
-        " them"
+        "no other setting is at least as good in storage, time, requests and accuracy, and better"
+        " in one of them"
     ),
     "message": "why it could not be simulated; empty if it was",
 }

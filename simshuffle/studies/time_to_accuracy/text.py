@@ -12,8 +12,9 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.results.console import new_table
-from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.time_to_accuracy.claims import sentences
+from simshuffle.spec.units import Dimension, readable, readable_count
+from simshuffle.studies.time_to_accuracy.claims import paired, points, sentences
+from simshuffle.studies.time_to_accuracy.front import CRITERIA, Beaten, beaten
 from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
 from simshuffle.studies.time_to_accuracy.targets import first_reached
 from simshuffle.studies.training.intervals import estimate
@@ -37,7 +38,7 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
         _table(tables),
         _mixing(tables),
         *_by_target(tables, meta),
-        _front(tables.settings),
+        _front(tables),
         _section("Claims about importance exchange", sentences(tables)),
         _method(tables, meta),
     ]
@@ -48,11 +49,11 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """The tables of the report as such, and the texts without which they cannot be read; arguments
     as of `report`."""
     yield from (_head(tables, meta), _troubles(tables, meta))
-    names = ["storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "accuracy"]
+    names = ["storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "requests"]
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
-    table = new_table(title, ["setting"], names)
+    table = new_table(title, ["setting"], [*names, "accuracy"])
     for row in tables.settings.to_dict("records"):
-        cells = ["not simulated", *[""] * 6] if row["message"] else _times(row)
+        cells = ["not simulated", *[""] * 7] if row["message"] else _times(row)
         star = " *" if row["on_front"] else ""
         table.add_row(f"{row['setting']}{star}", *cells, _accuracy(row))
     yield table
@@ -137,20 +138,20 @@ def _table(tables: Tables) -> str:
     width = _width(tables)
     times_of = (
         f"{'storage/host':>13}{'staging':>9}{'epoch 1':>9}{'epoch':>9}{'all':>10}"
-        f"{'IMPT':>10}{'EXCHANGE':>10}"
+        f"{'IMPT':>8}{'EXCHANGE':>10}{'requests':>10}"
     )
     lines = [
         (
-            "Settings. Times in s, of the simulation; accuracy in %, with its 95 % interval; * on"
-            " the front"
+            "Settings. Times in s, of the simulation; requests to the file system, of staging and"
+            " all epochs; accuracy in %, with its 95 % interval; * on the front"
         ),
         f"  {'':<{width}}{times_of}{'accuracy':>14}",
     ]
     for row in tables.settings.to_dict("records"):
         if row["message"]:
-            times = f"{'not simulated':>70}"
+            times = f"{'not simulated':>78}"
         else:
-            places = (13, 9, 9, 9, 10, 10, 10)
+            places = (13, 9, 9, 9, 10, 8, 10, 10)
             times = "".join(f"{c:>{n}}" for c, n in zip(_times(row), places, strict=True))
         lines.append(
             f"  {row['setting']:<{width}}{times}{_accuracy(row):>14}"
@@ -160,10 +161,11 @@ def _table(tables: Tables) -> str:
 
 
 def _times(row: Row) -> list[str]:
-    """Storage of a host, staging, first epoch, other epochs, all, IMPT, EXCHANGE."""
+    """Storage of a host, staging, first epoch, other epochs, all, IMPT, EXCHANGE, requests."""
     names = ("staging_s", "cold_epoch_s", "epoch_s", "total_s", "impt_s", "exchange_s")
     storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
-    return [storage, *(_seconds(row[name]) for name in names)]
+    requests = readable_count(row["total_requests"])
+    return [storage, *(_seconds(row[name]) for name in names), requests]
 
 
 def _width(tables: Tables) -> int:
@@ -339,22 +341,44 @@ def slower(tables: Tables, setting: str, best: str, target: float) -> bool:
     return estimate((times[0][both] - times[1][both]).tolist()).low > 0
 
 
-def _front(settings: pd.DataFrame) -> str:
-    """Which settings no other one beats."""
+def _front(tables: Tables) -> str:
+    """Which settings no other one beats, and what beats each of the others."""
+    settings = tables.settings
     front = settings[settings["on_front"]].sort_values("total_s").to_dict("records")
     if not front:
         return ""
     lines = [
-        "No other setting is at least as good in storage per host, time of all epochs and mean"
-        " final accuracy, and better in one of them. Means alone decide; neighbours whose intervals"
-        " overlap may change places with other seeds."
+        "No other setting is at least as good in storage per host, time of all epochs, requests to"
+        " the file system and mean final accuracy, and better in one of them. Means alone decide;"
+        " neighbours whose intervals overlap may change places with other seeds."
     ]
     for row in front:
         storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
         lines.append(
-            f"{row['setting']}: {storage} a host, {_seconds(row['total_s'])} s, {_accuracy(row)} %."
+            f"{row['setting']}: {storage} a host, {_seconds(row['total_s'])} s,"
+            f" {readable_count(row['total_requests'])} requests, {_accuracy(row)} %."
         )
-    return _section("Pareto front", lines)
+    others = [_beaten(tables, each) for each in beaten(settings)]
+    if others:
+        others.insert(0, "In brackets: accuracy of the one that beats it less its own, paired.")
+    sections = [_section("Pareto front", lines), _section("Beaten", others)]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _beaten(tables: Tables, found: Beaten) -> str:
+    """What beats a setting, and in what."""
+    if len(found.better) == len(CRITERIA):
+        in_what = "in all four"
+    else:
+        alike = [name for name in CRITERIA if name not in found.better]
+        in_what = f"in {_and(found.better)}; alike in {_and(alike)}"
+    difference = points(paired(tables, found.by, found.setting))
+    return f"{found.setting}: beaten by {found.by} {in_what} ({difference} points)."
+
+
+def _and(words: Sequence[str]) -> str:
+    """Such as 'storage, time and accuracy'."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _method(tables: Tables, meta: Mapping[str, Any]) -> str:
