@@ -76,11 +76,13 @@ class ReadChains:
         edges: which stage follows which.
         heads: stages that wait for the worker's previous batch.
         last_read: the stage that reads the last byte, whose end is marked.
-        read_pfs, read_ssd, read_memory: bytes of the whole pass by source.
+        read_pfs, read_ssd, read_memory, read_store: bytes of the whole pass by source, the last the
+            object store.
+        store_requests: those that the object store answers.
 
     Attributes:
         iterations: batches of each rank.
-        filled, heads, read_pfs, read_ssd, read_memory: see above.
+        filled, heads, read_pfs, read_ssd, read_memory, read_store, store_requests: see above.
     """
 
     def __init__(
@@ -94,9 +96,12 @@ class ReadChains:
         read_pfs: float,
         read_ssd: float,
         read_memory: float,
+        read_store: float = 0.0,
+        store_requests: float = 0.0,
     ) -> None:
         self.filled, self.heads = filled, heads
         self.read_pfs, self.read_ssd, self.read_memory = read_pfs, read_ssd, read_memory
+        self.read_store, self.store_requests = read_store, store_requests
         world_size, self.iterations, stages, count = filled.shape
         # a batch of every rank, filled again and again, and views of its columns
         records = tasks(world_size * stages).reshape(world_size, stages)
@@ -140,8 +145,8 @@ def read_chains(
 ) -> ReadChains:
     """The chains that load ``reads``.
 
-    A batch's samples that are not in memory are read from the PFS (opens, then bytes) or the SSD,
-    then those that are from memory; all are decoded and copied to the GPU. A stage that no batch of
+    A batch's samples that are not in memory are read from the PFS (opens, then bytes), the object
+    store (requests, then bytes) or the SSD, then those that are from memory; all are decoded and copied to the GPU. A stage that no batch of
     any rank needs is left out.
 
     Args:
@@ -149,7 +154,8 @@ def read_chains(
         workload: data set, loader and model.
         resources: what is read from, over what.
         jitter: (iterations, M) factors of the reads from storage.
-        rng: the latencies of requests to the PFS; untouched where all are alike.
+        rng: the latencies of requests to the PFS or the object store; untouched where all are
+            alike.
         decoding: (M,) factors of the work of decoding.
     """
     hit, missed = reads.hit_nbytes, reads.nbytes - reads.hit_nbytes
@@ -157,6 +163,7 @@ def read_chains(
     any_missed = bool((reads.hit_samples < reads.samples).any()) or not any_hit
     hosts, source, dataset = resources.host_of, workload.source, workload.dataset
     stages = _Stages()
+    store_requests = 0.0
     if any_missed:
         samples = (reads.samples - reads.hit_samples).astype(float)
         in_flight = np.minimum(
@@ -165,6 +172,9 @@ def read_chains(
         if source == "pfs":
             cap = _open_cap(samples, in_flight, workload, resources, rng)
             _add_pfs(stages, samples, missed, workload, resources, jitter, cap)
+        elif source == "object_store":
+            store_requests = float(samples.sum()) / dataset.samples_per_request
+            _add_object_store(stages, samples, missed, in_flight, workload, resources, jitter, rng)
         else:
             _add_ssd(stages, samples, missed, in_flight, workload, resources, jitter)
     if any_hit:
@@ -188,6 +198,8 @@ def read_chains(
         read_pfs=float(missed.sum()) if source == "pfs" else 0.0,
         read_ssd=float(missed.sum()) if source == "ssd" else 0.0,
         read_memory=float(hit.sum()),
+        read_store=float(missed.sum()) if source == "object_store" else 0.0,
+        store_requests=store_requests,
     )
 
 
@@ -235,6 +247,40 @@ def _open_cap(
     different, number = np.unique(in_flight, return_inverse=True)
     caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
     return np.asarray(caps[number].reshape(samples.shape))
+
+
+def _add_object_store(
+    stages: _Stages,
+    samples: Floats,
+    nbytes: Floats,
+    in_flight: Floats,
+    workload: Workload,
+    resources: Resources,
+    jitter: Floats,
+    rng: np.random.Generator,
+) -> None:
+    """Requests, then their bytes, from the object store, arguments as in `_add_ssd`.
+
+    A request is sent ``tries`` times in the mean, each of which counts against the store's rate.
+    """
+    store = resources.cluster.store
+    requests = samples / workload.dataset.samples_per_request
+    seconds = requests / in_flight * store.waiting_seconds
+    if not store.alike:
+        threads = workload.loader.threads
+        per_request = workload.dataset.samples_per_request
+        decode = per_request * workload.dataset.decode_seconds if threads > 1 else 0.0
+        retries = (store.retry_share, store.retry_delay)
+        count = np.ceil(requests).astype(np.int64)
+        of = (store.latency, store.latency_spread, decode)
+        seconds = slowest_thread(count, threads, *of, rng, retries)
+    sent = requests * store.tries
+    cap = np.full_like(sent, np.inf)
+    np.divide(sent, seconds, out=cap, where=seconds > 0)
+    asked = np.full(resources.world_size, resources.store_requests, np.int32)
+    stages.add(sent * jitter, _one_link(asked), cap=cap)
+    cap = in_flight * store.connection_bandwidth
+    stages.add(nbytes, resources.store_read(), nbytes=nbytes, cap=cap)
 
 
 def _add_ssd(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simshuffle.network import Flows, Links
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.plan.resources import Resources
-from simshuffle.plan.staging import write_bandwidth
+from simshuffle.plan.staging import file_bandwidths, write_bandwidth
 from simshuffle.scenario.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -25,25 +25,27 @@ class StagingTraffic:
     Attributes:
         links: those of the run, and behind them the devices and the opening of files of the hosts.
         batch: all flows, which start together; the tag of each is its number.
-        nbytes: read from the PFS.
+        nbytes: read from the PFS or the object store.
+        requests: that the object store answers; those for archives, which are few, are not counted.
     """
 
     links: Links
     batch: TransferBatch
     nbytes: float
+    requests: float
 
 
 def staging_traffic(
     workload: Workload, resources: Resources, shard_nbytes: Floats
 ) -> StagingTraffic | None:
-    """The copying of the shards, or of the whole set, from the PFS to the SSDs or the memories of
-    the hosts; None if nothing is staged.
+    """The copying of the shards, or of the whole set, from the PFS or the object store to the SSDs
+    or the memories of the hosts; None if nothing is staged.
 
     One flow for each HCA of a host that its ranks use, from the servers through the network into
     the device: what is read is written at the same time, so that the slowest resource on the way
     sets the rate. Files are opened on the way, which limits the bytes: at their mean size, the
     servers' operations and the latencies of the files that the host copies at once are bandwidths
-    too.
+    too. So are the requests of an object store, and the connections of a host to it.
 
     Args:
         workload: what is staged, and how.
@@ -55,37 +57,42 @@ def staging_traffic(
         return None
     total = float(shard_nbytes.sum())
     ring = exchange.redraws and workload.staging.broadcast and hosts > 1
-    from_pfs = shard_nbytes
+    read = shard_nbytes
     if exchange.redraws:  # every host gets the whole set, or with a ring an equal part of it
         ranks_on_host = np.bincount(resources.host_of)[resources.host_of]
-        from_pfs = np.full(world_size, total) / ranks_on_host / (hosts if ring else 1)
+        read = np.full(world_size, total) / ranks_on_host / (hosts if ring else 1)
     flows = _Flows(workload, resources, total)
-    flows.read(from_pfs)
+    flows.read(read)
     if ring:
         flows.pass_on(total * (1.0 - 1.0 / hosts))
-    return StagingTraffic(flows.links, flows.batch(), float(from_pfs.sum()))
+    nbytes = float(read.sum())
+    counted = workload.staging.source == "object_store" and workload.staging.format == "files"
+    requests = nbytes / flows.file if counted else 0.0
+    return StagingTraffic(flows.links, flows.batch(), nbytes, requests)
 
 
 class _Flows:
     """The links of a run, those of staging behind them, and the flows."""
 
     def __init__(self, workload: Workload, resources: Resources, total: float) -> None:
-        self._resources = resources
+        self._resources, self._source = resources, workload.staging.source
         cluster, hosts = resources.cluster, resources.num_hosts
-        pfs, count = cluster.parallel_file_system, len(resources.links.capacity)
-        # new links, in this order: a device of each host; for files their opening by the servers,
-        # and their latencies on each host
+        count = len(resources.links.capacity)
+        # mean bytes
+        self.file = total / workload.dataset.num_samples * workload.dataset.samples_per_file
+        # new links, in this order: a device of each host; of files their opening by the servers, or
+        # the requests for them; and their latencies, or connections, on each host
         self._device = count + np.arange(hosts, dtype=np.int32)
         more = [np.full(hosts, write_bandwidth(cluster, workload))]
+        shared, own = file_bandwidths(cluster, workload.staging, self.file)
         # links, for every host, of the opening of its files
         self._files: list[Ints] = []
-        if workload.staging.format == "files":
-            file = total / workload.dataset.num_samples * workload.dataset.samples_per_file
-            more.append(np.full(1, pfs.free_open_rate * file))
+        if shared < np.inf:
+            more.append(np.full(1, shared))
             self._files.append(np.full(hosts, count + hosts, np.int32))
-            if pfs.latency > 0:
-                more.append(np.full(hosts, workload.staging.copies * file / pfs.latency))
-                self._files.append(count + hosts + 1 + np.arange(hosts, dtype=np.int32))
+        if own < np.inf:
+            self._files.append(sum(map(len, more)) + count + np.arange(hosts, dtype=np.int32))
+            more.append(np.full(hosts, own))
         new = sum(len(part) for part in more)
         self.links = Links(
             np.concatenate([resources.links.capacity, *more]),
@@ -95,10 +102,11 @@ class _Flows:
         self._nbytes: list[Floats] = []
 
     def read(self, nbytes: Floats) -> None:
-        """Flows of (M,) bytes from the PFS to the ranks, those through one HCA in one."""
+        """Flows of (M,) bytes from the source to the ranks, those through one HCA in one."""
         resources = self._resources
         first, hca = self._hcas()
-        routes, _ = resources.pfs_read()
+        from_pfs = self._source == "pfs"
+        routes = resources.pfs_read()[0] if from_pfs else resources.store_read()
         host = resources.host_of[first]
         self._add(
             routes[first],

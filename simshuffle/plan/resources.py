@@ -1,9 +1,9 @@
 """Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink,
-memory, SSDs, cores, the PFS.
+memory, SSDs, cores, the PFS, the object store.
 
-A link's unit is what flows through it: bytes for cables, slots, memory and the PFS; seconds of
-device time for an SSD (so that reads and writes share it at their own speeds); core-seconds for
-cores; operations for the opening of files.
+A link's unit is what flows through it: bytes for cables, slots, memory, the PFS and the object
+store; seconds of device time for an SSD (so that reads and writes share it at their own speeds);
+core-seconds for cores; operations for the opening of files and for requests to the object store.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from simshuffle.topology.graph import attach_storage, graph_problems
 
 Ints = NDArray[np.int32]
 PFS = "pfs"
+UNBOUND = 1e15
+"""Bytes/s of what does not bind: more than all hosts together take."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +265,15 @@ class Resources:
         self.pfs_client: Ints | None = None
         if pfs.client_bandwidth is not None:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
+        if (store := cluster.object_store) is not None:
+            self.store_bandwidth = len(names)
+            names += ["object_store.bandwidth", "object_store.requests"]
+            tiers += ["object_store.bandwidth", "object_store.requests"]
+            units += ["B", "ops"]
+            capacity += [store.bandwidth or UNBOUND, store.prefixes * store.request_rate]
+            self.store_requests = self.store_bandwidth + 1
+            own = store.host_bandwidth or UNBOUND
+            self.store_host = add(1, "object_store.host", "B", own)[:, 0]
         latency = np.zeros(len(names))
         latency[: len(cables.names)] = cables.latency
         if domains is not None:
@@ -372,6 +383,12 @@ class Resources:
             first = 2
         out[:, first : first + routes.shape[1]] = routes
         return out, self.forwarding.latencies(routes)
+
+    def store_read(self) -> Ints:
+        """Routes of reads from the object store to every rank, (M, 2) int32: they cross no cable,
+        since the hosts reach it by a network of their own."""
+        shared = np.full(self.world_size, self.store_bandwidth, np.int32)
+        return np.stack([shared, self.store_host[self.host_of]], axis=1)
 
     def slot_of(self, rank: int) -> int:
         """The PCIe slot of a rank's GPU."""

@@ -63,6 +63,9 @@ EPOCH_COLUMNS = {
     "nbytes_pfs": "bytes read from the parallel file system",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
+    "nbytes_object_store": "bytes read from the object store",
+    "store_requests": "requests that it answers, for batches and for the staging before the epoch",
+    "store_usd": "US dollars for those requests, the tries that fail too, and for their bytes",
 }
 
 

@@ -76,9 +76,12 @@ SOURCE_COLUMNS = {
     "nbytes_pfs": "bytes read from the parallel file system",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
+    "nbytes_object_store": "bytes read from the object store",
+    "store_requests": "requests that it answers, for batches and for the staging before the epoch",
+    "store_usd": "US dollars for those requests, the tries that fail too, and for their bytes",
     "nbytes_ssd_written": "bytes of received samples written to SSDs",
     "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
-    "nbytes_staged": "bytes read from the parallel file system for it",
+    "nbytes_staged": "bytes read for it from the parallel file system or the object store",
 }
 
 

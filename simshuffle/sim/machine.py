@@ -211,7 +211,7 @@ def _sources(
     costs = None if epoch.exchange is None else epoch.exchange.costs
     trained = int(plan.training.samples.sum())
     sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
-    read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0}
+    read, requests = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}, staged.requests
     for loaders, times in (
         (epoch.loaders, thinning.read_factor(trained)),
         (epoch.inference, factor),
@@ -220,6 +220,8 @@ def _sources(
             read["pfs"] += times * loaders.chains.read_pfs
             read["ssd"] += times * loaders.chains.read_ssd
             read["memory"] += times * loaders.chains.read_memory
+            read["object_store"] += times * loaders.chains.read_store
+            requests += times * loaders.chains.store_requests
     if costs is not None:
         read["ssd"] += sent * costs.read_ssd
         read["memory"] += sent * costs.read_memory
@@ -235,10 +237,22 @@ def _sources(
         "samples_moved": round(plan.exchange.samples_moved * sent),
         "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
         **{f"nbytes_{source}": nbytes for source, nbytes in read.items()},
+        "store_requests": requests,
+        "store_usd": _charge(scenario, requests, read["object_store"], staged.nbytes),
         "nbytes_ssd_written": sent * float(costs.received.sum()) if costs and written else 0.0,
         "staging_s": staged.seconds,
         "nbytes_staged": staged.nbytes,
     }
+
+
+def _charge(scenario: Scenario, requests: float, nbytes: float, staged: float) -> float:
+    """US dollars for an epoch's requests to the object store and ``nbytes`` bytes, and for the
+    ``staged`` ones if they come from there."""
+    store = scenario.cluster.object_store
+    if store is None:
+        return 0.0
+    from_store = scenario.workload.staging.source == "object_store"
+    return store.charge(requests, nbytes + (staged if from_store else 0.0))
 
 
 class LinkStatistics:

@@ -16,10 +16,12 @@ from simshuffle.scenario.workload import Workload
 
 @dataclass(frozen=True)
 class Staged:
-    """What staging took: ``seconds``, and ``nbytes`` read from the PFS."""
+    """What staging took: ``seconds``, ``nbytes`` read from the PFS or the object store, and the
+    ``requests`` that the latter answers."""
 
     seconds: float
     nbytes: float
+    requests: float = 0.0
 
 
 NOTHING = Staged(0.0, 0.0)
@@ -46,4 +48,4 @@ def stage(
     )
     network.post(0.0, traffic.batch)
     network.advance(np.inf)
-    return Staged(float(network.finish[:count].max()), traffic.nbytes)
+    return Staged(float(network.finish[:count].max()), traffic.nbytes, traffic.requests)
