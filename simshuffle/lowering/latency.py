@@ -64,7 +64,7 @@ def _failed(
     of `slowest_thread`."""
     out = np.zeros(shape)
     left = rng.random(shape) < share
-    while (count := np.count_nonzero(left)) > 0:
+    while (count := int(np.count_nonzero(left))) > 0:
         out[left] += latency * lognormal_factor(rng, spread, (count,)) + wait
         left[left] = rng.random(count) < share
     return out

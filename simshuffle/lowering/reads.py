@@ -146,8 +146,8 @@ def read_chains(
     """The chains that load ``reads``.
 
     A batch's samples that are not in memory are read from the PFS (opens, then bytes), the object
-    store (requests, then bytes) or the SSD, then those that are from memory; all are decoded and copied to the GPU. A stage that no batch of
-    any rank needs is left out.
+    store (requests, then bytes) or the SSD, then those that are from memory; all are decoded and
+    copied to the GPU. A stage that no batch of any rank needs is left out.
 
     Args:
         reads: of one pass of all ranks.

@@ -33,7 +33,8 @@ def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[s
         loader workers  the batches one after the other (`batch_seconds`), shared by
                         min(workers, prefetch) workers
 
-    Those of the object store are there only where it is read. These are the capacities of `simshuffle.plan.resources`; the laws are in docs/model.md.
+    Those of the object store are there only where it is read. These are the capacities of
+    `simshuffle.plan.resources`; the laws are in docs/model.md.
     """
     workload, cluster, dataset = scenario.workload, scenario.cluster, scenario.workload.dataset
     ranks = cluster.ranks_per_host(scenario.world_size)

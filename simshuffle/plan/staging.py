@@ -53,7 +53,10 @@ def staging_bound(cluster: Cluster, workload: Workload, world_size: int) -> floa
     # by a host from what all share
     received = dataset.nbytes / hosts if replicated and staging.broadcast else stored
     file = dataset.sample_size.mean * dataset.samples_per_file
-    of_files, of_bytes = file_bandwidths(cluster, staging, file), _byte_bandwidths(cluster, staging, hosts)
+    of_files, of_bytes = (
+        file_bandwidths(cluster, staging, file),
+        _byte_bandwidths(cluster, staging, hosts),
+    )
     return max(
         copies * dataset.nbytes / min(of_files[0], of_bytes[0]),
         received / min(of_files[1], of_bytes[1]),
