@@ -41,7 +41,8 @@ EPOCH_COLUMNS = (
     "epoch_s,epoch_low_s,epoch_high_s,staging_s,samples_per_s,"
     "accelerator_utilisation,exchange_total_s,exchange_exposed_s,"
     "allreduce_exposed_s,allreduce_hidden_s,slowdown_s,"
-    "samples_moved,nbytes_peer,nbytes_pfs,nbytes_ssd,nbytes_memory"
+    "samples_moved,nbytes_peer,nbytes_pfs,nbytes_ssd,nbytes_memory,"
+    "nbytes_object_store,store_requests,store_usd"
 )
 SMALL = ["--set", "world_size=8", "--set", "epochs=1"]
 LOCAL = [*SMALL, "--set", "workload.exchange=local_shuffle"]
