@@ -234,16 +234,21 @@ class Resources:
 
         def add(count: int, tier: str, unit: str, value: float) -> Ints:
             first = len(names)
-            several = count > 1
+            numbers = [""] if count == 1 else range(count)
             for name in self.hosts:
-                names.extend(
-                    f"{name}.{tier}{k}" if several else f"{name}.{tier}" for k in range(count)
-                )
+                names.extend(f"{name}.{tier}{k}" for k in numbers)
             total = count * self.num_hosts
             tiers.extend([tier] * total)
             units.extend([unit] * total)
             capacity.extend([value] * total)
             return np.arange(first, first + total, dtype=np.int32).reshape(self.num_hosts, count)
+
+        def add_shared(tier: str, unit: str, value: float) -> int:
+            names.append(tier)
+            tiers.append(tier)
+            units.append(unit)
+            capacity.append(value)
+            return len(names) - 1
 
         self.pcie_out = add(host.pcie_slots, "pcie_out", "B", host.pcie_bandwidth)
         self.pcie_in = add(host.pcie_slots, "pcie_in", "B", host.pcie_bandwidth)
@@ -255,24 +260,17 @@ class Resources:
         self.memory = add(1, "memory", "B", cluster.memory.bandwidth)[:, 0]
         self.ssd = add(1, "ssd", "s", 1.0)[:, 0]
         self.cores = add(1, "cores", "s", float(host.cores))[:, 0]
-        self.pfs_bandwidth = len(names)
-        names += ["pfs.bandwidth", "pfs.open"]
-        tiers += ["pfs.bandwidth", "pfs.open"]
-        units += ["B", "ops"]
         pfs = cluster.parallel_file_system
-        capacity += [pfs.free_bandwidth, pfs.free_open_rate]
-        self.pfs_open = self.pfs_bandwidth + 1
+        self.pfs_bandwidth = add_shared("pfs.bandwidth", "B", pfs.free_bandwidth)
+        self.pfs_open = add_shared("pfs.open", "ops", pfs.free_open_rate)
         self.pfs_client: Ints | None = None
         if pfs.client_bandwidth is not None:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
         if (store := cluster.object_store) is not None:
-            self.store_bandwidth = len(names)
-            names += ["object_store.bandwidth", "object_store.requests"]
-            tiers += ["object_store.bandwidth", "object_store.requests"]
-            units += ["B", "ops"]
-            capacity += [store.bandwidth or UNBOUND, store.prefixes * store.request_rate]
-            self.store_requests = self.store_bandwidth + 1
-            own = store.host_bandwidth or UNBOUND
+            shared, own = (min(of, UNBOUND) for of in store.bandwidths)
+            rate = store.prefixes * store.request_rate
+            self.store_bandwidth = add_shared("object_store.bandwidth", "B", shared)
+            self.store_requests = add_shared("object_store.requests", "ops", rate)
             self.store_host = add(1, "object_store.host", "B", own)[:, 0]
         latency = np.zeros(len(names))
         latency[: len(cables.names)] = cables.latency
