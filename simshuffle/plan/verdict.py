@@ -103,8 +103,11 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
 
 
 def _bounds_table(rows: Sequence[Row]) -> Table:
-    stores = any(REQUESTS in row["resources_s"] for row in rows)
-    shown = SHOWN | SHOWN_OF_STORE if stores else SHOWN
+    shown = SHOWN
+    if any(REQUESTS in row["resources_s"] for row in rows):  # then those that any run uses
+        used = [row["resources_s"] for row in rows]
+        both = SHOWN | SHOWN_OF_STORE
+        shown = {key: both[key] for key in both if any(of.get(key) for of in used)}
     numbers = ["compute", "allreduce", "exchange", *shown.values(), "epoch"]
     table = new_table(
         "Bounds (s): an iteration's compute, allreduce and exchange; an epoch's reading",
