@@ -49,7 +49,7 @@ from simshuffle.routing import (
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.units import Dimension, format_quantity
-from simshuffle.storage import LocalSsd, Memory
+from simshuffle.storage import LocalSsd, Memory, ObjectStore
 from simshuffle.topology import Custom
 from tests.strategies import (
     abci,
@@ -446,6 +446,7 @@ def memory(page_cache: float) -> Memory:
 
 
 TIERS: dict[str, Any] = {
+    "object_store": ObjectStore(bandwidth="100 GB/s", host_bandwidth="12.5 GB/s"),
     "ssd": ssd(),
     "memory": memory(5e11),
     "parallel_file_system": ABCI.parallel_file_system,

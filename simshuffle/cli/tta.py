@@ -88,8 +88,8 @@ def tta(
         typer.Option(
             metavar="TIER",
             help=(
-                "pfs or ssd: where global shuffle reads; both for both. Default: as the scenario,"
-                " else pfs."
+                "pfs, ssd or object_store: where global shuffle reads; several for each. Default:"
+                " as the scenario, else pfs."
             ),
         ),
     ] = None,

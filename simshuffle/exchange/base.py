@@ -20,7 +20,7 @@ from simshuffle.exchange.schedule import MessageSchedule
 from simshuffle.spec.record import Spec
 
 Ints = NDArray[np.integer]
-Source = Literal["pfs", "ssd"]
+Source = Literal["pfs", "ssd", "object_store"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Strategy(Spec):
 
     @property
     def tier(self) -> Source:
-        """What holds the samples: the 'pfs', or the 'ssd' after staging."""
+        """What holds the samples: the 'pfs', the 'object_store', or the 'ssd' after staging."""
         return "ssd"
 
     @property

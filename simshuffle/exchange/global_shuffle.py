@@ -11,8 +11,8 @@ from simshuffle.exchange.plan import Shards, random_order
 
 
 class GlobalShuffle(Strategy):
-    """Each rank reads a random 1/M of all samples in every epoch: from the 'pfs', or from an 'ssd'
-    that holds the whole set.
+    """Each rank reads a random 1/M of all samples in every epoch: from the 'pfs', from the
+    'object_store' of the cluster, or from an 'ssd' that holds the whole set.
 
     Attributes:
         source: what samples are read from.
@@ -37,7 +37,7 @@ class GlobalShuffle(Strategy):
         return True
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
-        """1 on the SSD, 0 from the PFS."""
+        """1 on the SSD, 0 from what all hosts share."""
         return 1.0 if self.source == "ssd" else 0.0
 
     def first_owner(self, num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:

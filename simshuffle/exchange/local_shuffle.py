@@ -9,7 +9,7 @@ from simshuffle.exchange.base import Source, Strategy
 
 class LocalShuffle(Strategy):
     """Each rank trains on its own N/M samples, in a new order every epoch; kept on the SSD, or read
-    from the PFS each time.
+    from the PFS or the object store each time.
 
     Attributes:
         source: what samples are read from.

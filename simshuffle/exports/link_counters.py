@@ -48,14 +48,20 @@ def write_counters(
     tiers = np.array(table.tiers, object)
     for tier in dict.fromkeys(table.tiers):
         links = np.flatnonzero((tiers == tier) & carried)
-        if len(links) and not tier.startswith("pfs."):
+        if len(links) and not tier.startswith(("pfs.", "object_store.")):
             share = 100.0 * used[:, links]
             of = {"mean %": share.mean(axis=1), "max %": share.max(axis=1)}
             write(cluster, f"{tier} use", of)
-    for link, name, unit, size in (
+    shared = [
         (resources.pfs_bandwidth, "PFS bandwidth", "GB/s", 1e9),
         (resources.pfs_open, "PFS opens", "1/s", 1.0),
-    ):
+    ]
+    if resources.cluster.object_store is not None:
+        shared += [
+            (resources.store_bandwidth, "object store bandwidth", "GB/s", 1e9),
+            (resources.store_requests, "object store requests", "1/s", 1.0),
+        ]
+    for link, name, unit, size in shared:
         if carried[link]:
             write(cluster, name, {unit: used[:, link] * table.capacity[link] / size})
     ends = _adapters(resources, {int(resources.host_of[rank]) for rank in processes})

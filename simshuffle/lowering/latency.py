@@ -18,6 +18,7 @@ def slowest_thread(
     spread: float,
     decode: float,
     rng: np.random.Generator,
+    retries: tuple[float, float] = (0.0, 0.0),
 ) -> Floats:
     """Seconds until the last request of every batch is answered, in the shape of ``requests``.
 
@@ -31,6 +32,8 @@ def slowest_thread(
         spread: standard deviation of the same over its mean.
         decode: seconds that the thread then decodes.
         rng: which times.
+        retries: share of all tries that fail, and s after which each of those is tried again; every
+            try takes a time of its own.
     """
     count = requests.ravel()
     most = int(count.max(initial=0))
@@ -39,9 +42,29 @@ def slowest_thread(
     for start in range(0, len(count), step):
         part = count[start : start + step]
         seconds = latency * lognormal_factor(rng, spread, (most, len(part))) + decode
+        if retries[0] > 0:
+            seconds += _failed(seconds.shape, latency, spread, rng, *retries)
         seconds[np.arange(most)[:, None] >= part] = 0.0
         busy_until, batch = seconds[:threads], np.arange(len(part))
         for following in seconds[threads:]:
             busy_until[busy_until.argmin(axis=0), batch] += following
         out[start : start + step] = busy_until.max(axis=0, initial=0.0)
     return out.reshape(requests.shape)
+
+
+def _failed(
+    shape: tuple[int, ...],
+    latency: float,
+    spread: float,
+    rng: np.random.Generator,
+    share: float,
+    wait: float,
+) -> Floats:
+    """Seconds of the tries of each request that fail, with what is waited after each; arguments as
+    of `slowest_thread`."""
+    out = np.zeros(shape)
+    left = rng.random(shape) < share
+    while (count := int(np.count_nonzero(left))) > 0:
+        out[left] += latency * lognormal_factor(rng, spread, (count,)) + wait
+        left[left] = rng.random(count) < share
+    return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,6 +93,21 @@ class _Asked:
         return np.asarray(np.minimum(threads, np.maximum(self.requests, 1.0)))
 
 
+@dataclass(frozen=True)
+class ReadSums:
+    """What all ranks read in a pass.
+
+    Attributes:
+        nbytes: by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'.
+        requests: to each of these but memory, which has none; those of a batch are rounded up.
+        file_opens: by the PFS.
+    """
+
+    nbytes: Mapping[str, float]
+    requests: Mapping[str, int]
+    file_opens: float
+
+
 class ReadChains:
     """The loading of all batches of one pass of all ranks.
 
@@ -101,14 +117,11 @@ class ReadChains:
         edges: which stage follows which.
         heads: stages that wait for the worker's previous batch.
         last_read: the stage that reads the last byte, whose end is marked.
-        read_pfs, read_ssd, read_memory: bytes of the whole pass by source.
-        requests, ssd_requests: of the whole pass to the PFS, and to SSDs.
-        file_opens: of the whole pass, by the PFS.
+        sums: of the whole pass.
 
     Attributes:
         iterations: batches of each rank.
-        filled, heads, read_pfs, read_ssd, read_memory, requests, ssd_requests, file_opens: see
-            above.
+        filled, heads, sums: see above.
     """
 
     def __init__(
@@ -118,17 +131,9 @@ class ReadChains:
         edges: Edges,
         heads: tuple[int, ...],
         last_read: int,
-        *,
-        read_pfs: float,
-        read_ssd: float,
-        read_memory: float,
-        requests: int,
-        ssd_requests: int,
-        file_opens: float,
+        sums: ReadSums,
     ) -> None:
-        self.filled, self.heads, self.requests = filled, heads, requests
-        self.read_pfs, self.read_ssd, self.read_memory = read_pfs, read_ssd, read_memory
-        self.ssd_requests, self.file_opens = ssd_requests, file_opens
+        self.filled, self.heads, self.sums = filled, heads, sums
         world_size, self.iterations, stages, count = filled.shape
         # a batch of every rank, filled again and again, and views of its columns
         records = tasks(world_size * stages).reshape(world_size, stages)
@@ -172,16 +177,17 @@ def read_chains(
 ) -> ReadChains:
     """The chains that load ``reads``.
 
-    A batch's samples that are not in memory are read from the PFS (opens, then bytes) or the SSD,
-    then those that are from memory; all are decoded and copied to the GPU. A stage that no batch of
-    any rank needs is left out.
+    A batch's samples that are not in memory are read from the PFS (opens, then bytes), the object
+    store (requests, then bytes) or the SSD, then those that are from memory; all are decoded and
+    copied to the GPU. A stage that no batch of any rank needs is left out.
 
     Args:
         reads: of one pass of all ranks.
         workload: data set, loader and model.
         resources: what is read from, over what.
         jitter: (iterations, M) factors of the reads from storage.
-        rng: the latencies of requests to the PFS; untouched where all are alike.
+        rng: the latencies of requests to the PFS or the object store; untouched where all are
+            alike.
         decoding: (M,) factors of the work of decoding.
     """
     hit, missed = reads.hit_nbytes, _missed(reads, workload.dataset)
@@ -193,6 +199,8 @@ def read_chains(
     if any_missed and source == "pfs":
         cap = _open_cap(missed, workload, resources, rng)
         _add_pfs(stages, missed, resources, jitter, cap)
+    elif any_missed and source == "object_store":
+        _add_object_store(stages, missed, workload, resources, jitter, rng)
     elif any_missed:
         _add_ssd(stages, missed, workload, resources, jitter)
     if any_hit and hit_in == "memory":
@@ -216,14 +224,7 @@ def read_chains(
         edges,
         heads,
         last_read,
-        read_pfs=float(missed.nbytes.sum()) if source == "pfs" else 0.0,
-        read_ssd=(float(missed.nbytes.sum()) if source == "ssd" else 0.0)
-        + (float(hit.sum()) if hit_in == "ssd" else 0.0),
-        read_memory=float(hit.sum()) if hit_in == "memory" else 0.0,
-        requests=int(np.ceil(missed.requests).sum()) if source == "pfs" else 0,
-        ssd_requests=(int(np.ceil(missed.requests).sum()) if source == "ssd" else 0)
-        + (int(reads.hit_samples.sum()) if hit_in == "ssd" else 0),
-        file_opens=float(missed.samples.sum()) / missed.per_file if source == "pfs" else 0.0,
+        _sums(missed, source, reads, hit_in),
     )
 
 
@@ -235,6 +236,20 @@ def _missed(reads: Reads, dataset: Dataset) -> _Asked:
     samples = (reads.samples - reads.hit_samples).astype(float)
     per_file, per_request = dataset.samples_per_file, dataset.samples_per_request
     return _Asked(samples, reads.nbytes - reads.hit_nbytes, per_file, per_request)
+
+
+def _sums(missed: _Asked, source: str, reads: Reads, hit_in: str) -> ReadSums:
+    """What is read in a pass: ``missed`` from the ``source``, all else from ``hit_in``."""
+    nbytes = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
+    requests = {"pfs": 0, "ssd": 0, "object_store": 0}
+    opens = float(missed.samples.sum()) / missed.per_file if source == "pfs" else 0.0
+    if source != "memory":
+        nbytes[source] += float(missed.nbytes.sum())
+        requests[source] += int(np.ceil(missed.requests).sum())
+    nbytes[hit_in] += float(reads.hit_nbytes.sum())
+    if hit_in == "ssd":
+        requests["ssd"] += int(reads.hit_samples.sum())
+    return ReadSums(nbytes, requests, opens)
 
 
 def _add_pfs(
@@ -271,6 +286,36 @@ def _open_cap(
     different, number = np.unique(asked.in_flight(threads), return_inverse=True)
     caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
     return np.asarray(caps[number].reshape(samples.shape))
+
+
+def _add_object_store(
+    stages: _Stages,
+    asked: _Asked,
+    workload: Workload,
+    resources: Resources,
+    jitter: Floats,
+    rng: np.random.Generator,
+) -> None:
+    """Requests, then their bytes, from the object store, arguments as in `_open_cap`.
+
+    A request is sent ``tries`` times in the mean, each of which counts against the store's rate.
+    """
+    store, threads = resources.cluster.store, workload.loader.threads
+    in_flight = asked.in_flight(threads)
+    seconds = asked.requests / in_flight * store.waiting_seconds
+    if not store.alike:
+        decode = asked.per_request * workload.dataset.decode_seconds if threads > 1 else 0.0
+        retries = (store.retry_share, store.retry_delay)
+        count = np.ceil(asked.requests).astype(np.int64)
+        of = (store.latency, store.latency_spread, decode)
+        seconds = slowest_thread(count, threads, *of, rng, retries)
+    sent = asked.requests * store.tries
+    cap = np.full_like(sent, np.inf)
+    np.divide(sent, seconds, out=cap, where=seconds > 0)
+    servers = np.full(resources.world_size, resources.store_requests, np.int32)
+    stages.add(sent * jitter, _one_link(servers), cap=cap)
+    cap = in_flight * store.connection_bandwidth
+    stages.add(asked.nbytes, resources.store_read(), nbytes=asked.nbytes, cap=cap)
 
 
 def _add_ssd(

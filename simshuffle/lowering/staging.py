@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simshuffle.network import Flows, Links
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.plan.resources import Resources
-from simshuffle.plan.staging import write_bandwidth
+from simshuffle.plan.staging import file_bandwidths, write_bandwidth
 from simshuffle.scenario.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -25,9 +25,9 @@ class StagingTraffic:
     Attributes:
         links: those of the run, and behind them the devices and the opening of files of the hosts.
         batch: all flows, which start together; the tag of each is its number.
-        nbytes: read from the PFS.
-        read_requests: to the PFS: the files that are copied; of an archive one for each flow from
-            the servers.
+        nbytes: read from the PFS or the object store.
+        read_requests: for that: the files that are copied; of an archive one for each flow from the
+            servers.
     """
 
     links: Links
@@ -39,14 +39,14 @@ class StagingTraffic:
 def staging_traffic(
     workload: Workload, resources: Resources, shard_nbytes: Floats
 ) -> StagingTraffic | None:
-    """The copying of the shards, or of the whole set, from the PFS to the SSDs or the memories of
-    the hosts; None if nothing is staged.
+    """The copying of the shards, or of the whole set, from the PFS or the object store to the SSDs
+    or the memories of the hosts; None if nothing is staged.
 
     One flow for each HCA of a host that its ranks use, from the servers through the network into
     the device: what is read is written at the same time, so that the slowest resource on the way
     sets the rate. Files are opened on the way, which limits the bytes: at their mean size, the
     servers' operations and the latencies of the files that the host copies at once are bandwidths
-    too.
+    too. So are the requests of an object store, and the connections of a host to it.
 
     Args:
         workload: what is staged, and how.
@@ -58,38 +58,40 @@ def staging_traffic(
         return None
     total = float(shard_nbytes.sum())
     ring = exchange.redraws and workload.staging.broadcast and hosts > 1
-    from_pfs = shard_nbytes
+    read = shard_nbytes
     if exchange.redraws:  # every host gets the whole set, or with a ring an equal part of it
         ranks_on_host = np.bincount(resources.host_of)[resources.host_of]
-        from_pfs = np.full(world_size, total) / ranks_on_host / (hosts if ring else 1)
+        read = np.full(world_size, total) / ranks_on_host / (hosts if ring else 1)
     flows = _Flows(workload, resources, total)
-    flows.read(from_pfs)
+    flows.read(read)
     if ring:
         flows.pass_on(total * (1.0 - 1.0 / hosts))
-    nbytes = float(from_pfs.sum())
-    return StagingTraffic(flows.links, flows.batch(), nbytes, flows.read_requests(nbytes / total))
+    nbytes = float(read.sum())
+    return StagingTraffic(flows.links, flows.batch(), nbytes, flows.read_requests(nbytes))
 
 
 class _Flows:
     """The links of a run, those of staging behind them, and the flows."""
 
     def __init__(self, workload: Workload, resources: Resources, total: float) -> None:
-        self._resources, self._dataset = resources, workload.dataset
+        self._resources, self._staging = resources, workload.staging
         cluster, hosts = resources.cluster, resources.num_hosts
-        pfs, count = cluster.parallel_file_system, len(resources.links.capacity)
-        # new links, in this order: a device of each host; for files their opening by the servers,
-        # and their latencies on each host
+        count = len(resources.links.capacity)
+        # mean bytes
+        self.file = total / workload.dataset.num_samples * workload.dataset.samples_per_file
+        # new links, in this order: a device of each host; of files their opening by the servers, or
+        # the requests for them; and their latencies, or connections, on each host
         self._device = count + np.arange(hosts, dtype=np.int32)
         more = [np.full(hosts, write_bandwidth(cluster, workload))]
+        shared, own = file_bandwidths(cluster, workload.staging, self.file)
         # links, for every host, of the opening of its files
         self._files: list[Ints] = []
-        if workload.staging.format == "files":
-            file = total / workload.dataset.num_samples * workload.dataset.samples_per_file
-            more.append(np.full(1, pfs.free_open_rate * file))
+        if shared < np.inf:
+            more.append(np.full(1, shared))
             self._files.append(np.full(hosts, count + hosts, np.int32))
-            if pfs.latency > 0:
-                more.append(np.full(hosts, workload.staging.copies * file / pfs.latency))
-                self._files.append(count + hosts + 1 + np.arange(hosts, dtype=np.int32))
+        if own < np.inf:
+            self._files.append(sum(map(len, more)) + count + np.arange(hosts, dtype=np.int32))
+            more.append(np.full(hosts, own))
         new = sum(len(part) for part in more)
         self.links = Links(
             np.concatenate([resources.links.capacity, *more]),
@@ -99,10 +101,11 @@ class _Flows:
         self._nbytes: list[Floats] = []
 
     def read(self, nbytes: Floats) -> None:
-        """Flows of (M,) bytes from the PFS to the ranks, those through one HCA in one."""
+        """Flows of (M,) bytes from the source to the ranks, those through one HCA in one."""
         resources = self._resources
         first, hca = self._hcas()
-        routes, _ = resources.pfs_read()
+        from_pfs = self._staging.source == "pfs"
+        routes = resources.pfs_read()[0] if from_pfs else resources.store_read()
         host = resources.host_of[first]
         self._add(
             routes[first],
@@ -110,11 +113,11 @@ class _Flows:
             np.bincount(hca, nbytes).astype(np.float64),
         )
 
-    def read_requests(self, copies: float) -> float:
-        """Requests to the PFS for so many copies of the set."""
-        if not self._files:
-            return float(len(self._hcas()[0]))
-        return copies * self._dataset.num_samples / self._dataset.samples_per_file
+    def read_requests(self, nbytes: float) -> float:
+        """Requests for so many bytes of the set."""
+        if self._staging.format == "files":
+            return nbytes / self.file
+        return float(len(self._hcas()[0]))
 
     def pass_on(self, nbytes: float) -> None:
         """Flows of ``nbytes`` bytes from every host to the next, the last one's to the first, over

@@ -16,8 +16,20 @@ from simshuffle.studies.simulation.text import number
 
 MOST_BARS = 48
 BAR_HEIGHT = 24
-SOURCES = {"PFS": "pfs", "SSD": "ssd", "memory": "memory", "peers": "peer"}
-SOURCE_COLOURS = {"PFS": "#EE6677", "SSD": "#4477AA", "memory": "#66CCEE", "peers": "#CCBB44"}
+SOURCES = {
+    "PFS": "pfs",
+    "object store": "object_store",
+    "SSD": "ssd",
+    "memory": "memory",
+    "peers": "peer",
+}
+SOURCE_COLOURS = {
+    "PFS": "#EE6677",
+    "object store": "#AA3377",
+    "SSD": "#4477AA",
+    "memory": "#66CCEE",
+    "peers": "#CCBB44",
+}
 LINE_COLOURS = ["#4477AA", "#EE6677", "#228833", "#AA3377", "#CCBB44", "#66CCEE"]
 TEXT: dict[str, Any] = {
     "tooltip": {"field": "text", "type": "nominal"},

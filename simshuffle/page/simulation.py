@@ -280,7 +280,7 @@ def _storage(result: Result, of: Means) -> Section:
     table = new_table(
         "Storage of a host and staging",
         ["run", "staged to"],
-        ["hosts", "storage of a host", "staging", "staged from the PFS", "written to SSDs"],
+        ["hosts", "storage of a host", "staging", "staged", "written to SSDs"],
     )
     sources = result.tables["sources"]
     sums = sources.groupby(sources["run"].astype(str))[["nbytes_staged", "nbytes_ssd_written"]]
@@ -299,7 +299,7 @@ def _storage(result: Result, of: Means) -> Section:
             *map(_bytes, cells),
         )
     about = "Staging is once, before the first epoch; what is written to SSDs is of all epochs."
-    return Section("Storage and caches", body + tables([text.tables(of)[1], table, about]))
+    return Section("Storage and caches", body + tables([*text.bytes_tables(of), table, about]))
 
 
 def _bytes(value: float) -> str:

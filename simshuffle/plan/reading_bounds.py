@@ -9,26 +9,32 @@ from simshuffle.scenario.scenario import Scenario
 
 OPENS, PFS, CLIENT, HCAS, SSD = "file opens", "PFS bandwidth", "PFS client", "HCAs", "SSD"
 MEMORY, DECODE, PCIE, LOADERS = "memory", "decode", "PCIe", "loader workers"
+REQUESTS, STORE, FRONT_END = "store requests", "store bandwidth", "store hosts"
 
 
 def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[str, float]:
     """Least time (s) of each resource to bring ``samples`` samples to every rank, by its name.
 
-    ``cached`` is the share that is read from memory; the others come from the PFS or the SSD. For a
-    host with r ranks (the fullest), s bytes a sample and n = (1 - cached) ``samples``:
+    ``cached`` is the share that is read from memory; the others come from the PFS, the SSD or the
+    object store. For a host with r ranks (the fullest), s bytes a sample and n = (1 - cached)
+    ``samples``:
 
         file opens      M n / samples_per_file / (open_rate (1 - background_load))
         PFS bandwidth   M n s / (read_bandwidth (1 - background_load))
         PFS client      r n s / client_bandwidth(H)
         HCAs            r n s / (hcas link_bandwidth)
         SSD             r max(n s / read_bandwidth, n / samples_per_request / iops)
+        store requests  M n / samples_per_request tries / (prefixes request_rate)
+        store bandwidth M n s / bandwidth
+        store hosts     r n s / host_bandwidth
         memory          r cached ``samples`` s / memory.bandwidth
         decode          r ``samples`` decode / cores
         PCIe            r ``samples`` input_size / (pcie_slots pcie_bandwidth)
         loader workers  the batches one after the other (`batch_seconds`), shared by
                         min(workers, prefetch) workers
 
-    These are the capacities of `simshuffle.plan.resources`; the laws are in docs/model.md.
+    Those of the object store are there only where it is read. These are the capacities of
+    `simshuffle.plan.resources`; the laws are in docs/model.md.
     """
     workload, cluster, dataset = scenario.workload, scenario.cluster, scenario.workload.dataset
     ranks = cluster.ranks_per_host(scenario.world_size)
@@ -43,6 +49,13 @@ def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[s
         out[HCAS] = ranks * nbytes / (hcas * cable_bandwidth(scenario))
     elif workload.source == "ssd":
         out[SSD] = ranks * _ssd_seconds(scenario, missed)
+    elif workload.source == "object_store":
+        store = cluster.store
+        shared, own = store.bandwidths
+        requests = missed / dataset.samples_per_request
+        out[REQUESTS] = scenario.world_size * requests / store.answer_rate
+        out[STORE] = scenario.world_size * nbytes / shared
+        out[FRONT_END] = ranks * nbytes / own
     out[MEMORY] = ranks * samples * cached * dataset.sample_size.mean / cluster.memory.bandwidth
     out[DECODE] = ranks * samples * dataset.decode_seconds / cluster.host.cores
     slots = min(cluster.host.pcie_slots, ranks)
@@ -75,6 +88,11 @@ def batch_seconds(scenario: Scenario, samples: float, cached: float) -> float:
     elif workload.source == "ssd":
         waiting = (1.0 - cached) * requests / in_flight * cluster.ssd.latency
         read += _ssd_seconds(scenario, missed) + waiting
+    elif workload.source == "object_store":
+        store = cluster.store
+        asked = missed / dataset.samples_per_request
+        read += max(asked / in_flight * store.waiting_seconds, asked / store.answer_rate)
+        read += nbytes / min(in_flight * store.connection_bandwidth, *store.bandwidths)
     threads = min(workload.loader.threads, workload.local_batch_size, cluster.host.cores)
     decode = samples * dataset.decode_seconds / threads
     copy = samples * workload.model.input_size / cluster.host.pcie_bandwidth

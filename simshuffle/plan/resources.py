@@ -1,9 +1,9 @@
 """Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink,
-memory, SSDs, cores, the PFS.
+memory, SSDs, cores, the PFS, the object store.
 
-A link's unit is what flows through it: bytes for cables, slots, memory and the PFS; seconds of
-device time for an SSD (so that reads and writes share it at their own speeds); core-seconds for
-cores; operations for the opening of files.
+A link's unit is what flows through it: bytes for cables, slots, memory, the PFS and the object
+store; seconds of device time for an SSD (so that reads and writes share it at their own speeds);
+core-seconds for cores; operations for the opening of files and for requests to the object store.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from simshuffle.topology.graph import attach_storage, graph_problems
 
 Ints = NDArray[np.int32]
 PFS = "pfs"
+UNBOUND = 1e15
+"""Bytes/s of what does not bind: more than all hosts together take."""
 
 
 @dataclass(frozen=True)
@@ -232,16 +234,21 @@ class Resources:
 
         def add(count: int, tier: str, unit: str, value: float) -> Ints:
             first = len(names)
-            several = count > 1
+            numbers = [""] if count == 1 else range(count)
             for name in self.hosts:
-                names.extend(
-                    f"{name}.{tier}{k}" if several else f"{name}.{tier}" for k in range(count)
-                )
+                names.extend(f"{name}.{tier}{k}" for k in numbers)
             total = count * self.num_hosts
             tiers.extend([tier] * total)
             units.extend([unit] * total)
             capacity.extend([value] * total)
             return np.arange(first, first + total, dtype=np.int32).reshape(self.num_hosts, count)
+
+        def add_shared(tier: str, unit: str, value: float) -> int:
+            names.append(tier)
+            tiers.append(tier)
+            units.append(unit)
+            capacity.append(value)
+            return len(names) - 1
 
         self.pcie_out = add(host.pcie_slots, "pcie_out", "B", host.pcie_bandwidth)
         self.pcie_in = add(host.pcie_slots, "pcie_in", "B", host.pcie_bandwidth)
@@ -253,16 +260,18 @@ class Resources:
         self.memory = add(1, "memory", "B", cluster.memory.bandwidth)[:, 0]
         self.ssd = add(1, "ssd", "s", 1.0)[:, 0]
         self.cores = add(1, "cores", "s", float(host.cores))[:, 0]
-        self.pfs_bandwidth = len(names)
-        names += ["pfs.bandwidth", "pfs.open"]
-        tiers += ["pfs.bandwidth", "pfs.open"]
-        units += ["B", "ops"]
         pfs = cluster.parallel_file_system
-        capacity += [pfs.free_bandwidth, pfs.free_open_rate]
-        self.pfs_open = self.pfs_bandwidth + 1
+        self.pfs_bandwidth = add_shared("pfs.bandwidth", "B", pfs.free_bandwidth)
+        self.pfs_open = add_shared("pfs.open", "ops", pfs.free_open_rate)
         self.pfs_client: Ints | None = None
         if pfs.client_bandwidth is not None:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
+        if (store := cluster.object_store) is not None:
+            shared, own = (min(of, UNBOUND) for of in store.bandwidths)
+            rate = store.prefixes * store.request_rate
+            self.store_bandwidth = add_shared("object_store.bandwidth", "B", shared)
+            self.store_requests = add_shared("object_store.requests", "ops", rate)
+            self.store_host = add(1, "object_store.host", "B", own)[:, 0]
         latency = np.zeros(len(names))
         latency[: len(cables.names)] = cables.latency
         if domains is not None:
@@ -372,6 +381,12 @@ class Resources:
             first = 2
         out[:, first : first + routes.shape[1]] = routes
         return out, self.forwarding.latencies(routes)
+
+    def store_read(self) -> Ints:
+        """Routes of reads from the object store to every rank, (M, 2) int32: they cross no cable,
+        since the hosts reach it by a network of their own."""
+        shared = np.full(self.world_size, self.store_bandwidth, np.int32)
+        return np.stack([shared, self.store_host[self.host_of]], axis=1)
 
     def slot_of(self, rank: int) -> int:
         """The PCIe slot of a rank's GPU."""

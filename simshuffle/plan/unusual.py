@@ -90,7 +90,7 @@ def _unused(scenario: Scenario) -> tuple[str, ...]:
     """Beginnings of the keys that the run does not use."""
     workload, cluster = scenario.workload, scenario.cluster
     from_pfs = workload.source == "pfs"
-    staged = scenario.storage_per_host > 0.0
+    staged = scenario.storage_per_host > 0.0 and workload.staging.source == "pfs"
     opened = from_pfs or (staged and workload.staging.format == "files")
     unused = {
         "cluster.parallel_file_system.": not (from_pfs or staged),

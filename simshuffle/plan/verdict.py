@@ -10,7 +10,7 @@ from simshuffle.errors import Problem
 from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.epochs import staging_seconds
-from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, SSD
+from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
 from simshuffle.plan.resources import routing
 from simshuffle.plan.summary import extrapolated
 from simshuffle.plan.unusual import warnings
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 SHOWN = {OPENS: "opens", PFS: "PFS", SSD: "SSD", DECODE: "decode"}
 """The resources with a column; the others are named where they are the bottleneck."""
+SHOWN_OF_STORE = {REQUESTS: "requests", STORE: "store"}
+"""Those of an object store, where a run reads from one."""
 ABOUT = (
     "Seconds are lower bounds in the mean, each resource by itself; the simulation adds contention"
     " and waiting. The last epoch is shown."
@@ -101,7 +103,12 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
 
 
 def _bounds_table(rows: Sequence[Row]) -> Table:
-    numbers = ["compute", "allreduce", "exchange", *SHOWN.values(), "epoch"]
+    shown = SHOWN
+    if any(REQUESTS in row["resources_s"] for row in rows):  # then those that any run uses
+        used = [row["resources_s"] for row in rows]
+        both = SHOWN | SHOWN_OF_STORE
+        shown = {key: both[key] for key in both if any(of.get(key) for of in used)}
+    numbers = ["compute", "allreduce", "exchange", *shown.values(), "epoch"]
     table = new_table(
         "Bounds (s): an iteration's compute, allreduce and exchange; an epoch's reading",
         ["run"],
@@ -110,7 +117,7 @@ def _bounds_table(rows: Sequence[Row]) -> Table:
     table.add_column("bottleneck")
     for row in rows:
         iteration = (row["compute_s"], row["allreduce_s"], row["exchange_s"])
-        reading = [row["resources_s"][name] for name in SHOWN]
+        reading = [row["resources_s"].get(name, 0.0) for name in shown]
         cells = [_number(value) for value in (*iteration, *reading, row["epoch_s"])]
         table.add_row(row["run"], *cells, row["bottleneck"])
     return table

@@ -63,6 +63,7 @@ EPOCH_COLUMNS = {
     "nbytes_pfs": "bytes read from the parallel file system",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
+    "nbytes_object_store": "bytes read from the object store",
     "read_requests": (
         "requests to the parallel file system: samples of a batch that are not in memory over"
         " samples_per_request, rounded up; or pieces that a loader fetches"
@@ -70,9 +71,13 @@ EPOCH_COLUMNS = {
     "read_requests_ssd": (
         "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
     ),
+    "read_requests_object_store": "requests that the object store answers, for batches",
     "file_opens": (
         "files that the parallel file system opens: samples that are not in memory over"
         " samples_per_file"
+    ),
+    "object_store_usd": (
+        "US dollars for its requests, those of staging and the tries that fail too, and their bytes"
     ),
 }
 

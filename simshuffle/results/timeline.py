@@ -77,6 +77,7 @@ SOURCE_COLUMNS = {
     "nbytes_cached": "most bytes that a node held of what its loaders fetched; 0 if they keep none",
     "nbytes_ssd": "bytes read from SSDs",
     "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
+    "nbytes_object_store": "bytes read from the object store",
     "read_requests": (
         "requests to the parallel file system: samples of a batch that are not in memory over"
         " samples_per_request, rounded up; or pieces that a loader fetches"
@@ -84,16 +85,19 @@ SOURCE_COLUMNS = {
     "read_requests_ssd": (
         "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
     ),
+    "read_requests_object_store": "requests that the object store answers, for batches",
     "file_opens": (
         "files that the parallel file system opens: samples that are not in memory over"
         " samples_per_file"
     ),
     "nbytes_ssd_written": "bytes of received samples written to SSDs",
     "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
-    "nbytes_staged": "bytes read from the parallel file system for it",
+    "nbytes_staged": "bytes read for it from the parallel file system or the object store",
     "read_requests_staged": (
-        "requests to it for that: files that are copied, or of an archive one for each HCA that"
-        " copies"
+        "requests for that: files that are copied, or of an archive one for each HCA that copies"
+    ),
+    "object_store_usd": (
+        "US dollars for its requests, those of staging and the tries that fail too, and their bytes"
     ),
 }
 

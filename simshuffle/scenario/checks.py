@@ -32,6 +32,7 @@ def cross_field_problems(
         + _recorded_problems(workload, world_size, epochs)
         + _order_problems(cluster, workload, world_size, seed)
         + _storage_problems(cluster, workload, world_size)
+        + _object_store_problems(cluster, workload)
     )
 
 
@@ -269,3 +270,16 @@ def _storage_problems(cluster: Cluster, workload: Workload, world_size: int) -> 
     )
     found = f"{readable(need - have, Dimension.NBYTES)} too much"
     return [Problem("workload.exchange", rule, found, remedy)]
+
+
+def _object_store_problems(cluster: Cluster, workload: Workload) -> list[Problem]:
+    """An object store that is read from and that the cluster does not have."""
+    if cluster.object_store is not None:
+        return []
+    named = {
+        "workload.exchange.source": workload.exchange.tier,
+        "workload.staging.source": workload.staging.source,
+    }
+    rule = f"needs an object store, and {cluster.name} has none"
+    remedy = "Add cluster.object_store, {} for Amazon S3 as it is by default, or read from the pfs."
+    return [Problem(key, rule, of, remedy) for key, of in named.items() if of == "object_store"]

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from simshuffle.routing import Routing
 from simshuffle.spec.hostlist import expanded
 from simshuffle.spec.record import Bandwidth, Count, Seconds, Sourced, Spec
-from simshuffle.storage import LocalSsd, Memory, ParallelFileSystem
+from simshuffle.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.topology import Topology
 
 PLACEMENTS = ("compact", "scattered", "round_robin")
@@ -84,6 +84,7 @@ class Cluster(Spec):
         ssd: the SSD of a host.
         memory: the memory of a host.
         parallel_file_system: the file system that all hosts share.
+        object_store: one that all hosts reach, Amazon S3 and the like; none if left out.
         message_passing: what the message layer costs the exchange.
         placement: which hosts ranks fill, one after the other: the first ones ('compact'), these in
             such an order that each leaf switch gets one in turn ('round_robin'), hosts drawn at
@@ -98,6 +99,7 @@ class Cluster(Spec):
     ssd: LocalSsd
     memory: Memory
     parallel_file_system: ParallelFileSystem
+    object_store: ObjectStore | None = None
     message_passing: MessagePassing = Field(default_factory=MessagePassing)
     placement: str | list[str] = "compact"
     description: Annotated[str, Field(default="")] = ""
@@ -120,6 +122,13 @@ class Cluster(Spec):
         if isinstance(self.placement, list):
             return self.placement
         return None if self.placement in PLACEMENTS else expanded(self.placement)
+
+    @property
+    def store(self) -> ObjectStore:
+        """``object_store``, where it is known that there is one: a scenario that reads from it is
+        checked for that."""
+        assert self.object_store is not None  # noqa: S101 - see above
+        return self.object_store
 
     @property
     def num_gpus(self) -> int:

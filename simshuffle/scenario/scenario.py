@@ -145,7 +145,7 @@ class Scenario(Spec):
         if exchange.fraction:
             detail = f"-{exchange.fraction:g}"
             detail += f" {schedule.name}" if schedule is not None else ""
-        elif exchange.fraction is None or exchange.tier == "pfs":
+        elif exchange.fraction is None or exchange.tier != "ssd":
             detail = f"-{exchange.tier}"
         return f"{exchange.short_name}{detail} @{self.world_size}"
 

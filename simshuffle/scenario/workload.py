@@ -211,23 +211,26 @@ class Loader(Spec):
 
 
 class Staging(Spec):
-    """How the samples come from the PFS to the hosts before the first epoch, under strategies that
-    keep them there.
+    """How the samples come from the PFS, or from the object store, to the hosts before the first
+    epoch, under strategies that keep them there.
 
     As an ``archive``, or as ``files`` that are opened one by one, ``copies`` of them at once on a
     host. To the ``ssd``, or to ``memory`` (/dev/shm), from which they are then read. Where every
-    host gets the same, each reads it from the PFS, or with ``broadcast`` an equal part of it, and
-    the parts go round a ring of the hosts.
+    host gets the same, each reads it from the ``source``, or with ``broadcast`` an equal part of
+    it, and the parts go round a ring of the hosts.
 
     Attributes:
+        source: what samples are copied from: the parallel file system, or the object store of the
+            cluster.
         format: how samples are copied to the hosts: as an archive, or as files that are opened one
             by one.
         target: where to; what is staged to memory is read from there.
-        copies: files that a host copies at once.
+        copies: files that a host copies at once; from an object store, its connections.
         broadcast: where every host gets the same: each reads an equal part, and the parts go round
             a ring of the hosts.
     """
 
+    source: Literal["pfs", "object_store"] = "pfs"
     format: Literal["archive", "files"] = "archive"
     target: Literal["ssd", "memory"] = "ssd"
     copies: Count = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -211,18 +211,18 @@ def _sources(
     costs = None if epoch.exchange is None else epoch.exchange.costs
     trained = int(plan.training.samples.sum())
     sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
-    read, requests, opens = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0}, {"pfs": 0.0, "ssd": 0.0}, 0.0
+    read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
+    requests, opens = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}, 0.0
     for loaders, times in (
         (epoch.loaders, thinning.read_factor(trained)),
         (epoch.inference, factor),
     ):
         if loaders is not None:
-            read["pfs"] += times * loaders.chains.read_pfs
-            read["ssd"] += times * loaders.chains.read_ssd
-            read["memory"] += times * loaders.chains.read_memory
-            requests["pfs"] += times * loaders.chains.requests
-            requests["ssd"] += times * loaders.chains.ssd_requests
-            opens += times * loaders.chains.file_opens
+            sums = loaders.chains.sums
+            for of, found in ((read, sums.nbytes), (requests, sums.requests)):
+                for source in of:
+                    of[source] += times * found[source]
+            opens += times * sums.file_opens
     if costs is not None:
         read["ssd"] += sent * costs.read_ssd
         read["memory"] += sent * costs.read_memory
@@ -239,15 +239,31 @@ def _sources(
         "samples_moved": round(plan.exchange.samples_moved * sent),
         "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
         **{f"nbytes_{source}": nbytes for source, nbytes in read.items()},
+        "nbytes_cached": 0.0 if fetches is None else float(fetches.held_nbytes),
         "read_requests": round(requests["pfs"]),
         "read_requests_ssd": round(requests["ssd"]),
+        "read_requests_object_store": round(requests["object_store"]),
         "file_opens": opens,
-        "nbytes_cached": 0.0 if fetches is None else float(fetches.held_nbytes),
         "nbytes_ssd_written": sent * float(costs.received.sum()) if costs and written else 0.0,
         "staging_s": staged.seconds,
         "nbytes_staged": staged.nbytes,
         "read_requests_staged": round(staged.read_requests),
+        "object_store_usd": _charge(scenario, requests, read, staged),
     }
+
+
+def _charge(
+    scenario: Scenario, requests: Mapping[str, float], read: Mapping[str, float], staged: Staged
+) -> float:
+    """US dollars for what an epoch asks of the object store, and for what is ``staged`` if that
+    comes from there."""
+    store = scenario.cluster.object_store
+    if store is None:
+        return 0.0
+    asked, nbytes = requests["object_store"], read["object_store"]
+    if scenario.workload.staging.source == "object_store":
+        asked, nbytes = asked + staged.read_requests, nbytes + staged.nbytes
+    return store.charge(asked, nbytes)
 
 
 class LinkStatistics:

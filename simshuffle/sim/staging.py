@@ -16,7 +16,8 @@ from simshuffle.scenario.workload import Workload
 
 @dataclass(frozen=True)
 class Staged:
-    """What staging took: ``seconds``, and ``nbytes`` read from the PFS by ``read_requests``."""
+    """What staging took: ``seconds``, and ``nbytes`` read from the PFS or the object store by
+    ``read_requests``."""
 
     seconds: float
     nbytes: float

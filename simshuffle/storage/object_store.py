@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from simshuffle.spec.record import (
@@ -23,14 +24,19 @@ class ObjectStore(Sourced):
 
     A request waits for its first byte for ``latency`` in the mean, and then its bytes come at
     ``connection_bandwidth``. A connection has one request at a time. All of them together have at
-    most ``bandwidth``, and ``request_rate`` requests a second for each of the ``prefixes`` by which
-    objects are named. A share of the requests, ``retry_share``, is answered with an error, as is
-    the same share of those that are tried again ``retry_delay`` later.
+    most ``bandwidth``, those of a host ``host_bandwidth``, and ``request_rate`` requests a second
+    for each of the ``prefixes`` by which objects are named. A share of the requests,
+    ``retry_share``, is answered with an error, as is the same share of those that are tried again
+    ``retry_delay`` later. Latencies are log-normal; ``latency_spread`` is their standard deviation
+    over their mean.
 
     Attributes:
         latency: of the first byte of an answer, in the mean.
+        latency_spread: standard deviation of the latencies over their mean.
         connection_bandwidth: of one connection.
         bandwidth: of all connections together; if left out only the others bound.
+        host_bandwidth: of the network by which one host reaches the store, which is not that of
+            'topology'; if left out it does not bind.
         request_rate: requests a second of one prefix.
         prefixes: beginnings of names over which the objects are spread.
         retry_share: share of requests that are answered with an error and tried again.
@@ -53,8 +59,10 @@ class ObjectStore(Sourced):
     }
 
     latency: Seconds = 0.15
+    latency_spread: NonNegative = 0.0
     connection_bandwidth: Bandwidth = 87.5e6
     bandwidth: Bandwidth | None = None
+    host_bandwidth: Bandwidth | None = None
     request_rate: Frequency = 5500.0
     prefixes: Count = 1
     retry_share: Share = 0.0
@@ -67,11 +75,35 @@ class ObjectStore(Sourced):
         """How often a request is sent in the mean, 1 / (1 - p) of a geometric distribution."""
         return 1.0 / (1.0 - self.retry_share)
 
+    @property
+    def waiting_seconds(self) -> float:
+        """Mean time (s) until the first byte of an answer that is no error comes: the tries with
+        what is waited between them."""
+        return self.tries * self.latency + (self.tries - 1.0) * self.retry_delay
+
+    @property
+    def alike(self) -> bool:
+        """Whether all requests wait for their first byte equally long."""
+        spreads = self.latency_spread > 0 and self.latency > 0
+        return not spreads and (self.retry_share == 0 or self.waiting_seconds == 0)
+
+    @property
+    def answer_rate(self) -> float:
+        """Requests that all prefixes answer in a second, without the tries that are errors."""
+        return self.prefixes * self.request_rate / self.tries
+
     def request_seconds(self, nbytes: float) -> float:
         """Mean time (s) of a request for ``nbytes`` bytes on a connection: its tries with what is
         waited between them, and its bytes."""
-        waiting = self.tries * self.latency + (self.tries - 1.0) * self.retry_delay
-        return waiting + nbytes / self.connection_bandwidth
+        return self.waiting_seconds + nbytes / self.connection_bandwidth
+
+    @property
+    def bandwidths(self) -> tuple[float, float]:
+        """Bytes/s of all hosts together, and of one of them; inf without a limit."""
+        return (
+            math.inf if self.bandwidth is None else self.bandwidth,
+            math.inf if self.host_bandwidth is None else self.host_bandwidth,
+        )
 
     def least_seconds(self, requests: float, nbytes: float, connections: int) -> dict[str, float]:
         """Least time (s) of each limit to answer ``requests`` requests for ``nbytes`` bytes in all
@@ -82,8 +114,8 @@ class ObjectStore(Sourced):
         each = self.request_seconds(nbytes / requests) if requests else 0.0
         return {
             "connections": requests * each / connections,
-            "requests": requests * self.tries / (self.prefixes * self.request_rate),
-            "bandwidth": 0.0 if self.bandwidth is None else nbytes / self.bandwidth,
+            "requests": requests / self.answer_rate,
+            "bandwidth": nbytes / self.bandwidths[0],
         }
 
     def charge(self, requests: float, nbytes: float) -> float:

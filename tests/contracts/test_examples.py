@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 from simshuffle import storage
 from simshuffle.allreduce import Allreduce
@@ -75,6 +76,10 @@ def test_every_allreduce_algorithm_has_an_example() -> None:
 
 def test_every_tier_has_an_example() -> None:
     tiers = {getattr(storage, name) for name in storage.__all__}
-    fields = {name for name, field in Cluster.model_fields.items() if field.annotation in tiers}
+    fields = {
+        name
+        for name, field in Cluster.model_fields.items()
+        if {field.annotation, *get_args(field.annotation)} & tiers
+    }
     assert fields == set(TIERS)
     assert {type(tier) for tier in TIERS.values()} == tiers

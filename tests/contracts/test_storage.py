@@ -251,7 +251,11 @@ def test_a_tier_reads_back_and_refuses_what_it_does_not_know(tier: str) -> None:
 def test_a_tier_is_a_resource_of_every_host_or_of_all(tier: str) -> None:
     machine = load_scenario("quickstart").cluster.model_copy(update={tier: TIERS[tier]})
     links = Resources(machine, 8, np.random.default_rng(0)).links
-    of_tier = {"parallel_file_system": "pfs.bandwidth"}.get(tier, tier)
+    shared = {
+        "parallel_file_system": "pfs.bandwidth",
+        "object_store": "object_store.bandwidth",
+    }
+    of_tier = shared.get(tier, tier)
     numbers = [i for i, name in enumerate(links.tiers) if name == of_tier]
-    assert len(numbers) == (1 if tier == "parallel_file_system" else 2)
+    assert len(numbers) == (1 if tier in shared else 2)
     assert (links.capacity[numbers] > 0).all()

@@ -21,7 +21,7 @@ from simshuffle.sim.simulate import simulate
 from simshuffle.train.data.base import Samples
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.partition import label_divergence
-from simshuffle.train.recording import Recorder
+from simshuffle.train.recording import OwnStatistics, Recorder
 from simshuffle.train.source import ArraySource
 from simshuffle.train.training import Training
 from tests.small import seconds, small
@@ -156,7 +156,8 @@ def test_labels_are_counted_as_they_are_trained_on() -> None:
 def test_the_record_of_a_training_knows_repeated_samples() -> None:
     exchange = strategy("webdataset", samples_per_shard=50)
     emulation = emulated(exchange, workers=1)
-    recorder = Recorder(exchange, emulation.owner, emulation.source.targets)
+    statistics = OwnStatistics(exchange, emulation.training, emulation.network.model)
+    recorder = Recorder(exchange, statistics, emulation.owner, emulation.source.targets)
     outcome = emulation.epoch()
     recorder.add(outcome, emulation.last_losses, {})
     row = recorder.record({}, "done", "").importance.iloc[0]

@@ -292,7 +292,7 @@ def test_a_batch_from_the_pfs() -> None:
     assert batch.tasks["mark"].tolist() == [0, 0, 1, 0, 0]
     assert edges(batch) == {(0, 1), (1, 2), (2, 3), (3, 4)}
     assert found.heads == (0,)
-    assert (found.read_pfs, found.read_ssd, found.read_memory) == (2.6e6, 0.0, 400e3)
+    assert (found.sums.nbytes["pfs"], found.sums.nbytes["memory"]) == (2.6e6, 400e3)
     other = found.batch(1, 0, group=4)
     assert other.tasks["work"][:4] == pytest.approx([10, 2e6, 0, 20e-3])
 
@@ -336,7 +336,7 @@ def test_a_batch_from_the_ssd() -> None:
     assert links(batch)[0] == ["h0000.ssd"]
     assert batch.tasks["work"][0] == pytest.approx(600e3 / 3e9 * 1.5)
     assert batch.tasks["delay"][0] == pytest.approx(6 * SEEK)
-    assert (found.read_pfs, found.read_ssd, found.read_memory) == (0.0, 2.6e6, 400e3)
+    assert (found.sums.nbytes["ssd"], found.sums.nbytes["memory"]) == (2.6e6, 400e3)
     two = chains("local_shuffle", threads=2).batch(0, 0, group=3)
     assert two.tasks["delay"][0] == pytest.approx(3 * SEEK)
 

@@ -42,7 +42,8 @@ EPOCH_COLUMNS = (
     "accelerator_utilisation,exchange_total_s,exchange_exposed_s,"
     "allreduce_exposed_s,allreduce_hidden_s,slowdown_s,"
     "samples_moved,nbytes_peer,nbytes_pfs,nbytes_ssd,nbytes_memory,"
-    "read_requests,read_requests_ssd,file_opens"
+    "nbytes_object_store,read_requests,read_requests_ssd,read_requests_object_store,"
+    "file_opens,object_store_usd"
 )
 SMALL = ["--set", "world_size=8", "--set", "epochs=1"]
 LOCAL = [*SMALL, "--set", "workload.exchange=local_shuffle"]

@@ -28,6 +28,7 @@ def test_defaults_change_nothing() -> None:
     assert (pfs.free_bandwidth, pfs.free_open_rate) == (pfs.read_bandwidth, pfs.open_rate)
     assert (loader.threads, dataset.samples_per_file, dataset.samples_per_request) == (1, 1, 1)
     assert scenario.workload.staging.model_dump() == {
+        "source": "pfs",
         "format": "archive",
         "target": "ssd",
         "copies": 1,

@@ -18,8 +18,14 @@ from simshuffle.study.study import Result
 
 def tables(of: Means, labels: report.Booking = "cause") -> list[Table]:
     """Seconds by label, and bytes by source; a row for every epoch. Of one seed, both fit 100
-    columns."""
-    return [_seconds_table(of, labels), _bytes_table(of)]
+    columns. Then what an object store is asked, if there is one."""
+    return [_seconds_table(of, labels), *bytes_tables(of)]
+
+
+def bytes_tables(of: Means) -> list[Table]:
+    """Bytes by source, and what an object store is asked, if one is."""
+    asked = bool(of.epochs[["nbytes_object_store", "object_store_usd"]].any(axis=None))
+    return [_bytes_table(of), *([_store_table(of)] if asked else [])]
 
 
 def _epoch(number: int) -> str:
@@ -109,6 +115,25 @@ def _bytes_table(of: Means) -> Table:
             f"{speed:,.0f}" if half is None else spread(speed, half),
             f"{busy:.0%}",
             *sources,
+        )
+    return table
+
+
+def _store_table(of: Means) -> Table:
+    over = f", mean over {of.seeds} seeds" if of.seeds > 1 else ""
+    title = (
+        f"What the object store is asked in an epoch; dollars with those of staging before it{over}"
+    )
+    table = new_table(title, ["run"], ["epoch", "requests", "bytes", "US dollars"])
+    for row in of.epochs.to_dict("records"):
+        table.add_row(
+            str(row["run"]),
+            _epoch(int(row["epoch"])),
+            f"{row['read_requests_object_store']:,.0f}"
+            if row["read_requests_object_store"]
+            else "-",
+            _bytes(row["nbytes_object_store"]),
+            f"{row['object_store_usd']:.3g}" if row["object_store_usd"] else "-",
         )
     return table
 

@@ -79,8 +79,9 @@ def frontier_figure(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Figure:
         meta: as of `figures`.
     """
     points = _points(settings)
+    style: Any = {**STYLE, **(_DENSE if len(points) > 2 * MANY else {})}
     unit, name = time_unit(float(settings["total_s"].max()))
-    with matplotlib.rc_context({**STYLE, **(_DENSE if len(points) > 2 * MANY else {})}):
+    with matplotlib.rc_context(style):
         figure, (time, *others) = _panels(meta)
         across = [(settings["total_s"] / unit).tolist()]
         for ax, column, (text, apart) in zip(others, _OTHERS, _TICKS, strict=True):

@@ -116,8 +116,8 @@ def request(
         world_size, batch_norm, variant, statistics: which part of the study, as of
             `simshuffle.studies.time_to_accuracy.learned.read_study`.
         replays: seeds of each setting whose plans are simulated.
-        global_sources: 'pfs', 'ssd' or both: where global shuffle reads from. Default: as the
-            scenario's own global shuffle, else 'pfs'.
+        global_sources: 'pfs', 'ssd', 'object_store' or several: where global shuffle reads from.
+            Default: as the scenario's own global shuffle, else 'pfs'.
 
     Raises:
         InputError: as of `time_to_accuracy`.
@@ -156,9 +156,9 @@ def _check(targets: Sequence[float], replays: int, sources: Sequence[str]) -> No
             Problem("--replayed-seeds", "must be at least 1", str(replays), "Leave it out for 1.")
         )
     problems += [
-        Problem("--global-source", "must be pfs or ssd", repr(source), "Name one.")
+        Problem("--global-source", "must be pfs, ssd or object_store", repr(source), "Name one.")
         for source in sources
-        if source not in {"pfs", "ssd"}
+        if source not in {"pfs", "ssd", "object_store"}
     ]
     if problems:
         raise InputError(problems, "command line")

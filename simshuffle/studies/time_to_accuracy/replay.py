@@ -101,6 +101,7 @@ def measured(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
     def mean(values: pd.Series[float]) -> float:
         return sum(share * float(values[epoch]) for epoch, share in of.items())
 
+    requests = epochs["read_requests"] + epochs["read_requests_object_store"]
     values = {
         "cold_epoch_s": float(epochs["epoch_s"][1]),
         "epoch_s": mean(epochs["epoch_s"]) if shares else math.nan,
@@ -111,8 +112,8 @@ def measured(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
         },
         **{name: mean(epochs[name]) for name in ("exchange_total_s", "exchange_exposed_s")},
         "peer_nbytes": mean(epochs["nbytes_peer"]),
-        "cold_requests": float(epochs["read_requests"][1]),
-        "requests": mean(epochs["read_requests"]) if shares else math.nan,
+        "cold_requests": float(requests[1]),
+        "requests": mean(requests) if shares else math.nan,
         "staging_requests": float(timeline.sources["read_requests_staged"].sum()),
         "ssd_requests": mean(epochs["read_requests_ssd"]),
         **busiest_cable(timeline.links, of),

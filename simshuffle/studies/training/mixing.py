@@ -105,7 +105,8 @@ def effective_number(of: Sequence[Ints], world_size: int, kept: float) -> float:
     1965): that of a shard if it never changes, more if others come.
 
     Args:
-        of: the rank of each sample, (N,), in every epoch that counts, the last one at the end.
+        of: the rank of each sample, (N,), in every epoch that counts, the last one at the end; -1
+            where none had it.
         world_size: ranks.
         kept: `epoch_kept`; from 0, where only the last epoch counts, to 1.
 
@@ -120,8 +121,9 @@ def effective_number(of: Sequence[Ints], world_size: int, kept: float) -> float:
     # weights by (rank, sample), of which few are not 0: a row for each epoch in which a rank held a
     # sample, then one for each pair
     places = np.concatenate([owner.astype(np.int64) * samples + np.arange(samples) for owner in of])
-    pairs, which = np.unique(places, return_inverse=True)
-    weight = np.bincount(which, np.repeat(kept ** np.arange(len(of) - 1, -1, -1.0), samples))
+    weights = np.repeat(kept ** np.arange(len(of) - 1, -1, -1.0), samples)
+    pairs, which = np.unique(places[places >= 0], return_inverse=True)
+    weight = np.bincount(which, weights[places >= 0])
     rank = pairs // samples
     total, squares = np.bincount(rank, weight, world_size), np.bincount(rank, weight**2, world_size)
     held = total > 0

@@ -73,12 +73,12 @@ def curve(rows: pd.DataFrame) -> Curve | None:
         return None
     slope = float((x * y).sum()) / square
     missed = y - slope * x
-    worst = missed.abs().idxmax()
+    worst = int(np.argmax(missed.abs()))
     return Curve(
         len(others),
         slope,
         math.sqrt(float(np.mean(missed**2))),
         math.sqrt(float(np.mean(y**2))),
-        others.loc[worst],
-        float(missed.loc[worst]),
+        others.iloc[worst],
+        float(missed.iloc[worst]),
     )

@@ -368,7 +368,7 @@ class Scheduler:
     def _stage(self) -> None:
         """Copy to local storage what the strategy keeps there."""
         self._manifest: Manifest | None = None
-        if self.strategy.tier == "pfs":
+        if self.strategy.tier != "ssd":
             return
         if self.strategy.fraction is None:  # the whole set on every rank
             self.dataset.stage(np.arange(len(self.dataset)))
