@@ -160,7 +160,7 @@ def read_chains(
     if any_missed:
         samples = (reads.samples - reads.hit_samples).astype(float)
         in_flight = np.minimum(
-            workload.loader.threads, np.maximum(samples / dataset.samples_per_request, 1.0)
+            workload.loader.threads, np.maximum(samples / dataset.read_at_once, 1.0)
         )
         if source == "pfs":
             cap = _open_cap(samples, in_flight, workload, resources, rng)
@@ -171,7 +171,7 @@ def read_chains(
         stages.add(hit, _one_link(resources.memory[hosts]), nbytes=hit)
     last_read = len(stages) - 1
     stages.add(
-        reads.nbytes / dataset.sample_size.mean * dataset.decode_seconds * decoding,
+        reads.nbytes / dataset.stored.mean * dataset.decode_seconds * decoding,
         _one_link(resources.cores[hosts]),
         cap=float(min(workload.loader.threads, workload.local_batch_size)),
     )
@@ -221,7 +221,7 @@ def _open_cap(
     decodes between two of them if it is one of several; one alone decodes in the end.
     """
     dataset, pfs = workload.dataset, resources.cluster.parallel_file_system
-    per_file, per_request = dataset.samples_per_file, dataset.samples_per_request
+    per_file, per_request = dataset.samples_per_file, dataset.read_at_once
     threads = workload.loader.threads
     if pfs.latency_spread > 0 and pfs.latency > 0:
         requests = np.ceil(samples / per_request).astype(np.int64)
@@ -249,7 +249,7 @@ def _add_ssd(
     """Reads from the host's SSD, arguments as in `_add_pfs`; the latencies of the ``in_flight``
     requests that a batch has at once pass together."""
     ssd = resources.cluster.ssd
-    requests = samples / workload.dataset.samples_per_request
+    requests = samples / workload.dataset.read_at_once
     seconds = ssd.read_seconds(
         nbytes, requests, resources.ranks_per_host * workload.loader.reads_in_flight
     )

@@ -28,12 +28,15 @@ class Reads:
         nbytes: (iterations, M) bytes of each batch in storage.
         hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache,
             or staged there.
+        work: (iterations, M) computing of each batch over that of as many samples of the model's
+            step times; None if it is 1 for all.
     """
 
     samples: NDArray[np.int64]
     nbytes: Floats
     hit_samples: NDArray[np.int64]
     hit_nbytes: Floats
+    work: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,7 @@ class EpochPlan:
 
 def sample_nbytes(scenario: Scenario) -> Floats:
     """Size of every sample in storage: (N,) bytes, drawn once for all epochs."""
-    dataset = scenario.workload.dataset
-    return dataset.stored.draw(scenario.rng("sample_size"), dataset.num_samples)
+    return scenario.workload.dataset.draw_nbytes(scenario.rng("sample_size"))
 
 
 def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
@@ -75,6 +77,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     strategy = workload.exchange
     owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
     held = strategy.first_held(len(nbytes))
+    work = workload.draw_work(scenario.rng("sample_size"))
     host_of = scenario.cluster.host_of(world_size)
     caches = PageCaches(
         scenario.cluster.memory.cache_nbytes, nbytes, host_of, redrawn=strategy.redraws
@@ -98,8 +101,10 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
                 held=held,
             )
         )
-        inference = _inference(scenario, owner, nbytes, caches) if strategy.inference_pass else None
-        training, sent = _training(scenario, epoch, shards, exchange, nbytes, caches)
+        inference = (
+            _inference(scenario, owner, nbytes, work, caches) if strategy.inference_pass else None
+        )
+        training, sent = _training(scenario, epoch, shards, exchange, nbytes, work, caches)
         if epoch == scenario.epochs:
             caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
@@ -119,7 +124,11 @@ def drawn_importance(scenario: Scenario, epoch: int) -> Floats:
 
 
 def _inference(
-    scenario: Scenario, owner: NDArray[np.integer], nbytes: Floats, caches: PageCaches
+    scenario: Scenario,
+    owner: NDArray[np.integer],
+    nbytes: Floats,
+    work: Floats | None,
+    caches: PageCaches,
 ) -> Reads:
     """A pass over all shards in the order in which samples are numbered."""
     batch_size, world_size = scenario.workload.local_batch_size, scenario.world_size
@@ -132,7 +141,8 @@ def _inference(
         if scenario.workload.source == "memory"
         else caches.epoch(shards, nothing, batches)
     )
-    return Reads(samples, sizes, hits.samples, hits.nbytes)
+    working = _mean_work(shards, work, batch_size, samples)
+    return Reads(samples, sizes, hits.samples, hits.nbytes, working)
 
 
 def _training(
@@ -141,6 +151,7 @@ def _training(
     shards: Shards,
     exchange: ExchangePlan,
     nbytes: Floats,
+    work: Floats | None,
     caches: PageCaches,
 ) -> tuple[Reads, NDArray[np.bool_]]:
     """The reads of training, and which of the samples that are sent are in memory then."""
@@ -160,11 +171,13 @@ def _training(
         if workload.source == "memory"
         else caches.epoch(shards, exchange, batches)
     )
+    working = _mean_work(shards, work, workload.local_batch_size, samples)
     if carried:
+        working = None if working is None else working[:iterations]
         samples, sizes, hits = _filled_up(
             samples[:iterations], sizes[:iterations], hits, workload.local_batch_size
         )
-    return Reads(samples, sizes, hits.samples, hits.nbytes), hits.sent
+    return Reads(samples, sizes, hits.samples, hits.nbytes, working), hits.sent
 
 
 def _batches(
@@ -174,6 +187,17 @@ def _batches(
     edges = batch_edges(shards, batch_size, iterations)
     sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
     return np.diff(edges, axis=0), sums
+
+
+def _mean_work(
+    shards: Shards, work: Floats | None, batch_size: int, samples: NDArray[np.int64]
+) -> Floats | None:
+    """Mean of ``work``, (N,), over the samples of each batch: (iterations, M); 1 of none."""
+    if work is None:
+        return None
+    edges = batch_edges(shards, batch_size, len(samples))
+    sums = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
+    return np.divide(sums, samples, out=np.ones_like(sums), where=samples > 0)
 
 
 def _filled_up(

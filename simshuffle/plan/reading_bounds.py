@@ -34,7 +34,7 @@ def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[s
     ranks = cluster.ranks_per_host(scenario.world_size)
     out = dict.fromkeys((OPENS, PFS, CLIENT, HCAS, SSD), 0.0)
     missed = samples * (1.0 - cached)
-    nbytes = missed * dataset.sample_size.mean
+    nbytes = missed * dataset.stored.mean
     if workload.source == "pfs":
         pfs, hcas = cluster.parallel_file_system, cluster.host.hcas
         out[OPENS] = scenario.world_size * missed / dataset.samples_per_file / pfs.free_open_rate
@@ -43,7 +43,7 @@ def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[s
         out[HCAS] = ranks * nbytes / (hcas * cable_bandwidth(scenario))
     elif workload.source == "ssd":
         out[SSD] = ranks * _ssd_seconds(scenario, missed)
-    out[MEMORY] = ranks * samples * cached * dataset.sample_size.mean / cluster.memory.bandwidth
+    out[MEMORY] = ranks * samples * cached * dataset.stored.mean / cluster.memory.bandwidth
     out[DECODE] = ranks * samples * dataset.decode_seconds / cluster.host.cores
     slots = min(cluster.host.pcie_slots, ranks)
     out[PCIE] = ranks * samples * workload.model.input_size / (slots * cluster.host.pcie_bandwidth)
@@ -61,13 +61,13 @@ def batch_seconds(scenario: Scenario, samples: float, cached: float) -> float:
     """
     workload, cluster, dataset = scenario.workload, scenario.cluster, scenario.workload.dataset
     missed = samples * (1.0 - cached)
-    nbytes = missed * dataset.sample_size.mean
-    requests = samples / dataset.samples_per_request
+    nbytes = missed * dataset.stored.mean
+    requests = samples / dataset.read_at_once
     in_flight = min(workload.loader.threads, max(requests, 1.0))
-    read = samples * cached * dataset.sample_size.mean / cluster.memory.bandwidth
+    read = samples * cached * dataset.stored.mean / cluster.memory.bandwidth
     if workload.source == "pfs":
         pfs = cluster.parallel_file_system
-        cap = pfs.open_cap(dataset.samples_per_file, dataset.samples_per_request, in_flight)
+        cap = pfs.open_cap(dataset.samples_per_file, dataset.read_at_once, in_flight)
         read += missed / dataset.samples_per_file / min(cap, pfs.free_open_rate)
         read += nbytes / min(
             pfs.free_bandwidth, _client_bandwidth(scenario), cable_bandwidth(scenario)
@@ -93,8 +93,8 @@ def _ssd_seconds(scenario: Scenario, samples: float) -> float:
     depth = cluster.ranks_per_host(scenario.world_size) * workload.loader.reads_in_flight
     return float(
         cluster.ssd.read_seconds(
-            samples * workload.dataset.sample_size.mean,
-            samples / workload.dataset.samples_per_request,
+            samples * workload.dataset.stored.mean,
+            samples / workload.dataset.read_at_once,
             depth,
         )
     )

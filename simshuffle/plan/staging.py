@@ -42,7 +42,7 @@ def staging_bound(cluster: Cluster, workload: Workload, world_size: int) -> floa
     if pfs.client_bandwidth is not None:
         bounds.append(received / pfs.client_bandwidth(hosts))
     if staging.format == "files":
-        file = dataset.sample_size.mean * dataset.samples_per_file
+        file = dataset.stored.mean * dataset.samples_per_file
         bounds += [
             copies * dataset.nbytes / file / pfs.free_open_rate,
             received / file * pfs.latency / staging.copies,

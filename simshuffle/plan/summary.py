@@ -56,7 +56,10 @@ def _sample(dataset: Dataset) -> str:
     parts = [
         text
         for given, text in (
-            (dataset.sample_size.std, f"{_bytes(dataset.stored.spread)} of standard deviation"),
+            (
+                dataset.sample_size is None or dataset.sample_size.std,
+                f"{_bytes(dataset.stored.spread)} of standard deviation",
+            ),
             (size, f"{_bytes(dataset.decoded_nbytes)} decoded"),
             (decode, f"decoded in {readable(dataset.decode_seconds, Dimension.SECONDS)}"),
             (encode, f"encoded in {readable(dataset.encode_seconds, Dimension.SECONDS)}"),
@@ -97,7 +100,7 @@ def _used(scenario: Scenario, key: str) -> dict[str, float]:
     if key.startswith("cluster.message_passing."):
         message = _message_nbytes(scenario)
         return {"message_size": message} if message else {}
-    files = {"clients": ranks, "file_size": workload.dataset.sample_size.mean}
+    files = {"clients": ranks, "file_size": workload.dataset.stored.mean}
     if key.startswith("cluster.parallel_file_system."):
         return files if last != "latency" else {"file_size": files["file_size"]}
     if key.startswith("cluster.ssd."):
