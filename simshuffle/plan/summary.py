@@ -7,7 +7,8 @@ from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.resources import routing
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.scenario.workload import Dataset
+from simshuffle.scenario.tokens import repeated
+from simshuffle.scenario.workload import Dataset, Workload
 from simshuffle.spec.units import Dimension, readable
 
 
@@ -33,6 +34,7 @@ def derived(scenario: Scenario) -> dict[str, str]:
     }
     if sample := _sample(dataset):
         out["sample"] = sample
+    out |= _tokens(workload)
     out["routing"] = routing(scenario.cluster).describe()
     if structure := scenario.cluster.topology.structure():
         out["network"] = structure
@@ -67,6 +69,29 @@ def _sample(dataset: Dataset) -> str:
         if given is None
     ]
     return f"{', '.join(parts)}: {dataset.stored_as.source}" if parts else ""
+
+
+def _tokens(workload: Workload) -> dict[str, str]:
+    """How sequences of tokens are packed, and what an epoch reads of each source; {} without."""
+    tokens, samples = workload.dataset.tokens, workload.dataset.num_samples
+    if tokens is None:
+        return {}
+    parts = [
+        f"{tokens.ranges:.4g} ranges of a file",
+        f"{1.0 - tokens.useful:.3g} of it padding" if tokens.useful < 1.0 else "no padding",
+        f"{workload.mean_work:.4g} of the computing that the model's step times say",
+    ]
+    out = {"sequence of tokens, in the mean": ", ".join(parts)}
+    for source in tokens.blended if tokens.sources else []:
+        epochs = source.epochs(samples)
+        again, never = repeated(epochs)
+        told = f"{never:.3g} of it never read" if never else f"{again:.3g} of it read before"
+        ranges = 1.0 if tokens.shuffled == "sequences" else source.pieces
+        out[f"source {source.name}"] = (
+            f"{source.share:.3g} of all sequences, {epochs:.4g} times through it, {told},"
+            f" {ranges:.4g} ranges a sequence"
+        )
+    return out
 
 
 def extrapolated(scenario: Scenario) -> list[str]:
