@@ -94,24 +94,24 @@ PACKINGS: dict[str, Callable[[Ints, int], Packed]] = {
 
 def _places(sizes: list[int], room: int) -> Ints:
     """The sequence to which each piece goes, in this order."""
-    rooms: list[int] = []  # what is left somewhere, ascending
-    with_room: dict[int, list[int]] = defaultdict(list)
+    capacities: list[int] = []  # what is left somewhere, ascending
+    having: dict[int, list[int]] = defaultdict(list)
     place, count = [], 0
     for size in sizes:
-        at = bisect_left(rooms, size)
-        if at == len(rooms):
+        at = bisect_left(capacities, size)
+        if at == len(capacities):
             left, sequence, count = room, count, count + 1
         else:
-            left = rooms[at]
-            sequence = with_room[left].pop()
-            if not with_room[left]:
-                del rooms[at]
+            left = capacities[at]
+            sequence = having[left].pop()
+            if not having[left]:
+                del capacities[at]
         place.append(sequence)
         rest = left - size
         if rest:
-            if not with_room[rest]:
-                insort(rooms, rest)
-            with_room[rest].append(sequence)
+            if not having[rest]:
+                insort(capacities, rest)
+            having[rest].append(sequence)
     return np.array(place, np.int64)
 
 
