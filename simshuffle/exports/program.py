@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.schedule import Barriers
-from simshuffle.lowering.compute import lognormal_factor
+from simshuffle.lowering.compute import compute_factor
 from simshuffle.lowering.costs import ExchangeCosts, exchange_costs
 from simshuffle.lowering.messages import Message, barrier_seconds, messages_of
 from simshuffle.parallelism import Data
@@ -290,9 +290,8 @@ def _gradients(scenario: Scenario, plan: EpochPlan, iteration: int) -> Gradients
     workload = scenario.workload
     times = workload.model.accelerators[scenario.cluster.host.accelerator]
     samples = plan.training.samples
-    jitter = lognormal_factor(
-        scenario.rng("compute_jitter", plan.epoch), workload.jitter.compute, samples.shape
-    )
+    rng = scenario.rng("compute_jitter", plan.epoch)
+    jitter = compute_factor(rng, workload.jitter.compute, plan.training, times)
     return Gradients(
         nbytes=workload.model.gradient_size if scenario.world_size > 1 else 0.0,
         algorithm=workload.allreduce.kind,

@@ -7,6 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.plan.epochs import Reads
+from simshuffle.scenario.model import StepTimes
+
 Floats = NDArray[np.float64]
 
 
@@ -16,6 +19,22 @@ def lognormal_factor(rng: np.random.Generator, spread: float, shape: tuple[int, 
         return np.ones(shape)
     variance = math.log1p(spread**2)
     return rng.lognormal(-variance / 2, math.sqrt(variance), shape)
+
+
+def compute_factor(
+    rng: np.random.Generator, spread: float, reads: Reads, times: StepTimes
+) -> Floats:
+    """By what the passes over each batch take longer than ``times`` say: (iterations, M). Jitter,
+    log-normal, and what its samples are to compute, which the fixed part does not feel."""
+    jitter = lognormal_factor(rng, spread, reads.samples.shape)
+    if reads.work is None:
+        return jitter
+    growing = times.per_sample * reads.samples
+    share = np.divide(
+        growing, growing + times.fixed_seconds, out=np.zeros_like(jitter), where=growing > 0
+    )
+    factor: Floats = jitter * (1.0 + (reads.work - 1.0) * share)
+    return factor
 
 
 def by_rank(seconds: Floats) -> list[list[float]]:

@@ -79,7 +79,7 @@ def exchange_costs(
     """
     moving, work = plan.moving, host_work(schedule, dataset)
     stored = nbytes[plan.sample] * moving
-    ratio = stored / dataset.sample_size.mean
+    ratio = stored / dataset.stored.mean
     decoded = schedule.payload == "decoded"
     wire = ratio * payload_nbytes(schedule, dataset) if decoded else stored
     # (steps, M) again, in the column of who receives it
@@ -96,7 +96,7 @@ def exchange_costs(
         draw=np.broadcast_to(work.draw * plan.world_size * draws, len(plan.iteration)),
         sent=_by_iteration(plan, wire, iterations),
         received=received,
-        received_work=received / dataset.sample_size.mean * work.write,
+        received_work=received / dataset.stored.mean * work.write,
         remove=work.remove * moving.sum(axis=0),
     )
 

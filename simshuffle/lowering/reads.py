@@ -81,7 +81,7 @@ class _Asked:
     samples: Floats
     nbytes: Floats
     per_file: int
-    per_request: int
+    per_request: float
 
     @property
     def requests(self) -> Floats:
@@ -210,7 +210,7 @@ def read_chains(
         _add_ssd(stages, found, workload, resources, jitter)
     last_read = len(stages) - 1
     stages.add(
-        reads.nbytes / dataset.sample_size.mean * dataset.decode_seconds * decoding,
+        reads.nbytes / dataset.stored.mean * dataset.decode_seconds * decoding,
         _one_link(resources.cores[hosts]),
         cap=float(min(workload.loader.threads, workload.local_batch_size)),
     )
@@ -234,7 +234,7 @@ def _missed(reads: Reads, dataset: Dataset) -> _Asked:
         pieces = reads.fetches.requests.astype(float)
         return _Asked(pieces, reads.fetches.nbytes.astype(float), 1, 1)
     samples = (reads.samples - reads.hit_samples).astype(float)
-    per_file, per_request = dataset.samples_per_file, dataset.samples_per_request
+    per_file, per_request = dataset.samples_per_file, dataset.read_at_once
     return _Asked(samples, reads.nbytes - reads.hit_nbytes, per_file, per_request)
 
 

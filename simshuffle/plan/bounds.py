@@ -117,7 +117,7 @@ def bounds(scenario: Scenario) -> Bounds:
         passes = min(1.0, getattr(workload.parallelism, "compute_factor", 1.0))
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
-    inference = float(times.inference_of(np.asarray(shard)))
+    inference = float(times.inference_of(np.asarray(shard * workload.mean_work)))
     exchange = exchange_bound(scenario, iterations)
     first, resources = _first_batch(scenario, samples), _resources(scenario, samples)
     if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
@@ -125,7 +125,7 @@ def bounds(scenario: Scenario) -> Bounds:
         left = max(1.0 - workload.loader.prefetch / iterations, 0.0)
         resources = {name: left * seconds for name, seconds in resources.items()}
     if workload.source == "ssd":
-        stored = exchange.samples * moving_share(scenario) * workload.dataset.sample_size.mean
+        stored = exchange.samples * moving_share(scenario) * workload.dataset.stored.mean
         ranks = scenario.cluster.ranks_per_host(world_size)
         resources[SSD] += ranks * scenario.cluster.ssd.write_seconds(stored)
     return Bounds(
@@ -199,7 +199,7 @@ def allreduce_seconds(scenario: Scenario) -> float:
     batch = min(workload.dataset.num_samples / world_size, workload.local_batch_size)
     # Horovod may fuse all that comes before the last layer
     whole = sum(_alone(scenario, nbytes) for nbytes in (parts if isinstance(overlap, Ddp) else []))
-    hidden = float(times.backward_of(np.asarray(batch)))
+    hidden = float(times.backward_of(np.asarray(batch * workload.mean_work)))
     return max(_alone(scenario, parts[-1]), whole - hidden)
 
 

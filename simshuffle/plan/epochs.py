@@ -37,6 +37,8 @@ class Reads:
         hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache,
             or staged there; where a loader fetches pieces, those in the cache of the node.
         fetches: what a loader fetches for the others; None where each is read by itself.
+        work: (iterations, M) computing of each batch over that of as many samples of the model's
+            step times; None if it is 1 for all.
     """
 
     samples: NDArray[np.int64]
@@ -44,6 +46,7 @@ class Reads:
     hit_samples: NDArray[np.int64]
     hit_nbytes: Floats
     fetches: Fetches | None = None
+    work: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,7 @@ class EpochPlan:
 
 def sample_nbytes(scenario: Scenario) -> Floats:
     """Size of every sample in storage: (N,) bytes, drawn once for all epochs."""
-    dataset = scenario.workload.dataset
-    return dataset.stored.draw(scenario.rng("sample_size"), dataset.num_samples)
+    return scenario.workload.dataset.draw_nbytes(scenario.rng("sample_size"))
 
 
 def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
@@ -85,6 +87,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     strategy = workload.exchange
     owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
     held = strategy.first_held(len(nbytes))
+    work = workload.draw_work(scenario.rng("sample_size"))
     host_of = scenario.cluster.host_of(world_size)
     caches = PageCaches(
         scenario.cluster.memory.cache_nbytes, nbytes, host_of, redrawn=strategy.redraws
@@ -115,8 +118,10 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
                 held=held,
             )
         )
-        inference = _inference(scenario, owner, nbytes, caches) if strategy.inference_pass else None
-        training, sent = _training(scenario, epoch, shards, exchange, nbytes, nodes or caches)
+        inference = (
+            _inference(scenario, owner, nbytes, work, caches) if strategy.inference_pass else None
+        )
+        training, sent = _training(scenario, epoch, shards, exchange, nbytes, work, nodes or caches)
         if epoch == scenario.epochs:
             caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
@@ -136,7 +141,11 @@ def drawn_importance(scenario: Scenario, epoch: int) -> Floats:
 
 
 def _inference(
-    scenario: Scenario, owner: NDArray[np.integer], nbytes: Floats, caches: PageCaches
+    scenario: Scenario,
+    owner: NDArray[np.integer],
+    nbytes: Floats,
+    work: Floats | None,
+    caches: PageCaches,
 ) -> Reads:
     """A pass over all shards in the order in which samples are numbered."""
     batch_size, world_size = scenario.workload.local_batch_size, scenario.world_size
@@ -149,7 +158,8 @@ def _inference(
         if scenario.workload.source == "memory"
         else caches.epoch(shards, nothing, batches)
     )
-    return Reads(samples, sizes, hits.samples, hits.nbytes)
+    working = _mean_work(shards, work, batch_size, samples)
+    return Reads(samples, sizes, hits.samples, hits.nbytes, work=working)
 
 
 def _training(
@@ -158,6 +168,7 @@ def _training(
     shards: Shards,
     exchange: ExchangePlan,
     nbytes: Floats,
+    work: Floats | None,
     caches: PageCaches | NodeCaches,
 ) -> tuple[Reads, NDArray[np.bool_]]:
     """The reads of training, and which of the samples that are sent are in memory then."""
@@ -173,20 +184,22 @@ def _training(
     )
     if isinstance(caches, NodeCaches):
         fetches, hit, hit_nbytes = caches.epoch(shards, iterations)
-        return Reads(samples, sizes, hit, hit_nbytes, fetches), np.zeros(
-            exchange.sample.shape, bool
-        )
+        working = _mean_work(shards, work, workload.local_batch_size, samples)
+        nothing = np.zeros(exchange.sample.shape, bool)
+        return Reads(samples, sizes, hit, hit_nbytes, fetches, working), nothing
     batches = Batches(samples, sizes, workload.local_batch_size)
     hits = (
         all_hits(batches, exchange)
         if workload.source == "memory"
         else caches.epoch(shards, exchange, batches)
     )
+    working = _mean_work(shards, work, workload.local_batch_size, samples)
     if carried:
+        working = None if working is None else working[:iterations]
         samples, sizes, hits = _filled_up(
             samples[:iterations], sizes[:iterations], hits, workload.local_batch_size
         )
-    return Reads(samples, sizes, hits.samples, hits.nbytes), hits.sent
+    return Reads(samples, sizes, hits.samples, hits.nbytes, work=working), hits.sent
 
 
 def _batches(
@@ -196,6 +209,17 @@ def _batches(
     edges = batch_edges(shards, batch_size, iterations)
     sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
     return np.diff(edges, axis=0), sums
+
+
+def _mean_work(
+    shards: Shards, work: Floats | None, batch_size: int, samples: NDArray[np.int64]
+) -> Floats | None:
+    """Mean of ``work``, (N,), over the samples of each batch: (iterations, M); 1 of none."""
+    if work is None:
+        return None
+    edges = batch_edges(shards, batch_size, len(samples))
+    sums = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
+    return np.divide(sums, samples, out=np.ones_like(sums), where=samples > 0)
 
 
 def _filled_up(

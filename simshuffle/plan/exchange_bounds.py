@@ -153,7 +153,7 @@ def _message_seconds(scenario: Scenario, schedule: MessageSchedule) -> float:
 
 def _store_seconds(scenario: Scenario) -> float:
     """Seconds in which the device stores a sample of mean size."""
-    nbytes = scenario.workload.dataset.sample_size.mean
+    nbytes = scenario.workload.dataset.stored.mean
     if scenario.workload.source == "memory":
         return nbytes / scenario.cluster.memory.bandwidth
     return scenario.cluster.ssd.write_seconds(nbytes)
@@ -189,7 +189,11 @@ def step_seconds(scenario: Scenario) -> float:
 
 def sample_seconds(scenario: Scenario) -> float:
     """s that a sample adds to the forward and backward pass of its batch."""
-    return scenario.workload.model.accelerators[scenario.cluster.host.accelerator].per_sample
+    workload = scenario.workload
+    return (
+        workload.model.accelerators[scenario.cluster.host.accelerator].per_sample
+        * workload.mean_work
+    )
 
 
 # ---------------------------------------------------------------------------------------- the mean

@@ -36,7 +36,7 @@ class HostWork:
 
 def payload_nbytes(schedule: MessageSchedule, dataset: Dataset) -> float:
     """Mean bytes of a sample on the wire: decoded, or as it is stored."""
-    return dataset.decoded_nbytes if schedule.payload == "decoded" else dataset.sample_size.mean
+    return dataset.decoded_nbytes if schedule.payload == "decoded" else dataset.stored.mean
 
 
 def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:

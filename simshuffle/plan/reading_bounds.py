@@ -40,7 +40,7 @@ def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[s
     ranks = cluster.ranks_per_host(scenario.world_size)
     out = dict.fromkeys((OPENS, PFS, CLIENT, HCAS, SSD), 0.0)
     missed = samples * (1.0 - cached)
-    nbytes = missed * dataset.sample_size.mean
+    nbytes = missed * dataset.stored.mean
     if workload.source == "pfs":
         pfs, hcas = cluster.parallel_file_system, cluster.host.hcas
         out[OPENS] = scenario.world_size * missed / dataset.samples_per_file / pfs.free_open_rate
@@ -52,11 +52,11 @@ def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[s
     elif workload.source == "object_store":
         store = cluster.store
         shared, own = store.bandwidths
-        requests = missed / dataset.samples_per_request
+        requests = missed / dataset.read_at_once
         out[REQUESTS] = scenario.world_size * requests / store.answer_rate
         out[STORE] = scenario.world_size * nbytes / shared
         out[FRONT_END] = ranks * nbytes / own
-    out[MEMORY] = ranks * samples * cached * dataset.sample_size.mean / cluster.memory.bandwidth
+    out[MEMORY] = ranks * samples * cached * dataset.stored.mean / cluster.memory.bandwidth
     out[DECODE] = ranks * samples * dataset.decode_seconds / cluster.host.cores
     slots = min(cluster.host.pcie_slots, ranks)
     out[PCIE] = ranks * samples * workload.model.input_size / (slots * cluster.host.pcie_bandwidth)
@@ -74,13 +74,13 @@ def batch_seconds(scenario: Scenario, samples: float, cached: float) -> float:
     """
     workload, cluster, dataset = scenario.workload, scenario.cluster, scenario.workload.dataset
     missed = samples * (1.0 - cached)
-    nbytes = missed * dataset.sample_size.mean
-    requests = samples / dataset.samples_per_request
+    nbytes = missed * dataset.stored.mean
+    requests = samples / dataset.read_at_once
     in_flight = min(workload.loader.threads, max(requests, 1.0))
-    read = samples * cached * dataset.sample_size.mean / cluster.memory.bandwidth
+    read = samples * cached * dataset.stored.mean / cluster.memory.bandwidth
     if workload.source == "pfs":
         pfs = cluster.parallel_file_system
-        cap = pfs.open_cap(dataset.samples_per_file, dataset.samples_per_request, in_flight)
+        cap = pfs.open_cap(dataset.samples_per_file, dataset.read_at_once, in_flight)
         read += missed / dataset.samples_per_file / min(cap, pfs.free_open_rate)
         read += nbytes / min(
             pfs.free_bandwidth, _client_bandwidth(scenario), cable_bandwidth(scenario)
@@ -90,7 +90,7 @@ def batch_seconds(scenario: Scenario, samples: float, cached: float) -> float:
         read += _ssd_seconds(scenario, missed) + waiting
     elif workload.source == "object_store":
         store = cluster.store
-        asked = missed / dataset.samples_per_request
+        asked = missed / dataset.read_at_once
         read += max(asked / in_flight * store.waiting_seconds, asked / store.answer_rate)
         read += nbytes / min(in_flight * store.connection_bandwidth, *store.bandwidths)
     threads = min(workload.loader.threads, workload.local_batch_size, cluster.host.cores)
@@ -111,8 +111,8 @@ def _ssd_seconds(scenario: Scenario, samples: float) -> float:
     depth = cluster.ranks_per_host(scenario.world_size) * workload.loader.reads_in_flight
     return float(
         cluster.ssd.read_seconds(
-            samples * workload.dataset.sample_size.mean,
-            samples / workload.dataset.samples_per_request,
+            samples * workload.dataset.stored.mean,
+            samples / workload.dataset.read_at_once,
             depth,
         )
     )

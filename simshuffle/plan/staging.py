@@ -52,7 +52,7 @@ def staging_bound(cluster: Cluster, workload: Workload, world_size: int) -> floa
     stored = dataset.nbytes * (1.0 if replicated else ranks / world_size)
     # by a host from what all share
     received = dataset.nbytes / hosts if replicated and staging.broadcast else stored
-    file = dataset.sample_size.mean * dataset.samples_per_file
+    file = dataset.stored.mean * dataset.samples_per_file
     of_files, of_bytes = (
         file_bandwidths(cluster, staging, file),
         _byte_bandwidths(cluster, staging, hosts),

@@ -7,7 +7,8 @@ from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.resources import routing
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.scenario.workload import Dataset
+from simshuffle.scenario.tokens import repeated
+from simshuffle.scenario.workload import Dataset, Workload
 from simshuffle.spec.units import Dimension, readable
 
 
@@ -33,6 +34,7 @@ def derived(scenario: Scenario) -> dict[str, str]:
     }
     if sample := _sample(dataset):
         out["sample"] = sample
+    out |= _tokens(workload)
     out["routing"] = routing(scenario.cluster).describe()
     if structure := scenario.cluster.topology.structure():
         out["network"] = structure
@@ -56,7 +58,10 @@ def _sample(dataset: Dataset) -> str:
     parts = [
         text
         for given, text in (
-            (dataset.sample_size.std, f"{_bytes(dataset.stored.spread)} of standard deviation"),
+            (
+                dataset.sample_size is None or dataset.sample_size.std,
+                f"{_bytes(dataset.stored.spread)} of standard deviation",
+            ),
             (size, f"{_bytes(dataset.decoded_nbytes)} decoded"),
             (decode, f"decoded in {readable(dataset.decode_seconds, Dimension.SECONDS)}"),
             (encode, f"encoded in {readable(dataset.encode_seconds, Dimension.SECONDS)}"),
@@ -64,6 +69,29 @@ def _sample(dataset: Dataset) -> str:
         if given is None
     ]
     return f"{', '.join(parts)}: {dataset.stored_as.source}" if parts else ""
+
+
+def _tokens(workload: Workload) -> dict[str, str]:
+    """How sequences of tokens are packed, and what an epoch reads of each source; {} without."""
+    tokens, samples = workload.dataset.tokens, workload.dataset.num_samples
+    if tokens is None:
+        return {}
+    parts = [
+        f"{tokens.ranges:.4g} ranges of a file",
+        f"{1.0 - tokens.useful:.3g} of it padding" if tokens.useful < 1.0 else "no padding",
+        f"{workload.mean_work:.4g} of the computing that the model's step times say",
+    ]
+    out = {"sequence of tokens, in the mean": ", ".join(parts)}
+    for source in tokens.blended if tokens.sources else []:
+        epochs = source.epochs(samples)
+        again, never = repeated(epochs)
+        told = f"{never:.3g} of it never read" if never else f"{again:.3g} of it read before"
+        ranges = 1.0 if tokens.shuffled == "sequences" else source.pieces
+        out[f"source {source.name}"] = (
+            f"{source.share:.3g} of all sequences, {epochs:.4g} times through it, {told},"
+            f" {ranges:.4g} ranges a sequence"
+        )
+    return out
 
 
 def extrapolated(scenario: Scenario) -> list[str]:
@@ -97,7 +125,7 @@ def _used(scenario: Scenario, key: str) -> dict[str, float]:
     if key.startswith("cluster.message_passing."):
         message = _message_nbytes(scenario)
         return {"message_size": message} if message else {}
-    files = {"clients": ranks, "file_size": workload.dataset.sample_size.mean}
+    files = {"clients": ranks, "file_size": workload.dataset.stored.mean}
     if key.startswith("cluster.parallel_file_system."):
         return files if last != "latency" else {"file_size": files["file_size"]}
     if key.startswith("cluster.ssd."):

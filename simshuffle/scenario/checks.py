@@ -29,6 +29,7 @@ def cross_field_problems(
         cluster_problems(cluster, world_size)
         + _workload_problems(cluster, workload, world_size)
         + division_problems(workload, world_size)
+        + _token_problems(workload)
         + _recorded_problems(workload, world_size, epochs)
         + _order_problems(cluster, workload, world_size, seed)
         + _storage_problems(cluster, workload, world_size)
@@ -210,6 +211,25 @@ def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) ->
     return problems
 
 
+def _token_problems(workload: Workload) -> list[Problem]:
+    """Sequences of another length than those that the model's layers take, and attention within
+    documents of a model of which nobody says what attention takes."""
+    tokens, known = workload.dataset.tokens, workload.model.attention
+    if tokens is None:
+        return []
+    path = "workload.dataset.tokens"
+    if known is not None and known[0] != tokens.sequence_length:
+        rule = f"must be the {known[0]} tokens that the layers of {workload.model.name} take"
+        remedy = f"Use {known[0]}, or a model whose step times are of such sequences."
+        found = str(tokens.sequence_length)
+        return [Problem(f"{path}.sequence_length", rule, found, remedy)]
+    if tokens.attention == "documents" and tokens.attention_share is None and known is None:
+        rule = f"is required: no layers with attention are known of {workload.model.name}"
+        remedy = "Write it, for example 0.14, or set workload.model.layers."
+        return [Problem(f"{path}.attention_share", rule, "", remedy)]
+    return []
+
+
 def _recorded_problems(workload: Workload, world_size: int, epochs: int) -> list[Problem]:
     """A recorded exchange that cannot be read, or is of another scale."""
     if not isinstance(workload.exchange, Recorded):
@@ -246,7 +266,7 @@ def _order_problems(
         most = cluster.memory.capacity if exchange.cache_in == "memory" else cluster.ssd.capacity
         problems += [
             problem.below("workload.exchange")
-            for problem in exchange.cache_problems(dataset.sample_size.mean, most)
+            for problem in exchange.cache_problems(dataset.stored.mean, most)
         ]
     return problems
 

@@ -38,5 +38,5 @@ def shards_context(
         workload.local_batch_size,
         ranks_per_host=cluster.ranks_per_host(world_size),
         workers=workload.loader.workers,
-        sample_nbytes=workload.dataset.sample_size.mean,
+        sample_nbytes=workload.dataset.stored.mean,
     )

@@ -256,6 +256,17 @@ class ModelProfile(Sourced):
         return None
 
     @property
+    def attention(self) -> tuple[int, float] | None:
+        """Tokens that attend to one another in the layers, and the share of the operations that is
+        attention to all of them; None where no layers with attention are known."""
+        whole = self.layer_list
+        attending = [] if whole is None else [each for each in whole.layers if each.heads]
+        if whole is None or not attending:
+            return None
+        share = sum(each.flops for each in attending) / whole.flops
+        return max(each.output[-1] for each in attending), share
+
+    @property
     def _known_layers(self) -> Layers | None:
         """What decides when gradients are ready."""
         whole = self.layer_list

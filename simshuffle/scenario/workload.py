@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from simshuffle.allreduce import Allreduce
 from simshuffle.exchange import Exchange, Source
 from simshuffle.parallelism import AnyParallelism, Data
 from simshuffle.scenario.model import ModelProfile
+from simshuffle.scenario.tokens import Tokens, problem
 from simshuffle.spec.record import (
     Count,
     NBytes,
@@ -110,28 +111,54 @@ class Dataset(Sourced):
     samples share the opening of a file, and ``samples_per_request`` of them are read by one
     request, which is 1 where they are read in random order.
 
+    With ``tokens`` samples are sequences of a language model: their size and the requests that each
+    takes follow from how documents are packed, and they are in one file that is opened once.
+
     Attributes:
         name: of the data set.
         num_samples: N, samples.
-        sample_size: of a sample in storage.
-        format: what follows from the mean size where it is left out; 'jpeg' if left out.
+        sample_size: of a sample in storage; required but with 'tokens', from which it follows.
+        tokens: documents packed into sequences, which are the samples.
+        format: what follows from the mean size where it is left out; 'jpeg' if left out, and 'raw'
+            with 'tokens'.
         decoded_size: of a sample as it is exchanged decoded; if left out it follows from the
             format.
         decode, encode: of one core for a sample of mean size; if left out it follows from the
             format.
-        samples_per_file: samples that share the opening of a file.
+        samples_per_file: samples that share the opening of a file; with 'tokens' all, if left out.
         samples_per_request: samples that one request reads; at most 'samples_per_file'.
     """
 
     name: str
     num_samples: Count
-    sample_size: SampleSize
+    sample_size: SampleSize | None = None
+    tokens: Tokens | None = None
     format: Literal["jpeg", "raw"] | None = None
     decoded_size: DecodedSize | None = None
     decode: Seconds | None = None
     encode: Seconds | None = None
     samples_per_file: Count = 1
     samples_per_request: Count = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tokens_are_in_one_file(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("tokens") is None:
+            return values
+        return {"samples_per_file": values.get("num_samples"), **values}
+
+    @model_validator(mode="after")
+    def _size_is_known_once(self) -> Dataset:
+        if self.sample_size is None and self.tokens is None:
+            raise problem("sample_size", "is required", "", "Add it, or tokens.")
+        if self.sample_size is not None and self.tokens is not None:
+            remedy = "Leave it out."
+            raise problem("sample_size", "follows from tokens", "given beside them", remedy)
+        if self.tokens is not None and self.tokens.ranges > 1 < self.samples_per_request:
+            rule = "must be 1 where a sample is pieces of documents in random order"
+            remedy = "Leave it out, or set tokens.shuffled: sequences."
+            raise problem("samples_per_request", rule, str(self.samples_per_request), remedy)
+        return self
 
     @model_validator(mode="after")
     def _requests_stay_in_a_file(self) -> Dataset:
@@ -144,37 +171,56 @@ class Dataset(Sourced):
     @property
     def nbytes(self) -> float:
         """Expected size of the whole set (bytes)."""
-        return self.num_samples * self.sample_size.mean
+        return self.num_samples * self.stored.mean
 
     @property
     def stored_as(self) -> StoredAs:
-        """What values that are left out follow from: the ``format``, by default 'jpeg'."""
-        return FORMATS[self.format or "jpeg"]
+        """What values that are left out follow from: the ``format``, by default 'jpeg', and 'raw'
+        of tokens."""
+        return FORMATS[self.format or ("jpeg" if self.tokens is None else "raw")]
 
     @property
     def stored(self) -> SampleSize:
         """Mean and standard deviation of a sample in storage."""
-        mean, std = self.sample_size.mean, self.sample_size.std
+        mean: float
+        std: float | None
+        if self.tokens is not None:
+            mean, std = self.tokens.nbytes
+        elif self.sample_size is not None:
+            mean, std = self.sample_size.mean, self.sample_size.std
+        else:
+            raise AssertionError("a data set has one of both")
         return SampleSize.model_construct(
             mean=mean, std=self.stored_as.spread * mean if std is None else std
         )
 
     @property
+    def read_at_once(self) -> float:
+        """Samples of a request, in the mean: less than 1 where a sample is several ranges."""
+        return self.samples_per_request / (1.0 if self.tokens is None else self.tokens.ranges)
+
+    def draw_nbytes(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Sizes of all samples in storage: (N,) bytes."""
+        if self.tokens is None:
+            return self.stored.draw(rng, self.num_samples)
+        return self.tokens.draw_nbytes(rng, self.num_samples)
+
+    @property
     def decoded_nbytes(self) -> float:
         """Mean bytes of a decoded sample."""
         if self.decoded_size is None:
-            return self.stored_as.expansion * self.sample_size.mean
+            return self.stored_as.expansion * self.stored.mean
         return self.decoded_size.mean
 
     @property
     def decode_seconds(self) -> float:
         """s of one core to decode a sample of mean size."""
-        return self.stored_as.decode * self.sample_size.mean if self.decode is None else self.decode
+        return self.stored_as.decode * self.stored.mean if self.decode is None else self.decode
 
     @property
     def encode_seconds(self) -> float:
         """s of one core to encode a sample of mean size."""
-        return self.stored_as.encode * self.sample_size.mean if self.encode is None else self.encode
+        return self.stored_as.encode * self.stored.mean if self.encode is None else self.encode
 
 
 class Loader(Spec):
@@ -301,6 +347,26 @@ class Workload(Spec):
         there."""
         held = self.exchange.tier
         return "memory" if held == "ssd" and self.staging.target == "memory" else held
+
+    @property
+    def attention_share(self) -> float:
+        """Share of attention to all of a sequence in its computing; 0 where nobody says it."""
+        tokens, known = self.dataset.tokens, self.model.attention
+        if tokens is not None and tokens.attention_share is not None:
+            return tokens.attention_share
+        return 0.0 if known is None else known[1]
+
+    @property
+    def mean_work(self) -> float:
+        """Computing of a mean sample over what the model's step times say."""
+        tokens = self.dataset.tokens
+        return 1.0 if tokens is None else tokens.mean_work(self.attention_share)
+
+    def draw_work(self, rng: np.random.Generator) -> NDArray[np.float64] | None:
+        """Computing of every sample over what the model's step times say: (N,); None if it is 1
+        for all."""
+        tokens, count = self.dataset.tokens, self.dataset.num_samples
+        return None if tokens is None else tokens.draw_work(rng, count, self.attention_share)
 
     def stored_nbytes(self, world_size: int, ranks_on_host: int) -> float:
         """Largest number of bytes that a host with that many ranks keeps of what is staged: (1 + Q)

@@ -10,7 +10,7 @@ import simpy
 from numpy.typing import NDArray
 
 from simshuffle.allreduce import NoOverlap
-from simshuffle.lowering.compute import by_rank, lognormal_factor
+from simshuffle.lowering.compute import by_rank, compute_factor, lognormal_factor
 from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces, gather_seconds
@@ -97,7 +97,7 @@ class Epoch:
             )
             self.exchange = Exchange(scenario, resources, clock, schedule, costs, recorder)
             self._remove = costs.remove * thinning.factor
-        jitter = self._compute_jitter("compute_jitter", plan.training)
+        jitter = self._compute_jitter("compute_jitter", plan.training, times)
         self._gradients = _gradient_sum(
             scenario, clock, allreduces, division, plan.training.samples, jitter
         )
@@ -118,17 +118,17 @@ class Epoch:
         self.inference = loaders_of(
             scenario, resources, self._clock, reads, "inference_read", self._plan.epoch
         )
-        jitter = self._compute_jitter("inference_compute_jitter", reads)
+        jitter = self._compute_jitter("inference_compute_jitter", reads, times)
         self._inference = by_rank(times.inference_of(reads.samples) * jitter)
         alike = scenario.workload.jitter.host_decode == 0
         groups = np.zeros(self._world_size, np.int64) if alike else resources.host_of
         at_once = scenario.workload.loader.at_once
         self._rest = RestOfPass(self._env, thinning.left_out, len(jitter), groups, at_once)
 
-    def _compute_jitter(self, stream: str, reads: Reads) -> Floats:
+    def _compute_jitter(self, stream: str, reads: Reads, times: StepTimes) -> Floats:
         """(iterations, M) factors of what the accelerators compute."""
         rng = self._scenario.rng(stream, self._plan.epoch)
-        return lognormal_factor(rng, self._scenario.workload.jitter.compute, reads.samples.shape)
+        return compute_factor(rng, self._scenario.workload.jitter.compute, reads, times)
 
     def run(self) -> Steps:
         """The epoch as a process: starts all ranks and ends when the last one does."""

@@ -61,7 +61,7 @@ class ParallelFileSystem(Sourced):
         return self.open_rate * (1.0 - self.background_load)
 
     def open_cap(
-        self, samples_per_file: int, samples_per_request: int, in_flight: float = 1.0
+        self, samples_per_file: int, samples_per_request: float, in_flight: float = 1.0
     ) -> float:
         """Most files (1/s) that a reader opens whose requests take ``latency`` each, ``in_flight``
         at once; inf without latency, of which the mean counts.

@@ -232,7 +232,7 @@ def _of_dataset(name: str | None) -> tuple[int | None, float]:
     except InputError as error:
         raise InputError([of.below("--dataset") for of in error.problems], COMMAND_LINE) from None
     dataset = Dataset.model_validate(entry)
-    return dataset.num_samples, dataset.sample_size.mean
+    return dataset.num_samples, dataset.stored.mean
 
 
 def _nbytes(text: str, option: str) -> float:

@@ -53,7 +53,7 @@ def system_of(scenario: Scenario) -> System:
     """
     cluster, workload, ranks = scenario.cluster, scenario.workload, _ranks(scenario)
     sample, step = (
-        workload.dataset.sample_size.mean,
+        workload.dataset.stored.mean,
         workload.model.accelerators[cluster.host.accelerator],
     )
     train = step.per_sample + (step.fixed_seconds + step.update) / workload.local_batch_size
@@ -86,7 +86,7 @@ def system_of(scenario: Scenario) -> System:
                 read_bandwidth=Curve((0.0,), (servers.free_bandwidth,), constant=True),
                 client_bandwidth=min(cables, client),
                 open_rate=servers.free_open_rate * dataset.samples_per_file,
-                latency=servers.latency / dataset.samples_per_request,
+                latency=servers.latency / dataset.read_at_once,
             ),
             source=f"scenario {scenario.name}",
         )

@@ -94,7 +94,7 @@ def fed(scenario: str, values: Mapping[str, str], hosts: int, share: float) -> i
     bandwidth = servers.free_bandwidth / hosts
     if servers.client_bandwidth is not None:
         bandwidth = min(bandwidth, servers.client_bandwidth(hosts))
-    size = resolved.workload.dataset.sample_size.mean
+    size = resolved.workload.dataset.stored.mean
     return int(bandwidth * _pause(resolved) / (size * share))
 
 

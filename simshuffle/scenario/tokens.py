@@ -1,0 +1,272 @@
+"""Token data: documents of random length, packed into sequences, the samples of a language model.
+
+What follows: the ranges of a file in which a sample is read, its bytes, and its computing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from simshuffle.scenario.packing import PACKINGS, Packed, draw_lengths, joined
+from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
+from simshuffle.spec.rng import stream
+
+COUNTED = 2**14
+"""Sequences that are packed to count what follows of a packing."""
+MOST_DOCUMENTS = 2**16
+"""Documents that are drawn for them at most."""
+
+MeanTokens = Annotated[NonNegative, Field(ge=1, le=2**24)]
+"""Tokens of a document in the mean."""
+
+
+class DocumentLength(Spec):
+    """Tokens of a document: log-normal with this mean and standard deviation, rounded, at least 1.
+
+    Attributes:
+        mean: tokens of a document.
+        std: standard deviation of the same; 0 for documents that are all alike.
+    """
+
+    mean: MeanTokens
+    std: NonNegative
+
+
+class TokenSource(Spec):
+    """One of the corpora that are blended.
+
+    Attributes:
+        name: of the corpus.
+        weight: its part of the sequences of an epoch, in any unit.
+        tokens: that it has; at least those of one sequence.
+        document_length: of its documents; if left out that of 'tokens'.
+    """
+
+    name: str
+    weight: NonNegative
+    tokens: Count
+    document_length: DocumentLength | None = None
+
+
+class Tokens(Spec):
+    """Documents packed into sequences of ``sequence_length`` tokens.
+
+    ``concatenate`` puts the documents one behind the other and cuts every S tokens. ``pad`` has one
+    document a sequence, cut off after S tokens and filled up to them. ``best_fit`` cuts documents
+    every S tokens and puts what is left of each, the longest first, to where the least room is left
+    that is enough.
+
+    Attributes:
+        sequence_length: S, tokens of a sequence, which is a sample.
+        bytes_per_token: in the file.
+        document_length: of the documents, unless their source says its own.
+        packing: how documents become sequences: 'concatenate', 'pad' or 'best_fit'.
+        shuffled: what stands in random order: 'documents', so that each piece of one is a range of
+            a file, read by itself; or 'sequences' that were packed before, padding and all, each
+            of which is one range.
+        attention: whether each token of a sequence attends to all of it ('full'), or to those of
+            its own document ('documents'), which takes less the shorter documents are.
+        attention_share: of the computing of a sequence of S tokens, that of attention to all of
+            it; if left out by the operations of the model's layers.
+        normalised: whether the model's step times are of a mean sequence of these data; if false
+            of one whose tokens attend to all of it.
+        sources: corpora that are blended; if left out one, which is as large as an epoch.
+    """
+
+    sequence_length: Annotated[int, Field(ge=2, le=2**24)]
+    bytes_per_token: Literal[2, 4] = 2
+    document_length: DocumentLength
+    packing: Literal["concatenate", "pad", "best_fit"] = "concatenate"
+    shuffled: Literal["documents", "sequences"] = "documents"
+    attention: Literal["full", "documents"] = "full"
+    attention_share: Fraction | None = None
+    normalised: bool = False
+    sources: list[TokenSource] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _sources_can_be_blended(self) -> Tokens:
+        names = [source.name for source in self.sources]
+        if self.sources and not sum(source.weight for source in self.sources) > 0:
+            raise problem(
+                "sources", "must have a weight above 0", "none", "Write weight: 1 for one of them."
+            )
+        for source in self.sources:
+            if names.count(source.name) > 1:
+                rule, remedy = "must each have a name of its own", "Rename one of them."
+                raise problem("sources", rule, f"several '{source.name}'", remedy)
+            if source.tokens < self.sequence_length:
+                rule = f"must have the {self.sequence_length} tokens of a sequence at least"
+                remedy = "Leave the source out, or lower sequence_length."
+                raise problem("sources", rule, f"{source.tokens} of '{source.name}'", remedy)
+        return self
+
+    @property
+    def blended(self) -> list[Blended]:
+        """The corpora, each with its part of the sequences, and what these are like."""
+        sources = self.sources or [TokenSource.model_construct(name="", weight=1.0, tokens=0)]
+        whole = sum(source.weight for source in sources)
+        return [
+            Blended(
+                source.name,
+                source.weight / whole,
+                source.tokens,
+                self.sequence_length,
+                self.packing,
+                (source.document_length or self.document_length).mean,
+                (source.document_length or self.document_length).std,
+            )
+            for source in sources
+        ]
+
+    @property
+    def ranges(self) -> float:
+        """Ranges of a file that a sample is read in, in the mean: a request each."""
+        if self.shuffled == "sequences":
+            return 1.0
+        return sum(each.share * each.pieces for each in self.blended)
+
+    @property
+    def useful(self) -> float:
+        """Share of the tokens of a sequence that are no padding, in the mean."""
+        return sum(each.share * each.useful for each in self.blended) / self.sequence_length
+
+    @property
+    def nbytes(self) -> tuple[float, float]:
+        """Bytes of a sample in storage: mean and standard deviation."""
+        if not self._uneven:
+            return float(self.sequence_length * self.bytes_per_token), 0.0
+        parts = [(each.share, each.counted().tokens) for each in self.blended]
+        mean = sum(share * tokens.mean() for share, tokens in parts)
+        square = sum(share * (tokens**2.0).mean() for share, tokens in parts)
+        spread = math.sqrt(max(square - mean**2, 0.0))
+        return float(mean) * self.bytes_per_token, spread * self.bytes_per_token
+
+    def draw_nbytes(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+        """Bytes in storage of ``count`` samples: (count,)."""
+        if not self._uneven:
+            return np.full(count, self.nbytes[0])
+        return (self._drawn(rng, count).tokens * self.bytes_per_token).astype(np.float64)
+
+    def draw_work(
+        self, rng: np.random.Generator, count: int, attention_share: float
+    ) -> NDArray[np.float64] | None:
+        """Computing of ``count`` samples over what the model's step times say: (count,); None if it
+        is 1 for all. Drawn with the same numbers they are the samples of `draw_nbytes`."""
+        if self.attention == "full":
+            return None
+        return self._work(self._drawn(rng, count).squares, attention_share)
+
+    def mean_work(self, attention_share: float) -> float:
+        """The mean of `draw_work`."""
+        if self.attention == "full" or self.normalised:
+            return 1.0
+        return 1.0 - attention_share * (1.0 - self._attended)
+
+    def _work(self, squares: NDArray[np.float64], attention_share: float) -> NDArray[np.float64]:
+        """(1 - a) + a of the sum of l^2 over S^2."""
+        work = 1.0 - attention_share * (1.0 - squares / self.sequence_length**2)
+        if self.normalised:
+            work /= 1.0 - attention_share * (1.0 - self._attended)
+        return work
+
+    @property
+    def _attended(self) -> float:
+        """Pairs of tokens of one document over all of a sequence, in the mean."""
+        pairs = sum(each.share * each.counted().squares.mean() for each in self.blended)
+        return float(pairs) / self.sequence_length**2
+
+    @property
+    def _uneven(self) -> bool:
+        """Whether samples have different bytes: padding is stored only where it was packed
+        before."""
+        return self.packing != "concatenate" and self.shuffled == "documents"
+
+    def _drawn(self, rng: np.random.Generator, count: int) -> Packed:
+        """``count`` of the sequences that were counted, each of a source drawn by weight."""
+        parts = [each.counted() for each in self.blended]
+        sizes = np.array([len(part.tokens) for part in parts])
+        of = rng.choice(len(parts), count, p=[each.share for each in self.blended])
+        within = (rng.random(count) * sizes[of]).astype(np.int64)
+        return joined(parts).taken((np.cumsum(sizes) - sizes)[of] + within)
+
+
+@dataclass(frozen=True)
+class Blended:
+    """The sequences of one corpus.
+
+    Attributes:
+        name: of the corpus; '' if it is the only one.
+        share: of all sequences.
+        tokens: that the corpus has; 0 where nobody says it.
+        sequence_length: S.
+        packing: see `Tokens`.
+        mean, std: tokens of a document.
+    """
+
+    name: str
+    share: float
+    tokens: int
+    sequence_length: int
+    packing: str
+    mean: float
+    std: float
+
+    def counted(self) -> Packed:
+        """Some `COUNTED` of its sequences, drawn: the same in every scenario."""
+        return _counted(self.sequence_length, self.packing, self.mean, self.std)
+
+    @property
+    def pieces(self) -> float:
+        """Pieces of documents in a sequence, in the mean.
+
+        Between two tokens that follow one another a document ends with probability 1 / mean,
+        whatever the distribution; a window of S tokens has S - 1 such places. Where documents are
+        all alike, every g-th place alone can be such an end, g their greatest common divisor with
+        S, and a window then begins at one.
+        """
+        if self.packing == "concatenate":
+            alike = self.std == 0.0
+            step = math.gcd(self.sequence_length, round(self.mean)) if alike else 1
+            return 1.0 + (self.sequence_length - step) / self.mean
+        return float(self.counted().pieces.mean())
+
+    @property
+    def useful(self) -> float:
+        """Tokens of a sequence that are no padding, in the mean."""
+        if self.packing == "concatenate":
+            return float(self.sequence_length)
+        return float(self.counted().tokens.mean())
+
+    def epochs(self, num_samples: int) -> float:
+        """How many times an epoch of ``num_samples`` sequences of all corpora goes through this
+        one. With 'pad' a document is gone through by its sequence, whatever is cut off."""
+        each = self.mean if self.packing == "pad" else self.useful
+        return self.share * num_samples * each / self.tokens
+
+
+@lru_cache(maxsize=64)
+def _counted(sequence_length: int, packing: str, mean: float, std: float) -> Packed:
+    needed = COUNTED if packing == "pad" else math.ceil(COUNTED * sequence_length / mean)
+    documents = min(max(needed, 2**10), MOST_DOCUMENTS)
+    lengths = draw_lengths(stream(0, "documents"), mean, std, documents)
+    return PACKINGS[packing](lengths, sequence_length).first(COUNTED)
+
+
+def repeated(epochs: float) -> tuple[float, float]:
+    """Of a corpus gone through so many times, one time after the other: the share of what is read
+    that was read before, and the share of it that is never read."""
+    return (1.0 - 1.0 / epochs if epochs > 1 else 0.0), max(1.0 - epochs, 0.0)
+
+
+def problem(key: str, rule: str, value: str, remedy: str) -> PydanticCustomError:
+    """What a record of pydantic raises to tell a problem in full."""
+    told = {"key": key, "rule": rule, "value": value, "remedy": remedy}
+    return PydanticCustomError("tokens", "{rule}", told)

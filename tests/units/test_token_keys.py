@@ -1,0 +1,94 @@
+"""Token data that are not valid: each problem names its path, the value, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from tests.small import small
+
+GOOD: dict[str, Any] = {
+    "sequence_length": 1000,
+    "document_length": {"mean": 300, "std": 300},
+}
+SOURCE = {"name": "a", "weight": 1, "tokens": 5000}
+BAD = {
+    "a sequence of one token": ({"sequence_length": 1}, "tokens.sequence_length", "1"),
+    "three bytes": ({"bytes_per_token": 3}, "tokens.bytes_per_token", "3"),
+    "documents of nothing": (
+        {"document_length": {"mean": 0, "std": 0}},
+        "tokens.document_length.mean",
+        "0",
+    ),
+    "documents without spread": (
+        {"document_length": {"mean": 300}},
+        "tokens.document_length.std",
+        "",
+    ),
+    "another packing": ({"packing": "bins"}, "tokens.packing", "'bins'"),
+    "no weight": (
+        {"sources": [{**SOURCE, "weight": 0}]},
+        "tokens.sources",
+        "none",
+    ),
+    "a negative weight": ({"sources": [{**SOURCE, "weight": -1}]}, "tokens.sources.0.weight", "-1"),
+    "less than a sequence": (
+        {"sources": [{**SOURCE, "tokens": 999}]},
+        "tokens.sources",
+        "999 of 'a'",
+    ),
+    "one name twice": ({"sources": [SOURCE, SOURCE]}, "tokens.sources", "several 'a'"),
+    "attention of which nothing is known": (
+        {"attention": "documents"},
+        "tokens.attention_share",
+        "",
+    ),
+}
+
+
+def problems(tokens: dict[str, Any], **more: Any) -> list[Any]:
+    dataset = {"name": "t", "num_samples": 800, "tokens": tokens, **more}
+    with pytest.raises(InputError) as raised:
+        small(workload__dataset=dataset)
+    return list(raised.value.problems)
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_each_problem_is_told(case: str) -> None:
+    values, path, value = BAD[case]
+    found = {each.path: each for each in problems({**GOOD, **values})}
+    each = found[f"workload.dataset.{path}"]
+    assert each.value == value
+    assert each.rule
+    assert each.remedy
+
+
+def test_a_size_beside_tokens_or_none_at_all() -> None:
+    (both,) = problems(GOOD, sample_size={"mean": "4 kB"})
+    assert (both.path, both.rule) == ("workload.dataset.sample_size", "follows from tokens")
+    with pytest.raises(InputError) as raised:
+        small(workload__dataset={"name": "t", "num_samples": 800})
+    (none,) = raised.value.problems
+    assert (none.path, none.rule) == ("workload.dataset.sample_size", "is required")
+
+
+def test_requests_of_several_samples_need_sequences_packed_before() -> None:
+    (found,) = problems(GOOD, samples_per_request=8)
+    assert (found.path, found.value) == ("workload.dataset.samples_per_request", "8")
+    packed = {"name": "t", "num_samples": 800, "tokens": {**GOOD, "shuffled": "sequences"}}
+    at_once = small(workload__dataset={**packed, "samples_per_request": 8})
+    assert at_once.workload.dataset.read_at_once == 8.0
+    assert at_once.workload.dataset.samples_per_file == 800
+
+
+def test_the_command_line_refuses_other_sequences_than_the_model_takes(capsys: Any) -> None:
+    key = "workload.dataset.tokens.sequence_length"
+    assert main(["check", "gpt-tokens", "--set", f"{key}=4096"]) == 2
+    told = capsys.readouterr().err
+    assert f"{key}: must be the 2048 tokens that the layers of gpt_1.3b" in told
+    assert "4096" in told
+    assert "Use 2048" in told
+    assert "Traceback" not in told
