@@ -308,7 +308,7 @@ def _add_object_store(
         retries = (store.retry_share, store.retry_delay)
         count = np.ceil(asked.requests).astype(np.int64)
         of = (store.latency, store.latency_spread, decode)
-        seconds = slowest_thread(count, threads, *of, rng, retries)
+        seconds = _rounded(slowest_thread(count, threads, *of, rng, retries))
     sent = asked.requests * store.tries
     cap = np.full_like(sent, np.inf)
     np.divide(sent, seconds, out=cap, where=seconds > 0)
@@ -316,6 +316,12 @@ def _add_object_store(
     stages.add(sent * jitter, _one_link(servers), cap=cap)
     cap = in_flight * store.connection_bandwidth
     stages.add(asked.nbytes, resources.store_read(), nbytes=asked.nbytes, cap=cap)
+
+
+def _rounded(seconds: Floats) -> Floats:
+    """To a part in a thousand, so that rates repeat: each that differs is a link of its own."""
+    steps = np.log(seconds, out=np.zeros_like(seconds), where=seconds > 0)
+    return np.where(seconds > 0, np.exp(np.rint(1e3 * steps) / 1e3), 0.0)
 
 
 def _add_ssd(

@@ -169,7 +169,7 @@ def test_no_shipped_scenario_is_odd(name):
         times = scenario.workload.model.accelerators[scenario.cluster.host.accelerator]
         # as the rules on odd values say of them
         assert scenario.workload.local_batch_size * (times.forward + times.backward_seconds) <= 1.3
-        size = scenario.workload.dataset.sample_size
+        size = scenario.workload.dataset.stored
         assert size.std <= 1.7 * size.mean
 
 
