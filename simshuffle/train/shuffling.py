@@ -145,7 +145,10 @@ def _variants(runs: Sequence[Run]) -> list[str]:
     the strategy. A key of the data, say, is left out where it has its default, if there are several
     kinds of data.
     """
-    elsewhere = {**dict.fromkeys(("exchange", "seed", "world_size"), True), "training": MEASURED}
+    elsewhere: dict[str, Any] = {
+        **dict.fromkeys(("exchange", "seed", "world_size"), True),
+        "training": MEASURED,
+    }
     flat = [_flat(run.model_dump(mode="json", exclude=elsewhere)) for run in runs]
     decided = [(run.world_size, run.training.batch_norm) for run in runs]
     telling = []
