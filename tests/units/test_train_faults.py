@@ -464,8 +464,10 @@ def test_the_tables_of_a_run() -> None:
     found = dict(record.description)
     trained = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.25)
     assert ImportanceExchange.model_validate(found.pop("exchange")) == trained
-    assert {key: value for key, value in found.items() if key != "samples_per_s"} == expected
-    assert record.description["samples_per_s"] > 0
+    measured = {key: found.pop(key) for key in ("samples_per_s", "effective_samples")}
+    assert found == expected
+    assert measured["samples_per_s"] > 0
+    assert 70 / 4 < measured["effective_samples"] < 70
 
 
 @pytest.mark.parametrize("kind", ["global_shuffle", "local_shuffle"])

@@ -247,17 +247,18 @@ def _against_epoch(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
 def _against_samples(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
     if found := curve(rows):
         usual = rows["global_effective_samples"].mode().iloc[0]
-        x = np.geomspace(rows["effective_samples"].min(), rows["effective_samples"].max(), 200)
+        x = np.geomspace(rows["effective_samples"].min(), usual, 200)
         fitted = 100 * found.slope * (1 / x - 1 / usual)
         ax.plot(x, fitted, color="#999999", linewidth=0.9, zorder=0)
     for (strategy,), of in _lines(rows, ["strategy"]):
         low, loss, high = (100 * of[name].to_numpy(float) for name in LOSS)
-        known = ~np.isnan(low)
+        known, style = ~np.isnan(low), look(strategy, strategy)
+        style["linestyle"] = ""  # in the legend too
         ax.errorbar(
             of["effective_samples"],
             loss,
             np.where(known, [loss - low, high - loss], 0.0),
-            **look(strategy, strategy) | {"linestyle": ""},
+            **style,
             markersize=2.6,
             elinewidth=0.7,
             capsize=1.3,

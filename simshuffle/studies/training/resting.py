@@ -4,7 +4,9 @@ on."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +34,7 @@ class Curve:
     slope: float
     residual: float
     spread: float
-    worst: pd.Series[float]
+    worst: Mapping[Any, Any]
     miss: float
 
 
@@ -72,13 +74,13 @@ def curve(rows: pd.DataFrame) -> Curve | None:
     if len(others) < FEWEST or not (square := float((x * x).sum())) > 0.0:
         return None
     slope = float((x * y).sum()) / square
-    missed = y - slope * x
-    worst = int(np.argmax(missed.abs()))
+    missed = (y - slope * x).to_numpy(float)
+    worst = int(np.abs(missed).argmax())
     return Curve(
         len(others),
         slope,
         math.sqrt(float(np.mean(missed**2))),
         math.sqrt(float(np.mean(y**2))),
-        others.iloc[worst],
-        float(missed.iloc[worst]),
+        others.to_dict("records")[worst],
+        float(missed[worst]),
     )

@@ -345,7 +345,7 @@ def _resting(main: pd.DataFrame) -> str:
     lines = []
     for _, rows in losses(main).groupby(["variant", "batch_norm"], sort=False):
         if fitted := curve(rows):
-            worst = fitted.worst.to_dict()
+            worst = fitted.worst
             lines.append(
                 f"{where(worst)}: c = {100 * fitted.slope:.0f} points, which leaves"
                 f" {100 * fitted.residual:.1f} of the {100 * fitted.spread:.1f} points that"
