@@ -39,7 +39,8 @@ class ReplayCell(RunCell):
             steps = steps_of(exchange.path)
         timeline = simulate(scenario, progress=tell)
         found = measured(timeline, weights(steps, scenario.epochs))
-        return Outcome({**found, "storage_nbytes": scenario.storage_per_host})
+        cached = float(timeline.sources["nbytes_cached"].max())
+        return Outcome({**found, "storage_nbytes": max(scenario.storage_per_host, cached)})
 
 
 def steps_of(plans: str) -> list[int]:

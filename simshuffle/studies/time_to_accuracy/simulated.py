@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.exchange import GlobalShuffle, LocalShuffle, TrainedExchange
+from simshuffle.exchange import GlobalShuffle, LoaderShuffle, LocalShuffle, TrainedExchange
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.time_to_accuracy.learned import Learned, Study
 from simshuffle.studies.time_to_accuracy.replay import (
@@ -23,6 +23,8 @@ from simshuffle.studies.time_to_accuracy.scale import Scaled
 
 EPOCHS = 2
 """Epochs of a simulation without exchange: the cold one, and one like all others."""
+LOADER_EPOCHS = 4
+"""Of an order of a loader: what a node has in its cache differs from epoch to epoch."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,9 @@ def _setting(
     """The setting with a scenario for each of ``exchanges``; ``epochs`` of the training."""
     made = []
     for number, exchange in enumerate(exchanges):
-        simulated = (
-            min(EPOCHS, epochs)
-            if exchange["kind"] != "recorded"
-            else epochs_to_simulate(steps_of(exchange["path"])[:epochs])
-        )
+        simulated = min(LOADER_EPOCHS if exchange["kind"] == "loader_shuffle" else EPOCHS, epochs)
+        if exchange["kind"] == "recorded":
+            simulated = epochs_to_simulate(steps_of(exchange["path"])[:epochs])
         values = {
             **scale.values,
             "workload.exchange": exchange,
@@ -128,7 +128,17 @@ def _exchanges(
         return [
             own.model_copy(update={"source": source} if source else {}).model_dump(mode="json")
         ] * replays
+    if isinstance(exchange, LoaderShuffle):
+        return [_drawn(exchange, scale)] * replays
     return [_recorded(exchange, path, scale) for path in learned.plans]
+
+
+def _drawn(exchange: LoaderShuffle, scale: Scaled) -> dict[str, Any]:
+    """The order of a loader, of as many shards as were trained on."""
+    if exchange.samples_per_shard is not None:
+        more = exchange.samples_per_shard * scale.samples_each * scale.ranks_each
+        exchange = exchange.model_copy(update={"samples_per_shard": more})
+    return exchange.model_dump(mode="json", exclude_none=True)
 
 
 def _own(
