@@ -244,8 +244,9 @@ def _briefly(settings: list[Learned]) -> list[Learned]:
             shared = set.intersection(*(details[name] for name in alike))
             own = ", ".join(sorted(details[of.name] - shared - {""}))
             name = f"{short} ({own})" if own else short
-            of = replace(of, name=name, strategy=name)
-        out.append(of)
+            out.append(replace(of, name=name, strategy=name))
+        else:
+            out.append(of)
     return out
 
 

@@ -99,7 +99,8 @@ def _setting(
     """The setting with a scenario for each of ``exchanges``; ``epochs`` of the training."""
     made = []
     for number, exchange in enumerate(exchanges):
-        simulated = min(LOADER_EPOCHS if exchange["kind"] == "loader_shuffle" else EPOCHS, epochs)
+        loads = isinstance(learned.exchange, LoaderShuffle)
+        simulated = min(LOADER_EPOCHS if loads else EPOCHS, epochs)
         if exchange["kind"] == "recorded":
             simulated = epochs_to_simulate(steps_of(exchange["path"])[:epochs])
         values = {

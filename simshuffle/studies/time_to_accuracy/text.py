@@ -245,11 +245,11 @@ def _by_target(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
         )
         lines = [
             (
-                f"    {'':<20}{'reached':>9}{'probability, 95 %':>20}{'time (s), 95 %':>30}"
+                f"    {'':<{_width(tables)}}{'reached':>9}{'probability, 95 %':>20}{'time (s), 95 %':>30}"
                 f"{'epochs':>8}"
             ),
             *(
-                _target_line(row)
+                _target_line(row, _width(tables))
                 for row in sorted(rows[rows["reached"] > 0].to_dict("records"), key=_surest)
             ),
         ]
@@ -264,9 +264,9 @@ def _surest(row: Row) -> tuple[bool, float]:
     return row["reached"] < row["n"], float(row["time_s"])
 
 
-def _target_line(row: Row) -> str:
+def _target_line(row: Row, width: int) -> str:
     reached, sure, time, epochs = _target_cells(row)
-    return f"    {row['setting']:<20}{reached:>9}{sure:>20}{time:>30}{epochs:>8}"
+    return f"    {row['setting']:<{width}}{reached:>9}{sure:>20}{time:>30}{epochs:>8}"
 
 
 def _target_cells(row: Row) -> list[str]:
