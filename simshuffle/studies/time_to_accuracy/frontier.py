@@ -80,7 +80,7 @@ def frontier_figure(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Figure:
     """
     points = _points(settings)
     unit, name = time_unit(float(settings["total_s"].max()))
-    with matplotlib.rc_context({**STYLE, **(_DENSE if len(points) > 2 * MANY else {})}):
+    with matplotlib.rc_context({**STYLE, **(_DENSE if len(strategies(settings)) > MANY else {})}):
         figure, (time, *others) = _panels(meta)
         across = [(settings["total_s"] / unit).tolist()]
         for ax, column, (text, apart) in zip(others, _OTHERS, _TICKS, strict=True):

@@ -245,8 +245,8 @@ def _by_target(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
         )
         lines = [
             (
-                f"    {'':<{_width(tables)}}{'reached':>9}{'probability, 95 %':>20}{'time (s), 95 %':>30}"
-                f"{'epochs':>8}"
+                f"    {'':<{_width(tables)}}{'reached':>9}{'probability, 95 %':>20}"
+                f"{'time (s), 95 %':>30}{'epochs':>8}"
             ),
             *(
                 _target_line(row, _width(tables))
