@@ -29,7 +29,7 @@ MANY = 8
 """More strategies than that are numbered: colours and letters beside points no longer do."""
 ON, OFF = 4.6, 3.0
 """Points across of what is on the front, and of what is not."""
-_DENSE = {
+_DENSE: Any = {
     "legend.fontsize": 6,
     "legend.labelspacing": 0.25,
     "legend.handlelength": 0.8,
