@@ -78,7 +78,8 @@ SETTING_COLUMNS = {
     "total_s": "s of staging and all epochs",
     "total_requests": "requests to the parallel file system of staging and all epochs",
     "storage_nbytes": (
-        "bytes that a host keeps, at most: of staged samples, or of what its loaders fetched"
+        "bytes of samples that a host keeps, at most: of what is staged, or of what its loaders"
+        " fetch in all epochs"
     ),
     "accuracy": "after the last epoch, mean over seeds, share of test samples",
     "low": "lower end of its 95 % interval by Student's t; empty for one seed",
