@@ -113,6 +113,11 @@ class LoaderShuffle(Strategy):
         return True
 
     @property
+    def held_in(self) -> Literal["ssd", "memory"]:
+        """Where a node has what it fetched: ``cache_in``; without a cache, the workers' memory."""
+        return "memory" if self.cache_limit == 0 else self.cache_in
+
+    @property
     def whole_because(self) -> str:
         """An order of fewer samples is another."""
         return "the order of the loader is drawn for the whole data set"

@@ -279,7 +279,7 @@ def _storage(result: Result, of: Means) -> Section:
         body = chart(drawn, "Bytes that ranks read in an epoch.", "By where they came from.")
     table = new_table(
         "Storage of a host and staging",
-        ["run", "staged to"],
+        ["run", "kept in"],
         ["hosts", "storage of a host", "staging", "staged", "written to SSDs"],
     )
     sources = result.tables["sources"]

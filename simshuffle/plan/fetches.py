@@ -54,13 +54,10 @@ class NodeCaches:
         cluster = scenario.cluster
         readers = strategy.readers(context)
         of = strategy.pieces(context.owner, context.world_size, context.seed, nbytes)
-        in_memory = strategy.cache_in == "memory"
-        capacity = cluster.memory.capacity if in_memory else cluster.ssd.capacity
-        room = strategy.room(capacity, float(of.nbytes.sum()))
+        room = strategy.room(cluster.capacity(strategy.cache_in), float(of.nbytes.sum()))
         self._caches = Caches(readers, of, room)
         self._nbytes, self._size = nbytes, readers.batch_size
-        # without a cache a worker has it in its own memory
-        self._cached_in: Literal["ssd", "memory"] = "memory" if room == 0 else strategy.cache_in
+        self._cached_in = strategy.held_in
 
     def epoch(self, shards: Shards, iterations: int) -> tuple[Fetches, NDArray[np.int64], Floats]:
         """What is fetched in the first ``iterations`` batches of each rank in the next epoch; and

@@ -4,6 +4,7 @@ prints."""
 from __future__ import annotations
 
 from simshuffle.plan.epochs import staging_seconds
+from simshuffle.plan.holding import held_in, most_held
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.resources import routing
 from simshuffle.scenario.scenario import Scenario
@@ -17,8 +18,8 @@ def derived(scenario: Scenario) -> dict[str, str]:
     rank."""
     workload, dataset = scenario.workload, scenario.workload.dataset
     exchange = workload.exchange
-    in_memory = workload.source == "memory"
-    room = scenario.cluster.memory.capacity if in_memory else scenario.cluster.ssd.capacity
+    where = held_in(scenario) or "ssd"
+    room = scenario.cluster.capacity(where)
     out = {
         "hosts": str(scenario.hosts),
         "iterations per epoch": str(workload.iterations(scenario.world_size)),
@@ -26,8 +27,8 @@ def derived(scenario: Scenario) -> dict[str, str]:
         "samples per rank": f"{dataset.num_samples / scenario.world_size:.1f}",
         "data set": _bytes(dataset.nbytes),
         "storage per host": (
-            f"{_bytes(scenario.storage_per_host)} of"
-            f" {_bytes(room)}{' of memory' if in_memory else ''}"
+            f"{_bytes(most_held(scenario))} of"
+            f" {_bytes(room)}{' of memory' if where == 'memory' else ''}"
         ),
         "staging before the first epoch": readable(staging_seconds(scenario), Dimension.SECONDS),
         "gradients per rank and iteration": _bytes(workload.model.gradient_size),

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 
 from simshuffle.errors import Problem
+from simshuffle.plan.holding import held_in
 from simshuffle.plan.resources import wiring
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
@@ -96,7 +97,7 @@ def _unused(scenario: Scenario) -> tuple[str, ...]:
         "cluster.parallel_file_system.": not (from_pfs or staged),
         "cluster.parallel_file_system.open_rate": not opened,
         "cluster.parallel_file_system.latency": not opened,
-        "cluster.ssd.": workload.source != "ssd",
+        "cluster.ssd.": held_in(scenario) != "ssd",
         "cluster.topology.": scenario.hosts == 1,
         "cluster.host.nvlink_bandwidth": (
             cluster.ranks_per_host(scenario.world_size) == 1 and cluster.topology.domains is None

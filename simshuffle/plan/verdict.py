@@ -10,6 +10,7 @@ from simshuffle.errors import Problem
 from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.epochs import staging_seconds
+from simshuffle.plan.holding import held_in, most_held
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
 from simshuffle.plan.resources import routing
 from simshuffle.plan.summary import extrapolated
@@ -43,7 +44,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
     bound. ``warnings`` have key, rule, value and remedy.
     """
     bound, work, cluster = bounds(scenario), effort(scenario), scenario.cluster
-    in_memory = scenario.workload.source == "memory"
+    where = held_in(scenario) or "ssd"
     return {
         "run": run,
         "epoch": scenario.epochs,
@@ -57,9 +58,9 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
         "routing": routing(cluster).describe(),
-        "storage_nbytes": scenario.storage_per_host,
-        "storage_on": "memory" if in_memory else "SSD",
-        "capacity_nbytes": cluster.memory.capacity if in_memory else cluster.ssd.capacity,
+        "storage_nbytes": most_held(scenario),
+        "storage_on": {"ssd": "SSD"}.get(where, where),
+        "capacity_nbytes": cluster.capacity(where),
         "staging_s": staging_seconds(scenario),
         "simulation_s": START + work.seconds,
         "simulation_nbytes": work.nbytes,

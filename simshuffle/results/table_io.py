@@ -41,10 +41,12 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 
 def stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Tables below one another, at least one; a column of categories has those of all of them, in
-    the order in which they come."""
+    the order in which they come. One that is of categories in some of them only is of objects."""
     if len(tables) == 1:
         return tables[0]
     for column in tables[0].select_dtypes("category"):
+        if not all(isinstance(table[column].dtype, pd.CategoricalDtype) for table in tables):
+            continue
         kinds = dict.fromkeys(tuple(table[column].cat.categories) for table in tables)
         if len(kinds) > 1:
             values = list(dict.fromkeys(value for kind in kinds for value in kind))

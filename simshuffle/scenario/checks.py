@@ -263,7 +263,7 @@ def _order_problems(
     except InputError as error:
         problems += [problem.below("workload.exchange") for problem in error.problems]
     else:
-        most = cluster.memory.capacity if exchange.cache_in == "memory" else cluster.ssd.capacity
+        most = cluster.capacity(exchange.cache_in)
         problems += [
             problem.below("workload.exchange")
             for problem in exchange.cache_problems(dataset.stored.mean, most)

@@ -3,7 +3,7 @@ placed."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,6 +151,10 @@ class Cluster(Spec):
     def ranks_per_host(self, world_size: int) -> int:
         """Ranks of every host but maybe the last: min(M, gpus)."""
         return min(world_size, self.host.gpus)
+
+    def capacity(self, tier: Literal["ssd", "memory"]) -> float:
+        """Bytes that a host holds on its SSD, or in its memory."""
+        return self.memory.capacity if tier == "memory" else self.ssd.capacity
 
     def host_of(self, world_size: int) -> NDArray[np.int32]:
         """(M,) number of the host of each rank."""

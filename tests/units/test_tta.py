@@ -16,6 +16,7 @@ from simshuffle.exchange import (
     EpochContext,
     GlobalShuffle,
     ImportancePair,
+    LoaderShuffle,
     LocalShuffle,
     PartialLocalShuffle,
 )
@@ -240,6 +241,21 @@ def test_what_is_simulated_follows_from_the_strategy(made: Path) -> None:
         of_scale().seed,
         of_scale().seed + 1,
     ]
+
+
+def test_the_order_of_a_loader_is_simulated_as_itself(tmp_path: Path) -> None:
+    """32 shards of five samples of 100 kB, of which each of eight nodes keeps four after the first
+    epoch; nothing is asked for again."""
+    order = {"kind": "webdataset", "buffer_size": 4}
+    loader = LoaderShuffle(kind="loader_shuffle", order=order, samples_per_shard=5, workers=2)
+    folder = two_strategies(tmp_path / "made", name="local", strategy=loader)
+    prepared = prepare(folder, of_scale())
+    assert [setting.name for setting in prepared.settings] == ["global (PFS)", "webdataset"]
+    found = time_to_accuracy(folder, of_scale()).tables["settings"].set_index("setting")
+    row = found.loc["webdataset"]
+    assert (row["storage_nbytes"], row["staging_requests"]) == (4 * 5 * 100e3, 0)
+    assert (row["cold_requests"], row["requests"], row["total_requests"]) == (32, 0, 32)
+    assert found["total_requests"]["global (PFS)"] == EPOCHS * SAMPLES
 
 
 def test_scaled_up_the_replay_stands_for_more(made: Path) -> None:

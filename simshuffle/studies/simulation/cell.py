@@ -16,6 +16,7 @@ from simshuffle.network import Fluid
 from simshuffle.network.shared import make_ready
 from simshuffle.parallelism import Data
 from simshuffle.plan.effort import Effort, effort
+from simshuffle.plan.holding import held_in
 from simshuffle.plan.resources import routing
 from simshuffle.plan.summary import extrapolated
 from simshuffle.results import ranks, report
@@ -122,10 +123,12 @@ class RunCell(NetworkCell):
         self._hold_little()
         tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
+        held = 0.0
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
             _give_back()  # before tables are made of it
             seconds = report.phase_seconds(timeline)
             groups = in_groups(scenario, seconds)
+            held = max(held, float(timeline.sources["nbytes_cached"].max()))
             reported["epochs"].append(report.epochs(timeline, seconds))
             reported["breakdown"].append(report.all_labels(timeline, seconds))
             _give_back()
@@ -134,7 +137,7 @@ class RunCell(NetworkCell):
             del timeline  # the next epoch needs its room
             _give_back()
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
-        about = {"label": scenario.label(), "facts": {**facts(scenario), **groups}}
+        about = {"label": scenario.label(), "facts": {**facts(scenario, held), **groups}}
         outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
         _give_back()  # the machine is gone only now
         return outcome
@@ -220,17 +223,18 @@ def in_groups(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def facts(scenario: Scenario) -> dict[str, Any]:
-    """What ``meta.json`` says of a run before it is simulated."""
+def facts(scenario: Scenario, held: float) -> dict[str, Any]:
+    """What ``meta.json`` says of a run beside times; ``held`` is the most bytes that a node held of
+    what its loaders fetched."""
     beyond = extrapolated(scenario)
     return {
         **({"extrapolated": beyond} if beyond else {}),
         "seed": scenario.seed,
         "hosts": scenario.hosts,
         "iterations": scenario.workload.iterations(scenario.world_size),
-        "storage_per_host_nbytes": scenario.storage_per_host,
+        "storage_per_host_nbytes": scenario.storage_per_host + held,
         "routing": routing(scenario.cluster).describe(),
-        "staged_to": scenario.workload.source if scenario.storage_per_host else None,
+        "staged_to": held_in(scenario),
     }
 
 

@@ -53,12 +53,16 @@ def time_figure(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str,
         meta: as of `figures`.
     """
     everywhere = settings[settings["strategy"].isin(["global", "local"])]
-    exchanged = settings.drop(everywhere.index)
+    no_fraction = settings["exchange_fraction"].isna()
+    loaders = settings[no_fraction & ~settings.index.isin(everywhere.index)]
+    exchanged = settings.drop([*everywhere.index, *loaders.index])
     fractions = sorted(set(exchanged["exchange_fraction"]))
     panels = [
         (f"Q = {q:g}", pd.concat([everywhere, exchanged[exchanged["exchange_fraction"] == q]]))
         for q in fractions
     ]
+    if len(loaders):
+        panels.append(("loaders", pd.concat([everywhere, loaders])))
     panels = panels or [("", everywhere)]
     across = 1 if len(panels) == 1 else 2
     known = strategies(settings)

@@ -29,7 +29,7 @@ MANY = 8
 """More strategies than that are numbered: colours and letters beside points no longer do."""
 ON, OFF = 4.6, 3.0
 """Points across of what is on the front, and of what is not."""
-_DENSE = {
+_DENSE: Any = {
     "legend.fontsize": 6,
     "legend.labelspacing": 0.25,
     "legend.handlelength": 0.8,
@@ -79,7 +79,7 @@ def frontier_figure(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Figure:
         meta: as of `figures`.
     """
     points = _points(settings)
-    style: Any = {**STYLE, **(_DENSE if len(points) > 2 * MANY else {})}
+    style: Any = {**STYLE, **(_DENSE if len(strategies(settings)) > MANY else {})}
     unit, name = time_unit(float(settings["total_s"].max()))
     with matplotlib.rc_context(style):
         figure, (time, *others) = _panels(meta)

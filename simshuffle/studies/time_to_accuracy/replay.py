@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 
 from simshuffle.exchange import Recorded
 from simshuffle.exchange.recording import read_plans
+from simshuffle.plan.holding import fetches
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
 from simshuffle.sim.simulate import simulate
@@ -23,8 +25,21 @@ MOST_EPOCHS = 8
 the training exchanged."""
 
 
+@dataclass(frozen=True)
 class ReplayCell(RunCell):
-    """A simulation: values of `SIMULATED_COLUMNS`, and ``storage_nbytes``."""
+    """A simulation: values of `SIMULATED_COLUMNS`, and ``storage_nbytes``.
+
+    Attributes:
+        trained_epochs: of the training, for which what loaders keep is counted; 1 will do for
+            others.
+    """
+
+    trained_epochs: int = 1
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        return {"run": super().key, "trained_epochs": self.trained_epochs}
 
     @property
     def parts(self) -> frozenset[str]:
@@ -37,9 +52,14 @@ class ReplayCell(RunCell):
         exchange, steps = scenario.workload.exchange, [0] * scenario.epochs
         if isinstance(exchange, Recorded):
             steps = steps_of(exchange.path)
+        elif exchange.fetches:  # caches fill: what comes later is like the last that is simulated
+            steps = [min(e, scenario.epochs) for e in range(1, self.trained_epochs + 1)]
         timeline = simulate(scenario, progress=tell)
         found = measured(timeline, weights(steps, scenario.epochs))
-        return Outcome({**found, "storage_nbytes": scenario.storage_per_host})
+        held = [each.held_nbytes for each in fetches(scenario, self.trained_epochs)]
+        return Outcome(
+            {**found, "storage_nbytes": scenario.storage_per_host + max(held, default=0)}
+        )
 
 
 def steps_of(plans: str) -> list[int]:

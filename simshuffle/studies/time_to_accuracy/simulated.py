@@ -6,13 +6,20 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.exchange import GlobalShuffle, LocalShuffle, TrainedExchange
+from simshuffle.exchange import (
+    GlobalShuffle,
+    LoaderShuffle,
+    LocalShuffle,
+    Strategy,
+    TrainedExchange,
+)
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.time_to_accuracy.learned import Learned, Study
 from simshuffle.studies.time_to_accuracy.replay import (
+    MOST_EPOCHS,
     ReplayCell,
     end_of_epoch,
     epochs_to_simulate,
@@ -21,6 +28,7 @@ from simshuffle.studies.time_to_accuracy.replay import (
 )
 from simshuffle.studies.time_to_accuracy.scale import Scaled
 
+Own = TypeVar("Own", bound=Strategy)
 EPOCHS = 2
 """Epochs of a simulation without exchange: the cold one, and one like all others."""
 
@@ -35,19 +43,25 @@ class Setting:
         replays: scenarios without sweep; none if they are not possible, and then ``message`` says
             why.
         message: '' if they are.
+        epochs: of the training.
     """
 
     name: str
     learned: Learned
     replays: tuple[Scenario, ...] = field(repr=False)
     message: str = ""
+    epochs: int = 1
 
     @property
     def cells(self) -> dict[str, ReplayCell]:
         """The simulations by name."""
         labels = [f"{self.name} #{number}" for number, _ in enumerate(self.replays, 1)]
         return {
-            label: ReplayCell(replay.to_dict(), label)
+            label: ReplayCell(
+                replay.to_dict(),
+                label,
+                trained_epochs=self.epochs if replay.workload.exchange.fetches else 1,
+            )
             for label, replay in zip(labels, self.replays, strict=True)
         }
 
@@ -97,11 +111,11 @@ def _setting(
     """The setting with a scenario for each of ``exchanges``; ``epochs`` of the training."""
     made = []
     for number, exchange in enumerate(exchanges):
-        simulated = (
-            min(EPOCHS, epochs)
-            if exchange["kind"] != "recorded"
-            else epochs_to_simulate(steps_of(exchange["path"])[:epochs])
-        )
+        simulated = min(EPOCHS, epochs)
+        if exchange["kind"] == "recorded":
+            simulated = epochs_to_simulate(steps_of(exchange["path"])[:epochs])
+        elif isinstance(learned.exchange, LoaderShuffle):
+            simulated = min(MOST_EPOCHS, epochs)
         values = {
             **scale.values,
             "workload.exchange": exchange,
@@ -115,7 +129,7 @@ def _setting(
             return Setting(
                 name, learned, (), "; ".join(f"{p.path} {p.rule}" for p in error.problems)
             )
-    return Setting(name, learned, tuple(made))
+    return Setting(name, learned, tuple(made), epochs=epochs)
 
 
 def _exchanges(
@@ -123,6 +137,12 @@ def _exchanges(
 ) -> list[dict[str, Any]]:
     """The values of ``workload.exchange``, one for each replay."""
     exchange = learned.exchange
+    if isinstance(exchange, LoaderShuffle):
+        loader = _own(scenario, exchange)
+        if loader is exchange:
+            loader = _scaled(exchange, scale)
+        values = loader.model_copy(update={"order": exchange.order})
+        return [values.model_dump(mode="json", exclude_none=True)] * replays
     if isinstance(exchange, GlobalShuffle | LocalShuffle):
         own = _own(scenario, exchange)
         return [
@@ -131,13 +151,22 @@ def _exchanges(
     return [_recorded(exchange, path, scale) for path in learned.plans]
 
 
-def _own(
-    scenario: Scenario, exchange: GlobalShuffle | LocalShuffle
-) -> GlobalShuffle | LocalShuffle:
+def _scaled(exchange: LoaderShuffle, scale: Scaled) -> LoaderShuffle:
+    """Shards of as many samples as stand for those of a trained one; where not all is as trained,
+    nodes and workers are the scenario's."""
+    if scale.ranks_each == scale.samples_each == 1:
+        return exchange
+    samples = exchange.samples_per_shard
+    machine = dict.fromkeys(("ranks_per_node", "workers", "sample_size"))
+    each = None if samples is None else samples * scale.samples_each
+    return exchange.model_copy(update={**machine, "samples_per_shard": each})
+
+
+def _own(scenario: Scenario, exchange: Own) -> Own:
     """The scenario's strategy of that kind, its own or the first that it sweeps over; else the one
-    that was trained."""
+    that was trained. Of loaders the order is of that kind too."""
     given = scenario.workload.exchange
-    if isinstance(given, type(exchange)):
+    if _alike(given, exchange):
         return given
     for values in scenario.sweep.get("workload.exchange", []):
         swept = (
@@ -145,9 +174,17 @@ def _own(
             .with_values({"workload.exchange": values})
             .workload.exchange
         )
-        if isinstance(swept, type(exchange)):
+        if _alike(swept, exchange):
             return swept
     return exchange
+
+
+def _alike(given: Strategy, exchange: Own) -> TypeGuard[Own]:
+    if not isinstance(given, type(exchange)):
+        return False
+    if isinstance(given, LoaderShuffle) and isinstance(exchange, LoaderShuffle):
+        return given.order.kind == exchange.order.kind
+    return True
 
 
 def _recorded(exchange: TrainedExchange, plans: Path, scale: Scaled) -> dict[str, Any]:

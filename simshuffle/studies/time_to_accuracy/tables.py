@@ -77,7 +77,10 @@ SETTING_COLUMNS = {
     **SIMULATED_COLUMNS,
     "total_s": "s of staging and all epochs",
     "total_requests": "requests to the parallel file system of staging and all epochs",
-    "storage_nbytes": "bytes of staged samples that a host keeps, at most",
+    "storage_nbytes": (
+        "bytes of samples that a host keeps, at most: of what is staged, or of what its loaders"
+        " fetch in all epochs"
+    ),
     "accuracy": "after the last epoch, mean over seeds, share of test samples",
     "low": "lower end of its 95 % interval by Student's t; empty for one seed",
     "high": "upper end",

@@ -13,15 +13,19 @@ from rich.table import Table
 
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable, readable_count
-from simshuffle.studies.time_to_accuracy.claims import paired, points, sentences
-from simshuffle.studies.time_to_accuracy.front import CRITERIA, Beaten, beaten
+from simshuffle.studies.time_to_accuracy.claims import sentences
 from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
 from simshuffle.studies.time_to_accuracy.targets import first_reached
+from simshuffle.studies.time_to_accuracy.wording import (
+    Row,
+    accuracy,
+    folded,
+    front_section,
+    seconds,
+    section,
+)
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.tables import NORMS
-from simshuffle.studies.training.wording import wrapped
-
-Row = Mapping[Any, Any]
 
 
 def report(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -38,8 +42,8 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
         _table(tables),
         _mixing(tables),
         *_by_target(tables, meta),
-        _front(tables),
-        _section("Claims about importance exchange", sentences(tables)),
+        front_section(tables),
+        section("Claims about importance exchange", sentences(tables)),
         _method(tables, meta),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -55,12 +59,12 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     for row in tables.settings.to_dict("records"):
         cells = ["not simulated", *[""] * 7] if row["message"] else _times(row)
         star = " *" if row["on_front"] else ""
-        table.add_row(f"{row['setting']}{star}", *cells, _accuracy(row))
+        table.add_row(f"{row['setting']}{star}", *cells, accuracy(row))
     yield table
     names = ["from peers", "exchange (s)", "exposed (s)", "busiest cable", "labels", "between"]
     table = new_table("Mixing and congestion, of a warm epoch", ["setting"], [*names, "accuracy"])
     for row in _exchanging(tables):
-        table.add_row(row["setting"], *_mixed(row), _accuracy(row))
+        table.add_row(row["setting"], *_mixed(row), accuracy(row))
     yield from [table] if table.rows else []
     names = ["target (%)", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
     table = new_table("What reached which accuracy when", ["setting"], names)
@@ -68,15 +72,6 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
         for row in sorted(rows[rows["reached"] > 0].to_dict("records"), key=_surest):
             table.add_row(row["setting"], f"{100 * float(str(target)):.1f}", *_target_cells(row))
     yield from [table] if table.rows else []
-
-
-def _section(title: str, lines: Sequence[str]) -> str:
-    """A title and indented paragraphs below it; nothing where there are none."""
-    return "\n".join([title, *(_wrapped(line) for line in lines)]) if lines else ""
-
-
-def _wrapped(line: str) -> str:
-    return wrapped(line.replace(" %", "\u00a0%"))
 
 
 def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -93,7 +88,7 @@ def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
         f"Trained: {model}M = {of['world_size']}, {condition}{', ' if condition else ''}"
         f"{meta['epochs']} epochs, {_counted(seeds)} a setting.{schedules}"
     )
-    return _section(
+    return section(
         f"Time to accuracy: study {meta['study']}, scenario {meta['scenario']}",
         [f"Scale: {meta['rule']}.", NOT_SCALED, trained],
     )
@@ -130,7 +125,7 @@ def _troubles(tables: Tables, meta: Mapping[str, Any]) -> str:
             "The study has no global shuffle in this condition: there is nothing to take default"
             " targets from, or to compare with."
         )
-    return _section("What is missing", lines)
+    return section("What is missing", lines)
 
 
 def _table(tables: Tables) -> str:
@@ -154,7 +149,7 @@ def _table(tables: Tables) -> str:
             places = (13, 9, 9, 9, 10, 8, 10, 10)
             times = "".join(f"{c:>{n}}" for c, n in zip(_times(row), places, strict=True))
         lines.append(
-            f"  {row['setting']:<{width}}{times}{_accuracy(row):>14}"
+            f"  {row['setting']:<{width}}{times}{accuracy(row):>14}"
             f"{' *' if row['on_front'] else ''}"
         )
     return "\n".join(lines)
@@ -165,7 +160,7 @@ def _times(row: Row) -> list[str]:
     names = ("staging_s", "cold_epoch_s", "epoch_s", "total_s", "impt_s", "exchange_s")
     storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
     requests = readable_count(row["total_requests"])
-    return [storage, *(_seconds(row[name]) for name in names), requests]
+    return [storage, *(seconds(row[name]) for name in names), requests]
 
 
 def _width(tables: Tables) -> int:
@@ -197,7 +192,7 @@ def _mixing(tables: Tables) -> str:
         peers, total, exposed, cable, labels, between = _mixed(row)
         lines.append(
             f"  {row['setting']:<{width}}{peers:>11}{total:>10}{exposed:>9}  {cable:<22}"
-            f"{labels:>8}{between:>9}{_accuracy(row):>14}"
+            f"{labels:>8}{between:>9}{accuracy(row):>14}"
         )
     return "\n".join(lines)
 
@@ -214,23 +209,11 @@ def _mixed(row: Row) -> list[str]:
     shares = (row["label_divergence"], row["between_ranks"])
     return [
         readable(row["peer_nbytes"], Dimension.NBYTES, 3),
-        _seconds(row["exchange_total_s"]),
-        _seconds(row["exchange_exposed_s"]),
+        seconds(row["exchange_total_s"]),
+        seconds(row["exchange_exposed_s"]),
         cable,
         *("" if math.isnan(value) else f"{value:.3f}" for value in shares),
     ]
-
-
-def _seconds(value: float) -> str:
-    """Three digits, two below 0.1 s, whole seconds from 100 s on."""
-    if math.isnan(value):
-        return ""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 0.1 else f"{value:.3g}"
-
-
-def _accuracy(row: Row) -> str:
-    spread = "" if math.isnan(row["low"]) else f" ± {50 * (row['high'] - row['low']):.1f}"
-    return f"{100 * row['accuracy']:.1f}{spread}"
 
 
 # ------------------------------------------------------------------------------------------ targets
@@ -245,17 +228,17 @@ def _by_target(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
         )
         lines = [
             (
-                f"    {'':<20}{'reached':>9}{'probability, 95 %':>20}{'time (s), 95 %':>30}"
-                f"{'epochs':>8}"
+                f"    {'':<{_width(tables)}}{'reached':>9}{'probability, 95 %':>20}"
+                f"{'time (s), 95 %':>30}{'epochs':>8}"
             ),
             *(
-                _target_line(row)
+                _target_line(row, _width(tables))
                 for row in sorted(rows[rows["reached"] > 0].to_dict("records"), key=_surest)
             ),
         ]
         none = [str(row["setting"]) for row in rows.to_dict("records") if not row["reached"]]
-        rest = [_wrapped(f"Not reached by any seed: {', '.join(none)}.")] if none else []
-        said = _section(title, _fastest(tables, rows))
+        rest = [folded(f"Not reached by any seed: {', '.join(none)}.")] if none else []
+        said = section(title, _fastest(tables, rows))
         yield "\n".join([said, *(lines if len(none) < len(rows) else []), *rest])
 
 
@@ -264,9 +247,9 @@ def _surest(row: Row) -> tuple[bool, float]:
     return row["reached"] < row["n"], float(row["time_s"])
 
 
-def _target_line(row: Row) -> str:
+def _target_line(row: Row, width: int) -> str:
     reached, sure, time, epochs = _target_cells(row)
-    return f"    {row['setting']:<20}{reached:>9}{sure:>20}{time:>30}{epochs:>8}"
+    return f"    {row['setting']:<{width}}{reached:>9}{sure:>20}{time:>30}{epochs:>8}"
 
 
 def _target_cells(row: Row) -> list[str]:
@@ -275,10 +258,10 @@ def _target_cells(row: Row) -> list[str]:
     spread = (
         ""
         if math.isnan(row["time_low_s"])
-        else f" ({_seconds(max(row['time_low_s'], 0.0))} to {_seconds(row['time_high_s'])})"
+        else f" ({seconds(max(row['time_low_s'], 0.0))} to {seconds(row['time_high_s'])})"
     )
     reached = f"{row['reached']} of {row['n']}"
-    time = _seconds(row["time_s"]) + spread
+    time = seconds(row["time_s"]) + spread
     return [reached, sure, time, f"{row['epochs']:.1f}"]
 
 
@@ -300,7 +283,7 @@ def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
     best = sure[0]
     lines = [
         f"Fastest of the settings that reached it with every seed: {best['setting']},"
-        f" {_seconds(best['time_s'])} s."
+        f" {seconds(best['time_s'])} s."
     ]
     tied = [
         str(row["setting"])
@@ -316,7 +299,7 @@ def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
     )
     if chancy:
         each = [
-            f"{row['setting']} ({_seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
+            f"{row['setting']} ({seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
             for row in chancy
         ]
         lines.append(f"Faster where they reached it, but not with every seed: {', '.join(each)}.")
@@ -324,7 +307,7 @@ def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
     if reference is not None and reference is not best:
         name, times = str(reference["setting"]), reference["time_s"] / best["time_s"]
         lines.append(
-            f"{name[0].upper()}{name[1:]} takes {_seconds(reference['time_s'])} s, {times:.2f}"
+            f"{name[0].upper()}{name[1:]} takes {seconds(reference['time_s'])} s, {times:.2f}"
             " times as long."
         )
     return lines
@@ -339,46 +322,6 @@ def slower(tables: Tables, setting: str, best: str, target: float) -> bool:
     ]
     both = times[0].index.intersection(times[1].index)
     return estimate((times[0][both] - times[1][both]).tolist()).low > 0
-
-
-def _front(tables: Tables) -> str:
-    """Which settings no other one beats, and what beats each of the others."""
-    settings = tables.settings
-    front = settings[settings["on_front"]].sort_values("total_s").to_dict("records")
-    if not front:
-        return ""
-    lines = [
-        "No other setting is at least as good in storage per host, time of all epochs, requests to"
-        " the file system and mean final accuracy, and better in one of them. Means alone decide;"
-        " neighbours whose intervals overlap may change places with other seeds."
-    ]
-    for row in front:
-        storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
-        lines.append(
-            f"{row['setting']}: {storage} a host, {_seconds(row['total_s'])} s,"
-            f" {readable_count(row['total_requests'])} requests, {_accuracy(row)} %."
-        )
-    others = [_beaten(tables, each) for each in beaten(settings)]
-    if others:
-        others.insert(0, "In brackets: accuracy of the one that beats it less its own, paired.")
-    sections = [_section("Pareto front", lines), _section("Beaten", others)]
-    return "\n\n".join(section for section in sections if section)
-
-
-def _beaten(tables: Tables, found: Beaten) -> str:
-    """What beats a setting, and in what."""
-    if len(found.better) == len(CRITERIA):
-        in_what = "in all four"
-    else:
-        alike = [name for name in CRITERIA if name not in found.better]
-        in_what = f"in {_and(found.better)}; alike in {_and(alike)}"
-    difference = points(paired(tables, found.by, found.setting))
-    return f"{found.setting}: beaten by {found.by} {in_what} ({difference} points)."
-
-
-def _and(words: Sequence[str]) -> str:
-    """Such as 'storage, time and accuracy'."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _method(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -414,4 +357,4 @@ def _method(tables: Tables, meta: Mapping[str, Any]) -> str:
             " evaluation."
         ),
     ]
-    return _section("How to read this", lines)
+    return section("How to read this", lines)
