@@ -71,11 +71,13 @@ def _of_studies() -> Json:
         from simshuffle.train.filtering import record as filtering  # noqa: PLC0415 - needs torch
         from simshuffle.train.run import Run  # noqa: PLC0415 - needs torch
         from simshuffle.train.study import Study  # noqa: PLC0415 - needs torch
+        from simshuffle.train.training import Training  # noqa: PLC0415 - needs torch
     except ImportError as error:
         rule, remedy = "needs what trains", "pip install 'simshuffle[train]'"
         raise InputError(Problem("study", rule, str(error), remedy), "schema") from None
     of_kinds: list[tuple[type[BaseModel], str]] = [
         *((Study, key) for key in ("data", "model", "partition", "exchange")),
+        (Training, "loss"),
         (filtering.DataOptimisedStudy, "data"),
         (filtering.Extractor, "model"),
         (filtering.Retraining, "model"),

@@ -185,7 +185,8 @@ def test_the_fixed_part_is_the_same_for_all() -> None:
     """10 ms fixed and 10 samples of 1 ms, computed in half: 15 of 20 ms. An empty batch is none."""
     times = StepTimes.model_validate({"forward": "0.4 ms", "backward": "0.6 ms", "fixed": "10 ms"})
     samples = np.array([[10, 0]])
-    reads = Reads(samples, samples * 1.0, samples, samples * 1.0, np.array([[0.5, 1.0]]))
+    work = np.array([[0.5, 1.0]])
+    reads = Reads(samples, samples * 1.0, samples, samples * 1.0, work=work)
     factor = compute_factor(np.random.default_rng(0), 0.0, reads, times)
     assert factor.tolist() == [[0.75, 1.0]]
 
