@@ -11,8 +11,8 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,9 @@ from contextlib import suppress
 from simshuffle import load_scenario, run
 from simshuffle.cli import main
 with suppress(ImportError):
-    import sklearn.datasets, sklearn.manifold, torch
+    import sklearn.datasets, sklearn.manifold
+    from simshuffle.train.optimizer import load_optimizers
+    load_optimizers()
 values = {"epochs": 1, "world_size": 4, "sweep": {}, "workload.dataset.num_samples": 256}
 run(load_scenario("quickstart", values))  # the kernels are loaded once
 for line in sys.stdin:
@@ -112,6 +114,23 @@ class Preloaded:
         self._outputs.cleanup()
 
 
+@contextmanager
+def one_core() -> Iterator[None]:
+    """What is started meanwhile may use one core, so that a study does its cells in the process
+    that asks. Others would load everything again, which takes longer than most cells. Each process
+    of the tests has a core of its own, as long as there are enough."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    os.sched_setaffinity(0, {sorted(cores)[worker % len(cores)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def run_ranks(script: str, folder: Path, patience: float) -> None:
     """Run a test's file as a script of its own, which starts its ranks by `fork_ranks`, with
     warnings as errors. All of them are killed after ``patience`` s."""
@@ -135,6 +154,9 @@ def run_ranks(script: str, folder: Path, patience: float) -> None:
 
 def fork_ranks(count: int, work: Callable[[int], None]) -> None:
     """Call ``work`` with the number of a rank in as many forks of this process; ends it."""
+    from simshuffle.train.optimizer import load_optimizers
+
+    load_optimizers()  # once for all
     children = []
     for rank in range(count):
         with warnings.catch_warnings(action="ignore"):  # of threads, of which none holds a lock

@@ -15,6 +15,7 @@ from simshuffle.studies.training.record import PLANS, TABLES, outcome_of
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE
 from simshuffle.train.emulate import Materials, device_named, materials_of, trained
+from simshuffle.train.optimizer import load_optimizers
 from simshuffle.train.run import Run
 
 SECONDS_PER_SAMPLE = 5e-5
@@ -24,8 +25,17 @@ BYTES_OF_TORCH = 0.5e9
 """Bytes of a process that has loaded torch and trains a small network (measured)."""
 
 
+class TorchCell(PlainCell):
+    """Trains a network."""
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads what optimisers need."""
+        load_optimizers()
+
+
 @dataclass(frozen=True)
-class RunCell(PlainCell):
+class RunCell(TorchCell):
     """A run.
 
     Attributes:

@@ -18,6 +18,12 @@ OF_SGD = ("learning_rate", "momentum", "weight_decay", "nesterov")
 """Fields of `Training` whose place an optimiser of the caller's takes."""
 
 
+def load_optimizers() -> None:
+    """Load what the first optimiser of a process makes torch load, torch._dynamo and sympy: more
+    than a second, in which a small network is trained."""
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)
+
+
 def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
     """The optimiser of ``model``; its learning rate is set before every step."""
     return torch.optim.SGD(

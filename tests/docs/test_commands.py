@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from simshuffle.study.store import CELLS
+from tests.preloaded import Preloaded, one_core
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TOGETHER = ("docs/tutorial.md",)
@@ -25,6 +28,32 @@ def blocks(language):
         for number, block in enumerate(["".join(found)] if found and name in TOGETHER else found):
             out.append(pytest.param(block, id=f"{name}-{number}"))
     return out
+
+
+@pytest.fixture(scope="module")
+def preloaded():
+    """As that of all tests, on one core."""
+    with one_core():
+        process = Preloaded()
+    yield process
+    process.end()
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    """Where pages keep the cells that they have done: many ask for the same runs and trainings."""
+    return tmp_path_factory.mktemp("cells")
+
+
+@pytest.fixture
+def folder(tmp_path, cells):
+    """An empty folder but for the cells that other pages have done, and tests/ of the repository,
+    whose files pages name."""
+    (tmp_path / "results").mkdir()
+    for place in (tmp_path, tmp_path / "results"):
+        (place / CELLS).symlink_to(cells)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    return tmp_path
 
 
 def run(preloaded, arguments, folder):
@@ -49,18 +78,16 @@ def run(preloaded, arguments, folder):
 
 
 @pytest.mark.parametrize("block", blocks("console"))
-def test_console(block, tmp_path, preloaded):
-    # pages name files of tests/data as in the repository
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
+def test_console(block, folder, preloaded):
     commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
     assert commands
     for command in commands:
-        run(preloaded, shlex.split(command, comments=True), tmp_path)
+        run(preloaded, shlex.split(command, comments=True), folder)
 
 
 @pytest.mark.parametrize("block", blocks("python"))
-def test_python(block, tmp_path, preloaded):
-    done = preloaded.python(block, tmp_path)
+def test_python(block, folder, preloaded):
+    done = preloaded.python(block, folder)
     assert done.status == 0, done.stderr.decode()[-4000:]
 
 

@@ -7,6 +7,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.preloaded import one_core
+
 ROOT = Path(__file__).parent.parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FIRST = 5
@@ -51,12 +53,14 @@ def test_stored_without_output(path):
 @pytest.mark.filterwarnings("default")  # of the notebook machinery, not of simshuffle
 def test_runs(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(
+    client = NotebookClient(
         notebook,
         timeout=300,
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
-    ).execute()
+    )
+    with one_core():
+        client.execute()
     outputs = [
         output
         for cell in notebook.cells[:FIRST]

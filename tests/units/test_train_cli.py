@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+import torch
 import yaml
 
 from simshuffle.cli import main
@@ -27,6 +28,9 @@ from simshuffle.study.executors import Processes
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.train.cell import RunCell
+from simshuffle.train.filtering.extraction import ExtractionCell
+from simshuffle.train.filtering.retraining import RetrainingCell
+from simshuffle.train.own_cell import OwnCell
 
 STUDY = {
     "name": "small",
@@ -376,3 +380,12 @@ def test_a_folder_that_holds_something_else_is_left_alone(here, capsys):
 def test_list_names_the_studies(capsys):
     assert main(["list"]) == 0
     assert "studies: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", [RunCell, OwnCell, ExtractionCell, RetrainingCell])
+def test_the_process_that_is_forked_for_each_training_has_had_an_optimiser(kind, monkeypatch):
+    """The first one makes torch load for more than a second."""
+    made = []
+    monkeypatch.setattr(torch.optim, "SGD", lambda *_, **__: made.append(1))
+    kind.make_ready()
+    assert made == [1]

@@ -22,9 +22,9 @@ from torch import nn
 from simshuffle.errors import InputError, Problem, SimulationError
 from simshuffle.exchange import GlobalShuffle
 from simshuffle.spec.rng import stream
-from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import TABLE
-from simshuffle.train.cell import BYTES_OF_TORCH, SECONDS_PER_SAMPLE, one_thread
+from simshuffle.train.cell import BYTES_OF_TORCH, SECONDS_PER_SAMPLE, TorchCell, one_thread
 from simshuffle.train.data import Data, Samples, TrainingSet
 from simshuffle.train.emulate import device_named, initial_model
 from simshuffle.train.emulation import Emulation
@@ -43,7 +43,7 @@ from seconds on the digits)."""
 
 
 @dataclass(frozen=True)
-class ExtractionCell(PlainCell):
+class ExtractionCell(TorchCell):
     """One extraction: train the network, or read its weights, and project its features of the
     training samples.
 

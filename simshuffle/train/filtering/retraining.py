@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.study.cell import Outcome, PlainCell, Tell
-from simshuffle.train.cell import BYTES_OF_TORCH, SECONDS_PER_SAMPLE, key_of, one_thread
+from simshuffle.study.cell import Outcome, Tell
+from simshuffle.train.cell import BYTES_OF_TORCH, SECONDS_PER_SAMPLE, TorchCell, key_of, one_thread
 from simshuffle.train.data import Samples, TrainingSet
 from simshuffle.train.emulate import train_run
 from simshuffle.train.run import Run
@@ -22,7 +22,7 @@ SMALL_BATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
-class RetrainingCell(PlainCell):
+class RetrainingCell(TorchCell):
     """One run.
 
     Attributes:
