@@ -281,3 +281,52 @@ def test_epochs_take_as_long_as_their_shards_take_to_be_fetched() -> None:
     assert first["nbytes_ssd"] == pytest.approx(160e6 - 160 * 100e3)
     waits = [sum(seconds(timeline, "io", epoch).values()) / 2 for epoch in (1, 2)]
     assert waits[0] > waits[1]
+
+
+INSTANT: dict[str, Any] = {
+    "cluster__host__gpus": 1,
+    "cluster__host__pcie_bandwidth": "1 PB/s",
+    "cluster__topology__link_bandwidth": "1 PB/s",
+    "cluster__memory__bandwidth": "1 PB/s",
+    "cluster__ssd__latency": "0 s",
+    "cluster__ssd__iops": None,
+    "workload__allreduce__inter_host_latency": "0 s",
+    "workload__allreduce__intra_host_latency": "0 s",
+    "workload__dataset__decode": "0 s",
+    "workload__dataset__num_samples": 1600,
+    "workload__model__gradient_size": "1 B",
+    "workload__model__accelerators": {"v100-sxm2-16gb": {"forward": "0.1 ns", "backward": "0.1 ns"}},
+    "world_size": 2,
+}
+"""All that is not storage takes next to no time: 80 iterations of 10 samples less than 1 us."""
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "open_rate", "takes"),
+    [
+        ("100 MB/s", "1 G/s", 160e6 / 100e6),  # 80 shards of 1 MB for each of two nodes
+        ("1 PB/s", "100 1/s", 160 / 100),  # an open for each shard
+    ],
+)
+def test_an_epoch_takes_what_the_file_system_takes_for_its_shards(
+    bandwidth: str, open_rate: str, takes: float
+) -> None:
+    """The first one: while a byte is missing, some worker of a node asks for it, for all else is
+    done at once. The second one reads the 80 MB of its node from the SSD, at 100 MB/s. Opens that
+    are passed one by one before the bytes, and what follows the last byte, take 1e-6 of it."""
+    pfs = {"read_bandwidth": bandwidth, "open_rate": open_rate, "latency": "0 s"}
+    of = scenario(
+        strategy("mosaicml"),
+        cluster__parallel_file_system={**pfs, "link_latency": "0 s"},
+        cluster__ssd__read_bandwidth="100 MB/s",
+        epochs=2,
+        **INSTANT,
+    )
+    in_memory = of.with_values({"workload.exchange.cache_in": "memory"})
+    ends = simulate(in_memory).phases.groupby("epoch")["end_s"].max()
+    assert ends[1] == pytest.approx(takes, rel=2e-6)
+    assert ends[2] - ends[1] < 2e-6
+    timeline = simulate(of)
+    ends = timeline.phases.groupby("epoch")["end_s"].max()
+    assert ends[2] - ends[1] == pytest.approx(80e6 / 100e6, rel=2e-6)
+    assert timeline.sources["nbytes_pfs"].tolist() == [160e6, 0.0]
