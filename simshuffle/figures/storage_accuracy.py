@@ -19,7 +19,7 @@ from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.time_to_accuracy.drawing import places_across, time_unit
 from simshuffle.studies.time_to_accuracy.frontier import named
 from simshuffle.studies.time_to_accuracy.labels import Spot, label_points
-from simshuffle.studies.training.figures import look_of, strategies
+from simshuffle.studies.training.looks import look_of, strategies
 
 SIZE = 4.0
 COLUMNS = ["setting", "strategy", "exchange_fraction", "storage_nbytes", "accuracy", "low", "high"]

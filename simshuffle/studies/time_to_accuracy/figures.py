@@ -15,8 +15,9 @@ from simshuffle.results.style import STYLE, legend_above, line_handle
 from simshuffle.studies.time_to_accuracy.drawing import framed, time_axis, time_unit
 from simshuffle.studies.time_to_accuracy.frontier import frontier_figure
 from simshuffle.studies.time_to_accuracy.tables import Tables
-from simshuffle.studies.training.figures import DASHES, look_of, strategies
+from simshuffle.studies.training.figures import DASHES
 from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.looks import look_of, strategies
 
 PANEL_INCHES = 1.45
 

@@ -23,7 +23,7 @@ from simshuffle.studies.time_to_accuracy.drawing import (
     time_unit,
 )
 from simshuffle.studies.time_to_accuracy.labels import Spot, dark, label_points
-from simshuffle.studies.training.figures import look_of, strategies
+from simshuffle.studies.training.looks import look_of, strategies
 
 MANY = 8
 """More strategies than that are numbered: colours and letters beside points no longer do."""

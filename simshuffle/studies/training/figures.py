@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from simshuffle.results.style import STYLE, legend_above, letters, line_handle, new_figure
 from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.looks import look_of, strategies
 from simshuffle.studies.training.resting import curve, losses
 from simshuffle.studies.training.summary import summary
 from simshuffle.studies.training.tables import (
@@ -26,26 +27,6 @@ from simshuffle.studies.training.tables import (
     trained,
 )
 
-COLOURS = {
-    "global": "#000000",
-    "local": "#EE6677",
-    "partial": "#4477AA",
-    "IS": "#228833",
-    "IS-Pair": "#CCBB44",
-    "ILag": "#66CCEE",
-    "ILag-Pair": "#AA3377",
-}
-MARKERS = {
-    "global": "s",
-    "local": "v",
-    "partial": "o",
-    "IS": "^",
-    "IS-Pair": "D",
-    "ILag": "<",
-    "ILag-Pair": "P",
-}
-OTHERS = ("#EE7733", "#009988", "#882255", "#999933", "#DDAA33", "#77AADD")
-OTHER_MARKERS = ("X", "p", "*", "h", ">")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
@@ -337,27 +318,6 @@ def _named(strategy: str, fraction: float) -> str:
         if strategy in {"global", "local"} or math.isnan(fraction)
         else f"{strategy} {fraction:g}"
     )
-
-
-def strategies(rows: pd.DataFrame) -> list[str]:
-    """The strategies of a table: those of `COLOURS` first, in that order."""
-    known = list(dict.fromkeys(rows["strategy"]))
-    return [name for name in COLOURS if name in known] + [
-        name for name in known if name not in COLOURS
-    ]
-
-
-def look_of(strategy: str, known: Sequence[str]) -> dict[str, Any]:
-    """Colour and marker of a strategy among those that are ``known``: others than those of
-    `COLOURS` have them by their place alone, and no two of 30 the same."""
-    if strategy in COLOURS:
-        return {"color": COLOURS[strategy], "marker": MARKERS[strategy]}
-    place = [name for name in known if name not in COLOURS].index(strategy)
-    turn = place + place // math.lcm(len(OTHERS), len(OTHER_MARKERS))
-    return {
-        "color": OTHERS[place % len(OTHERS)],
-        "marker": OTHER_MARKERS[turn % len(OTHER_MARKERS)],
-    }
 
 
 def _look(strategy: str, known: Sequence[str], number: int) -> dict[str, Any]:
