@@ -24,11 +24,13 @@ from simshuffle.plan.exchange_bounds import (
     sample_seconds,
     step_seconds,
 )
+from simshuffle.plan.holding import last_epoch
 from simshuffle.plan.reading_bounds import (
     LOADERS,
     SSD,
     batch_seconds,
     cable_bandwidth,
+    fetching_seconds,
     reading_seconds,
 )
 from simshuffle.scenario.scenario import Scenario
@@ -119,7 +121,12 @@ def bounds(scenario: Scenario) -> Bounds:
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
     inference = float(times.inference_of(np.asarray(shard * workload.mean_work)))
     exchange = exchange_bound(scenario, iterations)
-    first, resources = _first_batch(scenario, samples), _resources(scenario, samples)
+    if workload.exchange.fetches:
+        reads = last_epoch(scenario)
+        resources = fetching_seconds(scenario, reads, iterations)
+        first = max(fetching_seconds(scenario, reads, 1).values())
+    else:
+        first, resources = _first_batch(scenario, samples), _resources(scenario, samples)
     if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
         first = 0.0
         left = max(1.0 - workload.loader.prefetch / iterations, 0.0)

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simshuffle.exchange import LoaderShuffle
-from simshuffle.exchange.loader_shuffle import MOST_CHECKED
+from simshuffle.exchange.loader_shuffle import MOST_CHECKED as MOST
 from simshuffle.plan.epochs import sample_nbytes
 from simshuffle.plan.fetches import Fetches, NodeCaches
 from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class NodeReads:
+    """What the ranks read in an epoch under a loader's order.
+
+    Attributes:
+        fetches: pieces from the file system.
+        hit_samples, hit_nbytes: (iterations, M) samples from the caches, and their bytes.
+    """
+
+    fetches: Fetches
+    hit_samples: NDArray[np.int64]
+    hit_nbytes: NDArray[np.float64]
 
 
 def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
@@ -23,29 +42,38 @@ def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
 
 
 def most_held(scenario: Scenario) -> float:
-    """Bytes that a host keeps at most, before a run is simulated.
-
-    What is staged; or under a loader's order what the fullest node fetches in the first epoch if it
-    fetches nothing in the second, else the set; at most what its cache holds.
-    """
+    """Bytes that a host keeps at most, before a run is simulated: what is staged; or under a
+    loader's order what the fullest node has in the last epoch (`last_epoch`), else the set, or as
+    much as its cache holds."""
     strategy, dataset = scenario.workload.exchange, scenario.workload.dataset
     if not isinstance(strategy, LoaderShuffle):
         return scenario.storage_per_host
-    if dataset.num_samples <= MOST_CHECKED:
-        found = fetches(scenario, min(scenario.epochs, 2))
-        if strategy.cache_limit == 0 or len(found) == 1 or not found[1].requests.any():
-            return float(found[-1].held_nbytes)
+    if (last := last_epoch(scenario)) is not None:
+        return float(last.fetches.held_nbytes)
     room = strategy.room(scenario.cluster.capacity(strategy.cache_in), dataset.nbytes)
     return dataset.nbytes if room is None else float(room)
 
 
-def fetches(scenario: Scenario, epochs: int) -> list[Fetches]:
-    """What the loaders fetch in the first ``epochs`` epochs, counted without a clock; empty where
-    they do not."""
+def last_epoch(scenario: Scenario) -> NodeReads | None:
+    """What the loaders fetch in the last epoch of a run, counted without a clock.
+
+    None where they do not, where it would take long, and where only a count of all epochs would
+    say: of more than two of which the second fetches something into a cache.
+    """
+    strategy = scenario.workload.exchange
+    if not isinstance(strategy, LoaderShuffle) or scenario.workload.dataset.num_samples > MOST:
+        return None
+    found = list(counted(scenario, min(scenario.epochs, 2)))
+    alike = strategy.cache_limit == 0 or not found[-1].fetches.requests.any()
+    return found[-1] if scenario.epochs <= 2 or alike else None
+
+
+def counted(scenario: Scenario, epochs: int) -> Iterator[NodeReads]:
+    """What the loaders fetch in the first ``epochs`` epochs; nothing where they do not."""
     strategy, world_size = scenario.workload.exchange, scenario.world_size
     if not isinstance(strategy, LoaderShuffle):
-        return []
-    nbytes, found = sample_nbytes(scenario), []
+        return
+    nbytes = sample_nbytes(scenario)
     owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
     nodes: NodeCaches | None = None
     for epoch in range(1, epochs + 1):
@@ -60,5 +88,5 @@ def fetches(scenario: Scenario, epochs: int) -> list[Fetches]:
         )
         nodes = nodes or NodeCaches(scenario, strategy, context, nbytes)
         shards = strategy.epoch_shards(context)
-        found.append(nodes.epoch(shards, scenario.workload.iterations(world_size, epoch))[0])
-    return found
+        iterations = scenario.workload.iterations(world_size, epoch)
+        yield NodeReads(*nodes.epoch(shards, iterations))

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from simshuffle.plan.holding import NodeReads
 from simshuffle.scenario.scenario import Scenario
 
+Seconds = dict[str, float]
 OPENS, PFS, CLIENT, HCAS, SSD = "file opens", "PFS bandwidth", "PFS client", "HCAs", "SSD"
 MEMORY, DECODE, PCIE, LOADERS = "memory", "decode", "PCIe", "loader workers"
 REQUESTS, STORE, FRONT_END = "store requests", "store bandwidth", "store hosts"
@@ -64,6 +68,46 @@ def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[s
     batch = min(samples, workload.local_batch_size)
     out[LOADERS] = samples / batch * batch_seconds(scenario, batch, cached) / at_once
     return out
+
+
+def fetching_seconds(scenario: Scenario, reads: NodeReads | None, batches: int) -> Seconds:
+    """The same under a loader's order, for the first ``batches`` batches of every rank.
+
+    Pieces come from the PFS, each by an open, other samples from the cache; of resources that a
+    host or a rank has, the one with most work counts. Each worker opens, reads and decodes by
+    itself. Where ``reads`` is None, neither counts.
+    """
+    workload, cluster, dataset = scenario.workload, scenario.cluster, scenario.workload.dataset
+    pfs, loader = cluster.parallel_file_system, workload.loader
+    samples = min(batches * workload.local_batch_size, dataset.num_samples // scenario.world_size)
+    out = reading_seconds(scenario, samples, 1.0) | {MEMORY: 0.0}
+    at_once = min(loader.workers, loader.prefetch)
+    decode = samples * dataset.decode_seconds / min(loader.threads, cluster.host.cores)
+    copy = samples * workload.model.input_size / cluster.host.pcie_bandwidth
+    read = 0.0
+    if reads is not None:
+        fetches = reads.fetches
+        requests, nbytes, hits, hit_nbytes = (
+            part[:batches].sum(axis=0)
+            for part in (fetches.requests, fetches.nbytes, reads.hit_samples, reads.hit_nbytes)
+        )
+        host_of = cluster.host_of(scenario.world_size)
+        fetched = float(np.bincount(host_of, nbytes).max())
+        out[OPENS] = float(requests.sum()) / pfs.free_open_rate
+        out[PFS] = float(nbytes.sum()) / pfs.free_bandwidth
+        out[CLIENT] = fetched / _client_bandwidth(scenario)
+        out[HCAS] = fetched / (cluster.host.hcas * cable_bandwidth(scenario))
+        cached = np.bincount(host_of, hit_nbytes)
+        if fetches.cached_in == "memory":
+            out[MEMORY] = float(cached.max()) / cluster.memory.bandwidth
+        else:
+            depth = cluster.ranks_per_host(scenario.world_size) * loader.reads_in_flight
+            asked = np.bincount(host_of, hits)
+            out[SSD] = float(np.max(cluster.ssd.read_seconds(cached, asked, depth)))
+        opened = requests * pfs.latency / loader.threads
+        read = float(np.max(opened + nbytes / cable_bandwidth(scenario)))
+    work = read + decode if loader.threads == 1 else max(read, decode)
+    return out | {LOADERS: (work + copy) / at_once}
 
 
 def batch_seconds(scenario: Scenario, samples: float, cached: float) -> float:

@@ -14,6 +14,7 @@ from simshuffle.errors import InputError, ScenarioError
 from simshuffle.exchange import LoaderShuffle
 from simshuffle.orders.fetching import fetched, pieces
 from simshuffle.orders.order import Readers
+from simshuffle.plan.bounds import bounds
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.fetches import Fetches
 from simshuffle.scenario.scenario import Scenario
@@ -281,6 +282,25 @@ def test_epochs_take_as_long_as_their_shards_take_to_be_fetched() -> None:
     assert first["nbytes_ssd"] == pytest.approx(160e6 - 160 * 100e3)
     waits = [sum(seconds(timeline, "io", epoch).values()) / 2 for epoch in (1, 2)]
     assert waits[0] > waits[1]
+
+
+@pytest.mark.parametrize("cache", ["1 TB", "2 MB", "0 B"])
+@pytest.mark.parametrize("order", ["mosaicml", "sampler"])
+def test_bounds_count_what_is_fetched_and_hold(order: str, cache: str) -> None:
+    """Of the first epoch and of the second; the first one has all requests and bytes."""
+    given = {"cluster__parallel_file_system__read_bandwidth": "100 MB/s", "epochs": 2}
+    of = scenario(strategy(order, cache_limit=cache), **given)
+    timeline = simulate(of)
+    sources, phases = timeline.sources, timeline.phases.groupby("epoch")["end_s"].max()
+    for epoch, took in ((1, phases[1]), (2, phases[2] - phases[1])):
+        found = bounds(of.with_values({"epochs": epoch}))
+        row = sources.iloc[epoch - 1]
+        assert found.resources["PFS bandwidth"] == pytest.approx(row["nbytes_pfs"] / 100e6)
+        assert found.resources["file opens"] == pytest.approx(row["read_requests"] / 20e3)
+        assert found.epoch <= took * (1 + 1e-9)
+        if epoch == 1:
+            assert found.bottleneck == "PFS bandwidth"
+            assert found.epoch > 0.75 * took
 
 
 INSTANT: dict[str, Any] = {

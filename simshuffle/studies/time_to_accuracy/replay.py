@@ -12,7 +12,7 @@ import pandas as pd
 
 from simshuffle.exchange import Recorded
 from simshuffle.exchange.recording import read_plans
-from simshuffle.plan.holding import fetches
+from simshuffle.plan.holding import counted
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
 from simshuffle.sim.simulate import simulate
@@ -56,7 +56,7 @@ class ReplayCell(RunCell):
             steps = [min(e, scenario.epochs) for e in range(1, self.trained_epochs + 1)]
         timeline = simulate(scenario, progress=tell)
         found = measured(timeline, weights(steps, scenario.epochs))
-        held = [each.held_nbytes for each in fetches(scenario, self.trained_epochs)]
+        held = [each.fetches.held_nbytes for each in counted(scenario, self.trained_epochs)]
         return Outcome(
             {**found, "storage_nbytes": scenario.storage_per_host + max(held, default=0)}
         )
