@@ -102,7 +102,7 @@ def fetching_seconds(scenario: Scenario, reads: NodeReads | None, batches: int) 
             out[MEMORY] = float(cached.max()) / cluster.memory.bandwidth
         else:
             depth = cluster.ranks_per_host(scenario.world_size) * loader.reads_in_flight
-            asked = np.bincount(host_of, hits)
+            asked = np.bincount(host_of, hits).astype(np.float64)
             out[SSD] = float(np.max(cluster.ssd.read_seconds(cached, asked, depth)))
         opened = requests * pfs.latency / loader.threads
         read = float(np.max(opened + nbytes / cable_bandwidth(scenario)))

@@ -167,22 +167,7 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     """
     data = run.data.load() if data is None else data
     check_ranks(len(data.train), run.world_size)
-    places = run.places()
-    if isinstance(run.exchange, LoaderShuffle):
-        try:
-            run.exchange.check(
-                ShardsContext(
-                    np.broadcast_to(np.int32(0), len(data.train)),
-                    run.world_size,
-                    1,
-                    run.rng("shuffle", 1),
-                    run.seed,
-                    run.training.local_batch_size,
-                    ranks_per_host=None if places is None else places.ranks_per_host,
-                )
-            )
-        except InputError as error:
-            raise InputError([of.below("exchange") for of in error.problems], "run") from None
+    check_order(run, len(data.train))
     sizes = local_batches(len(data.train), run.world_size, run.training)
     contrast_of(
         run.training,
@@ -197,6 +182,31 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
         initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes
     )
     warn_of_large_batch(len(data.train), run.world_size, run.training)
+
+
+def check_order(run: Run, num_samples: int) -> None:
+    """See that places are known where they are needed, and that a loader's order can be drawn.
+
+    Raises:
+        InputError: they are not, or it cannot.
+    """
+    places = run.places()
+    if not isinstance(run.exchange, LoaderShuffle):
+        return
+    try:
+        run.exchange.check(
+            ShardsContext(
+                np.broadcast_to(np.int32(0), num_samples),
+                run.world_size,
+                1,
+                run.rng("shuffle", 1),
+                run.seed,
+                run.training.local_batch_size,
+                ranks_per_host=None if places is None else places.ranks_per_host,
+            )
+        )
+    except InputError as error:
+        raise InputError([of.below("exchange") for of in error.problems], "run") from None
 
 
 def warn_of_large_batch(num_samples: int, world_size: int, training: Training) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from simshuffle.errors import InputError, Problem
 from simshuffle.train.cell import RunCell
 from simshuffle.train.contrastive import contrast_of
-from simshuffle.train.emulate import Materials, warn_of_large_batch, with_first_weights
+from simshuffle.train.emulate import Materials, check_order, warn_of_large_batch, with_first_weights
 from simshuffle.train.iterations import local_batches
 from simshuffle.train.loss import Loss, loss_name
 from simshuffle.train.network import ranked_network, torch_dtype
@@ -103,13 +103,14 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
         network = with_first_weights(run, own.model)
         if run.seed not in marks:
             marks[run.seed] = mark_of(network, own, train, test)
-        parts = repr((run.training, run.world_size, run.cluster, run.exchange.needs_places))
+        order = run.exchange if run.exchange.fetches else run.exchange.needs_places
+        parts = repr((run.training, run.world_size, run.cluster, order))
         if parts in seen:
             continue
         seen.add(parts)
         try:
             check_ranks(len(train), run.world_size)
-            run.places()
+            check_order(run, len(train))
             sizes = local_batches(len(train), run.world_size, run.training)
             dtype = torch_dtype(run.training)
             source = train if dtype == torch.float32 else own.sources(dtype, cpu)[0]
@@ -125,12 +126,18 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
             ranked_network(network, source, run.world_size, run.training, cpu, sizes, own.loss)
             warn_of_large_batch(len(train), run.world_size, run.training)
         except InputError as error:
-            problems |= dict.fromkeys(error.problems)
+            problems |= dict.fromkeys(_of_argument(problem) for problem in error.problems)
     if problems:
         raise InputError(list(problems), "train_study")
     return named(
         OwnCell(run, len(train), run_label(run), device, own, marks[run.seed]) for run in runs
     )
+
+
+def _of_argument(problem: Problem) -> Problem:
+    """A problem of a run's key, by the name of the argument."""
+    first, dot, rest = problem.path.partition(".")
+    return replace(problem, path=f"strategies{dot}{rest}") if first == "exchange" else problem
 
 
 def mark_of(network: nn.Module, own: Own, train: DatasetSource, test: DatasetSource) -> str:

@@ -30,6 +30,8 @@ STRATEGIES = [
     "partial_local_shuffle:exchange_fraction=0.3",
     "importance_exchange:exchange_fraction=0.3",
     "importance_pair:exchange_fraction=0.3,lagging=true",
+    # the second rank has five shards of the 13, and begins them anew
+    "loader_shuffle:order=webdataset,order.buffer_size=10,samples_per_shard=8,workers=1",
 ]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -103,6 +105,7 @@ def serve(rank: int) -> None:
         "three": refused(train_on_ranks, world_size=3),
         "emulated": refused(train_study, world_size=2),
         "version": refused(train_on_ranks, kept_in=folder / "kept"),
+        "shards": refused(train_on_ranks, strategies=["loader_shuffle:order=webdataset"]),
     }
     (folder / f"told{rank}.json").write_text(json.dumps(told))
     dist.barrier()
@@ -128,7 +131,7 @@ def test_real_ranks_train_what_emulated_ones_do_with_the_same_arguments(folder: 
     names = ["strategy", "seed", "model", "data", "batch_norm", "learning_rate", "status"]
     runs = [result.tables["runs"].sort_values("run") for result in (real, emulated)]
     assert runs[0][names].to_numpy().tolist() == runs[1][names].to_numpy().tolist()
-    assert len(runs[0]) == 8
+    assert len(runs[0]) == 10
     for name, other in zip(runs[0]["run"], runs[1]["run"], strict=True):
         found = real.tables["epochs"].loc[lambda table, name=name: table["run"] == name]
         wanted = emulated.tables["epochs"].loc[lambda table, name=other: table["run"] == name]
@@ -158,6 +161,7 @@ def test_the_loss_and_the_optimizer_are_those_that_are_given(folder: Path) -> No
         ("mean", "loss: must be one number for each sample"),
         ("both", "learning_rate: is not used beside an optimizer"),
         ("three", "world_size: must be the number of processes, 2; got 3"),
+        ("shards", "strategies.samples_per_shard: must be at least 2"),
         ("emulated", "emulates all ranks in one process; got 2 processes"),
         ("version", "version: is needed where runs are kept"),
     ],
