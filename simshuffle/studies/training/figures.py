@@ -30,8 +30,7 @@ from simshuffle.studies.training.tables import (
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
-TITLE_LETTERS = 64
-"""Of a panel's title in a line across the figure."""
+TITLE_LETTERS = 64  # of a panel's title in a line across the figure
 DODGE = 0.12
 """How far lines stand aside of each other, so that their intervals can be told apart: a power of
 two, or twentieths."""
@@ -151,7 +150,8 @@ def samples_figure(settings: pd.DataFrame, what: str) -> Figure | None:
     panels = [each for each in _panels(rows, ["variant", "batch_norm"]) if curve(each[1])]
     if not panels:
         return None
-    return _drawn(panels, _against_samples, RESTS_ON, LOST, what, strategies(rows))
+    axes = (_against_samples, RESTS_ON, LOST, what)
+    return _drawn(panels, *axes, strategies(rows), share=False)
 
 
 # ---------------------------------------------------------------------------------------- one panel
@@ -229,8 +229,7 @@ def _against_samples(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
     if found := curve(rows):
         usual = rows["global_effective_samples"].mode().iloc[0]
         x = np.geomspace(rows["effective_samples"].min(), usual, 200)
-        fitted = 100 * found.slope * (1 / x - 1 / usual)
-        ax.plot(x, fitted, color="#999999", linewidth=0.9, zorder=0)
+        ax.plot(x, 100 * found.slope * (1 / x - 1 / usual), color="#999999", lw=0.9, zorder=0)
     for (strategy,), of in _lines(rows, ["strategy"]):
         low, loss, high = (100 * of[name].to_numpy(float) for name in LOSS)
         known, style = ~np.isnan(low), look(strategy, strategy)
@@ -244,13 +243,14 @@ def _against_samples(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
             elinewidth=0.7,
             capsize=1.3,
         )
-    ax.set_xscale("log")
     low, high = rows["effective_samples"].min(), rows["effective_samples"].max()
-    steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
-    ticks = [step * 10.0**power for power in range(-1, 9) for step in steps]
-    ax.set_xticks([tick for tick in ticks if 0.95 * low < tick < 1.05 * high])
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.minorticks_off()
+    if high > 1.5 * low:
+        ax.set_xscale("log")
+        steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
+        ticks = [each * 10.0**power for power in range(-1, 9) for each in steps]
+        shown = [tick for tick in ticks if 0.95 * low < tick < 1.05 * high]
+        ax.set_xticks(shown, [f"{tick:g}" for tick in shown])
+        ax.minorticks_off()
 
 
 def _bars(ax: Axes, x: pd.Series[Any], rows: pd.DataFrame, style: dict[str, Any]) -> None:
