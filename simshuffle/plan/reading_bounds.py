@@ -84,7 +84,7 @@ def fetching_seconds(scenario: Scenario, reads: NodeReads | None, batches: int) 
         out[PFS] = float(nbytes.sum()) / pfs.free_bandwidth
         out[CLIENT] = fetched / _client_bandwidth(scenario)
         out[HCAS] = fetched / (cluster.host.hcas * cable_bandwidth(scenario))
-        cached = np.bincount(host_of, hit_nbytes)
+        cached = np.bincount(host_of, hit_nbytes).astype(np.float64)
         if fetches.cached_in == "memory":
             out[MEMORY] = float(cached.max()) / cluster.memory.bandwidth
         else:
