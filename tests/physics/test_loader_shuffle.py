@@ -27,6 +27,7 @@ from simshuffle.train.source import ArraySource
 from simshuffle.train.training import Training
 from tests.small import seconds, small
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SAMPLES, RANKS, BATCH = 640, 8, 10
 ORDERS: dict[str, dict[str, Any]] = {
     "mosaicml": {"kind": "mosaicml_streaming", "shuffle_block_size": 100},
