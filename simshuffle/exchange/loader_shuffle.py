@@ -59,6 +59,7 @@ class LoaderShuffle(Strategy):
             there is room. '0 B' is no cache: each worker holds a piece in memory until it has
             handed out its last sample of it.
         cache_in: where a node keeps it.
+        source: what nodes fetch from.
         ranks_per_node: by default those of a host of the machine; where none is named as many, up
             to 4, as divide the ranks.
         workers: of a rank, which divide what it reads; by default those of the loader, or 4 where
@@ -72,6 +73,7 @@ class LoaderShuffle(Strategy):
     samples_per_shard: Count | None = None
     cache_limit: NBytes | None = None
     cache_in: Literal["ssd", "memory"] = "ssd"
+    source: Literal["pfs", "object_store"] = "pfs"
     ranks_per_node: Count | None = None
     workers: Count | None = None
     sample_size: PositiveNBytes | None = None
@@ -94,8 +96,8 @@ class LoaderShuffle(Strategy):
 
     @property
     def tier(self) -> Source:
-        """'pfs'."""
-        return "pfs"
+        """``source``."""
+        return self.source
 
     @property
     def fraction(self) -> float | None:

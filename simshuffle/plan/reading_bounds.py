@@ -73,7 +73,8 @@ def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[s
 def fetching_seconds(scenario: Scenario, reads: NodeReads | None, batches: int) -> Seconds:
     """The same under a loader's order, for the first ``batches`` batches of every rank.
 
-    Pieces come from the PFS, each by an open, other samples from the cache; of resources that a
+    Pieces come from the PFS or the object store, each by an open or a request, other samples from
+    the cache; of resources that a
     host or a rank has, the one with most work counts. Each worker opens, reads and decodes by
     itself. Where ``reads`` is None, neither counts.
     """
@@ -93,10 +94,18 @@ def fetching_seconds(scenario: Scenario, reads: NodeReads | None, batches: int) 
         )
         host_of = cluster.host_of(scenario.world_size)
         fetched = float(np.bincount(host_of, nbytes).max())
-        out[OPENS] = float(requests.sum()) / pfs.free_open_rate
-        out[PFS] = float(nbytes.sum()) / pfs.free_bandwidth
-        out[CLIENT] = fetched / _client_bandwidth(scenario)
-        out[HCAS] = fetched / (cluster.host.hcas * cable_bandwidth(scenario))
+        if workload.source == "object_store":
+            store = cluster.store
+            shared, own = store.bandwidths
+            out[REQUESTS] = float(requests.sum()) / store.answer_rate
+            out[STORE], out[FRONT_END] = float(nbytes.sum()) / shared, fetched / own
+            waiting, at_most = store.waiting_seconds, loader.threads * store.connection_bandwidth
+        else:
+            out[OPENS] = float(requests.sum()) / pfs.free_open_rate
+            out[PFS] = float(nbytes.sum()) / pfs.free_bandwidth
+            out[CLIENT] = fetched / _client_bandwidth(scenario)
+            out[HCAS] = fetched / (cluster.host.hcas * cable_bandwidth(scenario))
+            waiting, at_most = pfs.latency, cable_bandwidth(scenario)
         cached = np.bincount(host_of, hit_nbytes).astype(np.float64)
         if fetches.cached_in == "memory":
             out[MEMORY] = float(cached.max()) / cluster.memory.bandwidth
@@ -104,8 +113,7 @@ def fetching_seconds(scenario: Scenario, reads: NodeReads | None, batches: int) 
             depth = cluster.ranks_per_host(scenario.world_size) * loader.reads_in_flight
             asked = np.bincount(host_of, hits).astype(np.float64)
             out[SSD] = float(np.max(cluster.ssd.read_seconds(cached, asked, depth)))
-        opened = requests * pfs.latency / loader.threads
-        read = float(np.max(opened + nbytes / cable_bandwidth(scenario)))
+        read = float(np.max(requests * waiting / loader.threads + nbytes / at_most))
     work = read + decode if loader.threads == 1 else max(read, decode)
     return out | {LOADERS: (work + copy) / at_once}
 

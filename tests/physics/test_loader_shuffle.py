@@ -353,3 +353,33 @@ def test_an_epoch_takes_what_the_file_system_takes_for_its_shards(
     ends = timeline.phases.groupby("epoch")["end_s"].max()
     assert ends[2] - ends[1] == pytest.approx(80e6 / 100e6, rel=2e-6)
     assert timeline.sources["nbytes_pfs"].tolist() == [160e6, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("store", "takes"),
+    [
+        ({"bandwidth": "100 MB/s"}, 160e6 / 100e6),
+        ({"request_rate": "100 1/s"}, 160 / 100),
+        ({"host_bandwidth": "50 MB/s"}, 80e6 / 50e6),
+    ],
+)
+def test_an_epoch_takes_what_the_object_store_takes_for_its_shards(
+    store: dict[str, Any], takes: float
+) -> None:
+    """As from the file system: 80 shards of 1 MB for each of two nodes, a request for each shard.
+    The second epoch asks nothing more."""
+    endless = {"latency": "0 s", "connection_bandwidth": "1 PB/s", "request_rate": "1 G/s"}
+    of = scenario(
+        strategy("mosaicml", source="object_store", cache_in="memory"),
+        cluster__object_store=endless | store,
+        epochs=2,
+        **INSTANT,
+    )
+    timeline = simulate(of)
+    ends = timeline.phases.groupby("epoch")["end_s"].max()
+    assert ends[1] == pytest.approx(takes, rel=2e-6)
+    sources = timeline.sources
+    assert sources["read_requests_object_store"].tolist() == [160, 0]
+    assert sources["nbytes_object_store"].tolist() == [160e6, 0]
+    assert sources["object_store_usd"].tolist() == [pytest.approx(160 * 4e-7), 0]
+    assert bounds(of.with_values({"epochs": 1})).epoch == pytest.approx(takes, rel=1e-3)
