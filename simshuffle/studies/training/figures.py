@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from simshuffle.results.style import STYLE, legend_above, letters, line_handle, new_figure
 from simshuffle.studies.training.intervals import estimate
@@ -248,7 +249,11 @@ def _against_samples(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
     low, high = rows["effective_samples"].min(), rows["effective_samples"].max()
     steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
     ticks = [step * 10.0**power for power in range(-1, 9) for step in steps]
-    ax.set_xticks([tick for tick in ticks if 0.95 * low < tick < 1.05 * high])
+    within = [tick for tick in ticks if 0.95 * low < tick < 1.05 * high]
+    if len(within) < 2:  # nearly as many samples everywhere
+        near = MaxNLocator(4).tick_values(low, high)
+        within = [tick for tick in near if 0.99 * low < tick < 1.01 * high]
+    ax.set_xticks(within)
     ax.xaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
 
