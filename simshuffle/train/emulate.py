@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, Problem, ScenarioError, SimshuffleWarning
-from simshuffle.exchange import LoaderShuffle, ShardsContext, Strategy, TrainedExchange
+from simshuffle.exchange import Strategy, TrainedExchange
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
@@ -30,7 +29,7 @@ from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.optimizer import OptimizerFactory, training_values
 from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import OwnStatistics, Recorder, description
-from simshuffle.train.run import Run
+from simshuffle.train.run import Run, check_order
 from simshuffle.train.source import ArraySource, DatasetSource, Source
 from simshuffle.train.training import Training
 
@@ -182,31 +181,6 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
         initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes
     )
     warn_of_large_batch(len(data.train), run.world_size, run.training)
-
-
-def check_order(run: Run, num_samples: int) -> None:
-    """See that places are known where they are needed, and that a loader's order can be drawn.
-
-    Raises:
-        InputError: they are not, or it cannot.
-    """
-    places = run.places()
-    if not isinstance(run.exchange, LoaderShuffle):
-        return
-    try:
-        run.exchange.check(
-            ShardsContext(
-                np.broadcast_to(np.int32(0), num_samples),
-                run.world_size,
-                1,
-                run.rng("shuffle", 1),
-                run.seed,
-                run.training.local_batch_size,
-                ranks_per_host=None if places is None else places.ranks_per_host,
-            )
-        )
-    except InputError as error:
-        raise InputError([of.below("exchange") for of in error.problems], "run") from None
 
 
 def warn_of_large_batch(num_samples: int, world_size: int, training: Training) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange import Places, TrainedExchange
+from simshuffle.exchange import LoaderShuffle, Places, ShardsContext, TrainedExchange
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.library import find, read_yaml
@@ -101,3 +101,28 @@ def resources_fit(cluster: Cluster, world_size: int) -> None:
             Problem("world_size", rule, str(world_size), "Use fewer ranks or a larger machine."),
             "run",
         )
+
+
+def check_order(run: Run, num_samples: int) -> None:
+    """See that places are known where they are needed, and that a loader's order can be drawn.
+
+    Raises:
+        InputError: they are not, or it cannot.
+    """
+    places = run.places()
+    if not isinstance(run.exchange, LoaderShuffle):
+        return
+    try:
+        run.exchange.check(
+            ShardsContext(
+                np.broadcast_to(np.int32(0), num_samples),
+                run.world_size,
+                1,
+                run.rng("shuffle", 1),
+                run.seed,
+                run.training.local_batch_size,
+                ranks_per_host=None if places is None else places.ranks_per_host,
+            )
+        )
+    except InputError as error:
+        raise InputError([of.below("exchange") for of in error.problems], "run") from None

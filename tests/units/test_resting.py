@@ -209,3 +209,14 @@ def test_the_figure_shows_what_the_table_has(tmp_path):
     np.testing.assert_allclose(bars[16.5], [100 * local["loss_low"], 100 * local["loss_high"]])
     assert {path.suffix for path in save(figure, tmp_path / "samples")} == {".png", ".pdf"}
     plt.close("all")
+
+
+def test_an_axis_of_nearly_equal_numbers_has_ticks(monkeypatch):
+    """Of large shards: 256 samples with local shuffle, 273 with global."""
+    for name, n in {"global": 273.0, "local": 256.0, "partial": 257.6, "IS": 258.0}.items():
+        monkeypatch.setitem(N, name, n)
+    ax = figures(tables())["accuracy_samples"].axes[0]
+    ax.figure.canvas.draw()
+    within = [tick for tick in ax.get_xticks() if 256 <= tick <= 273]
+    assert len(within) >= 3
+    plt.close("all")
