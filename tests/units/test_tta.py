@@ -250,9 +250,9 @@ def test_the_order_of_a_loader_is_simulated_as_itself(tmp_path: Path) -> None:
     loader = LoaderShuffle(kind="loader_shuffle", order=order, samples_per_shard=5, workers=2)
     folder = two_strategies(tmp_path / "made", name="local", strategy=loader)
     prepared = prepare(folder, of_scale())
-    assert [setting.name for setting in prepared.settings] == ["global (PFS)", "webdataset"]
+    assert [setting.name for setting in prepared.settings] == ["global (PFS)", "local"]
     found = time_to_accuracy(folder, of_scale()).tables["settings"].set_index("setting")
-    row = found.loc["webdataset"]
+    row = found.loc["local"]
     assert (row["storage_nbytes"], row["staging_requests"]) == (4 * 5 * 100e3, 0)
     assert (row["cold_requests"], row["requests"], row["total_requests"]) == (32, 0, 32)
     assert found["total_requests"]["global (PFS)"] == EPOCHS * SAMPLES
