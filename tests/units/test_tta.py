@@ -376,7 +376,10 @@ def test_without_global_shuffle_there_are_no_default_targets(tmp_path: Path) -> 
         ),
         ({"targets": [90]}, "--target: must be an accuracy above 0 and at most 1; got 90"),
         ({"replays": 0}, "--replayed-seeds: must be at least 1; got 0"),
-        ({"global_sources": ["tape"]}, "--global-source: must be pfs or ssd; got 'tape'"),
+        (
+            {"global_sources": ["tape"]},
+            "--global-source: must be pfs, ssd or object_store; got 'tape'",
+        ),
         ({"scale": "all"}, "--scale: must be one of trained, samples, ranks; got 'all'"),
     ],
 )
