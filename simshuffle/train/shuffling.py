@@ -36,10 +36,8 @@ def request_of(study: Study, cells: Mapping[str, RunCell], device: str) -> Reque
     runs = [cell.training_run for cell in cells.values()]
     known = [run.exchange.exchange_schedule for run in runs]
     several = len({schedule.name for schedule in known if schedule is not None}) > 1
-    descriptions = {
-        name: description(run, variant, several)
-        for name, run, variant in zip(cells, runs, _variants(runs), strict=True)
-    }
+    told = zip(cells, runs, _variants(runs), _strategies(runs, several), strict=True)
+    descriptions = {name: description(run, variant, label) for name, run, variant, label in told}
     asked = {"device": device.partition(":")[0], "torch": version("torch")}
     trainings = Trainings(study.name, study.description, device, cells, descriptions)
     return Request(study.name, trainings, {"study.yaml": study.to_yaml()}, asked)
@@ -78,14 +76,14 @@ def run_label(run: Run) -> str:
     return f"{plain}{fraction}_M{run.world_size}_s{run.seed}"
 
 
-def description(run: Run, variant: str, several_schedules: bool) -> dict[str, Any]:
-    """What tables say of a run: the values of
+def description(run: Run, variant: str, strategy: str) -> dict[str, Any]:
+    """What tables say of a run, and what they call its variant and its strategy: the values of
     `simshuffle.studies.training.tables.DESCRIPTION_COLUMNS`."""
     return {
         "variant": variant,
         "batch_norm": run.training.batch_norm if run.model.has_batch_norm else ABSENT,
         "world_size": run.world_size,
-        "strategy": strategy_label(run.exchange, run.training, schedule=several_schedules),
+        "strategy": strategy,
         "exchange_fraction": run.exchange.fraction,
         "seed": run.seed,
         "data": run.data.label,
@@ -96,15 +94,41 @@ def description(run: Run, variant: str, several_schedules: bool) -> dict[str, An
     }
 
 
-def strategy_label(
-    exchange: TrainedExchange, training: Training | None = None, *, schedule: bool = True
-) -> str:
-    """The strategy's name in tables, with what is set otherwise than by default, but for Q, in
-    parentheses; of those that measure importance in a pass, ``training`` says how.
+def strategy_label(exchange: TrainedExchange, training: Training | None = None) -> str:
+    """The strategy's name, with what is set otherwise than by default, but for Q, in parentheses;
+    of those that measure importance in a pass, ``training`` says how. The authors' schedule is
+    called by its name."""
+    return _labelled(exchange, _details(exchange, training))
 
-    The authors' ``schedule`` is called by its name, or left out: it decides times and no accuracy,
-    so it tells nothing apart where all runs have it.
+
+def _strategies(runs: Sequence[Run], several_schedules: bool) -> list[str]:
+    """For each run the strategy's name in tables: that of `strategy_label`, without what tells
+    nothing apart.
+
+    The authors' schedule is left out unless there are ``several_schedules``: it decides times and
+    no accuracy. What all loaders of one name have is left out: how many samples a shard has, say,
+    or a node's ranks.
     """
+    details = [_details(run.exchange, run.training) for run in runs]
+    shared: dict[str, set[str]] = {}
+    for run, detail in zip(runs, details, strict=True):
+        name = run.exchange.short_name
+        if run.exchange.fetches:
+            shared[name] = shared.get(name, {*detail}) & {*detail}
+    out = []
+    for run, detail in zip(runs, details, strict=True):
+        known = shared.get(run.exchange.short_name, set())
+        unsaid = known if several_schedules else known | {AUTHORS}
+        out.append(_labelled(run.exchange, [each for each in detail if each not in unsaid]))
+    return out
+
+
+def _labelled(exchange: TrainedExchange, details: Sequence[str]) -> str:
+    return exchange.short_name + (f" ({', '.join(details)})" if details else "")
+
+
+def _details(exchange: TrainedExchange, training: Training | None) -> list[str]:
+    """What is set otherwise than by default, as 'key=value', but for what the name tells and Q."""
     of = exchange.exchange_schedule
     authors = of.of_authors if of is not None and of.name == AUTHORS else {}
     values = exchange.model_dump(
@@ -112,11 +136,11 @@ def strategy_label(
         exclude_defaults=True,
         exclude={**exchange.in_name, "exchange_fraction": True, "schedule": {*authors}},
     )
-    detail = [AUTHORS] if authors and schedule else []
-    detail += [f"{key.rpartition('.')[2]}={value}" for key, value in _flat(values).items()]
+    details = [AUTHORS] if authors else []
+    details += [f"{key.rpartition('.')[2]}={value}" for key, value in _flat(values).items()]
     if training is not None and exchange.inference_pass and training.refreshes_statistics:
-        detail.append(f"importance_pass={training.importance_pass}")
-    return exchange.short_name + (f" ({', '.join(detail)})" if detail else "")
+        details.append(f"importance_pass={training.importance_pass}")
+    return details
 
 
 def _partition_label(run: Run) -> str:

@@ -19,10 +19,13 @@ from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.fetches import Fetches
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
+from simshuffle.train import train_run
+from simshuffle.train.cell import one_thread
 from simshuffle.train.data.base import Samples
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.partition import label_divergence
 from simshuffle.train.recording import OwnStatistics, Recorder
+from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource
 from simshuffle.train.training import Training
 from tests.small import seconds, small
@@ -383,3 +386,38 @@ def test_an_epoch_takes_what_the_object_store_takes_for_its_shards(
     assert sources["nbytes_object_store"].tolist() == [160e6, 0]
     assert sources["object_store_usd"].tolist() == [pytest.approx(160 * 4e-7), 0]
     assert bounds(of.with_values({"epochs": 1})).epoch == pytest.approx(takes, rel=1e-3)
+
+
+# ----------------------------------------------------------------------------------------- accuracy
+
+
+@pytest.mark.parametrize(("batch_norm", "lost"), [("per_rank", True), ("none", False)])
+def test_shards_that_ranks_keep_cost_accuracy_by_their_batch_norm(
+    batch_norm: str, lost: bool
+) -> None:
+    """A batch has one class of eight, so what batch norm takes away is what tells classes apart."""
+    values = {
+        "data": {
+            "kind": "procedural",
+            **{"num_samples": 512, "test_samples": 256, "classes": 8, "flat": True},
+        },
+        "model": {"kind": "mlp", "width": 32, "layers": 2},
+        "training": {
+            **{"epochs": 8, "local_batch_size": 8, "learning_rate": 0.2},
+            "batch_norm": batch_norm,
+        },
+        "partition": {"kind": "sorted"},
+        "world_size": 8,
+        "seed": 0,
+    }
+    order = {"kind": "webdataset", "buffer_size": 4}
+    kept = {"kind": "loader_shuffle", "order": order, "samples_per_shard": 16}
+    with one_thread():
+        epochs, reference = (
+            train_run(Run.model_validate({**values, "exchange": exchange}), device="cpu").epochs
+            for exchange in (kept, {"kind": "global_shuffle"})
+        )
+    assert set(epochs["label_divergence"]) == {0.5}
+    assert len(set(reference["label_divergence"])) > 1
+    difference = epochs["own_accuracy"].iloc[-1] - reference["own_accuracy"].iloc[-1]
+    assert difference < -0.5 if lost else difference > -0.1

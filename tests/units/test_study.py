@@ -172,6 +172,23 @@ def test_strategies_have_the_names_of_the_papers(study):
     assert set(STRATEGIES) < set(labels)
 
 
+def test_loaders_of_one_order_are_called_by_what_differs_between_them(study):
+    """The size of a shard, which all have, is left out; that of a block, say, is not."""
+    shards = "loader_shuffle:samples_per_shard=4,ranks_per_node=2"
+    both = f"{shards},order.kind=mosaicml_streaming,order.shuffle_algo=py1e"
+    orders = [f"{both},order.shuffle_block_size={size}" for size in (8, 16)]
+    others = [f"{shards},order=litdata_full", f"{shards},order=litdata_full,cache_limit=1 MB"]
+    blocks = [{"exchange": [*orders, *others, "global_shuffle"], "world_size": [2, 4]}]
+    runs = described(study(seeds=1, runs=blocks))
+    assert list(dict.fromkeys(of["strategy"] for of in runs)) == [
+        "mosaicml py1e (shuffle_block_size=8)",
+        "mosaicml py1e (shuffle_block_size=16)",
+        "litdata full",
+        "litdata full (cache_limit=1 MB)",
+        "global",
+    ]
+
+
 def test_the_authors_schedule_is_named_only_where_others_have_another(study):
     authors = "importance_pair:exchange_fraction=0.1,schedule=authors"
     other = "importance_pair:exchange_fraction=0.1"

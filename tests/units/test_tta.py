@@ -250,9 +250,9 @@ def test_the_order_of_a_loader_is_simulated_as_itself(tmp_path: Path) -> None:
     loader = LoaderShuffle(kind="loader_shuffle", order=order, samples_per_shard=5, workers=2)
     folder = two_strategies(tmp_path / "made", name="local", strategy=loader)
     prepared = prepare(folder, of_scale())
-    assert [setting.name for setting in prepared.settings] == ["global (PFS)", "webdataset"]
+    assert [setting.name for setting in prepared.settings] == ["global (PFS)", "local"]
     found = time_to_accuracy(folder, of_scale()).tables["settings"].set_index("setting")
-    row = found.loc["webdataset"]
+    row = found.loc["local"]
     assert (row["storage_nbytes"], row["staging_requests"]) == (4 * 5 * 100e3, 0)
     assert (row["cold_requests"], row["requests"], row["total_requests"]) == (32, 0, 32)
     assert found["total_requests"]["global (PFS)"] == EPOCHS * SAMPLES
@@ -376,7 +376,10 @@ def test_without_global_shuffle_there_are_no_default_targets(tmp_path: Path) -> 
         ),
         ({"targets": [90]}, "--target: must be an accuracy above 0 and at most 1; got 90"),
         ({"replays": 0}, "--replayed-seeds: must be at least 1; got 0"),
-        ({"global_sources": ["tape"]}, "--global-source: must be pfs or ssd; got 'tape'"),
+        (
+            {"global_sources": ["tape"]},
+            "--global-source: must be pfs, ssd or object_store; got 'tape'",
+        ),
         ({"scale": "all"}, "--scale: must be one of trained, samples, ranks; got 'all'"),
     ],
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange import LoaderShuffle, TrainedExchange
+from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.time_to_accuracy.scale import Trained
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.tables import (
@@ -226,27 +226,6 @@ def _settings(
         plans = tuple(_plans(folder, run) for run in exchanged)
         name = setting_name({"strategy": strategy, "exchange_fraction": fraction})
         out.append(Learned(name, strategy, fraction, finished, failed, exchange, plans))
-    return _briefly(out)
-
-
-def _briefly(settings: list[Learned]) -> list[Learned]:
-    """The same, loaders named by library and order, and by what tells those of one name apart."""
-    details = {
-        of.name: set(of.strategy.partition(" (")[2].rstrip(")").split(", "))
-        for of in settings
-        if isinstance(of.exchange, LoaderShuffle)
-    }
-    out = []
-    for of in settings:
-        if of.name in details:
-            short = of.exchange.short_name
-            alike = [one.name for one in settings if one.exchange.short_name == short]
-            shared = set.intersection(*(details[name] for name in alike))
-            own = ", ".join(sorted(details[of.name] - shared - {""}))
-            name = f"{short} ({own})" if own else short
-            out.append(replace(of, name=name, strategy=name))
-        else:
-            out.append(of)
     return out
 
 
