@@ -36,6 +36,7 @@ _KINDS: dict[str, Callable[[str], Column]] = {
     "samples_moved": count,
     "read_requests": count,
     "read_requests_ssd": count,
+    "read_requests_object_store": count,
     "read_requests_staged": count,
     "accelerator_utilisation": share,
 }
