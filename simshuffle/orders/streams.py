@@ -55,7 +55,7 @@ def need_shards(data: ShardedSet) -> None:
                 "data.samples",
                 "must hold a shard at least: it is shards whose order is drawn",
                 "no shards",
-                "name the shards of the data set",
+                "Name the shards of the data set.",
             )
         )
 
@@ -80,7 +80,7 @@ def need_shards_for(data: ShardedSet, path: str, readers: int, who: str, otherwi
                 path,
                 f"must not exceed the {len(data.samples)} shards: {otherwise}",
                 f"{readers} {who}",
-                "split the set into more shards, or read with fewer",
+                "Split the set into more shards, or read with fewer.",
             )
         )
 
@@ -98,6 +98,6 @@ def need_smaller(path: str, buffered: int, data: ShardedSet) -> None:
                 f"must not exceed the {data.size} samples of the set: such a buffer never fills,"
                 " and the whole set is shuffled in memory",
                 f"{buffered} samples",
-                "make it smaller",
+                "Make it smaller.",
             )
         )

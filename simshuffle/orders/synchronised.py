@@ -37,7 +37,7 @@ class Synchronised(Order):
                     f"must hold a multiple of {readers.world_size} samples: one permutation serves"
                     " all ranks",
                     f"{data.size} samples",
-                    f"leave out {left}" if size else "read with fewer ranks",
+                    f"Leave out {left}." if size else "Read with fewer ranks.",
                 )
             )
         parts = stream(seed, "orders/synchronised/parts").permutation(data.size)
