@@ -277,4 +277,4 @@ def test_fewer_shards_than_readers_are_refused_with_what_the_library_does(
 
 def test_one_permutation_cannot_serve_parts_of_two_sizes():
     found = problem(order("synchronised"), SET, Readers(1, 4, 1, 4))
-    assert (found.path, found.remedy) == ("data.samples", "leave out 2")
+    assert (found.path, found.remedy) == ("data.samples", "Leave out 2.")
