@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.results.timeline import EXCLUSIVE, HIDDEN, Timeline
+from simshuffle.results.timeline import EXCLUSIVE, HIDDEN, SOURCE_COLUMNS, Timeline
 from simshuffle.results.waiting import waiting
 
 SLOWDOWN, SLOWING = "slowdown", "GE+WU"
@@ -30,6 +30,21 @@ WHOLE = "epoch"
 
 COMPUTING = ("forward", "backward", "update")
 """Phases in which the accelerator computes."""
+
+COUNTED = (
+    "samples_moved",
+    "nbytes_peer",
+    "nbytes_pfs",
+    "nbytes_ssd",
+    "nbytes_memory",
+    "nbytes_object_store",
+    "read_requests",
+    "read_requests_ssd",
+    "read_requests_object_store",
+    "file_opens",
+    "object_store_usd",
+)
+"""Columns of `SOURCE_COLUMNS` that are those of an epoch too."""
 
 EPOCH_COLUMNS = {
     "run": "name of the run",
@@ -58,27 +73,7 @@ EPOCH_COLUMNS = {
     ),
     "allreduce_hidden_s": "s of allreduce beside the backward pass, on average",
     "slowdown_s": "s that the backward pass of a rank takes longer for that, on average",
-    "samples_moved": "samples that changed their rank",
-    "nbytes_peer": "bytes received from other ranks by sample exchange",
-    "nbytes_pfs": "bytes read from the parallel file system",
-    "nbytes_ssd": "bytes read from SSDs",
-    "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
-    "nbytes_object_store": "bytes read from the object store",
-    "read_requests": (
-        "requests to the parallel file system: samples of a batch that are not in memory over"
-        " samples_per_request, rounded up; or pieces that a loader fetches"
-    ),
-    "read_requests_ssd": (
-        "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
-    ),
-    "read_requests_object_store": "requests that the object store answers, for batches",
-    "file_opens": (
-        "files that the parallel file system opens: samples that are not in memory over"
-        " samples_per_file"
-    ),
-    "object_store_usd": (
-        "US dollars for its requests, those of staging and the tries that fail too, and their bytes"
-    ),
+    **{name: SOURCE_COLUMNS[name] for name in COUNTED},
 }
 
 
