@@ -4,7 +4,7 @@ is not part of the package is made known with `register`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
@@ -53,31 +53,19 @@ def _registered(value: Any, member: Any) -> Any:
 
 _OPEN = (Field(discriminator="kind"), WrapValidator(_registered))
 
-TrainedExchange = Annotated[
-    SerializeAsAny[
-        GlobalShuffle
-        | LocalShuffle
-        | PartialLocalShuffle
-        | ImportanceExchange
-        | ImportancePair
-        | LoaderShuffle
-    ],
-    *_OPEN,
-]
+_Trained: TypeAlias = (
+    GlobalShuffle
+    | LocalShuffle
+    | PartialLocalShuffle
+    | ImportanceExchange
+    | ImportancePair
+    | LoaderShuffle
+)
+
+TrainedExchange = Annotated[SerializeAsAny[_Trained], *_OPEN]
 """The strategies that decide what is exchanged; a training follows one of them."""
 
-Exchange = Annotated[
-    SerializeAsAny[
-        GlobalShuffle
-        | LocalShuffle
-        | PartialLocalShuffle
-        | ImportanceExchange
-        | ImportancePair
-        | LoaderShuffle
-        | Recorded
-    ],
-    *_OPEN,
-]
+Exchange = Annotated[SerializeAsAny[_Trained | Recorded], *_OPEN]
 """What can be simulated: those, and a recorded training."""
 
 _MEMBERS: tuple[type[Strategy], ...] = get_args(get_args(Exchange)[0])
