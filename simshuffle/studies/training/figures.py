@@ -30,7 +30,7 @@ from simshuffle.studies.training.tables import (
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
-TITLE_LETTERS = 64  # of a panel's title in a line across the figure
+TITLE_LETTERS = 56  # of a panel's title in a line across the figure
 DODGE = 0.12
 """How far lines stand aside of each other, so that their intervals can be told apart: a power of
 two, or twentieths."""
