@@ -71,12 +71,14 @@ def mixing(loaders: pd.DataFrame, says: Mapping[str, Any], ax: Axes) -> Axes:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    aside = (LEAST / 1.5) * (most * 1.5 / LEAST) ** 0.7  # to the right of it there is no room
     for numbers, place in _clusters(x, y, ax):
         ax.annotate(
             ", ".join(map(str, numbers)),
             place,
-            xytext=(4, 3),
+            xytext=(4, 3) if place[0] < aside else (-4, 3),
             textcoords="offset points",
+            ha="left" if place[0] < aside else "right",
             fontsize=SMALL,
             zorder=4,
         )
