@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from validation_tables import put
 
-from simshuffle.results import style as plots
-from simshuffle.results.style import APART, STYLE, legend_above, new_figure
+from simshuffle.results.canvas import legend_above, new_figure, save
+from simshuffle.results.style import STYLE
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation import validate
 from simshuffle.studies.validation.against import (
@@ -33,6 +33,7 @@ from simshuffle.studies.validation.published import Published, published
 from simshuffle.studies.validation.rows import Row, assignments, read_rows
 
 ROOT = Path(__file__).parent.parent
+APART = {"edgecolor": "white", "linewidth": 0.3}
 SETS = ["parallelism", "parallelism_data", "parallelism_log"]
 PAGE, FIGURE = (
     ROOT / "docs" / "validation-parallelism.md",
@@ -169,7 +170,7 @@ def main() -> None:
     compared = points(validate(SETS, processes=1))
     put(PAGE, "against means", markdown_means(compared))
     put(PAGE, "against points", markdown_points(compared))
-    plots.save(figure(), FIGURE)
+    save(figure(), FIGURE)
     FIGURE.with_suffix(".pdf").unlink()
 
 

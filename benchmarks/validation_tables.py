@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from simshuffle.results import style as plots
+from simshuffle.results import canvas, paper
 from simshuffle.studies.validation import text, validate
-from simshuffle.studies.validation.figures import figure
+from simshuffle.studies.validation.figures import ratios_chart
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,7 +35,7 @@ def main() -> None:
     page = ROOT / "docs" / "validation.md"
     put(page, "validation summary", text.markdown_summary(results))
     put(page, "validation rows", text.markdown(results))
-    plots.save(figure(results), ROOT / "docs" / "figures" / "validation")
+    canvas.save(paper.draw(ratios_chart(results)), ROOT / "docs" / "figures" / "validation")
     (ROOT / "docs" / "figures" / "validation.pdf").unlink()
 
 

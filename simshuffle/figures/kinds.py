@@ -1,21 +1,17 @@
-"""What a kind of figure declares; finding one, and drawing it from results."""
+"""What a kind of figure declares; finding one, and the results that it takes."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.figures import KINDS
+from simshuffle.results.chart import Chart
 from simshuffle.spec.library import nearest
 from simshuffle.study.study import Result
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RUNS = ("simulation", "simulation_over_seeds", "sweep")
 """Kinds of results with the times of runs."""
@@ -46,7 +42,7 @@ class Kind:
 
     Attributes:
         takes: kinds of results; none where it needs none.
-        draw: the figure, in the style that figures are made in.
+        chart: the figure, as it is declared for the style of now.
         table: what it shows: plain values, a row each. Both raise InputError if the results have
             nothing for it.
         together: the kinds of results of which several are shown together.
@@ -54,7 +50,7 @@ class Kind:
     """
 
     takes: tuple[str, ...]
-    draw: Callable[[Sequence[Given]], Figure]
+    chart: Callable[[Sequence[Given]], Chart]
     table: Callable[[Sequence[Given]], pd.DataFrame]
     together: tuple[str, ...] = ()
     notes: Callable[[Sequence[Given]], list[str]] = lambda given: []
@@ -69,9 +65,9 @@ def kind_named(name: str) -> Kind:
     if name not in KINDS:
         problem = Problem("KIND", "no such kind of figure", repr(name), nearest(name, [*KINDS]))
         raise InputError(problem, "command line")
-    module = f"simshuffle.figures.{name.replace('-', '_')}"
-    kind: Kind = importlib.import_module(module).KIND
-    return kind
+    from simshuffle.figures.catalogue import CATALOGUE  # noqa: PLC0415 - it needs this module
+
+    return CATALOGUE[name]
 
 
 def check_results(name: str, given: Sequence[Given]) -> None:

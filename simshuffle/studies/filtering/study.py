@@ -8,19 +8,17 @@ are read and drawn without torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from typing_extensions import TypedDict
 
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.filtering.figures import figures
 from simshuffle.studies.filtering.tables import STORED, SUMMARY, FilterTables, summary
 from simshuffle.studies.filtering.text import parts, report
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Outcomes, Result, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Filtering(Protocol):
@@ -60,7 +58,7 @@ def _json(result: Result) -> dict[str, Any]:
     return {name: rows(table) for name, table in (tables | dict(result.derived)).items()}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
+def _figures(result: Result) -> dict[str, Chart]:
     return figures(FilterTables(**result.tables))
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol
+from typing import Any, Literal, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
@@ -21,9 +22,6 @@ from simshuffle.studies.time_to_accuracy.text import parts, report
 from simshuffle.study.cell import Cell
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Join(Protocol):
@@ -91,7 +89,7 @@ def _faults(result: Result) -> Iterator[Problem]:
             yield Problem(f"{name}.csv: setting", rule, repr(others[0]), REMEDY)
 
 
-def _figures(result: Result) -> dict[str, Figure]:
+def _figures(result: Result) -> dict[str, Chart]:
     return figures(Tables(**result.tables), result.meta)
 
 
