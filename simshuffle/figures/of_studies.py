@@ -3,7 +3,7 @@ ways to divide training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,23 +11,20 @@ import pandas as pd
 from simshuffle.figures.kinds import Given, nothing
 from simshuffle.results.chart import GREY, Axis, Chart, Look, Mark, Panel, Ramp
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.ablation.figures import waterfall_chart
-from simshuffle.studies.congestion.figures import heat_chart, largest, upwards
+from simshuffle.studies.congestion.figures import largest, upwards
 from simshuffle.studies.congestion.tables import VARIANT
 from simshuffle.studies.oracle.figures import (
-    memory_chart,
     memory_rows,
     parts_of,
     shown_points,
-    times_chart,
 )
 from simshuffle.studies.oracle.tables import MEMORY
 from simshuffle.studies.time_to_accuracy.drawing import places_across, time_unit
-from simshuffle.studies.time_to_accuracy.figures import time_chart
-from simshuffle.studies.time_to_accuracy.frontier import frontier_chart, named
+from simshuffle.studies.time_to_accuracy.frontier import named
 from simshuffle.studies.training.figures import in_percent
 from simshuffle.studies.training.looks import look_of, strategies
 
+Table = Callable[[Sequence[Given]], pd.DataFrame]
 INTERVAL = Look(colour=GREY, width=0.9)
 COSTS = ["setting", "total_s", "storage_nbytes", "total_requests"]
 KNOWN = ["accuracy", "low", "high"]
@@ -35,19 +32,30 @@ KNOWN = ["accuracy", "low", "high"]
 # ---------------------------------------------------------------------------- accuracy and its cost
 
 
-def _simulated(given: Sequence[Given]) -> pd.DataFrame:
+def own(name: str, check: Table | None = None) -> Callable[[Sequence[Given]], Chart]:
+    """The figure of that name which the study itself declares; ``check`` raises InputError where it
+    has nothing for it."""
+
+    def chart(given: Sequence[Given]) -> Chart:
+        if check:
+            check(given)
+        result = given[0].result
+        return result.study.figures(result)[name]
+
+    return chart
+
+
+def simulated(given: Sequence[Given]) -> pd.DataFrame:
+    """The settings of which there is a time.
+
+    Raises:
+        InputError: there is none.
+    """
     settings = given[0].result.tables["settings"]
     settings = settings[settings["message"] == ""]
     if settings.empty:
         raise nothing("needs a setting that was simulated", given, "Its settings.csv says why not.")
     return settings
-
-
-def accuracy(given: Sequence[Given]) -> Chart:
-    """A line for each strategy, a panel for each Q, with 95 % bands."""
-    settings, of = _simulated(given), given[0].result
-    curves = of.tables["curves"]
-    return time_chart(settings, curves[curves["setting"].isin(settings["setting"])], of.meta)
 
 
 def accuracy_table(given: Sequence[Given]) -> pd.DataFrame:
@@ -56,22 +64,17 @@ def accuracy_table(given: Sequence[Given]) -> pd.DataFrame:
     return given[0].result.tables["targets"][[*columns, "epochs"]]
 
 
-def frontier(given: Sequence[Given]) -> Chart:
-    """A panel each for time, storage and requests; filled is what is on the front."""
-    return frontier_chart(_simulated(given), given[0].result.meta)
-
-
 def frontier_table(given: Sequence[Given]) -> pd.DataFrame:
     """Each setting that was simulated: what it costs, its accuracy with a 95 % interval, and
     whether it is on the front."""
-    return _simulated(given)[[*COSTS, *KNOWN, "on_front"]].reset_index(drop=True)
+    return simulated(given)[[*COSTS, *KNOWN, "on_front"]].reset_index(drop=True)
 
 
 def storage_accuracy_table(given: Sequence[Given]) -> pd.DataFrame:
     """Each setting that was simulated, with what its hosts store, its final accuracy with a 95 %
     interval, and its time."""
     columns = ["setting", "strategy", "exchange_fraction", "storage_nbytes", *KNOWN]
-    return _simulated(given)[[*columns, "total_s", "on_front"]].reset_index(drop=True)
+    return simulated(given)[[*columns, "total_s", "on_front"]].reset_index(drop=True)
 
 
 def storage_accuracy(given: Sequence[Given]) -> Chart:
@@ -113,11 +116,6 @@ def storage_accuracy(given: Sequence[Given]) -> Chart:
 # ------------------------------------------------------------------------ contention and mechanisms
 
 
-def congestion(given: Sequence[Given]) -> Chart:
-    """The heat map of the largest world size."""
-    return heat_chart(given[0].result.tables)
-
-
 def congestion_table(given: Sequence[Given]) -> pd.DataFrame:
     """Mean and busiest utilisation of each tier and pattern, means over seeds."""
     tables = given[0].result.tables
@@ -133,11 +131,6 @@ def congestion_table(given: Sequence[Given]) -> pd.DataFrame:
     return ordered
 
 
-def waterfall(given: Sequence[Given]) -> Chart:
-    """A step for each switch."""
-    return waterfall_chart(given[0].result.all_tables)
-
-
 def waterfall_table(given: Sequence[Given]) -> pd.DataFrame:
     """What each switch changes of the whole epoch."""
     rows = given[0].result.all_tables["contributions"]
@@ -145,12 +138,6 @@ def waterfall_table(given: Sequence[Given]) -> pd.DataFrame:
 
 
 # -------------------------------------------------------------------------- ways to divide training
-
-
-def parallel_strategies(given: Sequence[Given]) -> Chart:
-    """A column for each strategy."""
-    parallel_strategies_table(given)
-    return times_chart(given[0].result.all_tables)
 
 
 def parallel_strategies_table(given: Sequence[Given]) -> pd.DataFrame:
@@ -162,12 +149,6 @@ def parallel_strategies_table(given: Sequence[Given]) -> pd.DataFrame:
         raise nothing(rule, given, "Use more GPUs, or another --budget-memory.")
     parts = parts_of(shown).add_suffix("_s")
     return pd.concat([shown[["world_size", "strategy"]], parts], axis=1).reset_index(drop=True)
-
-
-def memory(given: Sequence[Given]) -> Chart:
-    """A bar for each strategy at the scale of the best point, and the budget."""
-    result = given[0].result
-    return memory_chart(result.all_tables, result.meta["says"].get("budget_nbytes"))
 
 
 def memory_table(given: Sequence[Given]) -> pd.DataFrame:

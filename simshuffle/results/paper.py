@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -59,7 +59,7 @@ def draw(chart: Chart) -> Figure:
         legend_above(figure, handles, chart.legend, **(_DENSE if chart.dense else {}))
         if chart.names:
             listed = [Line2D([], [], linestyle="", label=name) for name in chart.names]
-            look: Any = {**_DENSE, "handlelength": 0, "handletextpad": 0}
+            look: Any = {**_DENSE, "handlelength": 0, "handletextpad": 0, "columnspacing": 1.5}
             legend_above(figure, listed, place="lower left", **look)
         _labels(figure, axes, chart)
         return figure
@@ -116,7 +116,7 @@ def _panel(ax: Axes, panel: Panel, chart: Chart) -> None:
     _axis(ax, "y", panel.y)
     for number, mark in enumerate(panel.marks):
         for rows, look in _groups(mark, chart):
-            _DRAW[mark.kind](ax, rows, look, mark, chart, 2 + 0.01 * number)
+            _DRAW[mark.kind](ax, rows, look, _Of(mark, chart.ramp, 2 + 0.01 * number))
     if panel.equal:
         ax.set_aspect("equal", "datalim")
     else:
@@ -200,60 +200,60 @@ def _line(look: Look) -> dict[str, Any]:
     }
 
 
-def _bars(ax: Axes, rows: pd.DataFrame, look: Look, mark: Mark, chart: Chart, order: float) -> None:
-    face = {**_face(look), "zorder": order}
+class _Of(NamedTuple):
+    """What rows belong to: their mark, the colours of values, and how far in front they are."""
+
+    mark: Mark
+    ramp: Ramp | None
+    order: float
+
+
+def _bars(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
+    face = {**_face(look), "zorder": of.order}
     across = "x2" in rows
     start, end = ("x", "x2") if across else ("y", "y2")
     low = rows.get(start, 0.0)
     sizes, places = rows[end] - low, rows["y" if across else "x"]
     if look.fill == "plain":
-        longest = mark.places()[end].abs().max()
+        longest = of.mark.places()[end].abs().max()
         face["linewidth"] = np.where(sizes.abs() > UNSEEN * longest, face["linewidth"], 0.0)
     if across:
-        ax.barh(places, sizes, mark.thick, low, **face)
+        ax.barh(places, sizes, of.mark.thick, low, **face)
     else:
-        ax.bar(places, sizes, mark.thick, low, **face)
+        ax.bar(places, sizes, of.mark.thick, low, **face)
 
 
-def _lines(
-    ax: Axes, rows: pd.DataFrame, look: Look, mark: Mark, chart: Chart, order: float
-) -> None:
-    ax.plot(rows["x"], rows["y"], **_line(look), zorder=order)
+def _lines(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
+    ax.plot(rows["x"], rows["y"], **_line(look), zorder=of.order)
 
 
-def _points(
-    ax: Axes, rows: pd.DataFrame, look: Look, mark: Mark, chart: Chart, order: float
-) -> None:
-    style = {**_line(look), "linestyle": "", "zorder": order, "rasterized": len(rows) > MANY}
-    if "value" not in rows or chart.ramp is None:
+def _points(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
+    style = {**_line(look), "linestyle": "", "zorder": of.order, "rasterized": len(rows) > MANY}
+    if "value" not in rows or of.ramp is None:
         ax.plot(rows["x"], rows["y"], **style)
         return
-    colours = _mapped(chart.ramp)
+    colours = _mapped(of.ramp)
     for row in rows.to_dict("records"):
         edge: Any = {"markeredgecolor": "black", "markeredgewidth": 0.3}
         ax.plot(row["x"], row["y"], **{**style, "color": colours.to_rgba(row["value"]), **edge})
 
 
-def _intervals(
-    ax: Axes, rows: pd.DataFrame, look: Look, mark: Mark, chart: Chart, order: float
-) -> None:
+def _intervals(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
     upwards = "y2" in rows
     low, high = (rows[name].to_numpy(float) for name in (("y", "y2") if upwards else ("x", "x2")))
     known = ~(np.isnan(low) | np.isnan(high))
     middle, half = ((low + high) / 2)[known], ((high - low) / 2)[known]
     at = rows["x" if upwards else "y"].to_numpy(float)[known]
     style: Any = {"ecolor": look.colour, "elinewidth": 0.8 * look.width, "alpha": look.alpha}
-    style |= {"capsize": look.size / 2, "capthick": 0.7, "linestyle": "", "zorder": order}
+    style |= {"capsize": look.size / 2, "capthick": 0.7, "linestyle": "", "zorder": of.order}
     style |= {"yerr": half} if upwards else {"xerr": half}
     if len(middle):
         ax.errorbar(*((at, middle) if upwards else (middle, at)), **style)
 
 
-def _rules(
-    ax: Axes, rows: pd.DataFrame, look: Look, mark: Mark, chart: Chart, order: float
-) -> None:
+def _rules(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
     style: Any = {"color": look.colour, "linewidth": look.width, "linestyle": look.dash}
-    style |= {"alpha": look.alpha, "zorder": order}
+    style |= {"alpha": look.alpha, "zorder": of.order}
     for row in rows.to_dict("records"):
         if "x" not in row:
             ax.axhline(row["y"], **style)
@@ -264,10 +264,8 @@ def _rules(
             ax.plot(*ends, **style, clip_on=False, solid_capstyle="butt")
 
 
-def _bands(
-    ax: Axes, rows: pd.DataFrame, look: Look, mark: Mark, chart: Chart, order: float
-) -> None:
-    style: Any = {"color": look.colour, "alpha": look.alpha, "linewidth": 0, "zorder": order}
+def _bands(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
+    style: Any = {"color": look.colour, "alpha": look.alpha, "linewidth": 0, "zorder": of.order}
     if "y" not in rows:
         ax.axvspan(rows["x"].iloc[0], rows["x2"].iloc[0], **style)
     elif "x" not in rows:
@@ -276,35 +274,31 @@ def _bands(
         ax.fill_between(rows["x"], rows["y"], rows["y2"], **style)
 
 
-def _texts(
-    ax: Axes, rows: pd.DataFrame, look: Look, mark: Mark, chart: Chart, order: float
-) -> None:
-    across, up = mark.align
-    style: Any = {"ha": across, "va": up, "rotation": mark.turned, "zorder": 3 + order}
-    style |= {"fontsize": SMALL} if mark.small else {}
-    style |= {"color": look.colour} if isinstance(mark.look, Look) or "look" in rows else {}
-    style |= {"bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.5}} if mark.backed else {}
+def _texts(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
+    across, up = of.mark.align
+    style: Any = {"ha": across, "va": up, "rotation": of.mark.turned, "zorder": 3 + of.order}
+    style |= {"fontsize": SMALL} if of.mark.small else {}
+    style |= {"color": look.colour} if isinstance(of.mark.look, Look) or "look" in rows else {}
+    style |= {"bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.5}} if of.mark.backed else {}
     for row in rows.to_dict("records"):
         place = (row["x"], row["y"])
         above: Any = {"textcoords": "offset points", "annotation_clip": False}
-        ax.annotate(row["text"], place, mark.aside, **above, **style)
+        ax.annotate(row["text"], place, of.mark.aside, **above, **style)
 
 
-def _cells(
-    ax: Axes, rows: pd.DataFrame, look: Look, mark: Mark, chart: Chart, order: float
-) -> None:
+def _cells(ax: Axes, rows: pd.DataFrame, look: Look, of: _Of) -> None:
     corners = [("x", "y"), ("x2", "y"), ("x2", "y2"), ("x", "y2")]
     boxes = np.stack([rows[list(corner)].to_numpy(float) for corner in corners], axis=1)
     edges: Any = {"linewidth": 0.4, "edgecolor": "white"} if look.fill == "none" else {}
     # without smooth edges cells that touch have no seams
-    drawn = PolyCollection(list(boxes), **edges, zorder=order, antialiased=bool(edges))
+    drawn = PolyCollection(list(boxes), **edges, zorder=of.order, antialiased=bool(edges))
     drawn.set_rasterized(len(rows) > MANY)
-    colours: Any = _mapped(chart.ramp or Ramp("")).to_rgba(rows["value"].to_numpy(float))
+    colours: Any = _mapped(of.ramp or Ramp("")).to_rgba(rows["value"].to_numpy(float))
     drawn.set_facecolor(colours)
     ax.add_collection(drawn)
 
 
-_DRAW: dict[str, Callable[[Axes, pd.DataFrame, Look, Mark, Chart, float], None]] = {
+_DRAW: dict[str, Callable[[Axes, pd.DataFrame, Look, _Of], None]] = {
     "bar": _bars,
     "line": _lines,
     "point": _points,

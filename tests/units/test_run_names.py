@@ -8,7 +8,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from simshuffle.studies.simulation.figures import breakdown_chart
-from tests.drawn import laid_out, rows_of
+from tests.drawn import laid_out, legend, rows_of
 
 
 def tables(*runs, sizes=None, waiting=0.0, hidden=0.0, seconds=1.0):
@@ -77,6 +77,7 @@ def test_waiting_is_hatched_unless_it_is_booked_as_in_the_papers():
     made = tables("local @8", waiting=0.5)
     # for I/O, then FW+BW
     assert fills(breakdown_chart(*made)) == (["waiting", "plain"], ["/////", None])
+    assert legend(breakdown_chart(*made))[:2] == ["I/O", "FW+BW"]
     assert fills(breakdown_chart(*made, labels="paper")) == (["plain"] * 2, [None] * 2)
 
 

@@ -52,13 +52,11 @@ def loader_chart(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Chart:
     rows = shown.assign(x=x, y=y, tip=names)
     most = max(2.0, 1.6 * float(x.max() if len(x) else 0.0))
     across, up = (LEAST / 1.5, most), (least, 2.0)
-    labels = _clusters(rows, across, up)
-    left = labels["place"] < 0.7  # to the right of it there is no room
+    labels = _labelled(rows, across, up)
     marks = [
         rule("random", y=max(random, least)),
         *(Mark("point", rows[rows["unit"] == unit], look="unit") for unit in list(LOOKS)[:3]),
-        Mark("text", labels[left], aside=(4, 3), align=("left", "bottom")),
-        Mark("text", labels[~left], aside=(-4, 3), align=("right", "bottom")),
+        Mark("label", labels),
     ]
     below = [10.0**power for power in range(-2, 6) if 10.0**power <= most]
     title = "bytes fetched in the last epoch / data set"
@@ -75,11 +73,11 @@ def _powers(low: float, high: float) -> list[float]:
     return [10.0**power for power in range(-6, 1) if low <= 10.0**power <= high]
 
 
-def _clusters(
+def _labelled(
     rows: pd.DataFrame, across: tuple[float, float], up: tuple[float, float]
 ) -> pd.DataFrame:
-    """Numbers from 1 on of points that are near each other, at the rightmost of them: x, y, text,
-    and ``place``, the share of the panel to the left of it."""
+    """Points with the numbers from 1 on of those that are near each other as text of the rightmost
+    of them."""
     place = np.stack(
         [
             np.log(rows[name] / low) / np.log(high / low)
@@ -96,6 +94,9 @@ def _clusters(
         ]
         groups = [group for group in groups if group not in near]
         groups.append(sorted([point, *(other for group in near for other in group)]))
-    right = [max(group, key=lambda point: place[point, 0]) for group in groups]
-    texts = [", ".join(str(point + 1) for point in group) for group in groups]
-    return rows.iloc[right][["x", "y"]].assign(text=texts, place=place[right, 0])
+    texts = [""] * len(rows)
+    for group in groups:
+        right = max(group, key=lambda point: place[point, 0])
+        texts[right] = ", ".join(str(point + 1) for point in group)
+    size = rows["unit"].map({unit: look.size for unit, look in LOOKS.items()})
+    return rows.assign(text=texts, size=size, low=np.nan, high=np.nan, colour="#000000")

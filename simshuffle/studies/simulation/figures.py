@@ -160,6 +160,8 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
     ends = rows.assign(x=rows["end"] - rows["half"], x2=rows["end"] + rows["half"], look="half")
     marks.append(Mark("interval", ends[ends["half"] > 0]))
     marks.append(Mark("text", rows, aside=(2, 0), small=False))
+    # a label may be waited for alone
+    marks += [key(str(label), "bar") for label in own["label"].unique()]
     for name, labels in (("slowed", {report.SLOWING}), ("waiting", {*COLOURS} - {report.SLOWING})):
         if own.loc[own["waiting"].astype(bool), "label"].isin(labels).any():
             marks.append(key(name, "bar"))
