@@ -162,24 +162,11 @@ def _sections(of: Named) -> Iterator[Section]:
         yield Section("Notes", tables(text.notes(result)))
     else:
         yield Section("Results", tables(result.exported()))
-        if scaled := _swept(result):
-            yield scaled
         if drawn := _figures(result):
             yield Section("Figures", drawn)
         yield asked.cautions(result, runs)
     yield asked.parameters(result)
     yield asked.provenance(result.meta)
-
-
-def _swept(result: Result) -> Section | None:
-    """The scaling of a sweep over world sizes; None of anything else."""
-    table = result.tables.get("sweep") if result.study.verb == "sweep" else None
-    if table is None or table.empty:
-        return None
-    last = table[table["epoch"] == table.groupby("label")["epoch"].transform("max")]
-    means = last.groupby(["label", "world_size"], sort=False)["epoch_s"].mean().reset_index()
-    series = means["label"].str.replace(r" (@\d+|world_size=\d+)$", "", regex=True)
-    return simulation.scaling(means.assign(series=series).sort_values("world_size", kind="stable"))
 
 
 def _figures(result: Result) -> str:

@@ -50,7 +50,7 @@ def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
     """
     of = means_of(result)
     yield _breakdown(result, of)
-    if scaled := scaling(_last(of)):
+    if scaled := _scaling(_last(of)):
         yield scaled
     yield _network(result, runs)
     if tail := _tail(result):
@@ -58,7 +58,7 @@ def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
     yield _storage(result, of)
 
 
-def scaling(epochs: pd.DataFrame) -> Section | None:
+def _scaling(epochs: pd.DataFrame) -> Section | None:
     """Seconds of the last epoch by ranks; None where all have the same number of ranks.
 
     Args:

@@ -187,9 +187,11 @@ def _drawn(mark: Mark, look: Look, encoding: dict[str, Any], chart: Chart, there
     elif mark.kind == "band":
         shown |= {"type": "area" if {"x", "y"} <= there else "rect"}
     elif mark.kind in {"text", "label"}:
-        aside = mark.aside if mark.kind == "text" else (4, 0)
+        right, above = mark.aside if mark.kind == "text" else (4, 0)
+        if mark.turned:  # what is turned begins at its place, and is moved along itself
+            across, up, right, above = "left", "center", above, 0
         shown |= {"type": "text", "align": across, "baseline": up.replace("center", "middle")}
-        shown |= {"dx": 2 * aside[0], "dy": -2 * aside[1], "angle": -mark.turned % 360}
+        shown |= {"dx": 2 * right, "dy": -2 * above, "angle": -mark.turned % 360}
         encoding |= {"text": {"field": "text", "type": "nominal"}}
     else:
         shown |= {"type": "rule", "strokeWidth": 1.6 * look.width, "strokeDash": _dash(look)}
@@ -201,7 +203,7 @@ def _drawn(mark: Mark, look: Look, encoding: dict[str, Any], chart: Chart, there
         scale = {"scheme": ramp.colours, "reverse": True, "domain": [ramp.low, ramp.high]}
         scale |= {"type": "log"} if ramp.log else {}
         colour = {"field": "value", "type": "quantitative", "scale": scale}
-        colour |= {"legend": {"title": ramp.title}}
+        colour |= {"legend": {"title": ramp.title, "titleLimit": 400}}
     if "tip" in there:
         encoding |= TIP
     return {"mark": shown, "encoding": {**encoding, "color": colour}}

@@ -78,7 +78,7 @@ def _stretch(figure: Figure, more: float) -> None:
 
 def legend_above(
     figure: Figure,
-    handles: Sequence[Any] | None = None,
+    handles: Sequence[Any],
     title: str = "",
     place: str = "upper center",
     **look: Any,
@@ -88,13 +88,11 @@ def legend_above(
 
     Args:
         figure: from `new_figure`, with its panels; nothing is set if there is nothing to name.
-        handles: what the legend names; None for all that has a label in the panels.
+        handles: what the legend names.
         title: what stands over it, in two lines at most.
         place: another one outside of the panels.
         look: of the legend, as matplotlib names it.
     """
-    if handles is None:
-        handles = [each for ax in figure.axes for each in ax.get_legend_handles_labels()[0]]
     title = textwrap.fill(
         title, letters(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False
     )

@@ -85,11 +85,8 @@ def world_size_chart(settings: pd.DataFrame, what: str) -> Chart | None:
         ].transform("nunique")
         > 1
     )
-    rows = settings[several]
-    panels = _panels(rows, ["variant", "batch_norm"])
-    if not panels:
-        return None
-    return _drawn(panels, _against_world_size, "ranks M", LAST, what, strategies(rows))
+    panels = _panels(settings[several], ["variant", "batch_norm"])
+    return _drawn(panels, _against_world_size, "ranks M", LAST, what)
 
 
 def fraction_chart(settings: pd.DataFrame, what: str) -> Chart | None:
@@ -104,14 +101,9 @@ def fraction_chart(settings: pd.DataFrame, what: str) -> Chart | None:
     """
     exchanged = settings[~settings["strategy"].isin(["global", "local"])]
     several = exchanged.groupby(list(SETTING[:4]))["exchange_fraction"].transform("nunique") > 1
-    varied = exchanged[several]
-    conditions = set(_keys(varied, CONDITION))
-    rows = settings[[key in conditions for key in _keys(settings, CONDITION)]]
-    panels = _panels(rows, list(CONDITION))
-    if not panels:
-        return None
-    known, label = strategies(rows), "exchanged fraction Q"
-    return _drawn(panels, _against_fraction, label, LAST, what, known, share=False)
+    conditions = exchanged.loc[several, list(CONDITION)].drop_duplicates()
+    panels = _panels(settings.merge(conditions), list(CONDITION))
+    return _drawn(panels, _against_fraction, "exchanged fraction Q", LAST, what, share=False)
 
 
 def epoch_chart(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Chart | None:
@@ -139,10 +131,7 @@ def epoch_chart(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Ch
         ],
         key=lambda panel: places[panel[0]],
     )
-    if not panels:
-        return None
-    known = strategies(pd.concat([panel for _, panel in panels]))
-    return _drawn(panels, _against_epoch, "epoch", AFTER_EACH, trained(runs), known)
+    return _drawn(panels, _against_epoch, "epoch", AFTER_EACH, trained(runs))
 
 
 def samples_chart(settings: pd.DataFrame, what: str) -> Chart | None:
@@ -156,10 +145,7 @@ def samples_chart(settings: pd.DataFrame, what: str) -> Chart | None:
     """
     rows = losses(settings)
     panels = [each for each in _panels(rows, ["variant", "batch_norm"]) if curve(each[1])]
-    if not panels:
-        return None
-    axes = (_against_samples, RESTS_ON, LOST, what)
-    return _drawn(panels, *axes, strategies(rows), share=False)
+    return _drawn(panels, _against_samples, RESTS_ON, LOST, what, share=False)
 
 
 # ---------------------------------------------------------------------------------------- one panel
@@ -172,21 +158,21 @@ def in_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
     return rows.assign(**{to: (100 * rows[of]).clip(low, 100) for to, of in shares.items()})
 
 
-def _against_world_size(rows: pd.DataFrame) -> Drawn:
+def _against_world_size(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
     sizes = sorted(set(rows["world_size"]))
-    placed = in_percent(_looking(rows.assign(x=rows["world_size"])).sort_values("x", kind="stable"))
+    placed = rows.assign(x=rows["world_size"]).sort_values("x", kind="stable")
+    placed = in_percent(_looking(placed, known))
     lines = spread(placed, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
     slanted = 45 if len(sizes) > 4 else 0
     return with_lines(lines), Axis(log=True, ticks=ticks(sizes, str), turned=slanted, small=True)
 
 
-def _against_fraction(rows: pd.DataFrame) -> Drawn:
+def _against_fraction(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
     placed = in_percent(rows.assign(look=rows["strategy"], x=rows["exchange_fraction"]))
     positive = rows.loc[rows["exchange_fraction"] > 0, "exchange_fraction"]
     log = bool(positive.max() > 20 * positive.min())
     alone = placed["strategy"].isin(ALONE)
     marks = []
-    known = list(dict.fromkeys(rows["strategy"]))
     for row in placed[alone].drop_duplicates("strategy").to_dict("records"):
         colour = look_of(row["strategy"], known)["color"]
         if not math.isnan(row["low"]):
@@ -199,14 +185,14 @@ def _against_fraction(rows: pd.DataFrame) -> Drawn:
     return marks, Axis(log=log, low=None if log else 0.0, ticks=shown, small=True)
 
 
-def _against_epoch(rows: pd.DataFrame) -> Drawn:
+def _against_epoch(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
     keys = ["strategy", "exchange_fraction", "epoch"]
     found = [
         {**dict(zip(keys, key, strict=True)), **vars(estimate(of["accuracy"].tolist()))}
         for key, of in rows.groupby(keys, sort=False, dropna=False)
     ]
     lines = pd.DataFrame(found).rename(columns={"mean": "accuracy", "epoch": "x"})
-    return with_bands(_looking(in_percent(lines)).sort_values("x", kind="stable")), Axis(
+    return with_bands(_looking(in_percent(lines), known).sort_values("x", kind="stable")), Axis(
         low=0.0, small=True
     )
 
@@ -220,7 +206,7 @@ def with_bands(lines: pd.DataFrame) -> list[Mark]:
     return [*bands, Mark("line", lines)]
 
 
-def _against_samples(rows: pd.DataFrame) -> Drawn:
+def _against_samples(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
     low, high = rows["effective_samples"].min(), rows["effective_samples"].max()
     marks = []
     if found := curve(rows):
@@ -236,10 +222,9 @@ def _against_samples(rows: pd.DataFrame) -> Drawn:
     return marks, Axis(log=log, ticks=shown, small=True)
 
 
-def _looking(rows: pd.DataFrame) -> pd.DataFrame:
+def _looking(rows: pd.DataFrame, known: Sequence[str]) -> pd.DataFrame:
     """Rows with ``look``: the strategy, with its Q if it has one, in the order of the table; and
     its ``colour``."""
-    known = strategies(rows)
     looks = [
         _named(*pair) for pair in zip(rows["strategy"], rows["exchange_fraction"], strict=True)
     ]
@@ -249,10 +234,6 @@ def _looking(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 # --------------------------------------------------------------------------------------- all panels
-
-
-def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    return list(rows[list(columns)].itertuples(index=False, name=None))
 
 
 def _lines(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
@@ -315,20 +296,22 @@ def looks_of(lines: Sequence[tuple[str, str]], known: Sequence[str]) -> dict[str
 
 def _drawn(
     panels: Sequence[tuple[tuple[Any, ...], pd.DataFrame]],
-    draw: Callable[[pd.DataFrame], Drawn],
+    draw: Callable[[pd.DataFrame, Sequence[str]], Drawn],
     across_label: str,
     up_label: str,
     what: str,
-    known: Sequence[str],
     *,
     share: bool = True,
-) -> Chart:
+) -> Chart | None:
     """Panels of one kind, two side by side, with one legend, over which stands ``what`` was
-    trained; they ``share`` the scale of accuracy."""
+    trained; they ``share`` the scale of accuracy. None where there are no panels."""
+    if not panels:
+        return None
+    known = strategies(pd.concat([rows for _, rows in panels]))
     across = 1 if len(panels) == 1 else 2
     made = []
     for panel_key, rows in panels:
-        marks, x = draw(rows)
+        marks, x = draw(rows, known)
         made.append(Panel(marks, x, Axis(small=True), _title(panel_key)))
     lines = [
         pair
