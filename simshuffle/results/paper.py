@@ -121,7 +121,7 @@ def _panel(ax: Axes, panel: Panel, chart: Chart) -> None:
         ax.set_aspect("equal", "datalim")
     else:
         _ends(ax, "x", panel.x)
-    _ends(ax, "y", panel.y)
+        _ends(ax, "y", panel.y)
     if panel.top:
         above = ax.twiny()
         _axis(above, "x", panel.top)
