@@ -56,7 +56,7 @@ Replace = Annotated[bool, typer.Option("--force", help="Replace the files that a
     "Describe",
     "simshuffle machine import ibnet.txt --out mine.yaml",
     "simshuffle machine import ibnet.txt --routes lfts.txt --gpus 8 --out mine.yaml",
-    "simshuffle machine import topology.conf --link-bandwidth 25GB/s --out mine.yaml",
+    "simshuffle machine import topology.conf --link-bandwidth 25GB/s --out m.yaml",
     name="import",
 )
 def import_(
