@@ -33,7 +33,7 @@ SIZES = tuple(8.0 * 2**k for k in range(28))
 2)."""
 _RING, _TREE = ("3.4 us", "9.6 us"), ("28 us", "50 us")
 """s of a step inside a host and between hosts: NCCL 2.7.8, src/graph/tuning.cc, NVLink and network,
-Simple protocol (docs/model.md)."""
+Simple protocol (docs/model-allreduce.md)."""
 
 
 class _Reduced(Spec):
