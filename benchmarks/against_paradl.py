@@ -1,6 +1,6 @@
 """Writes the predictions of divided training beside those of ParaDL into
-docs/validation-parallelism.md, and draws docs/figures/oracle-abci.png: python
-benchmarks/against_paradl.py
+docs/validation-parallelism.md and docs/reference/validation-parallelism.md, and draws
+docs/figures/oracle-abci.png: python benchmarks/against_paradl.py
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ from simshuffle.studies.validation.rows import Row, assignments, read_rows
 
 ROOT = Path(__file__).parent.parent
 SETS = ["parallelism", "parallelism_data", "parallelism_log"]
-PAGE, FIGURE = (
-    ROOT / "docs" / "validation-parallelism.md",
-    ROOT / "docs" / "figures" / "oracle-abci",
-)
+PAGE = ROOT / "docs" / "validation-parallelism.md"
+POINTS = ROOT / "docs" / "reference" / "validation-parallelism.md"
+FIGURE = ROOT / "docs" / "figures" / "oracle-abci"
 PANELS = {
     "resnet50": "ResNet-50",
     "vgg16": "VGG-16",
@@ -168,7 +167,7 @@ def panel(shown: Sequence[Column], title: str, ax: Axes) -> Axes:
 def main() -> None:
     compared = points(validate(SETS, processes=1))
     put(PAGE, "against means", markdown_means(compared))
-    put(PAGE, "against points", markdown_points(compared))
+    put(POINTS, "against points", markdown_points(compared))
     plots.save(figure(), FIGURE)
     FIGURE.with_suffix(".pdf").unlink()
 

@@ -17,6 +17,10 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TOGETHER = ("docs/tutorial.md",)
 """Pages whose commands follow one another in one folder."""
+LONG_PAGES = {
+    *("allreduce.md", "congestion.md", "design.md", "distributed.md", "mechanisms.md", "model.md"),
+    *("training.md", "tta.md", "windows.md"),
+}
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -124,6 +128,16 @@ def test_every_law_has_its_tests():
 
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+def test_pages_are_at_most_2000_words_long():
+    """Those written by hand; a list of those that are not, which only shrinks."""
+    long = {
+        page.name
+        for page in PAGES
+        if "reference" not in page.parts and len(page.read_text(encoding="utf-8").split()) > 2000
+    }
+    assert long <= LONG_PAGES
 
 
 def test_the_version_is_the_same_everywhere():

@@ -20,7 +20,9 @@ def made():
 
 
 def test_the_pages_are_what_the_code_says(made):
-    assert {path.name for path in FOLDER.iterdir()} == set(made)
+    others = {path.name for path in FOLDER.glob("validation*.md")}
+    others |= {"loaders.md", "smpi.md", "speed.md"}  # by benchmarks; the first is held by a test
+    assert {path.name for path in FOLDER.iterdir()} - others == set(made)
     for name, text in made.items():
         there = (FOLDER / name).read_text(encoding="utf-8")
         assert there == text, f"docs/reference/{name} is stale: make reference"

@@ -1,5 +1,5 @@
-"""The study behind ``simshuffle study sizes``: what each rank holds, reads and sends in an epoch, by
-the plan of the epoch alone."""
+"""The study behind ``simshuffle study sizes``: what each rank holds, reads and sends in an epoch,
+as the plan of the epoch says it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ QUANTITIES = {
 """Bytes of a rank in an epoch, and what they are called."""
 QUANTILES = {"least": 0.0, "low": 0.05, "median": 0.5, "high": 0.95, "most": 1.0}
 UNEVEN = 0.1
-"""A rank with so many times more bytes than the mean is worth a sentence: the others wait for it."""
+"""From such a share above the mean on, the rank with most is worth a sentence."""
+AWAITED = ("read", "sent", "received")
+"""What takes a rank longer if it has more of it, so that others wait for it."""
 _RUN = text("name of the run", head="run")
 
 RANKS = Schema(
@@ -41,9 +43,7 @@ RANKS = Schema(
         "run": _RUN,
         "rank": count("number of the rank, from 0"),
         "samples": count("samples that it trains on"),
-        **{
-            f"{name}_nbytes": amount(f"bytes {meaning}") for name, meaning in QUANTITIES.items()
-        },
+        **{f"{name}_nbytes": amount(f"bytes {meaning}") for name, meaning in QUANTITIES.items()},
     },
     key=("run", "rank"),
 )
@@ -173,8 +173,9 @@ def _quantiles(result: Result) -> pd.DataFrame:
 
 def says(result: Result) -> Iterator[str]:
     """What the tables say, a sentence for each thing that costs time."""
+    awaited = {QUANTITIES[name] for name in AWAITED}
     for row in result.derived["quantiles"].to_dict("records"):
-        if row["uneven"] > UNEVEN:
+        if row["uneven"] > UNEVEN and row["quantity"] in awaited:
             most, middle = (readable(row[k], Dimension.NBYTES, 3) for k in ("most", "median"))
             yield (
                 f"{row['run']}: {row['quantity']}: one rank has {most}, half of them at most"
