@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.results.console import new_table, printed
+from simshuffle.results.console import new_table, terminal_text
 from simshuffle.results.export import html
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.inputs import by_content
@@ -79,7 +79,7 @@ class Comparison:
 
     def __str__(self) -> str:
         """What a terminal shows of it."""
-        return printed(self.parts())
+        return terminal_text(self.parts())
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
@@ -113,8 +113,7 @@ class Comparison:
 
 
 def side(reference: str | Path | Result | Scenario) -> Side:
-    """A result or its folder, or a scenario: one that is loaded, a file, or a name below
-    ``scenarios/``.
+    """A result or its folder, or a scenario: one that is loaded, a file, or a name.
 
     Raises:
         InputError: it is none of these, or damaged.
@@ -122,16 +121,13 @@ def side(reference: str | Path | Result | Scenario) -> Side:
     if isinstance(reference, Result):
         with tempfile.TemporaryDirectory() as place:
             kept = reference.save(Path(place) / reference.meta["fingerprint"], draw=False)
-            found = side(kept)
-            return replace(found, name=str(kept.name), result=reference)
+            return replace(side(kept), name=kept.name, result=reference)
     if isinstance(reference, Scenario):
-        runs = all_runs([reference])
-        return Side(reference.name, {name: _of_run(run) for name, run in runs.items()})
+        return Side(reference.name, _of_runs([reference]))
     reference = str(reference)
     folder = Path(reference)
     if not folder.is_dir():
-        runs = all_runs(load_scenarios(reference))
-        return Side(reference, {name: _of_run(run) for name, run in runs.items()})
+        return Side(reference, _of_runs(load_scenarios(reference)))
     result = read_folder(folder)
     about = flat({k: value for k, value in result.meta.items() if k not in _OF_THE_RESULT})
     asked = _runs(result, folder) or _documents(result)
@@ -144,14 +140,14 @@ def _runs(result: Result, folder: Path) -> dict[str, Flat]:
     if result.study.verb != "run" or len(result.meta["runs"]) > MOST_RUNS:
         return {}
     with suppress(SimshuffleError):
-        runs = all_runs(load_scenarios(folder / "scenario.yaml"))
-        return {name: _of_run(run) for name, run in runs.items()}
+        return _of_runs(load_scenarios(folder / "scenario.yaml"))
     return {}
 
 
-def _of_run(run: Scenario) -> Flat:
-    """What was asked of a run."""
-    return flat(by_content(run.to_dict()))
+def _of_runs(scenarios: Sequence[Scenario]) -> dict[str, Flat]:
+    """What was asked of each run."""
+    runs = all_runs(scenarios)
+    return {name: flat(by_content(run.to_dict())) for name, run in runs.items()}
 
 
 def _documents(result: Result) -> dict[str, Flat]:

@@ -21,6 +21,41 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
+Case = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CASE", help="A JSON file with links and flows, compressed with gzip or not."
+    ),
+]
+Model = Annotated[
+    str, typer.Option(metavar="MODEL", help="The network model: analytic, fluid or packet.")
+]
+Tolerance = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE", help="fluid: error allowed for less work, from 0 (exact) to below 1."
+    ),
+]
+Mtu = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="packet: bytes of a packet, such as '4096 B'.")
+]
+PortBuffer = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="packet: buffer of a port, such as '64 KiB'.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="CSV file (.csv or .csv.gz); the default is standard output."
+    ),
+]
+Compare = Annotated[
+    bool,
+    typer.Option(
+        "--compare", help="Put the ends that CASE expects, and the errors, beside each end."
+    ),
+]
+
+
 @command(
     app,
     "Simulate",
@@ -28,40 +63,13 @@ app = typer.Typer()
     "simshuffle study replay case.json --network packet --compare --to latex",
 )
 def replay(
-    case: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CASE", help="A JSON file with links and flows, compressed with gzip or not."
-        ),
-    ],
-    network: Annotated[
-        str, typer.Option(metavar="MODEL", help="The network model: analytic, fluid or packet.")
-    ] = "fluid",
-    tolerance: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE", help="fluid: error allowed for less work, from 0 (exact) to below 1."
-        ),
-    ] = None,
-    mtu: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="packet: bytes of a packet, such as '4096 B'."),
-    ] = None,
-    port_buffer: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="packet: buffer of a port, such as '64 KiB'.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="CSV file (.csv or .csv.gz); the default is standard output."
-        ),
-    ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare", help="Put the ends that CASE expects, and the errors, beside each end."
-        ),
-    ] = False,
+    case: Case,
+    network: Model = "fluid",
+    tolerance: Tolerance = None,
+    mtu: Mtu = None,
+    port_buffer: PortBuffer = None,
+    out: Out = None,
+    compare: Compare = False,
     to: To = None,
 ) -> None:
     """Say when the flows of a file end.
@@ -77,15 +85,8 @@ def replay(
         check_target(out, case)
     given = read_case(case)
     if compare and given.expected is None:
-        raise InputError(
-            Problem(
-                "--compare",
-                "needs a case that says when its flows end",
-                "no flows.end",
-                "Leave it out.",
-            ),
-            str(case),
-        )
+        rule, remedy = "needs a case that says when its flows end", "Leave it out."
+        raise InputError(Problem("--compare", rule, "no flows.end", remedy), str(case))
     with share_progress("replay") as progress:
         result = replay_case(given, model, progress)
     if out is not None:

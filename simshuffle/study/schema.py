@@ -54,7 +54,7 @@ class Column:
     head: str = ""
     look: str = ""
 
-    def printed(self, value: Any) -> str:
+    def cell(self, value: Any) -> str:
         """A value as a terminal shows it; '' where it is missing."""
         if pd.isna(value):
             return ""
@@ -193,7 +193,7 @@ class Schema:
         if problems:
             raise InputError(problems, source)
 
-    def printed(
+    def listing(
         self, table: pd.DataFrame, title: str | None, columns: Sequence[str], names: int = 1
     ) -> RichTable:
         """Columns of ``table`` as a terminal, a paper and the page show them.
@@ -208,7 +208,7 @@ class Schema:
         heads = [column.head or name for name, column in zip(columns, of, strict=True)]
         shown = new_table(title, heads[:names], heads[names:])
         for row in table[list(columns)].itertuples(index=False, name=None):
-            shown.add_row(*(c.printed(value) for c, value in zip(of, row, strict=True)))
+            shown.add_row(*(c.cell(value) for c, value in zip(of, row, strict=True)))
         return shown
 
     def empty(self) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.results.console import printed
+from simshuffle.results.console import terminal_text
 from simshuffle.results.export import html
 from simshuffle.results.folders import write_folder
 from simshuffle.results.table_io import rows
@@ -224,7 +224,7 @@ class Result:
 
     def __str__(self) -> str:
         """What a terminal shows of it."""
-        return printed(self.parts())
+        return terminal_text(self.parts())
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""

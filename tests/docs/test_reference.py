@@ -64,7 +64,7 @@ def test_a_key_has_its_unit_default_range_and_line(made):
 
 
 def test_every_verb_is_there_with_its_options(made):
-    for row in ("## topology import\n", "simshuffle run SCENARIO... [OPTIONS]", "| `--out` |"):
+    for row in ("## machine import\n", "simshuffle run SCENARIO... [OPTIONS]", "| `--out` |"):
         assert row in made["verbs.md"], row
     assert "--quiet" not in made["verbs.md"].partition("\n## run\n")[2]
 

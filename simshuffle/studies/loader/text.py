@@ -25,7 +25,7 @@ def parts(
     """All of it, in order; what a recorded order does is also said in sentences."""
     yield _shape(says)
     known = loaders[loaders["problem"] == ""]
-    yield STORED["loaders"].printed(
+    yield STORED["loaders"].listing(
         known,
         "Fetched from the remote storage, by all nodes, in the first epoch and in the last",
         (
@@ -33,7 +33,7 @@ def parts(
             *("hit_rate", "held_nbytes"),
         ),
     )
-    yield OF_STORE.printed(
+    yield OF_STORE.listing(
         store,
         "The same from an object store (--store): at least, by its limits, and its price",
         ("loader", "first_s", "last_s", "limit", "first_usd", "last_usd"),
@@ -64,7 +64,7 @@ def _mixing(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Table:
     columns = ("loader", "never", "surplus", "imbalance", "batch_companions", "rank_companions")
     more = ("moves", "divergence", "position_entropy", "shards", "end_shards")
     title = "Mixing from epoch to epoch"
-    table = STORED["loaders"].printed(loaders, title, (*columns, *more))
+    table = STORED["loaders"].listing(loaders, title, (*columns, *more))
     expected = [says[name] for name in ("batch_companions", "rank_companions", "moves")]
     table.add_row("(random)", "0", "0", "", *[f"{share:.3g}" for share in expected])
     return table

@@ -187,7 +187,7 @@ def _parts(result: Result) -> Iterator[Any]:
     table = result.derived["quantiles"]
     columns = ("run", "quantity", "total_nbytes", *QUANTILES, "uneven")
     shown = table[table["total_nbytes"] > 0]
-    yield QUANTILES_OF.printed(shown, "Bytes of a rank in an epoch, over ranks", columns, names=2)
+    yield QUANTILES_OF.listing(shown, "Bytes of a rank in an epoch, over ranks", columns, names=2)
     yield from says(result)
 
 
