@@ -90,8 +90,8 @@ def calibrate(
     """Fit latencies, bandwidths, rates, compute times and jitter to FILE..., as a fragment that a
     scenario includes."""
     from simshuffle.studies.calibrate.cell import Settings
-    from simshuffle.studies.calibrate.fragment import FRAGMENT, MODELS
     from simshuffle.studies.calibrate.study import STUDY, request
+    from simshuffle.studies.calibrate.text import FRAGMENT, MODELS
 
     settings = Settings(
         kind, fit_up_to, epochs, model or (), accelerator, gpus_per_host, ranks, hosts, storage

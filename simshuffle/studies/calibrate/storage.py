@@ -14,10 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.spec.units import Dimension
-from simshuffle.studies.calibrate.findings import (
+from simshuffle.studies.calibrate.fit import interval, mean_interval, saturation
+from simshuffle.studies.calibrate.parameter import (
     Findings,
+    Parameter,
     basis,
     for_people,
+    groups,
     log_curve,
     mean_error,
     residuals,
@@ -25,9 +28,6 @@ from simshuffle.studies.calibrate.findings import (
     sources,
     span,
 )
-from simshuffle.studies.calibrate.fit import interval, mean_interval, saturation
-from simshuffle.studies.calibrate.parameter import Parameter
-from simshuffle.studies.calibrate.rows import groups
 
 STORAGES = {"pfs": "cluster.parallel_file_system", "ssd": "cluster.ssd"}
 """What can have been measured, and its key in a scenario."""
