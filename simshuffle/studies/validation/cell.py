@@ -9,10 +9,12 @@ from typing import Any
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.simulation.cell import NetworkCell
-from simshuffle.studies.validation.oracle import Parts
-from simshuffle.studies.validation.predict import SINGLE, Task, answer
-from simshuffle.studies.validation.runs import Times
+from simshuffle.studies.validation.predict import UNSIMULATED, Answer, Task, answer
+from simshuffle.studies.validation.runs import Parts, Times
 from simshuffle.study.cell import Outcome, Tell
+
+RECORDS: Mapping[str, type[Times | Parts]] = {"times": Times, "parts": Parts}
+"""What answers all quantities of a run, by the name that an outcome gives it."""
 
 
 @dataclass(frozen=True)
@@ -35,23 +37,22 @@ class TaskCell(NetworkCell):
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the times of a run, the parts of an iteration, or one number."""
         found = answer(self.task)
-        if isinstance(found, Parts):
-            return Outcome({"parts": asdict(found)})
-        return Outcome({"times": asdict(found)} if isinstance(found, Times) else {"value": found})
+        for name, record in RECORDS.items():
+            if isinstance(found, record):
+                return Outcome({name: asdict(found)})
+        return Outcome({"value": found})
 
 
 def _named(task: Task) -> Any:
     """The scenario that a task names, as it is resolved; other kinds bring their data along."""
-    if task.kind not in {"run", "oracle", *SINGLE}:
+    if task.kind in UNSIMULATED:
         return None
     return by_content(load_scenario(task.scenario).to_dict())
 
 
-def answer_of(values: Mapping[str, Any]) -> Times | Parts | float:
+def answer_of(values: Mapping[str, Any]) -> Answer:
     """What a task was answered, from the values of its outcome."""
-    if "parts" in values:
-        return Parts(**values["parts"])
-    if "times" not in values:
-        return float(values["value"])
-    times = values["times"]
-    return Times(tuple(times["epochs"]), times["staging"], times["samples"])
+    for name, record in RECORDS.items():
+        if name in values:
+            return record(**values[name])
+    return float(values["value"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies import policies, testbed
-from simshuffle.studies.validation import collectives, concurrent, emulated, oracle, reads, runs
+from simshuffle.studies.validation import concurrent, runs, single
 from simshuffle.studies.validation.rows import Row, assignments, ends
 from simshuffle.topology import Abci
 
@@ -18,8 +17,17 @@ from simshuffle.topology import Abci
 # (github.com/ankahira/paraDL). Others can only lengthen an epoch, so that the lower end is not
 # used.
 TRAFFIC = 0.47
-SINGLE = {"allreduce": collectives, "read": reads, "emulated": emulated}
-"""What predicts one number, by the kind of its row."""
+WHOLE: Mapping[str, Callable[[str, Mapping[str, str]], runs.Times | runs.Parts]] = {
+    "run": runs.times,
+    "oracle": runs.parts_of,
+}
+"""What answers all quantities of a scenario at once, by the kind of the task: (scenario,
+values)."""
+SINGLE = {"allreduce": single.allreduce, "read": single.read, "emulated": single.emulated}
+"""What answers one quantity of a scenario: (scenario, values, quantity)."""
+UNSIMULATED = {"policies": policies.predicted, "testbed": testbed.predicted}
+"""What answers a row that is not simulated as a scenario: (values)."""
+Answer = runs.Times | runs.Parts | float
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ def tasks_of(rows: Sequence[Row]) -> list[Task]:
     return list(dict.fromkeys(task for variant in wanted for tasks in variant for task in tasks))
 
 
-def predictions(rows: Sequence[Row], answers: Mapping[Task, Any]) -> list[Prediction | None]:
+def predictions(rows: Sequence[Row], answers: Mapping[Task, Answer]) -> list[Prediction | None]:
     """The predictions of ``rows``, in their order; None for a row that cannot be predicted.
 
     Args:
@@ -77,64 +85,45 @@ def predictions(rows: Sequence[Row], answers: Mapping[Task, Any]) -> list[Predic
 
 def variants(row: Row) -> list[tuple[Task, ...]]:
     """What a row needs: for its values, and for both ends of its spread; two tasks each for a
-    ratio."""
-    out = []
-    for more in ["", *ends(row.spread)]:
+    ratio, one for each job of several."""
+    return [_tasks(row, more) for more in ["", *ends(row.spread)]]
+
+
+def _tasks(row: Row, more: str) -> tuple[Task, ...]:
+    if row.kind == "concurrent":
         # each job alone: the same runs for all rows of an evening, whatever its background load
-        if row.kind == "concurrent":
-            runs_alone = concurrent.alone(_shared(row.values, more))
-            out.append(
-                tuple(
-                    Task("run", row.scenario, ";".join(f"{k}={v}" for k, v in one.items()))
-                    for one in runs_alone
-                )
-            )
-            continue
-        sides = row.values.split("|") if row.kind == "ratio" else [row.values]
-        if row.kind == "ratio" and len(sides) != 2:
-            raise _of_row(
-                row,
-                Problem(
-                    "values",
-                    "of a ratio are two lists with | between them",
-                    repr(row.values),
-                    "Write A|B.",
-                ),
-            )
-        kind = "run" if row.kind == "ratio" else row.kind
-        quantity = row.quantity if kind in SINGLE else ""
-        out.append(
-            tuple(
-                Task(kind, row.scenario, ";".join(filter(None, (side, more))), quantity)
-                for side in sides
-            )
-        )
-    return out
+        runs_alone = concurrent.alone(_shared(row.values, more))
+        texts = [";".join(f"{key}={value}" for key, value in one.items()) for one in runs_alone]
+        return tuple(Task("run", row.scenario, text) for text in texts)
+    sides, kind = [row.values], row.kind
+    if row.kind == "ratio":
+        sides, kind = row.values.split("|"), "run"
+        if len(sides) != 2:
+            rule = "of a ratio are two lists with | between them"
+            raise _of_row(row, Problem("values", rule, repr(row.values), "Write A|B."))
+    quantity = row.quantity if kind in SINGLE else ""
+    texts = [";".join(filter(None, (side, more))) for side in sides]
+    return tuple(Task(kind, row.scenario, text, quantity) for text in texts)
 
 
 def _shared(values: str, more: str) -> dict[str, str]:
     """The values of a row of concurrent jobs but the job itself."""
-    return {
-        key: value
-        for key, value in {**assignments(values), **assignments(more)}.items()
-        if key != "job"
-    }
+    both = assignments(values) | assignments(more)
+    return {key: value for key, value in both.items() if key != "job"}
 
 
-def answer(task: Task) -> Any:
-    """The outcome of a task: `runs.Times`, `oracle.Parts`, or one number."""
+def answer(task: Task) -> Answer:
+    """The outcome of a task."""
     values = assignments(task.values)
-    if task.kind == "run":
-        return runs.times(task.scenario, values)
-    if task.kind == "oracle":
-        return oracle.parts_of(task.scenario, values)
-    if task.kind in {"policies", "testbed"}:
-        return {"policies": policies, "testbed": testbed}[task.kind].predicted(values)
-    return SINGLE[task.kind].predict(task.scenario, values, task.quantity)
+    if task.kind in SINGLE:
+        return SINGLE[task.kind](task.scenario, values, task.quantity)
+    if task.kind in WHOLE:
+        return WHOLE[task.kind](task.scenario, values)
+    return UNSIMULATED[task.kind](values)
 
 
 def _prediction(
-    row: Row, variant: list[tuple[Task, ...]], answers: Mapping[Task, Any]
+    row: Row, variant: list[tuple[Task, ...]], answers: Mapping[Task, Answer]
 ) -> Prediction:
     spreads = ["", *ends(row.spread)]
     values = [
@@ -164,31 +153,26 @@ def traffic(row: Row) -> float:
     return TRAFFIC if above else 0.0
 
 
-def _value(row: Row, more: str, outcomes: list[Any]) -> float:
+def _value(row: Row, more: str, outcomes: list[Answer]) -> float:
     try:
         if row.kind == "concurrent":
-            seconds = tuple(outcome.quantity("first epoch") for outcome in outcomes)
+            seconds = tuple(_quantity(outcome, "first epoch") for outcome in outcomes)
             lasted = _together(row.scenario, tuple(_shared(row.values, more).items()), seconds)
             return concurrent.quantity(row.quantity, lasted[assignments(row.values)["job"]])
         if row.kind == "ratio":
-            first, second = (
-                outcome.quantity(row.quantity.removesuffix(" ratio")) for outcome in outcomes
-            )
-            return float(first / second)
-        several = row.kind in {"run", "oracle"}
-        return float(outcomes[0].quantity(row.quantity) if several else outcomes[0])
+            name = row.quantity.removesuffix(" ratio")
+            first, second = (_quantity(outcome, name) for outcome in outcomes)
+            return first / second
+        return _quantity(outcomes[0], row.quantity)
     except KeyError as error:
-        raise _of_row(
-            row,
-            Problem(
-                "values",
-                "must name a job of the log",
-                f"job={error.args[0]}",
-                "See validation/data/.",
-            ),
-        ) from None
+        rule, value = "must name a job of the log", f"job={error.args[0]}"
+        raise _of_row(row, Problem("values", rule, value, "See validation/data/.")) from None
     except InputError as error:
         raise _of_row(row, *error.problems) from None
+
+
+def _quantity(outcome: Answer, name: str) -> float:
+    return float(outcome if isinstance(outcome, float | int) else outcome.quantity(name))
 
 
 @cache
