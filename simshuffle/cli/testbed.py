@@ -13,7 +13,7 @@ from simshuffle.cli.help import command
 from simshuffle.cli.verb import AsJson, Force, To, check_format, show
 
 if TYPE_CHECKING:
-    from simshuffle.studies.testbed.settings import Settings
+    from simshuffle.studies.testbed.measure import Settings
     from simshuffle.study.study import Result
 
 app = typer.Typer()
@@ -93,8 +93,8 @@ def testbed(
     needs root."""
     from simshuffle.network.replay.files import check_target, whole_file
     from simshuffle.spec.units import Dimension
-    from simshuffle.studies.testbed.bed import Shape
-    from simshuffle.studies.testbed.settings import Settings, check, chosen, quantity
+    from simshuffle.studies.testbed.measure import Settings, check, chosen, quantity
+    from simshuffle.studies.testbed.network import Shape
 
     check_format(json, to)
     patterns, left_out = chosen(pattern or [], quick=quick)
