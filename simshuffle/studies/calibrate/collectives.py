@@ -23,7 +23,6 @@ from simshuffle.studies.calibrate.fit import Fit, relative_fit
 from simshuffle.studies.calibrate.parameter import (
     Findings,
     Parameter,
-    basis,
     for_people,
     log_curve,
     mean_error,
@@ -147,9 +146,9 @@ def _latency(out: Findings, rows: pd.DataFrame, keys: list[str], note: str) -> f
         note = sentences(note, why)
     if fit.value[0] == 0:
         note = sentences(note, NO_LATENCY)
-    of = basis(rows, error, *OVER)
     out.parameters += [
-        Parameter(key, *fit.coefficient(0), Dimension.SECONDS, **of, note=note) for key in keys
+        Parameter.of(rows, error, OVER, key, fit.coefficient(0), Dimension.SECONDS, note)
+        for key in keys
     ]
     return float(fit.value[0])
 
@@ -161,8 +160,8 @@ def _bandwidth(out: Findings, side: Side, rows: pd.DataFrame, latency: float) ->
     if fit.value[1] == 0:
         out.notes.append(f"allreduce {side.name}: {NO_BANDWIDTH}")
         return None
-    of = basis(rows, error, *OVER)
-    single = Parameter(side.bandwidth, *fit.inverse(1), Dimension.BANDWIDTH, **of)
+    key, bandwidth = side.bandwidth, Dimension.BANDWIDTH
+    single = Parameter.of(rows, error, OVER, key, fit.inverse(1), bandwidth)
     transfer = rows["seconds"] - rows["offset"] - rows["steps"] * latency
     most = rows.assign(rate=rows["bus"] / transfer)[transfer >= LEAST_SHARE * rows["seconds"]]
     name = f"bus bandwidth {side.name}"
@@ -170,8 +169,7 @@ def _bandwidth(out: Findings, side: Side, rows: pd.DataFrame, latency: float) ->
         out.parameters.append(single)
     else:
         curve = log_curve(*most[["nbytes", "rate"]].to_numpy(float).T)
-        of = basis(most, curve.error, *OVER)
-        by_size = Parameter(side.bandwidth, *curve[:3], Dimension.BANDWIDTH, **of)
+        by_size = Parameter.of(most, curve.error, OVER, key, curve[:3], bandwidth)
         if error > MISFIT:
             other = f"{name}, one for all sizes"
             out.parameters += [by_size, for_people(single, "does not fit all sizes", other)]
@@ -195,11 +193,12 @@ def all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
     chosen = used.to_numpy(bool)
     fit = relative_fit(x[chosen], y[chosen])
     out.residuals.append(residuals(rows, "all to all", "s", y, x @ fit.value, chosen))
-    of = basis(rows[used], mean_error(y[chosen], fit.fitted), "world_size", "message_size")
-    found = [Parameter("all to all: latency", *fit.coefficient(0), Dimension.SECONDS, **of)]
+    about = rows[used], mean_error(y[chosen], fit.fitted), ("world_size", "message_size")
+    name, seconds = "all to all: latency", Dimension.SECONDS
+    found = [Parameter.of(*about, name, fit.coefficient(0), seconds)]
     if fit.value[1] > 0:
         name = "all to all: bandwidth of a rank"
-        found.append(Parameter(name, *fit.inverse(1), Dimension.BANDWIDTH, **of))
+        found.append(Parameter.of(*about, name, fit.inverse(1), Dimension.BANDWIDTH))
     note = "for comparison only: the exchange is simulated message by message"
     out.parameters += [for_people(parameter, note) for parameter in found]
     return out
@@ -221,20 +220,20 @@ def point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
         nbytes, rate, seconds = rows[["nbytes", "rate", "seconds"]].to_numpy(float).T
         y = nbytes / rate if streaming else seconds
         fit = relative_fit(np.column_stack([np.ones(len(rows)), nbytes]), y)
-        of = basis(rows, mean_error(y, fit.fitted), "message_size")
+        about = rows, mean_error(y, fit.fitted), ("message_size",)
         if streaming:
             fitted = nbytes / fit.fitted
             out.residuals.append(residuals(rows, "stream of messages", "B/s", rate, fitted))
         else:
             out.residuals.append(residuals(rows, "message", "s", y, fit.fitted))
             note = NO_LATENCY if fit.value[0] == 0 else ""
-            found = Parameter(LATENCY, *fit.coefficient(0), Dimension.SECONDS, **of, note=note)
+            found = Parameter.of(*about, LATENCY, fit.coefficient(0), Dimension.SECONDS, note)
             out.parameters.append(found)
         if fit.value[1] == 0:
             out.notes.append(f"{sources(rows)}: {NO_BANDWIDTH}")
             continue
         why = "of one message at a time; osu_bw was given too, and is of a stream"
         earlier = [for_people(p, why) if p.key == BANDWIDTH else p for p in out.parameters]
-        found = Parameter(BANDWIDTH, *fit.inverse(1), Dimension.BANDWIDTH, **of)
+        found = Parameter.of(*about, BANDWIDTH, fit.inverse(1), Dimension.BANDWIDTH)
         out.parameters = [*earlier, found]
     return out

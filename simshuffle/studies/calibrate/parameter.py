@@ -4,13 +4,12 @@ them share: what each rests on, residuals, notes, curves."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from typing_extensions import TypedDict
 
 from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.spec.units import Dimension, readable
@@ -61,6 +60,26 @@ class Parameter:
     model: str = ""
     usable: bool = True
 
+    @classmethod
+    def of(
+        cls,
+        rows: pd.DataFrame,
+        residual: float,
+        over: Sequence[str],
+        key: str,
+        estimate: tuple[Value, Value, Value],
+        dimension: Dimension | None,
+        note: str = "",
+        model: str = "",
+    ) -> Parameter:
+        """What was fitted to ``rows``, measured over the quantities ``over``; ``estimate`` is the
+        value and the ends of its interval, which it has not where one of them is nan."""
+        value, *ends = estimate
+        low, high = ends if all(map(_is_finite, ends)) else (None, None)
+        spans = {name: span(rows[COLUMNS[name]]) for name in over}
+        basis = spans, residual, len(rows), sources(rows)
+        return cls(key, value, low, high, dimension, *basis, note, model)
+
     def plain(self, value: Value | None) -> Any:
         """``value`` as a scenario file holds it: text with a unit, a number, or the points of a
         curve; None stays None."""
@@ -71,6 +90,11 @@ class Parameter:
             points = {_text(x, place): _text(y, self.dimension) for x, y in value}
             return {"points": points, "interpolation": "log"}
         return _text(value, self.dimension)
+
+
+def _is_finite(value: Value) -> bool:
+    values = [y for _, y in value] if isinstance(value, tuple) else [value]
+    return bool(np.isfinite(values).all())
 
 
 def _text(value: float, dimension: Dimension | None) -> Any:
@@ -166,21 +190,6 @@ class Findings:
         self.notes += other.notes
 
 
-class Basis(TypedDict):
-    """What a parameter rests on; as of `Parameter`."""
-
-    over: Over
-    residual: float
-    rows: int
-    source: str
-
-
-def basis(rows: pd.DataFrame, residual: float, *over: str) -> Basis:
-    """What rests on ``rows``, measured over the quantities ``over``."""
-    spans = {name: span(rows[COLUMNS[name]]) for name in over}
-    return {"over": spans, "residual": residual, "rows": len(rows), "source": sources(rows)}
-
-
 def sources(rows: pd.DataFrame) -> str:
     """Files and tool of the rows, such as 'a.txt, b.txt (nccl-tests)'."""
     return f"{', '.join(dict.fromkeys(rows['source']))} ({', '.join(dict.fromkeys(rows['tool']))})"
@@ -225,12 +234,12 @@ def mean_error(measured: Floats, fitted: Floats | float) -> float:
 
 
 class LogCurve(NamedTuple):
-    """Points of a curve with the ends of their intervals (None where the rows are too few), and the
+    """Points of a curve with the ends of their intervals (nan where the rows are too few), and the
     mean relative error of the rows about them."""
 
     points: Points
-    low: Points | None
-    high: Points | None
+    low: Points
+    high: Points
     error: float
 
 
@@ -252,6 +261,5 @@ def log_curve(x: Floats, y: Floats) -> LogCurve:
     def points(values: Floats) -> Points:
         return tuple(zip(places.tolist(), np.exp(values).tolist(), strict=True))
 
-    known = bool(np.isfinite(half).all())
-    low, high = (points(means + sign * half) if known else None for sign in (-1, 1))
-    return LogCurve(points(means), low, high, float(np.abs(np.expm1(-left)).mean()))
+    error = float(np.abs(np.expm1(-left)).mean())
+    return LogCurve(points(means), points(means - half), points(means + half), error)
