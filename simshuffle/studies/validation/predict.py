@@ -1,15 +1,21 @@
-"""The prediction of every row: what is simulated once serves all rows that need it."""
+"""The prediction of every row, and the cells that are simulated for them: what is simulated once
+serves all rows that need it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
+from typing import Any, NamedTuple
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies import policies, testbed
+from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.studies.validation import concurrent, runs, single
 from simshuffle.studies.validation.rows import Row, assignments, ends
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.topology import Abci
 
 # The same configurations of more than a rack took -3 to +47 % as long when they were measured
@@ -27,6 +33,8 @@ SINGLE = {"allreduce": single.allreduce, "read": single.read, "emulated": single
 """What answers one quantity of a scenario: (scenario, values, quantity)."""
 UNSIMULATED = {"policies": policies.predicted, "testbed": testbed.predicted}
 """What answers a row that is not simulated as a scenario: (values)."""
+RECORDS: Mapping[str, type[runs.Times | runs.Parts]] = {"times": runs.Times, "parts": runs.Parts}
+"""What answers all quantities, by the name that an outcome gives it."""
 Answer = runs.Times | runs.Parts | float
 
 
@@ -48,7 +56,43 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class TaskCell(NetworkCell):
+    """A task. The scenario that it names, as it is resolved, is part of the key: another one of
+    that name is another task. Other kinds bring their data along."""
+
+    task: Task
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        if self.task.kind in UNSIMULATED:
+            return [asdict(self.task), None]
+        scenario = load_scenario(self.task.scenario)
+        return [asdict(self.task), by_content(scenario.to_dict())]
+
+    @property
+    def label(self) -> str:
+        """As for `Cell`."""
+        return " ".join(filter(None, (self.task.scenario, self.task.values)))
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: the times of a run, the parts of an iteration, or one number."""
+        found = answer(self.task)
+        for name, record in RECORDS.items():
+            if isinstance(found, record):
+                return Outcome({name: asdict(found)})
+        return Outcome({"value": found})
+
+
+def answer_of(values: Mapping[str, Any]) -> Answer:
+    """What a task was answered, from the values of its outcome."""
+    for name, record in RECORDS.items():
+        if name in values:
+            return record(**values[name])
+    return float(values["value"])
+
+
+class Prediction(NamedTuple):
     """What the simulator says of a row, in its unit.
 
     Attributes:
