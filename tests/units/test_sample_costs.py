@@ -161,7 +161,7 @@ def test_of_large_files_fewer_are_measured(tmp_path, monkeypatch, most, count):
     monkeypatch.setattr(sample_costs, "MOST_BYTES", most)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
-    files = sample_costs.chosen(tmp_path)
+    files = sample_costs.files_below(tmp_path)
     assert (len(set(files.paths)), len(files.sizes)) == (count, 6)
 
 
@@ -169,7 +169,7 @@ def test_only_so_many_files_are_looked_at(tmp_path, monkeypatch):
     monkeypatch.setattr(sample_costs, "MOST_LISTED", 3)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
-    assert len(sample_costs.chosen(tmp_path).sizes) == 3
+    assert len(sample_costs.files_below(tmp_path).sizes) == 3
 
 
 @pytest.mark.parametrize("suffix", [".png", ".webp", ".bmp"])

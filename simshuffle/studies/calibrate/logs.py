@@ -9,6 +9,8 @@ IOR, versions 3.0 to 4.0: bandwidths are MiB/s, over all tasks together.
 mdtest, the table 'SUMMARY rate': operations a second of all tasks together.
 
 Epoch logs: a CSV table with a line for each epoch of a training run, or for each iteration.
+
+All raise InputError, with the line.
 """
 
 from __future__ import annotations
@@ -36,11 +38,7 @@ _TESTS = {
 
 
 def osu(source: Source) -> Iterator[Row]:
-    """The rows of all tables.
-
-    Raises:
-        InputError: with the line.
-    """
+    """The rows of all tables."""
     operation, program, columns = "", "", 0
     for number, line in source.lines():
         if title := _TITLE.match(line):
@@ -123,11 +121,7 @@ class _IorRun:
 
 
 def ior(source: Source) -> Iterator[Row]:
-    """The reads and writes of all runs in the file; a row for each repetition.
-
-    Raises:
-        InputError: with the line.
-    """
+    """The reads and writes of all runs in the file; a row for each repetition."""
     run = _IorRun()
     for number, line in source.lines():
         words = line.split()
@@ -163,11 +157,7 @@ _LIKE_A_RATE = re.compile(r"\d+\.\d{3}\s+\d+\.\d{3}")
 
 def mdtest(source: Source) -> Iterator[Row]:
     """Rates of opening files ('File read') and of asking for their attributes ('File stat'); what
-    was not run (0) is left out.
-
-    Raises:
-        InputError: with the line.
-    """
+    was not run (0) is left out."""
     tasks = nodes = iterations = 0
     nbytes, inside = math.nan, False
     for number, line in source.lines():
@@ -220,11 +210,7 @@ _REQUIRED = ("model", "gpus", "local_batch_size", "epoch", "iterations", "epoch_
 
 
 def epochs(source: Source) -> Iterator[Row]:
-    """Seconds of an iteration, a row for each line of the log.
-
-    Raises:
-        InputError: with the line.
-    """
+    """Seconds of an iteration, a row for each line of the log."""
     reader = csv.reader(io.StringIO(source.text, newline=""), strict=True)
     try:
         head = [name.strip() for name in next(reader, [])]

@@ -2,6 +2,8 @@
 
 Sizes are bytes, times microseconds, bandwidths 1e9 bytes/s (``src/common.cu`` and ``src/util.cu``
 of github.com/NVIDIA/nccl-tests). The out-of-place and the in-place time of a size are two rows.
+
+All raise InputError, with the line.
 """
 
 from __future__ import annotations
@@ -37,11 +39,7 @@ class _Table:
 
 
 def table(source: Source) -> Iterator[Row]:
-    """The rows of all tables in the output of nccl-tests.
-
-    Raises:
-        InputError: with the line.
-    """
+    """The rows of all tables in the output of nccl-tests."""
     tables = [_Table()]
     for number, raw in source.lines():
         line, last = _PREFIX.sub("", raw), tables[-1]
@@ -125,11 +123,7 @@ def _row(
 
 
 def document(source: Source) -> Iterator[Row]:
-    """The rows of the file that ``-J FILE`` writes; ``line`` is the number of the result.
-
-    Raises:
-        InputError: with the line where it is no JSON, or the number of the result.
-    """
+    """The rows of the file that ``-J FILE`` writes; ``line`` is the number of the result."""
     try:
         found = json.loads(source.text)
     except json.JSONDecodeError as error:

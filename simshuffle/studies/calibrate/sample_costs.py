@@ -143,15 +143,15 @@ def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> Sa
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         try:
-            files = made(Path(scratch)) if folder is None else chosen(folder)
-            return SampleCosts(_measured(files, Path(scratch, "written"), clock), files)
+            files = photographs(Path(scratch)) if folder is None else files_below(folder)
+            return SampleCosts(_costs(files, Path(scratch, "written"), clock), files)
         except OSError as error:
             rule = f"cannot be used: {error.strerror or error}"
             remedy = "Name a folder of files that can be read."
-            raise refused(rule, str(error.filename or folder or scratch), remedy) from None
+            raise folder_error(rule, str(error.filename or folder or scratch), remedy) from None
 
 
-def _measured(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
+def _costs(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
     """All costs, of which those that are in proportion to the size of a file are for the mean
     one."""
     coder = ImageCoder() if files.images else ArrayCoder()
@@ -164,7 +164,7 @@ def _measured(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
         return result
 
     # into the page cache; and what cannot be used is found
-    pixels = np.mean([coder.nbytes(decoded(coder, path)) for path in files.paths])
+    pixels = np.mean([coder.nbytes(sample_of(coder, path)) for path in files.paths])
     sizes, shuffled, state = [], list(range(RANKS)), np.random.RandomState(1)
     for path in files.paths:
         data = timed("read", path.read_bytes)
@@ -272,15 +272,15 @@ def pillow() -> Any:
         return importlib.import_module("PIL.Image")
     except ImportError:
         remedy = "pip install 'simshuffle[train]', or name a folder of files that are no images."
-        raise refused("decoding images needs Pillow", "no Pillow", remedy) from None
+        raise folder_error("decoding images needs Pillow", "no Pillow", remedy) from None
 
 
-def refused(rule: str, value: str, remedy: str) -> InputError:
+def folder_error(rule: str, value: str, remedy: str) -> InputError:
     """The error about the folder."""
     return InputError(Problem("FOLDER", rule, value, remedy), "probe")
 
 
-def decoded(coder: ImageCoder | ArrayCoder, path: Path) -> Any:
+def sample_of(coder: ImageCoder | ArrayCoder, path: Path) -> Any:
     """The sample of a file, which can also be encoded.
 
     Raises:
@@ -292,22 +292,24 @@ def decoded(coder: ImageCoder | ArrayCoder, path: Path) -> Any:
         coder.encode(sample)
     except _UNREADABLE as error:
         rule = f"must hold files that can be decoded and encoded ({error})"
-        raise refused(rule, str(path), "Leave it out.") from None
+        raise folder_error(rule, str(path), "Leave it out.") from None
     return sample
 
 
-def chosen(folder: Path) -> SampleFiles:
+def files_below(folder: Path) -> SampleFiles:
     """Files of the commonest suffix below a folder.
 
     Raises:
         InputError: there are none.
     """
     if not folder.is_dir():
-        raise refused("must be a folder of files", str(folder), "Name that of your data set.")
-    listed = [(path, path.stat().st_size) for path in islice(_below(folder), MOST_LISTED)]
+        raise folder_error("must be a folder of files", str(folder), "Name that of your data set.")
+    listed = [(path, path.stat().st_size) for path in islice(_paths(folder), MOST_LISTED)]
     suffixes = Counter(path.suffix.lower() for path, size in listed if size)
     if not suffixes:
-        raise refused("must hold files that are not empty", str(folder), "Name another folder.")
+        raise folder_error(
+            "must hold files that are not empty", str(folder), "Name another folder."
+        )
     suffix = suffixes.most_common(1)[0][0]
     found = [(path, size) for path, size in listed if size and path.suffix.lower() == suffix]
     sizes = [size for _, size in found]
@@ -316,14 +318,14 @@ def chosen(folder: Path) -> SampleFiles:
     return SampleFiles([found[i][0] for i in places], sizes, suffix in IMAGES, own=True)
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _paths(folder: Path) -> Iterator[Path]:
     """All files below a folder, in the same order every time."""
     for root, folders, names in os.walk(folder):
         folders.sort()
         yield from (path for name in sorted(names) if (path := Path(root, name)).is_file())
 
 
-def made(folder: Path) -> SampleFiles:
+def photographs(folder: Path) -> SampleFiles:
     """Photographs of 500 x 375 pixels, imitated by smooth noise, as JPEGs of about 110 kB that are
     written to ``folder``."""
     image = pillow()
