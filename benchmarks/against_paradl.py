@@ -15,22 +15,23 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from paradl import (
+    PARTS,
+    Published,
+    accuracy,
+    markdown_means,
+    markdown_points,
+    points,
+    published,
+)
 from validation_tables import put
 
 from simshuffle.results import style as plots
 from simshuffle.results.style import APART, STYLE, legend_above, new_figure
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation import validate
-from simshuffle.studies.validation.against import (
-    PARTS,
-    accuracy,
-    markdown_means,
-    markdown_points,
-    points,
-)
-from simshuffle.studies.validation.oracle import parts_of
-from simshuffle.studies.validation.published import Published, published
 from simshuffle.studies.validation.rows import Row, assignments, read_rows
+from simshuffle.studies.validation.runs import parts_of
 
 ROOT = Path(__file__).parent.parent
 SETS = ["parallelism", "parallelism_data", "parallelism_log"]

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import runpy
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -31,8 +32,6 @@ from simshuffle.studies.validation.study import STUDY
 from simshuffle.studies.validation.table import Coverage, coverage, summary, table
 from simshuffle.studies.validation.text import (
     coverage_text,
-    markdown,
-    markdown_summary,
     parts,
     span,
     value,
@@ -41,6 +40,10 @@ from simshuffle.study import engine
 from simshuffle.study.study import Result
 
 ROOT = Path(__file__).parent.parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+
+from validation_tables import markdown, markdown_summary  # noqa: E402
+
 GOOD = {
     "set": "mine",
     "case": "8 ranks",

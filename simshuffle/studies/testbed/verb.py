@@ -63,14 +63,14 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     from simshuffle.results.folders import check_place  # noqa: PLC0415
     from simshuffle.spec.units import Dimension  # noqa: PLC0415
     from simshuffle.studies.testbed import study  # noqa: PLC0415
-    from simshuffle.studies.testbed.bed import Shape  # noqa: PLC0415
-    from simshuffle.studies.testbed.measure import measure_all  # noqa: PLC0415
-    from simshuffle.studies.testbed.settings import (  # noqa: PLC0415
+    from simshuffle.studies.testbed.measure import (  # noqa: PLC0415
         Settings,
         check,
         chosen,
+        measure_all,
         quantity,
     )
+    from simshuffle.studies.testbed.network import Shape  # noqa: PLC0415
     from simshuffle.study.perform import share_told  # noqa: PLC0415
 
     quick, rate = options.quick, quantity("--rate", options.rate, Dimension.BANDWIDTH)

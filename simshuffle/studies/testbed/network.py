@@ -1,4 +1,4 @@
-"""The bed as simshuffle sees it: a tapered leaf-spine tree, its directed links and its static
+"""The testbed as simshuffle sees it: a tapered leaf-spine tree, its directed links and its static
 routes. Nothing is built here."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a bed is made of.
+    """What a testbed is made of.
 
     Attributes:
         leaves: leaf switches.
@@ -61,7 +61,7 @@ def require(*rules: tuple[bool, str, str, object], remedy: str = "Choose another
 
 
 def checked(shape: Shape) -> Shape:
-    """``shape``, if a bed can be made of it.
+    """``shape``, if a testbed can be made of it.
 
     Raises:
         InputError: it cannot.
@@ -78,7 +78,7 @@ def checked(shape: Shape) -> Shape:
     return shape
 
 
-class Bed:
+class LeafSpine:
     """Links and routes of a `Shape`: those that the namespaces get and those that are simulated.
 
     Args:
