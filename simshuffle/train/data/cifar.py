@@ -4,7 +4,7 @@ Multiple Layers of Features")."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,15 +35,11 @@ class Cifar10(Spec):
         seed: of that draw.
     """
 
+    label: ClassVar[str] = "CIFAR-10"
     kind: Literal["cifar10"]
     path: str
     num_samples: Count | None = None
     seed: Annotated[int, Field(ge=0)] = 0
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        return "CIFAR-10"
 
     def load(self) -> TrainingSet:
         """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
@@ -76,16 +72,12 @@ class Cifar100(Spec):
         seed: of that draw.
     """
 
+    label: ClassVar[str] = "CIFAR-100"
     kind: Literal["cifar100"]
     path: str
     labels: Literal["fine", "coarse"] = "fine"
     num_samples: Count | None = None
     seed: Annotated[int, Field(ge=0)] = 0
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        return "CIFAR-100"
 
     def load(self) -> TrainingSet:
         """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training

@@ -3,7 +3,7 @@ hypercube."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -35,6 +35,7 @@ class Classification(Spec):
         seed: of everything that is drawn.
     """
 
+    label: ClassVar[str] = "synthetic features"
     kind: Literal["classification"]
     num_samples: Count = 8192
     test_samples: Count = 2048
@@ -59,11 +60,6 @@ class Classification(Spec):
                 "classes times clusters_per_class must be at most 2 to the power of informative",
             )
         return self
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        return "synthetic features"
 
     def load(self) -> TrainingSet:
         """The samples, each feature less its mean and divided by its standard deviation in the

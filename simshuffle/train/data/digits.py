@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -27,16 +27,12 @@ class Digits(Spec):
         seed: of the split and of the wrong labels.
     """
 
+    label: ClassVar[str] = "scikit-learn's digits"
     kind: Literal["digits"]
     test_share: TestShare = 0.2
     label_noise: Fraction = 0.0
     flat: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        return "scikit-learn's digits"
 
     def load(self) -> TrainingSet:
         """The samples, less the training pixels' mean and divided by their standard deviation."""
