@@ -67,7 +67,7 @@ def asked(reference: str, given: dict[str, Any], device: str) -> tuple[Study[Any
         InputError: there is no such study, or it cannot be trained.
     """
     from simshuffle.studies import study_of
-    from simshuffle.train.again import requested
+    from simshuffle.studies.filtering.request import requested
 
     kind, request = requested(reference, given, device)
     return study_of(kind), request

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.train.cell import RunCell
+from simshuffle.train.cell import RunCell, named
 from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.emulate import Materials, warn_of_large_batch, with_first_weights
 from simshuffle.train.iterations import local_batches
@@ -22,7 +22,7 @@ from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.optimizer import OptimizerFactory, own_optimizer
 from simshuffle.train.partition import check_ranks
 from simshuffle.train.run import check_order
-from simshuffle.train.shuffling import named, run_label
+from simshuffle.train.shuffling import run_label
 from simshuffle.train.source import DatasetSource
 from simshuffle.train.study import Study
 
