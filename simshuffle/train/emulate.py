@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -298,7 +298,7 @@ def _chosen(raw: dict[str, Any]) -> _Chosen:
     return chosen
 
 
-def plain_record(given: Any, name: str) -> Any:
+def plain_record(given: Any, name: str, source: str = "emulate") -> Any:
     """A record, or the plain values of one that is named by text.
 
     Raises:
@@ -309,9 +309,7 @@ def plain_record(given: Any, name: str) -> Any:
     try:
         return by_kind(given)
     except ScenarioError as error:
-        raise InputError(
-            [Problem(name, p.rule, p.value, p.remedy) for p in error.problems], "emulate"
-        ) from None
+        raise InputError([replace(each, path=name) for each in error.problems], source) from None
 
 
 def device_named(name: str) -> torch.device:

@@ -1,5 +1,5 @@
-"""Iterations of an epoch: which samples every rank trains on in each, and with which learning rate.
-Emulated and real ranks share it."""
+"""Epochs and their iterations: which samples every rank trains on, what is exchanged, and the
+learning rate. Emulated and real ranks share it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,99 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange import Shards
+from simshuffle.exchange import (
+    EpochContext,
+    ExchangePlan,
+    Places,
+    Shards,
+    ShardsContext,
+    Strategy,
+)
+from simshuffle.spec.rng import stream
 from simshuffle.train.training import Training
 
 Ints = NDArray[np.integer]
+Floats = NDArray[np.float64]
+
+
+class Shuffled:
+    """Who has which sample, epoch after epoch.
+
+    Args:
+        strategy: which rank trains on what, and what is exchanged.
+        training: local batches.
+        num_samples: N.
+        world_size: M.
+        seed: of all that is drawn.
+        places: where the ranks are, for strategies with partners of the same host, leaf switch or
+            rack.
+
+    Attributes:
+        batch_sizes: of the iterations of an epoch.
+        owner: the rank of each sample before the next epoch, (N,); to be set before the first.
+        held: epochs that each sample has been with it by then, (N,); None where nobody asks.
+        epochs_done: epochs.
+
+    Raises:
+        InputError: as of `local_batches`.
+    """
+
+    owner: Ints
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        training: Training,
+        num_samples: int,
+        world_size: int,
+        seed: int,
+        places: Places | None,
+    ) -> None:
+        self.strategy, self.training, self.world_size = strategy, training, world_size
+        self.seed, self.places = seed, places
+        self.batch_sizes = local_batches(num_samples, world_size, training)
+        self.held = strategy.first_held(num_samples)
+        self.epochs_done = 0
+
+    def rng(self, name: str, *numbers: int) -> np.random.Generator:
+        """The random stream of that name, as `simshuffle.train.run.Run.rng`."""
+        return stream(self.seed, name, *numbers)
+
+    def next_shards(self) -> Shards:
+        """Who trains on what in the coming epoch."""
+        epoch = self.epochs_done + 1
+        return self.strategy.epoch_shards(
+            ShardsContext(
+                self.owner,
+                self.world_size,
+                epoch,
+                self.rng("shuffle", epoch),
+                self.seed,
+                self.training.local_batch_size,
+                ranks_per_host=None if self.places is None else self.places.ranks_per_host,
+            )
+        )
+
+    def next_plan(self, shards: Shards, importance: Floats | None) -> ExchangePlan:
+        """What is exchanged after the coming epoch."""
+        epoch = self.epochs_done + 1
+        return self.strategy.plan(
+            EpochContext(
+                shards,
+                batch_size=self.training.local_batch_size,
+                iterations=len(self.batch_sizes),
+                epoch=epoch,
+                rng=self.rng("exchange", epoch),
+                importance=importance,
+                places=self.places,
+                held=self.held,
+            )
+        )
+
+    def exchanged(self, plan: ExchangePlan) -> None:
+        """The epoch is done, and samples are where its ``plan`` says."""
+        self.owner, self.held = plan.apply(self.owner), plan.held_after(self.held)
+        self.epochs_done += 1
 
 
 def samples_per_rank(num_samples: int, world_size: int, *, drop_last: bool) -> int:

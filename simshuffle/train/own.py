@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,18 +111,14 @@ def train_study(
         Interrupted: by Ctrl-C; its ``result`` has the runs that are done.
     """
     _check_alone()
-    asked = own_request(
-        model,
-        train,
-        test,
+    study = OwnStudy(
+        Own(model, train, test, loss, optimizer),
         strategies=strategies,
         world_size=world_size,
         seeds=seeds,
         partition=partition,
         cluster=cluster,
         over=over,
-        loss=loss,
-        optimizer=optimizer,
         name=name,
         description=description,
         model_name=model_name,
@@ -130,64 +126,70 @@ def train_study(
         version=version,
         kept_in=kept_in,
         device=device,
-        **training,
+        training=training,
     )
     executor = Local(processes or (None if device_named(device).type == "cpu" else 1))
     with _progress(progress) as tell, place_of(kept_in) as place:
-        return _done(asked, executor, place, tell)
+        return _done(study.request(), executor, place, tell)
 
 
-def own_request(
-    model: Callable[[], nn.Module],
-    train: Dataset[Any],
-    test: Dataset[Any],
-    *,
-    strategies: Sequence[str | Strategy],
-    world_size: int | Sequence[int],
-    seeds: int | Sequence[int] = 3,
-    partition: str | Partition = "random",
-    cluster: str | None = None,
-    over: Mapping[str, Sequence[Any]] | None = None,
-    loss: Loss = cross_entropy,
-    optimizer: OptimizerFactory | None = None,
-    name: str = "own",
-    description: str = "",
-    model_name: str = "",
-    data_name: str = "",
-    version: str = "",
-    kept_in: str | Path | None = None,
-    device: str = "auto",
-    **training: Any,
-) -> Request[Trainings]:
-    """What is asked of a study of what the caller gives; arguments as of `train_study`.
+@dataclass(frozen=True, kw_only=True)
+class OwnStudy:
+    """A study of what the caller gives: attributes as the arguments of `train_study`."""
 
-    Raises:
-        InputError: an argument is not valid, or a run cannot be trained so.
-    """
-    if kept_in is not None and not version:
-        rule, remedy = "is needed where runs are kept", "Give one, and change it with your code."
-        raise InputError(Problem("version", rule, "none", remedy), "train_study")
-    own, where = Own(model, train, test, loss, optimizer), device_named(device).type
-    first = _network(model)
-    if optimizer is not None:
-        training |= training_values(first, optimizer, _given(training, over or {}))
-    study = _study(
-        {
-            "name": name,
-            "description": description,
-            "data": {"kind": "own", "name": data_name or _called(train), "version": version},
-            "model": _model_values(first, own) | {"version": version} | _if_given(name=model_name),
-            "partition": plain_record(partition, "partition"),
-            "cluster": cluster,
+    own: Own = field(kw_only=False)
+    strategies: Sequence[str | Strategy]
+    world_size: int | Sequence[int]
+    seeds: int | Sequence[int] = 3
+    partition: str | Partition = "random"
+    cluster: str | None = None
+    over: Mapping[str, Sequence[Any]] | None = None
+    name: str = "own"
+    description: str = ""
+    model_name: str = ""
+    data_name: str = ""
+    version: str = ""
+    kept_in: str | Path | None = None
+    device: str = "auto"
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    def request(self) -> Request[Trainings]:
+        """What is asked of it.
+
+        Raises:
+            InputError: an argument is not valid, or a run cannot be trained so.
+        """
+        if self.kept_in is not None and not self.version:
+            rule, remedy = (
+                "is needed where runs are kept",
+                "Give one, and change it with your code.",
+            )
+            raise InputError(Problem("version", rule, "none", remedy), "train_study")
+        own, where = self.own, device_named(self.device).type
+        study = _study(self._values(_network(own.model)))
+        cells = own_cells(study, own, self.device if self.device != "auto" else where)
+        asked = request_of(study, cells, where)
+        marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
+        return replace(asked, asked={**asked.asked, "own": marks})
+
+    def _values(self, network: nn.Module) -> dict[str, Any]:
+        """The values of the study's file; of a key that is not set None."""
+        own, over, training = self.own, self.over or {}, dict(self.training)
+        if own.optimizer is not None:
+            training |= training_values(network, own.optimizer, _given(training, over))
+        model = _model_values(network, own) | {"version": self.version}
+        data = {"kind": "own", "name": self.data_name or _called(own.train)}
+        return {
+            "name": self.name,
+            "description": self.description,
+            "data": data | {"version": self.version},
+            "model": model | ({"name": self.model_name} if self.model_name else {}),
+            "partition": plain_record(self.partition, "partition"),
+            "cluster": self.cluster,
             "training": training,
-            "seeds": seeds if isinstance(seeds, int) else list(seeds),
-            "runs": [_block(strategies, world_size, over or {})],
+            "seeds": self.seeds if isinstance(self.seeds, int) else list(self.seeds),
+            "runs": [_block(self.strategies, self.world_size, over)],
         }
-    )
-    cells = own_cells(study, own, device if device != "auto" else where)
-    asked = request_of(study, cells, where)
-    marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
-    return replace(asked, asked={**asked.asked, "own": marks})
 
 
 def _done(
@@ -302,10 +304,6 @@ def _model_values(network: nn.Module, own: Own) -> dict[str, Any]:
         "optimizer": "SGD" if optimizer is None else type(optimizer).__name__,
         "has_batch_norm": mode_of(network, "per_rank") != ABSENT,
     }
-
-
-def _if_given(**values: str) -> dict[str, str]:
-    return {key: value for key, value in values.items() if value}
 
 
 def _called(data: Dataset[Any]) -> str:

@@ -1,15 +1,91 @@
-"""In which order a scheduler's methods are called, and how often: what is refused, and what is
-warned of."""
+"""What a scheduler is given, and in which order its methods are called: what is refused, and what
+is warned of."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import numpy as np
+from torch.utils.data import DataLoader, Sampler
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning
+from simshuffle.exchange import TrainedExchange
+from simshuffle.spec.record import Spec
+from simshuffle.spec.validation import validated
+from simshuffle.train.distributed.transport import TRANSPORTS, TransportName
+from simshuffle.train.emulate import plain_record
+from simshuffle.train.training import Training
+
+
+def _refuse(path: str, rule: str, value: str, remedy: str) -> NoReturn:
+    raise InputError(Problem(path, rule, value, remedy), "scheduler")
+
+
+class Arguments(Spec):
+    """The arguments of a scheduler that are records."""
+
+    strategy: TrainedExchange
+    training: Training
+    transport: TransportName
+
+
+def read_arguments(
+    fraction: float | None, strategy: Any, batch_size: int, drop_last: bool, transport: str
+) -> Arguments:
+    """The arguments of a scheduler, as it takes them.
+
+    Raises:
+        InputError: there is neither a fraction nor a strategy, or both; or one is not valid.
+    """
+    if (fraction is None) == (strategy is None):
+        remedy = "Give fraction=Q for partial local shuffle, or strategy=."
+        _refuse("strategy", "either a fraction or a strategy is needed", "", remedy)
+    if transport not in TRANSPORTS:
+        rule = f"must be one of {', '.join(TRANSPORTS)}"
+        _refuse("transport", rule, repr(transport), "Use 'isend'.")
+    if strategy is None:
+        raw: Any = {"kind": "partial_local_shuffle", "exchange_fraction": fraction}
+    else:
+        raw = plain_record(strategy, "strategy", "scheduler")
+    training = {"local_batch_size": batch_size, "drop_last": drop_last}
+    chosen, problems = validated(
+        {"strategy": raw, "training": training, "transport": transport}, Arguments
+    )
+    if problems or chosen is None:
+        named = _NAMES if strategy is not None else {**_NAMES, _FRACTION: "fraction"}
+        told = [replace(each, path=named.get(each.path, each.path)) for each in problems]
+        raise InputError(told, "scheduler")
+    return chosen
+
+
+_NAMES = {"training.local_batch_size": "batch_size", "training.drop_last": "drop_last"}
+_FRACTION = "strategy.exchange_fraction"
+"""What a scheduler calls the values of its records."""
+
+
+def loader_warning(
+    loader: DataLoader[Any], sampler: Sampler[int], batch_size: int, drop_last: bool
+) -> str:
+    """In what ``loader`` differs from its scheduler, which then counts other iterations; '' if in
+    nothing.
+
+    Raises:
+        InputError: it does not give what is scheduled.
+    """
+    found = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    if found is not sampler:
+        remedy = "Make it with sampler=scheduler.sampler."
+        _refuse("loader", "must give what is scheduled", f"a {type(found).__name__}", remedy)
+    given = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    wanted = {"batch_size": batch_size, "drop_last": drop_last}
+    differ = [name for name in wanted if loader.batch_size and given[name] != wanted[name]]
+    return "; ".join(
+        f"{name} is {given[name]} in the loader, {wanted[name]} in the scheduler: make them alike"
+        for name in differ
+    )
 
 
 def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
@@ -21,11 +97,11 @@ def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
     if under_way:
         rule = "cannot be scheduled while another one is under way"
         remedy = "Call clean_local_storage() at the end of every epoch."
-        raise InputError(Problem("epoch", rule, str(epoch), remedy), "scheduler")
+        _refuse("epoch", rule, str(epoch), remedy)
     if epoch != epochs_done + 1:
         rule = f"must be {epochs_done + 1}: epochs are numbered from 1, one after the other"
         remedy = "Use for epoch in range(1, epochs + 1)."
-        raise InputError(Problem("epoch", rule, str(epoch), remedy), "scheduler")
+        _refuse("epoch", rule, str(epoch), remedy)
 
 
 def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, held: bool) -> None:
@@ -39,10 +115,10 @@ def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, 
     if owner.shape != (num_samples,) or int(owner.max()) >= world_size:
         shown = f"{len(owner)} samples, {int(owner.max()) + 1} ranks"
         rule = "must be of the same samples and ranks"
-        raise InputError(Problem("state", rule, shown, remedy), "scheduler")
+        _refuse("state", rule, shown, remedy)
     if held and "held" not in state:
         rule = "must say how long each rank has had its samples"
-        raise InputError(Problem("state", rule, f"{', '.join(state)}", remedy), "scheduler")
+        _refuse("state", rule, ", ".join(state), remedy)
 
 
 def need_rest(call: str, *, under_way: bool) -> None:
@@ -52,8 +128,7 @@ def need_rest(call: str, *, under_way: bool) -> None:
         InputError: one is.
     """
     if under_way:
-        rule, remedy = "must be called between epochs", "Call clean_local_storage() first."
-        raise InputError(Problem(call, rule, "", remedy), "scheduler")
+        _refuse(call, "must be called between epochs", "", "Call clean_local_storage() first.")
 
 
 def need_epoch(call: str, *, under_way: bool) -> None:
@@ -63,8 +138,7 @@ def need_epoch(call: str, *, under_way: bool) -> None:
         InputError: none is.
     """
     if not under_way:
-        rule, remedy = "needs an epoch that is scheduled", "Call scheduling(epoch) first."
-        raise InputError(Problem(call, rule, "", remedy), "scheduler")
+        _refuse(call, "needs an epoch that is scheduled", "", "Call scheduling(epoch) first.")
 
 
 def count_warning(begun: int, iterations: int, batch_size: int) -> str:

@@ -4,7 +4,7 @@ data, loss and optimiser of the caller's."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +23,9 @@ from simshuffle.train.distributed.group import Ranks, alike
 from simshuffle.train.distributed.training import check_world
 from simshuffle.train.distributed.transport import TransportName
 from simshuffle.train.emulate import device_named
-from simshuffle.train.own import own_request, place_of, with_contents
+from simshuffle.train.loss import cross_entropy
+from simshuffle.train.own import OwnStudy, place_of, with_contents
+from simshuffle.train.own_cell import Own
 
 
 def on_ranks(
@@ -106,8 +108,11 @@ def train_study(
     ranks, where = Ranks.current(), device_named(device)
     if world_size is not None:
         check_world(world_size, ranks.world_size)
-    study |= {"world_size": ranks.world_size, "version": version, "kept_in": kept_in}
-    emulated = own_request(model, train, test, device=device, **study)
+    own = Own(model, train, test, study.pop("loss", cross_entropy), study.pop("optimizer", None))
+    known = {each.name for each in fields(OwnStudy)}
+    given: dict[str, Any] = {key: study.pop(key) for key in known & {*study}}
+    given |= {"version": version, "kept_in": kept_in, "device": device, "training": study}
+    emulated = OwnStudy(own, world_size=ranks.world_size, **given).request()
     folder = None if storage is None else Path(storage)
     asked = on_ranks(emulated, ranks.world_size, transport, folder, where)
     with place_of(kept_in) as place:

@@ -34,7 +34,7 @@ from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.scoring import Scorer
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
-from simshuffle.train.emulation import Diverged, EpochOutcome
+from simshuffle.train.emulation import Diverged, EpochOutcome, check_weights
 from simshuffle.train.iterations import learning_rate, local_batches
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import optimizer_of, set_rate
@@ -367,14 +367,7 @@ def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
             np.argmax(bad[:, begin : begin + rank.run.training.local_batch_size].any(axis=1))
         )
         raise Diverged(epoch, iteration, first, rank.learning_rate(epoch, iteration))
-    if not all(bool(torch.isfinite(weight).all()) for weight in rank.model.parameters()):
-        raise Diverged(
-            epoch,
-            last,
-            0,
-            rank.learning_rate(epoch, last),
-            "a weight, which all ranks share, after the update",
-        )
+    check_weights(rank.model, epoch, last, rank.learning_rate(epoch, last))
 
 
 def check_world(wanted: int, world_size: int) -> None:
