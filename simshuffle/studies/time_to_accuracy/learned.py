@@ -15,7 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import TrainedExchange
-from simshuffle.studies.time_to_accuracy.scale import Trained
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.tables import (
     CONDITION,
@@ -57,6 +56,21 @@ class Learned:
     failed: dict[int, str]
     exchange: TrainedExchange
     plans: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The scale of a training.
+
+    Attributes:
+        world_size: M.
+        num_samples: N.
+        local_batch_size: b.
+    """
+
+    world_size: int
+    num_samples: int
+    local_batch_size: int
 
 
 @dataclass(frozen=True)
