@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.exchange import (
     EpochContext,
     ExchangePlan,
@@ -119,10 +119,7 @@ def local_batches(num_samples: int, world_size: int, training: Training) -> list
     """
     if world_size > num_samples:
         rule = f"must not be more than the {num_samples} samples of the data set"
-        raise InputError(
-            Problem("world_size", rule, str(world_size), "Use fewer ranks or more data."),
-            "training",
-        )
+        refuse("world_size", rule, str(world_size), "Use fewer ranks or more data.", "training")
     n, b = (
         samples_per_rank(num_samples, world_size, drop_last=training.drop_last),
         training.local_batch_size,
@@ -131,10 +128,11 @@ def local_batches(num_samples: int, world_size: int, training: Training) -> list
     sizes = [b] * whole + ([rest] if rest and not training.drop_last else [])
     if not sizes:
         rule = f"with drop_last, must not be more than the {n} samples that a rank has"
-        raise InputError(
-            Problem(
-                "training.local_batch_size", rule, str(b), "Use a smaller one, or drop_last: false."
-            ),
+        refuse(
+            "training.local_batch_size",
+            rule,
+            str(b),
+            "Use a smaller one, or drop_last: false.",
             "training",
         )
     return sizes

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 from torch import nn
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.spec.record import Few, Spec
 
 SMALLEST_SIDE = 8
@@ -62,9 +62,8 @@ def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
             f"{kind} takes images (channels, height, width) of at least {SMALLEST_SIDE} x"
             f" {SMALLEST_SIDE} pixels"
         )
-        raise InputError(
-            Problem("model", rule, f"samples of shape {shape}", "Use model mlp, or other data."),
-            "training",
+        refuse(
+            "model", rule, f"samples of shape {shape}", "Use model mlp, or other data.", "training"
         )
     return shape
 
@@ -315,7 +314,7 @@ class OwnModel(Spec):
             InputError: always.
         """
         remedy = "Call simshuffle.train.train_study with it."
-        raise InputError(Problem("model", "must be given from Python", self.name, remedy), "study")
+        refuse("model", "must be given from Python", self.name, remedy, "study")
 
 
 Model = Annotated[Mlp | SmallCnn | ResNet | WideResNet | OwnModel, Field(discriminator="kind")]

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import Dataset
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, refuse
 from simshuffle.exchange import Strategy
 from simshuffle.spec.overrides import related
 from simshuffle.spec.record import Spec
@@ -164,7 +164,7 @@ class OwnStudy:
                 "is needed where runs are kept",
                 "Give one, and change it with your code.",
             )
-            raise InputError(Problem("version", rule, "none", remedy), "train_study")
+            refuse("version", rule, "none", remedy, "train_study")
         own, where = self.own, device_named(self.device).type
         study = _study(self._values(_network(own.model)))
         cells = own_cells(study, own, self.device if self.device != "auto" else where)
@@ -229,7 +229,7 @@ def _network(model: Callable[[], nn.Module]) -> nn.Module:
         return made
     rule = "must make a torch.nn.Module, a new one for every run"
     shown = f"a {type(model if made is None else made).__name__}"
-    raise InputError(Problem("model", rule, shown, "Pass model=lambda: MyNet()."), "train_study")
+    refuse("model", rule, shown, "Pass model=lambda: MyNet().", "train_study")
 
 
 def _study(raw: dict[str, Any]) -> Study:
@@ -268,7 +268,7 @@ def _block(
     for key, values in over.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             rule, remedy = "must be a list of values", f"Write [{values!r}]."
-            raise InputError(Problem(f"over.{key}", rule, repr(values), remedy), "train_study")
+            refuse(f"over.{key}", rule, repr(values), remedy, "train_study")
     return {
         "exchange": _plain(several, "strategies"),
         "world_size": [world_size] if isinstance(world_size, int) else list(world_size),
@@ -331,7 +331,7 @@ def _check_alone() -> None:
     if count > 1:
         rule = "emulates all ranks in one process"
         remedy = "Start it without torchrun, or use simshuffle.train.distributed.train_study."
-        raise InputError(Problem("train_study", rule, f"{count} processes", remedy), "train_study")
+        refuse("train_study", rule, f"{count} processes", remedy, "train_study")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.exchange import initial_owner
 from simshuffle.spec.record import Count, Spec, whole_as_float
 
@@ -145,9 +145,8 @@ def check_ranks(num_samples: int, world_size: int) -> None:
     """
     if world_size > num_samples:
         rule = f"must not exceed the number of training samples, {num_samples}"
-        raise InputError(
-            Problem("world_size", rule, str(world_size), "Take fewer ranks or more samples."),
-            "partition",
+        refuse(
+            "world_size", rule, str(world_size), "Take fewer ranks or more samples.", "partition"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import LoaderShuffle, Places, ShardsContext, TrainedExchange
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
@@ -64,9 +64,7 @@ class Run(Spec):
             if self.exchange.needs_places:
                 scope = getattr(self.exchange.exchange_schedule, "partner_scope", "place")
                 rule = f"is needed for partners of the same {scope}"
-                raise InputError(
-                    Problem("cluster", rule, "none", "Name a machine, such as abci."), "run"
-                )
+                refuse("cluster", rule, "none", "Name a machine, such as abci.", "run")
             return None
         path = find(self.cluster, "topologies")
         documents = read_yaml(path)
@@ -97,10 +95,7 @@ def resources_fit(cluster: Cluster, world_size: int) -> None:
     """
     if world_size > cluster.num_gpus:
         rule = f"must not exceed the {cluster.num_gpus} GPUs of {cluster.name}"
-        raise InputError(
-            Problem("world_size", rule, str(world_size), "Use fewer ranks or a larger machine."),
-            "run",
-        )
+        refuse("world_size", rule, str(world_size), "Use fewer ranks or a larger machine.", "run")
 
 
 def check_order(run: Run, num_samples: int) -> None:

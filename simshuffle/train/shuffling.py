@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.exchange.schedule import AUTHORS
 from simshuffle.studies.training.record import ABSENT
@@ -60,7 +60,7 @@ def again(folder: Path, meta: Meta) -> Request[Trainings]:
         rule = "must be trained on emulated ranks, and these were processes"
         remedy = f"Train it with torchrun {remedy}"
     if rule:
-        raise InputError(Problem("", rule, name, remedy), str(folder))
+        refuse("", rule, name, remedy, str(folder))
     device_named(device)
     return request(load_study(folder / "study.yaml"), device)
 

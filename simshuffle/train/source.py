@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.train.data.base import Samples
 
 Ints = NDArray[np.integer]
@@ -218,7 +218,7 @@ class DatasetSource:
         return np.array([self._item(i)[1] for i in range(self._length)], np.int64)
 
     def _refuse(self, rule: str, value: str, remedy: str) -> NoReturn:
-        raise InputError(Problem(self._name, rule, value, remedy), "training")
+        refuse(self._name, rule, value, remedy, "training")
 
 
 def length_of(dataset: object, name: str, source: str = "training") -> int:
@@ -231,7 +231,7 @@ def length_of(dataset: object, name: str, source: str = "training") -> int:
     if by_number and isinstance(dataset, Sized):
         return len(dataset)
     rule = "must be a map-style dataset, with __getitem__ and __len__"
-    raise InputError(Problem(name, rule, type(dataset).__name__, "Wrap it in one."), source)
+    refuse(name, rule, type(dataset).__name__, "Wrap it in one.", source)
 
 
 def _whole_number(target: Any) -> int | None:

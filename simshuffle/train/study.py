@@ -15,7 +15,7 @@ import yaml
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.spec.library import by_kind, find, is_file, nearest, read_yaml
 from simshuffle.spec.overrides import (
@@ -183,9 +183,8 @@ def document(path: Path) -> dict[str, Any]:
         given = (
             type(documents[0]).__name__ if len(documents) == 1 else f"{len(documents)} documents"
         )
-        raise InputError(
-            Problem("", "must hold the mapping of one study", given, "See studies/ for examples."),
-            str(path),
+        refuse(
+            "", "must hold the mapping of one study", given, "See studies/ for examples.", str(path)
         )
     return copy.deepcopy(documents[0])
 

@@ -22,7 +22,7 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from torch import nn
 
-from simshuffle.errors import InputError, Problem, SimulationError
+from simshuffle.errors import InputError, Problem, SimulationError, refuse
 from simshuffle.exchange import GlobalShuffle
 from simshuffle.spec.rng import stream
 from simshuffle.studies.filtering.record import Clustering, Extractor, Projection, Retraining
@@ -256,10 +256,7 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
         )
     if projection.perplexity >= len(features):
         rule = f"must be below the number of samples, {len(features)}"
-        raise InputError(
-            Problem("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it."),
-            "study",
-        )
+        refuse("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it.", "study")
     state = int(stream(seed, "t-SNE").integers(2**32))
     count = min(projection.pca_components, *features.shape)
     pca = PCA(count, random_state=state)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem, SimulationError
+from simshuffle.errors import InputError, Problem, SimulationError, refuse
 from simshuffle.spec.library import find
 from simshuffle.studies.filtering.cells import (
     POINTS,
@@ -291,7 +291,7 @@ def _batch_sizes(study: DataOptimisedStudy, left: int) -> list[int]:
     remedy = "Raise clustering.eps, so that less is left out."
     if not left:
         given = f"{study.clustering.eps:g} leaves none"
-        raise InputError(Problem("clustering.eps", "must leave samples", given, remedy), study.name)
+        refuse("clustering.eps", "must leave samples", given, remedy, study.name)
     sizes = study.retrain.batch_sizes
     too_large = [size for size in sizes if isinstance(size, int) and size > left]
     if too_large:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.tables import (
@@ -133,12 +133,10 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
     runs, descriptions = tables.runs, result.meta["runs"]
     done = runs[runs["status"] == "done"]
     if not len(done):
-        raise InputError(Problem("", "no run of this study has finished", "", REPEAT), str(folder))
+        refuse("", "no run of this study has finished", "", REPEAT, str(folder))
     if wanted.statistics not in (known := statistics_of(done)):
         rule = f"must be one that the study evaluated: {', '.join(known)}"
-        raise InputError(
-            Problem("--statistics", rule, repr(wanted.statistics), "Name one of them."), str(folder)
-        )
+        refuse("--statistics", rule, repr(wanted.statistics), "Name one of them.", str(folder))
     condition = _condition(done, wanted, str(folder))
     of_condition = runs[_rows(runs, condition)]
     settings = _settings(of_condition, folder, wanted.replays, descriptions)
@@ -196,13 +194,11 @@ def _of(rows: pd.DataFrame, column: str, value: Any, option: str, source: str) -
         known = ", ".join(
             str(each) if each != "" else "''" for each in dict.fromkeys(rows[column].tolist())
         )
-        raise InputError(
-            Problem(
-                option,
-                f"must be one that the study has finished runs of: {known}",
-                str(value),
-                "Name one.",
-            ),
+        refuse(
+            option,
+            f"must be one that the study has finished runs of: {known}",
+            str(value),
+            "Name one.",
             source,
         )
     return found
@@ -270,7 +266,7 @@ def _plans(folder: Path, run: str) -> Path:
     if path.is_file():
         return path
     rule = "is missing: without the plans there is nothing to simulate"
-    raise InputError(Problem(f"plans/{run}.npz", rule, "", REPEAT), str(folder))
+    refuse(f"plans/{run}.npz", rule, "", REPEAT, str(folder))
 
 
 def _trained(
@@ -290,10 +286,11 @@ def _trained(
         given = " and ".join(
             f"{of.num_samples} samples with local batch {of.local_batch_size}" for of in scales
         )
-        raise InputError(
-            Problem(
-                "runs", "must all have the same data and local batch", given, "Choose a --variant."
-            ),
+        refuse(
+            "runs",
+            "must all have the same data and local batch",
+            given,
+            "Choose a --variant.",
             source,
         )
     return scales[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, TypeVar, get_args
 
-from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.exchange import (
     GlobalShuffle,
     LoaderShuffle,
@@ -88,7 +88,7 @@ def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
     if ranks % trained.world_size:
         remedy = f"Set world_size to a multiple of {trained.world_size}, or give --scale samples."
         rule = f"must be a multiple of the {trained.world_size} trained ranks"
-        raise InputError(Problem("world_size", rule, str(ranks), remedy), scenario.name)
+        refuse("world_size", rule, str(ranks), remedy, scenario.name)
     each = samples // (trained.num_samples * copies)
     if each < 1:
         rule = (
@@ -96,8 +96,7 @@ def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
             f" {trained.num_samples} trained samples"
         )
         remedy = "Give --scale trained, or train on fewer samples."
-        problem = Problem("workload.dataset.num_samples", rule, str(samples), remedy)
-        raise InputError(problem, scenario.name)
+        refuse("workload.dataset.num_samples", rule, str(samples), remedy, scenario.name)
     sentence = _rule(scenario, trained, (ranks, samples, batch), each, copies)
     return Scaled(ranks, samples, batch, each, copies, sentence)
 
@@ -114,13 +113,10 @@ def _check_scale(scale: str | None, scenario: Scenario, trained: Trained) -> Non
             "Give --scale trained, samples or ranks, or set world_size and"
             " workload.dataset.num_samples."
         )
-        raise InputError(
-            Problem("--scale", "is needed where the scales differ", given, remedy), scenario.name
-        )
+        refuse("--scale", "is needed where the scales differ", given, remedy, scenario.name)
     if scale is not None and scale not in SCALES:
         rule = f"must be one of {', '.join(SCALES)}"
-        problem = Problem("--scale", rule, repr(scale), "Name one of them.")
-        raise InputError(problem, "command line")
+        refuse("--scale", rule, repr(scale), "Name one of them.", "command line")
 
 
 def _rule(

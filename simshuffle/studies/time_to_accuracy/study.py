@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol
 
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
@@ -115,7 +115,7 @@ def again(folder: Path, meta: Meta) -> Request[Join]:
         "Verify that folder, join it again (simshuffle tta TRAINING SCENARIO), and simshuffle"
         " compare the two."
     )
-    raise InputError(Problem("", rule, "time_to_accuracy", remedy), str(folder))
+    refuse("", rule, "time_to_accuracy", remedy, str(folder))
 
 
 STUDY: Study[Join] = Study(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Samples, TrainingSet
@@ -103,13 +103,11 @@ def _folder(path: str, inner: str, names: list[str], version: str) -> Path:
     given = Path(path).expanduser()
     remedy = f"Give the folder of the {version} ({PAGE}), unpacked; or unpack that archive again."
     if not given.is_dir():
-        raise InputError(Problem("data.path", "must be a folder", str(given), remedy), "data")
+        refuse("data.path", "must be a folder", str(given), remedy, "data")
     folder = given / inner if (given / inner).is_dir() else given
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        raise InputError(
-            Problem("data.path", f"must hold {', '.join(missing)}", str(folder), remedy), "data"
-        )
+        refuse("data.path", f"must hold {', '.join(missing)}", str(folder), remedy, "data")
     return folder
 
 
@@ -128,13 +126,11 @@ def _rows(path: Path, label_bytes: int, *classes: int) -> NDArray[np.uint8]:
             str(path),
         ) from None
     if not len(raw) or len(raw) % width:
-        raise InputError(
-            Problem(
-                "data.path",
-                f"{path.name} must be whole rows of {width} bytes",
-                f"{len(raw)} bytes",
-                remedy,
-            ),
+        refuse(
+            "data.path",
+            f"{path.name} must be whole rows of {width} bytes",
+            f"{len(raw)} bytes",
+            remedy,
             str(path),
         )
     rows = raw.reshape(-1, width)
@@ -142,8 +138,11 @@ def _rows(path: Path, label_bytes: int, *classes: int) -> NDArray[np.uint8]:
         wrong = np.flatnonzero(rows[:, column] >= count)
         if len(wrong):
             value = f"{rows[wrong[0], column]} in row {wrong[0]}"
-            raise InputError(
-                Problem("data.path", f"labels of {path.name} must be below {count}", value, remedy),
+            refuse(
+                "data.path",
+                f"labels of {path.name} must be below {count}",
+                value,
+                remedy,
                 str(path),
             )
     return rows
@@ -153,13 +152,11 @@ def _check_count(path: Path, rows: int, expected: int) -> None:
     """A file cut at the end of a row shows only beside the other files."""
     if rows != expected:
         rule = f"{path.name} must have {expected} rows, as the test file demands"
-        raise InputError(
-            Problem(
-                "data.path",
-                rule,
-                f"{rows} rows",
-                f"The file is truncated; take it from {PAGE} again.",
-            ),
+        refuse(
+            "data.path",
+            rule,
+            f"{rows} rows",
+            f"The file is truncated; take it from {PAGE} again.",
             str(path),
         )
 
@@ -176,9 +173,7 @@ def _training_set(
     """Images and labels of the rows, with the statistics of the training images that are kept."""
     if keep is not None and keep > len(train):
         rule = f"must not exceed the {len(train)} training images"
-        raise InputError(
-            Problem("data.num_samples", rule, str(keep), "Lower it, or leave it out."), "data"
-        )
+        refuse("data.num_samples", rule, str(keep), "Lower it, or leave it out.", "data")
     if keep is not None and keep < len(train):
         labels = train[:, column].astype(np.int64)
         train = train[split(labels, keep / len(train), stream(seed, "cifar subset"))[1]]

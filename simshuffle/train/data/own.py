@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.spec.record import Spec
 from simshuffle.train.data.base import TrainingSet
 
@@ -33,4 +33,4 @@ class OwnData(Spec):
             InputError: always.
         """
         remedy = "Call simshuffle.train.train_study with it."
-        raise InputError(Problem("data", "must be given from Python", self.name, remedy), "study")
+        refuse("data", "must be given from Python", self.name, remedy, "study")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 
 Ints = NDArray[np.int64]
 
@@ -95,4 +95,4 @@ def check_memory(nbytes: int, limit: float, key: str, source: str, remedy: str) 
     """
     if nbytes > limit:
         rule = f"the samples must fit into {limit / 1e9:.3g} GB of memory"
-        raise InputError(Problem(key, rule, f"{nbytes / 1e9:.3g} GB", remedy), source)
+        refuse(key, rule, f"{nbytes / 1e9:.3g} GB", remedy, source)

@@ -6,22 +6,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from torch.utils.data import DataLoader, Sampler
 
-from simshuffle.errors import InputError, Problem, SimshuffleWarning
+from simshuffle.errors import InputError, SimshuffleWarning, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
 from simshuffle.train.distributed.transport import TRANSPORTS, TransportName
 from simshuffle.train.emulate import plain_record
 from simshuffle.train.training import Training
-
-
-def _refuse(path: str, rule: str, value: str, remedy: str) -> NoReturn:
-    raise InputError(Problem(path, rule, value, remedy), "scheduler")
 
 
 class Arguments(Spec):
@@ -42,10 +38,10 @@ def read_arguments(
     """
     if (fraction is None) == (strategy is None):
         remedy = "Give fraction=Q for partial local shuffle, or strategy=."
-        _refuse("strategy", "either a fraction or a strategy is needed", "", remedy)
+        refuse("strategy", "either a fraction or a strategy is needed", "", remedy, "scheduler")
     if transport not in TRANSPORTS:
         rule = f"must be one of {', '.join(TRANSPORTS)}"
-        _refuse("transport", rule, repr(transport), "Use 'isend'.")
+        refuse("transport", rule, repr(transport), "Use 'isend'.", "scheduler")
     if strategy is None:
         raw: Any = {"kind": "partial_local_shuffle", "exchange_fraction": fraction}
     else:
@@ -78,7 +74,13 @@ def loader_warning(
     found = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if found is not sampler:
         remedy = "Make it with sampler=scheduler.sampler."
-        _refuse("loader", "must give what is scheduled", f"a {type(found).__name__}", remedy)
+        refuse(
+            "loader",
+            "must give what is scheduled",
+            f"a {type(found).__name__}",
+            remedy,
+            "scheduler",
+        )
     given = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     wanted = {"batch_size": batch_size, "drop_last": drop_last}
     differ = [name for name in wanted if loader.batch_size and given[name] != wanted[name]]
@@ -97,11 +99,11 @@ def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
     if under_way:
         rule = "cannot be scheduled while another one is under way"
         remedy = "Call clean_local_storage() at the end of every epoch."
-        _refuse("epoch", rule, str(epoch), remedy)
+        refuse("epoch", rule, str(epoch), remedy, "scheduler")
     if epoch != epochs_done + 1:
         rule = f"must be {epochs_done + 1}: epochs are numbered from 1, one after the other"
         remedy = "Use for epoch in range(1, epochs + 1)."
-        _refuse("epoch", rule, str(epoch), remedy)
+        refuse("epoch", rule, str(epoch), remedy, "scheduler")
 
 
 def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, held: bool) -> None:
@@ -115,10 +117,10 @@ def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, 
     if owner.shape != (num_samples,) or int(owner.max()) >= world_size:
         shown = f"{len(owner)} samples, {int(owner.max()) + 1} ranks"
         rule = "must be of the same samples and ranks"
-        _refuse("state", rule, shown, remedy)
+        refuse("state", rule, shown, remedy, "scheduler")
     if held and "held" not in state:
         rule = "must say how long each rank has had its samples"
-        _refuse("state", rule, ", ".join(state), remedy)
+        refuse("state", rule, ", ".join(state), remedy, "scheduler")
 
 
 def need_rest(call: str, *, under_way: bool) -> None:
@@ -128,7 +130,13 @@ def need_rest(call: str, *, under_way: bool) -> None:
         InputError: one is.
     """
     if under_way:
-        _refuse(call, "must be called between epochs", "", "Call clean_local_storage() first.")
+        refuse(
+            call,
+            "must be called between epochs",
+            "",
+            "Call clean_local_storage() first.",
+            "scheduler",
+        )
 
 
 def need_epoch(call: str, *, under_way: bool) -> None:
@@ -138,7 +146,13 @@ def need_epoch(call: str, *, under_way: bool) -> None:
         InputError: none is.
     """
     if not under_way:
-        _refuse(call, "needs an epoch that is scheduled", "", "Call scheduling(epoch) first.")
+        refuse(
+            call,
+            "needs an epoch that is scheduled",
+            "",
+            "Call scheduling(epoch) first.",
+            "scheduler",
+        )
 
 
 def count_warning(begun: int, iterations: int, batch_size: int) -> str:

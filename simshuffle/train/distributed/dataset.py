@@ -13,13 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
 from simshuffle.spec.validation import validated
-from simshuffle.train.distributed.codec import decode, encode
 from simshuffle.train.distributed.group import Ranks, collectively
-from simshuffle.train.distributed.store import FolderStore, MemoryStore, Store
+from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store, decode, encode
 from simshuffle.train.emulate import plain_record
 from simshuffle.train.partition import Partition
 from simshuffle.train.source import length_of
@@ -121,7 +120,7 @@ class ShardDataset(Dataset[Any]):
                 f"must be the labels of all {len(self)} samples for the partition"
                 f" '{self.partition.kind}'"
             )
-            raise InputError(Problem("targets", rule, shown, remedy), "dataset")
+            refuse("targets", rule, shown, remedy, "dataset")
         return np.asarray(known, np.int64)
 
     def stage(self, samples: Ints, *, reserve: float = 0.0) -> None:
@@ -230,7 +229,7 @@ class ShardSampler(Sampler[int]):
         """
         if len(self.order) != self._length:
             remedy = "Call scheduler.scheduling(epoch) first."
-            raise InputError(Problem("sampler", "has no order yet", "", remedy), "scheduler")
+            refuse("sampler", "has no order yet", "", remedy, "scheduler")
         return iter(self.order.tolist())
 
 
@@ -289,7 +288,7 @@ def check_sharded(dataset: object) -> None:
     if not isinstance(dataset, ShardDataset):
         remedy = "Wrap it: ShardDataset(dataset, storage)."
         shown = type(dataset).__name__
-        raise InputError(Problem("dataset", "must be a ShardDataset", shown, remedy), "scheduler")
+        refuse("dataset", "must be a ShardDataset", shown, remedy, "scheduler")
 
 
 def default_device(module: torch.nn.Module) -> torch.device:

@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule, Places, Shards, Strategy
 from simshuffle.train.distributed import calls
-from simshuffle.train.distributed.carrying import EpochExchange
-from simshuffle.train.distributed.checking import check_shards
+from simshuffle.train.distributed.carrying import EpochExchange, check_shards
 from simshuffle.train.distributed.dataset import Manifest, ShardDataset, ShardSampler, check_sharded
 from simshuffle.train.distributed.group import alike
 from simshuffle.train.distributed.losses import TrainedLosses, inference_losses, shared_importance

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.results.timeline import phase_table
 from simshuffle.studies.training.record import RunRecord
 from simshuffle.train.batch_norm import set_statistics_momentum
@@ -378,12 +378,10 @@ def check_world(wanted: int, world_size: int) -> None:
     """
     if wanted != world_size:
         remedy = f"Use torchrun with {wanted} processes, or set world_size to {world_size}."
-        raise InputError(
-            Problem(
-                "world_size",
-                f"must be the number of processes, {world_size}",
-                str(wanted),
-                remedy,
-            ),
+        refuse(
+            "world_size",
+            f"must be the number of processes, {world_size}",
+            str(wanted),
+            remedy,
             "run",
         )
