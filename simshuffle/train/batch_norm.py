@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.studies.training.record import ABSENT
+from simshuffle.studies.training.tables import ABSENT
 from simshuffle.train.training import BatchNorm
 
 Tensor = torch.Tensor

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from simshuffle.studies.training.record import PLANS, TABLES, outcome_of
+from simshuffle.studies.training.tables import PLANS, TABLES, outcome_of
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import TABLE
 from simshuffle.train.emulate import Materials, device_named, materials_of, trained
@@ -79,7 +79,7 @@ class RunCell(TorchCell):
         return frozenset([*(f"{name}{TABLE}" for name in TABLES), *plans])
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: see `simshuffle.studies.training.record.outcome_of`."""
+        """As for `Cell`: see `simshuffle.studies.training.tables.outcome_of`."""
         with one_thread():
             where = device_named(self.device)
             return outcome_of(trained(self.training_run, self.materials(where), where, tell))

@@ -10,7 +10,6 @@ side.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +21,7 @@ from simshuffle.errors import refuse
 from simshuffle.exchange import Strategy
 from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Augmentation
+from simshuffle.train.iterations import local_batches
 from simshuffle.train.loss import Loss, cross_entropy, loss_name
 from simshuffle.train.training import Contrastive, Training
 
@@ -128,7 +128,6 @@ def contrast_of(
     training: Training,
     augmentation: Augmentation | None,
     *,
-    sizes: Sequence[int],
     world_size: int,
     count: int,
     strategy: Strategy,
@@ -140,7 +139,6 @@ def contrast_of(
     Args:
         training: how the network is trained.
         augmentation: how views are made of the samples; None if the data have none.
-        sizes: local batch sizes.
         world_size: M.
         count: N, training samples.
         strategy: of the exchange.
@@ -148,10 +146,11 @@ def contrast_of(
         loss: of the caller's, if it gives one.
 
     Raises:
-        InputError: the training is contrastive, and a local batch has no negatives, there are no
-            views, the caller gives another loss, or the exchange needs the importance of samples.
+        InputError: as of `local_batches`; or the training is contrastive, and a local batch has no
+            negatives, there are no views, the caller gives another loss, or the exchange needs the
+            importance of samples.
     """
-    how = training.loss
+    how, sizes = training.loss, local_batches(count, world_size, training)
     if not isinstance(how, Contrastive):
         return None
     if loss is not cross_entropy:
@@ -159,13 +158,8 @@ def contrast_of(
         refuse("training.loss", rule, loss_name(loss), "Leave one of them out.", "training")
     if augmentation is None:
         rule = "contrastive needs two views of each sample, and these data have none"
-        refuse(
-            "training.loss",
-            rule,
-            how.kind,
-            "Use procedural data, or loss: cross_entropy.",
-            "training",
-        )
+        remedy = "Use procedural data, or loss: cross_entropy."
+        refuse("training.loss", rule, how.kind, remedy, "training")
     if strategy.needs_importance:
         rule = (
             "cannot go by importance with a contrastive loss: a sample's loss is not its own there,"

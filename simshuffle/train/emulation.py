@@ -175,7 +175,6 @@ class Emulation(Shuffled):
         contrast = contrast_of(
             training,
             augmentation,
-            sizes=self.batch_sizes,
             world_size=world_size,
             count=len(source),
             strategy=strategy,
@@ -183,7 +182,7 @@ class Emulation(Shuffled):
             loss=loss,
         )
         self.network = ranked_network(
-            model, source, world_size, training, self.device, self.batch_sizes, loss, contrast
+            model, source, world_size, training, self.device, loss, contrast
         )
         self.optimizer = optimizer_of(self.network.model, training, optimizer)
         self.last_losses: Floats = np.full(len(source), np.nan)
@@ -223,9 +222,8 @@ class Emulation(Shuffled):
 
     def learning_rate(self, epoch: int, iteration: int) -> float:
         """The learning rate of an iteration (from 0) of an epoch (from 1)."""
-        return learning_rate(
-            self.training, self.world_size, epoch, iteration, len(self.batch_sizes)
-        )
+        iterations = len(self.batch_sizes)
+        return learning_rate(self.training, self.world_size, epoch, iteration, iterations)
 
     def _importance(self, epoch: int, shards: Shards) -> Floats | None:
         if not self.strategy.needs_importance:
@@ -240,9 +238,8 @@ class Emulation(Shuffled):
         finite = np.isfinite(losses[shards.order])
         if not finite.all():
             rank = int(np.searchsorted(shards.start, int(np.argmin(finite)), side="right")) - 1
-            raise Diverged(
-                epoch, 0, rank, self.learning_rate(epoch, 0), "the inference loss of a sample"
-            )
+            what = "the inference loss of a sample"
+            raise Diverged(epoch, 0, rank, self.learning_rate(epoch, 0), what)
         return losses
 
     def _iterations(
@@ -251,20 +248,15 @@ class Emulation(Shuffled):
         total, rows, begin = 0.0, [], 0
         with self._drawing("dropout", epoch):
             for iteration, size in enumerate(self.batch_sizes):
-                watch = Stopwatch(self.device)
+                watch, part = Stopwatch(self.device), samples[begin : begin + size]
+                rate = self.learning_rate(epoch, iteration)
                 try:
-                    losses = self.step(
-                        samples[begin : begin + size], self.learning_rate(epoch, iteration), watch
-                    )
+                    losses = self.step(part, rate, watch)
                 except _NotFinite as error:
-                    raise Diverged(
-                        epoch, iteration, error.rank, self.learning_rate(epoch, iteration)
-                    ) from None
-                self.last_losses[samples[begin : begin + size]] = losses
+                    raise Diverged(epoch, iteration, error.rank, rate) from None
+                self.last_losses[part] = losses
                 total += float(losses.sum())
-                rows.append(
-                    {f"{name}_s": watch.seconds[name] for name in ("forward", "backward", "update")}
-                )
+                rows.append({f"{n}_s": watch.seconds[n] for n in ("forward", "backward", "update")})
                 begin += size
                 if progress is not None:
                     progress((iteration + 1) / len(self.batch_sizes))
@@ -298,12 +290,11 @@ class Emulation(Shuffled):
         found: Floats = np.empty(samples.shape)
         self.optimizer.zero_grad()
         for first, part in self.network.parts(samples):
+            of_part = found[:, first : first + part.shape[1]]  # a view, filled in
             with watch.measure("forward"):
                 losses = self.network.trained_losses(self.source, first, part, self.epochs_done + 1)
-                found[:, first : first + part.shape[1]] = (
-                    losses.detach().cpu().numpy().reshape(part.shape)
-                )
-            finite = np.isfinite(found[:, first : first + part.shape[1]]).all(axis=0)
+                of_part[:] = losses.detach().cpu().numpy().reshape(part.shape)
+            finite = np.isfinite(of_part).all(axis=0)
             if not finite.all():
                 raise _NotFinite(first + int(np.argmin(finite)))
             with watch.measure("backward"):

@@ -120,30 +120,21 @@ def local_batches(num_samples: int, world_size: int, training: Training) -> list
     if world_size > num_samples:
         rule = f"must not be more than the {num_samples} samples of the data set"
         refuse("world_size", rule, str(world_size), "Use fewer ranks or more data.", "training")
-    n, b = (
-        samples_per_rank(num_samples, world_size, drop_last=training.drop_last),
-        training.local_batch_size,
-    )
+    n = samples_per_rank(num_samples, world_size, drop_last=training.drop_last)
+    b = training.local_batch_size
     whole, rest = divmod(n, b)
     sizes = [b] * whole + ([rest] if rest and not training.drop_last else [])
     if not sizes:
         rule = f"with drop_last, must not be more than the {n} samples that a rank has"
-        refuse(
-            "training.local_batch_size",
-            rule,
-            str(b),
-            "Use a smaller one, or drop_last: false.",
-            "training",
-        )
+        remedy = "Use a smaller one, or drop_last: false."
+        refuse("training.local_batch_size", rule, str(b), remedy, "training")
     return sizes
 
 
 def large_batch_warning(num_samples: int, world_size: int, training: Training) -> str:
     """What is said of a local batch that is larger than the shard of a rank; '' of others."""
-    n, b = (
-        samples_per_rank(num_samples, world_size, drop_last=training.drop_last),
-        training.local_batch_size,
-    )
+    n = samples_per_rank(num_samples, world_size, drop_last=training.drop_last)
+    b = training.local_batch_size
     if b <= n:
         return ""
     return (

@@ -22,6 +22,7 @@ from simshuffle.train.batch_norm import (
     set_statistics_momentum,
 )
 from simshuffle.train.contrastive import Contrast
+from simshuffle.train.iterations import local_batches
 from simshuffle.train.loss import Loss, cross_entropy, try_loss
 from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import BatchNorm, Training
@@ -211,22 +212,21 @@ def ranked_network(
     world_size: int,
     training: Training,
     device: torch.device,
-    sizes: list[int],
     loss: Loss = cross_entropy,
     contrast: Contrast | None = None,
 ) -> RankedNetwork:
     """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants; ``model`` stays
     as it is.
 
-    ``sizes`` are the local batch sizes that it will be trained with, and ``loss`` is that of each
-    sample, or ``contrast`` says how it is contrasted with others.
+    It is trained on ``source``; ``loss`` is that of each sample, or ``contrast`` says how it is
+    contrasted with others.
 
     Raises:
         InputError: the model cannot be trained so; see `apply_mode` and `try_out`. Or it mixes
             samples of ranks by something else than batch norm, or batch norm would have to
             normalise single values.
     """
-    dtype = torch_dtype(training)
+    dtype, sizes = torch_dtype(training), local_batches(len(source), world_size, training)
     probe = try_out(model, training.batch_norm, source, dtype, device, loss)
     if probe.mixes and world_size > 1 and training.batch_norm != "sync":
         rule = (

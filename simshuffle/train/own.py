@@ -22,8 +22,8 @@ from simshuffle.exchange import Strategy
 from simshuffle.spec.overrides import related
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
-from simshuffle.studies.training.record import ABSENT
 from simshuffle.studies.training.study import STUDY, Trainings
+from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study import engine
 from simshuffle.study.executors import Executor, Local
 from simshuffle.study.progress import study_progress
@@ -321,11 +321,8 @@ def _progress(progress: bool | Progress) -> Iterator[Progress | None]:
 
 
 def _check_alone() -> None:
-    """See that torchrun did not start several processes, each of which would train the whole study.
-
-    Raises:
-        InputError: it did.
-    """
+    """See that torchrun did not start several processes, each of which would train the whole study,
+    or raise InputError."""
     grouped = dist.is_available() and dist.is_initialized()
     count = dist.get_world_size() if grouped else int(os.environ.get("WORLD_SIZE", "1"))
     if count > 1:

@@ -14,14 +14,15 @@ from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.train.cell import RunCell, named
-from simshuffle.train.contrastive import contrast_of
-from simshuffle.train.emulate import Materials, warn_of_large_batch, with_first_weights
-from simshuffle.train.iterations import local_batches
+from simshuffle.train.emulate import (
+    Materials,
+    check_materials,
+    warn_of_large_batch,
+    with_first_weights,
+)
 from simshuffle.train.loss import Loss, loss_name
-from simshuffle.train.network import ranked_network, torch_dtype
+from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import OptimizerFactory, own_optimizer
-from simshuffle.train.partition import check_ranks
-from simshuffle.train.run import check_order
 from simshuffle.train.shuffling import run_label
 from simshuffle.train.source import DatasetSource
 from simshuffle.train.study import Study
@@ -110,21 +111,9 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
             continue
         seen.add(parts)
         try:
-            check_ranks(len(train), run.world_size)
-            check_order(run, len(train))
-            sizes = local_batches(len(train), run.world_size, run.training)
             dtype = torch_dtype(run.training)
             source = train if dtype == torch.float32 else own.sources(dtype, cpu)[0]
-            contrast_of(
-                run.training,
-                None,
-                sizes=sizes,
-                world_size=run.world_size,
-                count=len(train),
-                strategy=run.exchange,
-                loss=own.loss,
-            )
-            ranked_network(network, source, run.world_size, run.training, cpu, sizes, own.loss)
+            check_materials(run, network, source, own.loss)
             warn_of_large_batch(len(train), run.world_size, run.training)
         except InputError as error:
             problems |= dict.fromkeys(_of_argument(problem) for problem in error.problems)

@@ -11,8 +11,8 @@ from typing import Any
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.exchange.schedule import AUTHORS
-from simshuffle.studies.training.record import ABSENT
 from simshuffle.studies.training.study import Trainings
+from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study.study import Meta, Request
 from simshuffle.train.cell import RunCell, named
 from simshuffle.train.data import TrainingSet

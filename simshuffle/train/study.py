@@ -108,12 +108,7 @@ class Study(Spec):
 
     def to_yaml(self) -> str:
         """The study as YAML that `load_study` reads back to an equal one."""
-        return yaml.safe_dump(
-            self.model_dump(mode="json", exclude_none=True),
-            sort_keys=False,
-            allow_unicode=True,
-            width=130,
-        )
+        return as_yaml(self)
 
     def all_runs(self) -> list[Run]:
         """Every run once, in the order of the blocks.
@@ -170,6 +165,12 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
     if problems or study is None:
         raise InputError(problems, str(path))
     return study
+
+
+def as_yaml(study: Spec) -> str:
+    """The values of a study as YAML."""
+    values = study.model_dump(mode="json", exclude_none=True)
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=130)
 
 
 def document(path: Path) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from simshuffle.cli import main
 from simshuffle.errors import SimulationError
 from simshuffle.exchange.recording import read_plans
 from simshuffle.studies.filtering.cells import ExtractionCell, RetrainingCell
-from simshuffle.studies.training.record import STATISTICS
 from simshuffle.studies.training.study import STUDY as KIND
+from simshuffle.studies.training.tables import STATISTICS
 from simshuffle.study import engine
 from simshuffle.study.attempt import Lost
 from simshuffle.study.executors import Processes

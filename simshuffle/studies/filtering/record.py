@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -17,7 +16,7 @@ from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.validation import unreported, validated
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
-from simshuffle.train.study import Seeds, document
+from simshuffle.train.study import Seeds, as_yaml, document
 from simshuffle.train.training import Positive, Training
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
@@ -157,12 +156,7 @@ class DataOptimisedStudy(Spec):
 
     def to_yaml(self) -> str:
         """The study as YAML that `load_study` reads back to an equal one."""
-        return yaml.safe_dump(
-            self.model_dump(mode="json", exclude_none=True),
-            sort_keys=False,
-            allow_unicode=True,
-            width=130,
-        )
+        return as_yaml(self)
 
 
 def load_study(

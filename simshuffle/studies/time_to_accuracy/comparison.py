@@ -217,11 +217,8 @@ def against_global(tables: Tables, strategy: str) -> list[AtFraction]:
     if not len(reference):
         return []
     out = []
-    for row in (
-        settings[settings["strategy"] == strategy]
-        .sort_values("exchange_fraction")
-        .to_dict("records")
-    ):
+    of_strategy = settings[settings["strategy"] == strategy].sort_values("exchange_fraction")
+    for row in of_strategy.to_dict("records"):
         found = paired(tables, str(row["setting"]), str(reference["setting"].iloc[0]))
         out.append(AtFraction(float(row["exchange_fraction"]), found, not_below(found)))
     return out
@@ -263,10 +260,9 @@ def needs_less(found: Sequence[AtFraction], other: Sequence[AtFraction]) -> str:
     not below. No: the other way round, or both begin at the same Q for certain. Undecided: anything
     else, also where neither is found at any Q.
     """
-    sure, possible = _smallest(found, {EQUIVALENT}), _smallest(found, {EQUIVALENT, UNDECIDED})
-    other_sure, other_possible = (
-        _smallest(other, {EQUIVALENT}),
-        _smallest(other, {EQUIVALENT, UNDECIDED}),
+    (sure, possible), (other_sure, other_possible) = (
+        (_smallest(of, {EQUIVALENT}), _smallest(of, {EQUIVALENT, UNDECIDED}))
+        for of in (found, other)
     )
     if sure < other_possible:
         return "yes"
@@ -288,9 +284,7 @@ def _less_exchange(tables: Tables) -> Iterator[str]:
         " shuffle, and IS-Pair a smaller one than IS: 10 % against 30 % and 70 %. Here the same"
         " accuracy means: not below global shuffle by more than 1 point, by the 95 % interval."
     )
-    found = {
-        strategy: against_global(tables, strategy) for strategy in ("partial", "IS", "IS-Pair")
-    }
+    found = {name: against_global(tables, name) for name in ("partial", "IS", "IS-Pair")}
     yield from (_by_fraction(strategy, at) for strategy, at in found.items() if at)
     for strategy, other in (("IS", "partial"), ("IS-Pair", "IS")):
         if found[strategy] and found[other]:

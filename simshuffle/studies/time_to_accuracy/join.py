@@ -31,7 +31,7 @@ from simshuffle.studies.time_to_accuracy.simulated import (
     scaled,
     settings_of,
 )
-from simshuffle.studies.time_to_accuracy.study import STUDY, Join, TimeToAccuracy
+from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
 from simshuffle.studies.time_to_accuracy.tables import CURVE_COLUMNS, SETTING_COLUMNS, Tables
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.study import engine
@@ -41,8 +41,8 @@ from simshuffle.study.study import Outcomes, Request
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A join before anything is simulated (see `simshuffle.studies.time_to_accuracy.study.Join`).
+class Join:
+    """A join before anything is simulated.
 
     Attributes:
         study: what was trained.
@@ -144,21 +144,15 @@ def request(
         "replays": replays,
         "learned": hashlib.sha256(learned.encode()).hexdigest(),
     }
-    prepared: Join = Prepared(study, scale_of, settings, wanted)
+    join = Join(study, scale_of, settings, wanted)
     name = f"{study.name}-{scenario.name}"
-    return Request(name, prepared, {"scenario.yaml": text}, asked, files)
+    return Request(name, join, {"scenario.yaml": text}, asked, files)
 
 
 def _check(targets: Sequence[float], replays: int, sources: Sequence[str]) -> None:
+    rule, remedy = "must be an accuracy above 0 and at most 1", "For example --target 0.9."
     problems = [
-        Problem(
-            "--target",
-            "must be an accuracy above 0 and at most 1",
-            str(target),
-            "For example --target 0.9.",
-        )
-        for target in targets
-        if not 0 < target <= 1
+        Problem("--target", rule, str(target), remedy) for target in targets if not 0 < target <= 1
     ]
     if replays < 1:
         problems.append(

@@ -113,11 +113,9 @@ def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
 
 
 def _counted(seeds: Sequence[int]) -> str:
-    return (
-        f"{seeds[0]} seed{'s' if seeds[0] != 1 else ''}"
-        if len(seeds) == 1
-        else f"{seeds[0]} to {seeds[-1]} seeds"
-    )
+    if len(seeds) > 1:
+        return f"{seeds[0]} to {seeds[-1]} seeds"
+    return f"{seeds[0]} seed{'s' if seeds[0] != 1 else ''}"
 
 
 def _troubles(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -261,17 +259,11 @@ def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
     """The setting with the smallest mean time among those that every seed reached the target with;
     and whether the next is told apart."""
     timed = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
-    sure = (
-        timed[timed["reached"] == timed["n"]]
-        .sort_values("time_s", kind="stable")
-        .to_dict("records")
-    )
+    certain = timed[timed["reached"] == timed["n"]].sort_values("time_s", kind="stable")
+    sure = certain.to_dict("records")
     if not sure:
-        return (
-            ["No setting that was simulated reached it with every seed."]
-            if len(timed)
-            else ["No setting that was simulated reached it."]
-        )
+        with_every = " with every seed" if len(timed) else ""
+        return [f"No setting that was simulated reached it{with_every}."]
     best = sure[0]
     lines = [
         f"Fastest of the settings that reached it with every seed: {best['setting']},"
@@ -284,16 +276,12 @@ def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
     ]
     if tied:
         lines.append(f"Not told apart from it by the seeds (95 %, paired): {', '.join(tied)}.")
-    chancy = (
-        timed[(timed["reached"] < timed["n"]) & (timed["time_s"] < best["time_s"])]
-        .sort_values("time_s")
-        .to_dict("records")
-    )
-    if chancy:
-        each = [
-            f"{row['setting']} ({seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
-            for row in chancy
-        ]
+    chancy = timed[(timed["reached"] < timed["n"]) & (timed["time_s"] < best["time_s"])]
+    each = [
+        f"{row['setting']} ({seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
+        for row in chancy.sort_values("time_s").to_dict("records")
+    ]
+    if each:
         lines.append(f"Faster where they reached it, but not with every seed: {', '.join(each)}.")
     reference = next((row for row in sure if row["setting"].startswith("global")), None)
     if reference is not None and reference is not best:

@@ -9,10 +9,9 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.studies.training.record import ABSENT
-from simshuffle.studies.training.resting import curve, losses
-from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import (
+    ABSENT,
     CONDITION,
     Tables,
     statistics_of,

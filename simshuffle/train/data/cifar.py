@@ -13,8 +13,7 @@ from pydantic import Field
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Samples, TrainingSet
-from simshuffle.train.data.preparing import channel_statistics, split
+from simshuffle.train.data.base import Samples, TrainingSet, channel_statistics, split
 
 SIDE, CHANNELS = 32, 3
 PIXELS = CHANNELS * SIDE * SIDE
@@ -126,25 +125,15 @@ def _rows(path: Path, label_bytes: int, *classes: int) -> NDArray[np.uint8]:
             str(path),
         ) from None
     if not len(raw) or len(raw) % width:
-        refuse(
-            "data.path",
-            f"{path.name} must be whole rows of {width} bytes",
-            f"{len(raw)} bytes",
-            remedy,
-            str(path),
-        )
+        rule = f"{path.name} must be whole rows of {width} bytes"
+        refuse("data.path", rule, f"{len(raw)} bytes", remedy, str(path))
     rows = raw.reshape(-1, width)
     for column, count in enumerate(classes):
         wrong = np.flatnonzero(rows[:, column] >= count)
         if len(wrong):
             value = f"{rows[wrong[0], column]} in row {wrong[0]}"
-            refuse(
-                "data.path",
-                f"labels of {path.name} must be below {count}",
-                value,
-                remedy,
-                str(path),
-            )
+            rule = f"labels of {path.name} must be below {count}"
+            refuse("data.path", rule, value, remedy, str(path))
     return rows
 
 
@@ -152,13 +141,8 @@ def _check_count(path: Path, rows: int, expected: int) -> None:
     """A file cut at the end of a row shows only beside the other files."""
     if rows != expected:
         rule = f"{path.name} must have {expected} rows, as the test file demands"
-        refuse(
-            "data.path",
-            rule,
-            f"{rows} rows",
-            f"The file is truncated; take it from {PAGE} again.",
-            str(path),
-        )
+        remedy = f"The file is truncated; take it from {PAGE} again."
+        refuse("data.path", rule, f"{rows} rows", remedy, str(path))
 
 
 def _training_set(

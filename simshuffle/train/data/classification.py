@@ -12,8 +12,13 @@ from sklearn.datasets import make_classification
 
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Samples, TrainingSet
-from simshuffle.train.data.preparing import check_memory, standardised, with_wrong_labels
+from simshuffle.train.data.base import (
+    Samples,
+    TrainingSet,
+    check_memory,
+    standardised,
+    with_wrong_labels,
+)
 from simshuffle.train.data.procedural import MOST_NBYTES
 
 

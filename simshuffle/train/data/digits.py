@@ -10,8 +10,7 @@ from sklearn.datasets import load_digits
 
 from simshuffle.spec.record import Fraction, Spec, whole_as_float
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Samples, TrainingSet
-from simshuffle.train.data.preparing import split, standardised, with_wrong_labels
+from simshuffle.train.data.base import Samples, TrainingSet, split, standardised, with_wrong_labels
 
 TestShare = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0.001, le=0.9)]
 

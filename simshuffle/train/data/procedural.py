@@ -12,8 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, whole_as_float
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Augmentation, Samples, TrainingSet
-from simshuffle.train.data.preparing import (
+from simshuffle.train.data.base import (
+    Augmentation,
+    Samples,
+    TrainingSet,
     balanced_labels,
     check_memory,
     long_tailed_labels,

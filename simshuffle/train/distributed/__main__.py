@@ -103,13 +103,8 @@ def _run_study(chosen: argparse.Namespace, device: torch.device) -> None:
     for text in chosen.set:
         key, equals, value = text.partition("=")
         if not equals:
-            refuse(
-                "--set",
-                "is written KEY=VALUE",
-                repr(text),
-                "For example --set seeds=1.",
-                "command line",
-            )
+            rule, remedy = "is written KEY=VALUE", "For example --set seeds=1."
+            refuse("--set", rule, repr(text), remedy, "command line")
         values[key] = read_value(value, f"--set {key}")
     emulated = request(load_study(chosen.study, values), device.type)
     asked = on_ranks(emulated, ranks.world_size, chosen.transport, chosen.storage, device)

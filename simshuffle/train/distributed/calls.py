@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch.utils.data import DataLoader, Sampler
 
-from simshuffle.errors import InputError, SimshuffleWarning, refuse
+from simshuffle.errors import SimshuffleWarning, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.spec.record import Spec
-from simshuffle.spec.validation import validated
-from simshuffle.train.distributed.transport import TRANSPORTS, TransportName
-from simshuffle.train.emulate import plain_record
+from simshuffle.train.distributed.transport import TRANSPORTS
+from simshuffle.train.emulate import records_of
 from simshuffle.train.training import Training
 
 
@@ -25,7 +23,6 @@ class Arguments(Spec):
 
     strategy: TrainedExchange
     training: Training
-    transport: TransportName
 
 
 def read_arguments(
@@ -42,24 +39,12 @@ def read_arguments(
     if transport not in TRANSPORTS:
         rule = f"must be one of {', '.join(TRANSPORTS)}"
         refuse("transport", rule, repr(transport), "Use 'isend'.", "scheduler")
+    called = {"training.local_batch_size": "batch_size", "training.drop_last": "drop_last"}
     if strategy is None:
-        raw: Any = {"kind": "partial_local_shuffle", "exchange_fraction": fraction}
-    else:
-        raw = plain_record(strategy, "strategy", "scheduler")
+        strategy = {"kind": "partial_local_shuffle", "exchange_fraction": fraction}
+        called["strategy.exchange_fraction"] = "fraction"
     training = {"local_batch_size": batch_size, "drop_last": drop_last}
-    chosen, problems = validated(
-        {"strategy": raw, "training": training, "transport": transport}, Arguments
-    )
-    if problems or chosen is None:
-        named = _NAMES if strategy is not None else {**_NAMES, _FRACTION: "fraction"}
-        told = [replace(each, path=named.get(each.path, each.path)) for each in problems]
-        raise InputError(told, "scheduler")
-    return chosen
-
-
-_NAMES = {"training.local_batch_size": "batch_size", "training.drop_last": "drop_last"}
-_FRACTION = "strategy.exchange_fraction"
-"""What a scheduler calls the values of its records."""
+    return records_of(Arguments, "scheduler", called, strategy=strategy, training=training)
 
 
 def loader_warning(
@@ -74,13 +59,8 @@ def loader_warning(
     found = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if found is not sampler:
         remedy = "Make it with sampler=scheduler.sampler."
-        refuse(
-            "loader",
-            "must give what is scheduled",
-            f"a {type(found).__name__}",
-            remedy,
-            "scheduler",
-        )
+        rule = "must give what is scheduled"
+        refuse("loader", rule, f"a {type(found).__name__}", remedy, "scheduler")
     given = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     wanted = {"batch_size": batch_size, "drop_last": drop_last}
     differ = [name for name in wanted if loader.batch_size and given[name] != wanted[name]]
@@ -108,11 +88,7 @@ def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
 
 def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, held: bool) -> None:
     """See that ``state`` is the checkpoint of a run on so many samples and ranks, which says how
-    long samples were ``held`` where the strategy asks.
-
-    Raises:
-        InputError: it is not.
-    """
+    long samples were ``held`` where the strategy asks, or raise InputError."""
     owner, remedy = np.asarray(state["owner"]), "Use the checkpoint of this run."
     if owner.shape != (num_samples,) or int(owner.max()) >= world_size:
         shown = f"{len(owner)} samples, {int(owner.max()) + 1} ranks"
@@ -124,35 +100,17 @@ def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, 
 
 
 def need_rest(call: str, *, under_way: bool) -> None:
-    """See that no epoch is under way.
-
-    Raises:
-        InputError: one is.
-    """
+    """See that no epoch is under way, or raise InputError."""
     if under_way:
-        refuse(
-            call,
-            "must be called between epochs",
-            "",
-            "Call clean_local_storage() first.",
-            "scheduler",
-        )
+        rule, remedy = "must be called between epochs", "Call clean_local_storage() first."
+        refuse(call, rule, "", remedy, "scheduler")
 
 
 def need_epoch(call: str, *, under_way: bool) -> None:
-    """See that an epoch is under way.
-
-    Raises:
-        InputError: none is.
-    """
+    """See that an epoch is under way, or raise InputError."""
     if not under_way:
-        refuse(
-            call,
-            "needs an epoch that is scheduled",
-            "",
-            "Call scheduling(epoch) first.",
-            "scheduler",
-        )
+        rule, remedy = "needs an epoch that is scheduled", "Call scheduling(epoch) first."
+        refuse(call, rule, "", remedy, "scheduler")
 
 
 def count_warning(begun: int, iterations: int, batch_size: int) -> str:

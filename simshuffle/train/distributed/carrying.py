@@ -92,13 +92,8 @@ class EpochExchange:
         if place is None:
             if out or coming:
                 remedy = "Pass what communicate() returned, once."
-                refuse(
-                    "requests",
-                    "are not under way",
-                    f"{len(out) + len(coming)} requests",
-                    remedy,
-                    "scheduler",
-                )
+                rule = "are not under way"
+                refuse("requests", rule, f"{len(out) + len(coming)} requests", remedy, "scheduler")
             return
         del self._under_way[place]
         wait(coming, self.ranks)

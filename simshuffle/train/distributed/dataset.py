@@ -16,10 +16,9 @@ from torch.utils.data import Dataset, Sampler
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.validation import validated
 from simshuffle.train.distributed.group import Ranks, collectively
 from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store, decode, encode
-from simshuffle.train.emulate import plain_record
+from simshuffle.train.emulate import records_of
 from simshuffle.train.partition import Partition
 from simshuffle.train.source import length_of
 
@@ -68,7 +67,7 @@ class ShardDataset(Dataset[Any]):
         self.ranks = Ranks.current()
         self._count = length_of(source, "source", "dataset")
         self.source, self.seed, self.transform = source, seed, transform
-        self.partition = _partition(partition)
+        self.partition = records_of(_Chosen, "dataset", partition=partition).partition
         self._encode, self._decode, self._targets = encode, decode, targets
         self._place = None if storage is None else Path(storage) / f"rank-{self.ranks.rank:05d}"
         self._staged = False
@@ -271,20 +270,8 @@ class _Chosen(Spec):
     partition: Partition
 
 
-def _partition(given: str | Partition) -> Partition:
-    raw = {"partition": plain_record(given, "partition", "dataset")}
-    chosen, problems = validated(raw, _Chosen)
-    if problems or chosen is None:
-        raise InputError(problems, "dataset")
-    return chosen.partition
-
-
 def check_sharded(dataset: object) -> None:
-    """See that ``dataset`` is one whose shards can be stored and exchanged.
-
-    Raises:
-        InputError: it is not.
-    """
+    """See that ``dataset`` is one whose shards can be stored and exchanged, or raise InputError."""
     if not isinstance(dataset, ShardDataset):
         remedy = "Wrap it: ShardDataset(dataset, storage)."
         shown = type(dataset).__name__

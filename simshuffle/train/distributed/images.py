@@ -154,13 +154,8 @@ def _listed(root: Path, ranks: Ranks) -> _Tree:
     listing = json.loads(ranks.gather_texts(json.dumps(listing) if ranks.rank == 0 else "")[0])
     if "problem" in listing or not listing["files"]:
         shown = listing.get("problem", f"{root} without any")
-        refuse(
-            "root",
-            "must hold images in a folder for each class",
-            shown,
-            "Check the path.",
-            "dataset",
-        )
+        rule, remedy = "must hold images in a folder for each class", "Check the path."
+        refuse("root", rule, shown, remedy, "dataset")
     return _Tree(root, listing["classes"], [(number, name) for number, name in listing["files"]])
 
 

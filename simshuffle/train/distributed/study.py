@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from simshuffle.studies.training.record import TIMELINE, outcome_of
 from simshuffle.studies.training.study import STUDY, Trainings
+from simshuffle.studies.training.tables import TIMELINE, outcome_of
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import Disk
