@@ -368,16 +368,8 @@ def _carried_out(
         device=emulation.device.type,
         **names,
     )
-    evaluation = Evaluation(
-        test,
-        emulation.source,
-        statistics=training.statistics,
-        world_size=emulation.world_size,
-        own_ranks=training.own_ranks,
-        rng=emulation.rng("evaluate"),
-        order_rng=emulation.rng("recalibrate"),
-        temperature=training.temperature,
-    )
+    source, rng = emulation.source, emulation.rng
+    evaluation = Evaluation.of(training, test, source, emulation.world_size, rng)
     statistics = OwnStatistics(emulation.strategy, training, emulation.network.model)
     recorder = Recorder(emulation.strategy, statistics, emulation.owner, emulation.source.targets)
     for epoch in range(1, epochs + 1):

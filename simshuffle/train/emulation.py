@@ -71,6 +71,13 @@ def check_weights(model: nn.Module, epoch: int, iteration: int, rate: float) -> 
         raise Diverged(epoch, iteration, 0, rate, what)
 
 
+def now(device: torch.device) -> float:
+    """Seconds of a clock, when all that ``device`` was told to do is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
 @dataclass
 class Stopwatch:
     """Seconds by name; waits for the device."""
@@ -81,14 +88,9 @@ class Stopwatch:
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
         """Add the time of the block to ``name``."""
-        begin = self._now()
+        begin = now(self.device)
         yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + self._now() - begin
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now(self.device) - begin
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ ranks, or of the whole training set. Embeddings learnt without labels are judged
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from simshuffle.train.batch_norm import batch_norm_layers, ordinary, pooled
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import RankedNetwork
 from simshuffle.train.source import Ints, Source
-from simshuffle.train.training import Statistics
+from simshuffle.train.training import Statistics, Training
 
 SAMPLES_OF_A_CLASS = 64
 """Training samples that a class mean is taken of, at most. Each rank embeds them with its own
@@ -149,6 +149,27 @@ class Evaluation:
         self.samples, self.counted = own_pairs(len(test), world_size, own_ranks, rng)
         self.order = order_rng.permutation(len(train))
         self.temperature = temperature
+
+    @classmethod
+    def of(
+        cls,
+        training: Training,
+        test: Source,
+        train: Source,
+        world_size: int,
+        rng: Callable[[str], np.random.Generator],
+    ) -> Evaluation:
+        """That of a training, whose random streams ``rng`` gives by name."""
+        return cls(
+            test,
+            train,
+            statistics=training.statistics,
+            world_size=world_size,
+            own_ranks=training.own_ranks,
+            rng=rng("evaluate"),
+            order_rng=rng("recalibrate"),
+            temperature=training.temperature,
+        )
 
     def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
         """The score with each of the statistics. The network stays as it is, in training mode.

@@ -42,7 +42,7 @@ from simshuffle.train.optimizer import (
     own_optimizer,
     training_values,
 )
-from simshuffle.train.own_cell import Own, own_cells
+from simshuffle.train.own_cell import Own, argument_of, own_cells
 from simshuffle.train.partition import Partition
 from simshuffle.train.shuffling import request_of
 from simshuffle.train.study import REFERENCES, Study
@@ -111,7 +111,7 @@ def train_study(
         Interrupted: by Ctrl-C; its ``result`` has the runs that are done.
     """
     _check_alone()
-    study = OwnStudy(
+    asked = OwnStudy(
         Own(model, train, test, loss, optimizer),
         strategies=strategies,
         world_size=world_size,
@@ -127,10 +127,10 @@ def train_study(
         kept_in=kept_in,
         device=device,
         training=training,
-    )
+    ).request()
     executor = Local(processes or (None if device_named(device).type == "cpu" else 1))
     with _progress(progress) as tell, place_of(kept_in) as place:
-        return _done(study.request(), executor, place, tell)
+        return _done(asked, executor, place, tell)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,10 +160,8 @@ class OwnStudy:
             InputError: an argument is not valid, or a run cannot be trained so.
         """
         if self.kept_in is not None and not self.version:
-            rule, remedy = (
-                "is needed where runs are kept",
-                "Give one, and change it with your code.",
-            )
+            rule = "is needed where runs are kept"
+            remedy = "Give one, and change it with your code."
             refuse("version", rule, "none", remedy, "train_study")
         own, where = self.own, device_named(self.device).type
         study = _study(self._values(_network(own.model)))
@@ -254,8 +252,8 @@ def _argument(path: str) -> str:
     key = path.removeprefix("runs.0.")
     if key == path or key.partition(".")[0] == "world_size":
         return key
-    first, dot, rest = key.partition(".")
-    return f"strategies{dot}{rest}" if first == "exchange" else f"over.{key}"
+    name = argument_of(key)
+    return name if name != key else f"over.{key}"
 
 
 def _block(

@@ -116,7 +116,9 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
             check_materials(run, network, source, own.loss)
             warn_of_large_batch(len(train), run.world_size, run.training)
         except InputError as error:
-            problems |= dict.fromkeys(_of_argument(problem) for problem in error.problems)
+            problems |= dict.fromkeys(
+                replace(problem, path=argument_of(problem.path)) for problem in error.problems
+            )
     if problems:
         raise InputError(list(problems), "train_study")
     return named(
@@ -124,10 +126,10 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
     )
 
 
-def _of_argument(problem: Problem) -> Problem:
-    """A problem of a run's key, by the name of the argument."""
-    first, dot, rest = problem.path.partition(".")
-    return replace(problem, path=f"strategies{dot}{rest}") if first == "exchange" else problem
+def argument_of(key: str) -> str:
+    """Which argument of `train_study` a key of a run comes from."""
+    first, dot, rest = key.partition(".")
+    return f"strategies{dot}{rest}" if first == "exchange" else key
 
 
 def mark_of(network: nn.Module, own: Own, train: DatasetSource, test: DatasetSource) -> str:

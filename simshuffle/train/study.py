@@ -150,7 +150,7 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
         _set(raw, key, value, problems)
     for key in REFERENCES:
         expand(raw, key, REFERENCES, problems)
-    _locate(raw.get("data"), path.parent)
+    locate(raw.get("data"), "path", path.parent)
     if isinstance(raw.get("cluster"), str) and is_file(path.parent / raw["cluster"]):
         raw["cluster"] = str((path.parent / raw["cluster"]).absolute())
     for number, block in enumerate(raw["runs"] if isinstance(raw.get("runs"), list) else []):
@@ -221,19 +221,17 @@ def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> 
         for record in records:
             expand(record, key, REFERENCES, found)
             if key == "data":
-                _locate(record[key], folder)
+                locate(record[key], "path", folder)
         block[key] = [record[key] for record in records]
     problems += [problem.below(path) for problem in found]
 
 
-def _locate(data: Any, folder: Path) -> None:
-    """Make the path of a data set absolute: from the study's folder if it is there, else from the
-    working directory."""
-    if isinstance(data, dict) and isinstance(data.get("path"), str):
-        beside = folder / Path(data["path"]).expanduser()
-        data["path"] = str(
-            (beside if beside.exists() else Path(data["path"]).expanduser()).absolute()
-        )
+def locate(values: Any, key: str, folder: Path) -> None:
+    """Make the path at ``key`` absolute, if there is one: from the study's folder if it is there,
+    else from the working directory."""
+    if isinstance(values, dict) and isinstance(values.get(key), str):
+        given = Path(values[key]).expanduser()
+        values[key] = str((folder / given if (folder / given).exists() else given).absolute())
 
 
 def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:

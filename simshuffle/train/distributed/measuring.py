@@ -104,16 +104,7 @@ class Scorer:
             device,
             materials.loss,
         )
-        self.evaluation = Evaluation(
-            materials.test,
-            train,
-            statistics=run.training.statistics,
-            world_size=world_size,
-            own_ranks=run.training.own_ranks,
-            rng=run.rng("evaluate"),
-            order_rng=run.rng("recalibrate"),
-            temperature=run.training.temperature,
-        )
+        self.evaluation = Evaluation.of(run.training, materials.test, train, world_size, run.rng)
 
     def scores(self, model: nn.Module) -> dict[Statistics, Score]:
         """The scores on rank 0, nothing on the others. Collective."""

@@ -34,7 +34,7 @@ from simshuffle.train.distributed.network import data_parallel, gathered, with_b
 from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
-from simshuffle.train.emulation import Diverged, EpochOutcome, check_weights
+from simshuffle.train.emulation import Diverged, EpochOutcome, check_weights, now
 from simshuffle.train.iterations import learning_rate
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import optimizer_of, set_rate
@@ -212,9 +212,7 @@ class RankTraining:
         self._ready = self._now()
 
     def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        return now(self.device)
 
 
 def train_distributed(
