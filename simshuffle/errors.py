@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,15 @@ class InputError(SimshuffleError, ValueError):
         count = len(self.problems)
         head = f"{self.source or self.noun}: {count} problem{'s' if count != 1 else ''}"
         return "\n".join([head, *(f"  - {problem}" for problem in self.problems)])
+
+
+def refuse(path: str, rule: str, value: str, remedy: str, source: str) -> NoReturn:
+    """Refuse an input for one problem: arguments as of `Problem`, and where it is.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(Problem(path, rule, value, remedy), source)
 
 
 class ScenarioError(InputError):

@@ -23,7 +23,7 @@ LONG_FUNCTIONS = {
     "cli/tta.py tta",
 }
 LONG_FILES: set[str] = set()
-# packages of which each file is a kind
+# packages of which each file is a kind, or one module of several kinds
 KINDS = ("topology", "routing", "allreduce", "exchange", "network", "train/data", "train/models")
 # those whose kinds nobody else may ask for, and who does
 OPEN_KINDS = {"topology", "routing", "exchange"}
@@ -172,7 +172,8 @@ def test_every_part_of_the_package_has_a_layer():
 def kinds():
     """Kind by the file that registers it: (package, kind, file)."""
     for package in KINDS:
-        for path in sorted((PACKAGE / package).rglob("*.py")):
+        place = PACKAGE / package
+        for path in sorted(place.rglob("*.py")) or [place.with_suffix(".py")]:
             for node in nodes(path):
                 if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "kind":
                     for kind in ast.walk(node.annotation):

@@ -376,8 +376,7 @@ def _filtering_study(rng: random.Random, _: Path) -> Input:
 
 
 def _filter(folder: Path, arguments: tuple[str, ...]) -> None:
-
-    from simshuffle.train.filtering import load_study
+    from simshuffle.studies.filtering.record import load_study
 
     load_study(str(folder / "s.yaml"), assignments(arguments)).to_yaml()
 

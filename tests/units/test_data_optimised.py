@@ -15,7 +15,28 @@ from typer.testing import CliRunner
 from simshuffle.cli import app
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.results.style import save, signed
+from simshuffle.studies.filtering.cells import (
+    ExtractionCell,
+    noise,
+    ordinary_run,
+    outputs,
+    project,
+    random_filter,
+    trained,
+)
 from simshuffle.studies.filtering.figures import figures
+from simshuffle.studies.filtering.record import (
+    DataOptimisedStudy,
+    Extractor,
+    Projection,
+    load_study,
+)
+from simshuffle.studies.filtering.request import (
+    check_study,
+    extraction_cells,
+    request,
+    retraining_cells,
+)
 from simshuffle.studies.filtering.study import STUDY
 from simshuffle.studies.filtering.tables import (
     COLUMNS,
@@ -32,26 +53,6 @@ from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk
 from simshuffle.train.data import Digits
 from simshuffle.train.emulate import initial_model
-from simshuffle.train.filtering import (
-    DataOptimisedStudy,
-    Extractor,
-    Projection,
-    load_study,
-    request,
-)
-from simshuffle.train.filtering.extraction import (
-    ExtractionCell,
-    ordinary_run,
-    outputs,
-    project,
-    trained,
-)
-from simshuffle.train.filtering.filtering import noise, random_filter
-from simshuffle.train.filtering.pipeline import (
-    check_study,
-    extraction_cells,
-    retraining_cells,
-)
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parent.parent.parent

@@ -57,7 +57,7 @@ REFUSED = {
 
 
 def trained(raw: dict[str, Any], place: Path) -> tuple[Study[Any], Request[Any]]:
-    from simshuffle.train.again import requested
+    from simshuffle.studies.filtering.request import requested
 
     place.mkdir(parents=True)
     (place / "study.yaml").write_text(json.dumps(raw))

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from simshuffle.results.style import STYLE, legend_above, letters, line_handle, new_figure
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.looks import look_of, strategies
-from simshuffle.studies.training.resting import curve, losses
-from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import (
     CONDITION,
     NORMS,

@@ -36,7 +36,7 @@ def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
     from simshuffle.studies import study_of  # noqa: PLC0415 - what computes
 
     device = available(options.device)
-    from simshuffle.train.again import requested  # noqa: PLC0415 - torch
+    from simshuffle.studies.filtering.request import requested  # noqa: PLC0415 - torch
 
     kind, asked = requested(options.study, options.set, device)
     return study_of(kind), replace(asked, one_device=device != "cpu")

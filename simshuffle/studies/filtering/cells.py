@@ -1,11 +1,13 @@
-"""From a trained network to points in a plane: what goes into its last layer, its principal
-components, t-SNE."""
+"""The cells of the study, and its filters: extractions, from a trained network to points in a plane
+(what goes into its last layer, principal components, t-SNE); trainings on what filters leave."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import pickle
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -15,31 +17,35 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from sklearn.cluster import DBSCAN
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from torch import nn
 
-from simshuffle.errors import InputError, Problem, SimulationError
+from simshuffle.errors import InputError, Problem, SimulationError, refuse
 from simshuffle.exchange import GlobalShuffle
 from simshuffle.spec.rng import stream
+from simshuffle.studies.filtering.record import Clustering, Extractor, Projection, Retraining
 from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import TABLE
-from simshuffle.train.cell import BYTES_OF_TORCH, SECONDS_PER_SAMPLE, TorchCell, one_thread
+from simshuffle.train.cell import SECONDS_PER_SAMPLE, TorchCell, key_of, one_thread
 from simshuffle.train.data import Data, Samples, TrainingSet
-from simshuffle.train.emulate import device_named, initial_model
+from simshuffle.train.emulate import device_named, initial_model, train_run
 from simshuffle.train.emulation import Emulation
-from simshuffle.train.filtering.record import Extractor, Projection
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource
 
 Floats = NDArray[np.floating[Any]]
+Bools = NDArray[np.bool_]
 POINTS = "points"
 ROWS_AT_ONCE = 512
 """Samples that pass the trained network together."""
 TSNE_COST = 200.0
 """Samples passing a small network that take about as long as t-SNE takes for one sample (estimate,
 from seconds on the digits)."""
+SMALL_BATCH = 64
+"""Samples; with smaller batches an iteration takes about as long as with this one (estimate)."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +88,6 @@ class ExtractionCell(TorchCell):
         """As for `Cell`."""
         epochs = 0 if self.extractor.weights else self.extractor.training.epochs
         return SECONDS_PER_SAMPLE * self.num_samples * (epochs + TSNE_COST)
-
-    @property
-    def memory(self) -> float:
-        """As for `Cell`."""
-        return BYTES_OF_TORCH
 
     @property
     def parts(self) -> frozenset[str]:
@@ -136,15 +137,15 @@ def weights_of(extractor: Extractor) -> list[int] | None:
     return [about.st_size, about.st_mtime_ns]
 
 
-def ordinary_run(data: Data, extractor: Extractor, seed: int) -> Run:
-    """The training of an extractor: one rank, so batch norm goes over the whole batch."""
+def ordinary_run(data: Data, how: Extractor | Retraining, seed: int) -> Run:
+    """The training of ``how`` with one rank, so batch norm goes over the whole batch."""
     exchange = GlobalShuffle(kind="global_shuffle")
     return Run(
         data=data,
-        model=extractor.model,
+        model=how.model,
         exchange=exchange,
         world_size=1,
-        training=extractor.training,
+        training=how.training,
         seed=seed,
     )
 
@@ -255,10 +256,7 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
         )
     if projection.perplexity >= len(features):
         rule = f"must be below the number of samples, {len(features)}"
-        raise InputError(
-            Problem("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it."),
-            "study",
-        )
+        refuse("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it.", "study")
     state = int(stream(seed, "t-SNE").integers(2**32))
     count = min(projection.pca_components, *features.shape)
     pca = PCA(count, random_state=state)
@@ -273,3 +271,92 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
         "explained_variance": explained,
         "kl_divergence": float(tsne.kl_divergence_),
     }
+
+
+# ------------------------------------------------------------------------------------------ filters
+
+
+def noise(
+    points: NDArray[np.floating[Any]], labels: NDArray[np.int64], eps: float, min_samples: int
+) -> Bools:
+    """Which of the points (n, 2) DBSCAN puts into no cluster, each class by itself: (n,).
+
+    A point is noise if fewer than ``min_samples`` points of its class, itself included, lie within
+    ``eps`` of it, and it does not lie within ``eps`` of one that has so many.
+    """
+    out = np.zeros(len(points), np.bool_)
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        out[own] = DBSCAN(eps=eps, min_samples=min_samples).fit_predict(points[own]) < 0
+    return out
+
+
+def noise_of(table: pd.DataFrame, clustering: Clustering, eps: float | None = None) -> Bools:
+    """`noise` of an extraction's table; with another ``eps`` than that of ``clustering`` if
+    given."""
+    points, labels = table[["x", "y"]].to_numpy(np.float64), table["label"].to_numpy(np.int64)
+    return noise(points, labels, clustering.eps if eps is None else eps, clustering.min_samples)
+
+
+def random_filter(num_samples: int, removed: int, seed: int) -> Bools:
+    """Which samples are left out if that many are drawn at random, whatever their class: (n,)."""
+    out = np.zeros(num_samples, np.bool_)
+    out[stream(seed, "random filter").permutation(num_samples)[:removed]] = True
+    return out
+
+
+# --------------------------------------------------------------------------------------- retraining
+
+
+@dataclass(frozen=True, eq=False)
+class RetrainingCell(TorchCell):
+    """One run.
+
+    Attributes:
+        training_run: what is trained; its data are the full ones.
+        kept: numbers of the training samples that are trained on; None for all of them.
+        num_samples: how many those are.
+        description: values of `simshuffle.studies.filtering.tables.DESCRIPTION_COLUMNS`.
+        label: for people.
+        device: that trains.
+    """
+
+    training_run: Run
+    kept: NDArray[np.int64] | None
+    num_samples: int
+    description: Mapping[str, Any]
+    label: str
+    device: str = "cpu"
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        kept = None if self.kept is None else hashlib.sha256(self.kept.tobytes()).hexdigest()
+        return [*key_of(self.training_run, self.device), kept]
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`; small batches take longer."""
+        training = self.training_run.training
+        small = max(1.0, SMALL_BATCH / training.local_batch_size)
+        return SECONDS_PER_SAMPLE * self.num_samples * training.epochs * small
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: values status, message and seconds; and train_loss, accuracy and loss of
+        the last epoch."""
+        with one_thread():
+            data = self.training_run.data.load()
+            part = data if self.kept is None else part_of(data, self.kept)
+            record = train_run(self.training_run, tell, self.device, part)
+        names = {"train_loss": "train_loss", "accuracy": "own_accuracy", "loss": "own_loss"}
+        done = record.status == "done"
+        last = {key: float(record.epochs[of].iloc[-1]) for key, of in names.items() if done}
+        finite = {key: value if math.isfinite(value) else math.nan for key, value in last.items()}
+        ended = {"status": record.status, "message": record.message, "seconds": record.seconds}
+        return Outcome({**ended, **finite})
+
+
+def part_of(data: TrainingSet, kept: NDArray[np.int64]) -> TrainingSet:
+    """The set with only those training samples; scaled as the whole set, so that a filter changes
+    nothing but the samples."""
+    return replace(data, train=Samples(data.train.inputs[kept], data.train.targets[kept]))

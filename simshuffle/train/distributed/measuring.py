@@ -1,4 +1,5 @@
-"""When every rank did what in an epoch: marks of its clock, and the tables that come of them."""
+"""What is measured on real ranks: when every rank did what in an epoch, by marks of its clock, and
+how well the network does, which rank 0 evaluates with the running statistics of all."""
 
 from __future__ import annotations
 
@@ -6,9 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from simshuffle.results.timeline import phase_rows
+from simshuffle.train.batch_norm import batch_norm_layers
+from simshuffle.train.distributed.group import Ranks
+from simshuffle.train.emulate import Materials
+from simshuffle.train.evaluate import Evaluation, Score
+from simshuffle.train.network import ranked_network
+from simshuffle.train.run import Run
+from simshuffle.train.training import Statistics
 
 Floats = NDArray[np.float64]
 PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
@@ -75,3 +85,53 @@ def iteration_seconds(every: Floats) -> list[dict[str, float]]:
 def epoch_seconds(every: Floats) -> tuple[float, float]:
     """Of the measuring of importance, and of the epoch in all, s: means over the ranks."""
     return float((every[:, 1] - every[:, 0]).mean()), float((every[:, 2] - every[:, 0]).mean())
+
+
+# ------------------------------------------------------------------------------------------- scores
+
+
+class Scorer:
+    """Evaluates the network of ``run``, on the same samples as its emulation."""
+
+    def __init__(self, run: Run, materials: Materials, ranks: Ranks, device: torch.device) -> None:
+        self.ranks = ranks
+        train, world_size = materials.train, run.world_size
+        self.network = ranked_network(
+            materials.model,
+            train,
+            world_size,
+            run.training,
+            device,
+            materials.loss,
+        )
+        self.evaluation = Evaluation.of(run.training, materials.test, train, world_size, run.rng)
+
+    def scores(self, model: nn.Module) -> dict[Statistics, Score]:
+        """The scores on rank 0, nothing on the others. Collective."""
+        layers = batch_norm_layers(model)
+        mine = [
+            statistic.double().cpu().numpy().ravel()
+            for layer in layers
+            for statistic in _statistics(layer)
+        ]
+        found = self.ranks.gather(np.concatenate([np.zeros(0), *mine]))
+        if self.ranks.rank != 0:
+            return {}
+        with torch.no_grad():
+            for kept, weight in zip(
+                self.network.model.parameters(), model.parameters(), strict=True
+            ):
+                kept.copy_(weight)
+            table = torch.from_numpy(np.array([np.asarray(part, np.float64) for part in found]))
+            for layer in batch_norm_layers(self.network.model):
+                for statistic in _statistics(layer):
+                    size = statistic.shape[-1]
+                    statistic.copy_(table[:, :size] if statistic.ndim == 2 else table[0, :size])
+                    table = table[:, size:]
+        return self.evaluation.scores(self.network)
+
+
+def _statistics(layer: nn.Module) -> list[torch.Tensor]:
+    return [
+        each for each in (layer.running_mean, layer.running_var) if isinstance(each, torch.Tensor)
+    ]

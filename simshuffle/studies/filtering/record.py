@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -17,7 +16,7 @@ from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.validation import unreported, validated
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
-from simshuffle.train.study import Seeds, document
+from simshuffle.train.study import Seeds, as_yaml, document, locate
 from simshuffle.train.training import Positive, Training
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
@@ -157,12 +156,7 @@ class DataOptimisedStudy(Spec):
 
     def to_yaml(self) -> str:
         """The study as YAML that `load_study` reads back to an equal one."""
-        return yaml.safe_dump(
-            self.model_dump(mode="json", exclude_none=True),
-            sort_keys=False,
-            allow_unicode=True,
-            width=130,
-        )
+        return as_yaml(self)
 
 
 def load_study(
@@ -198,9 +192,6 @@ def _resolve(raw: dict[str, Any], folder: Path, problems: list[Problem]) -> None
     models = [f"extractors.{number}.model" for number in range(len(extractors))]
     for key in ("data", *models, "retrain.model"):
         expand(raw, key, {key: by_kind}, problems)
-    data = raw.get("data")
-    holders = [(each, "weights") for each in extractors if isinstance(each, dict)]
-    for holder, key in [*([(data, "path")] if isinstance(data, dict) else []), *holders]:
-        if isinstance(holder.get(key), str):
-            given = Path(holder[key]).expanduser()
-            holder[key] = str((folder / given if (folder / given).exists() else given).absolute())
+    locate(raw.get("data"), "path", folder)
+    for extractor in extractors:
+        locate(extractor, "weights", folder)

@@ -1,5 +1,5 @@
-"""The study of data-optimised training: its extractions, the filters that follow from them, what is
-trained on what these leave, and the tables of all that."""
+"""What is asked of a study of data-optimised training: its extractions, the filters that follow,
+what is trained on what these leave, and the tables of all that."""
 
 from __future__ import annotations
 
@@ -12,10 +12,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem, SimulationError
-from simshuffle.exchange import GlobalShuffle
+from simshuffle.errors import InputError, Problem, SimulationError, refuse
+from simshuffle.spec.library import find
+from simshuffle.studies.filtering.cells import (
+    POINTS,
+    Bools,
+    ExtractionCell,
+    RetrainingCell,
+    loaded,
+    noise_of,
+    ordinary_run,
+    random_filter,
+    weights_of,
+)
+from simshuffle.studies.filtering.record import DataOptimisedStudy, load_study
 from simshuffle.studies.filtering.tables import (
     EPS_COLUMNS,
     FILTER_COLUMNS,
@@ -25,21 +36,45 @@ from simshuffle.studies.filtering.tables import (
     filter_row,
     run_table,
 )
-from simshuffle.study.cell import digest_of
-from simshuffle.study.study import Outcomes, Request
+from simshuffle.study.study import Meta, Outcomes, Request
+from simshuffle.train import shuffling
+from simshuffle.train import study as shuffling_study
+from simshuffle.train.cell import named
 from simshuffle.train.data import TrainingSet
-from simshuffle.train.emulate import check_run, initial_model
-from simshuffle.train.filtering.extraction import (
-    POINTS,
-    ExtractionCell,
-    loaded,
-    ordinary_run,
-    weights_of,
-)
-from simshuffle.train.filtering.filtering import Bools, noise_of, random_filter
-from simshuffle.train.filtering.record import DataOptimisedStudy
-from simshuffle.train.filtering.retraining import RetrainingCell
+from simshuffle.train.emulate import check_run, device_named, initial_model
 from simshuffle.train.run import Run
+
+
+def requested(
+    reference: str | Path, values: Mapping[str, Any], device: str
+) -> tuple[str, Request[Any]]:
+    """The kind of the study of a training of that name or file, of shuffling or of filtering, and
+    what is asked of it.
+
+    Args:
+        reference: path, or a name below ``studies/``.
+        values: to set, by dotted key.
+        device: that trains.
+
+    Raises:
+        InputError: there is no such study, or it cannot be trained.
+    """
+    kind = shuffling_study.document(find(str(reference), "studies")).get("kind")
+    if kind == "data_optimised":
+        return kind, request(load_study(reference, values), device)
+    study = shuffling_study.load_study(reference, values)
+    return "training", shuffling.request(study, device)
+
+
+def again(folder: Path, meta: Meta) -> Request[Filtering]:
+    """The request of a result, from its folder; trained on the same kind of device.
+
+    Raises:
+        InputError: its data or device are not here.
+    """
+    device = str(meta["device"]).partition(":")[0]
+    device_named(device)
+    return request(load_study(folder / "study.yaml"), device)
 
 
 def request(study: DataOptimisedStudy, device: str = "cpu") -> Request[Filtering]:
@@ -63,7 +98,7 @@ def request(study: DataOptimisedStudy, device: str = "cpu") -> Request[Filtering
 
 @dataclass(frozen=True)
 class Filtering:
-    """A study as what it does (see `simshuffle.studies.filtering.study.Filtering`).
+    """A study as what it does.
 
     Attributes:
         study: what to do.
@@ -169,12 +204,7 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
                 loaded(initial_model(run, data), Path(extractor.weights))
         except InputError as error:
             problems += [
-                Problem(
-                    f"extractors.{number}.{p.path.removeprefix('extractors.')}",
-                    p.rule,
-                    p.value,
-                    p.remedy,
-                )
+                replace(p, path=f"extractors.{number}.{p.path.removeprefix('extractors.')}")
                 for p in error.problems
             ]
     sizes = [size for size in study.retrain.batch_sizes if isinstance(size, int)]
@@ -184,20 +214,11 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
         problems.append(
             Problem("retrain.batch_sizes", rule, str(size), "Lower it, or write 'largest'.")
         )
+    smallest = min([*set(sizes) - set(too_large), len(data.train)])
     try:
-        check_run(
-            retraining_run(
-                study,
-                min([*set(sizes) - set(too_large), len(data.train)]),
-                study.retrain.learning_rates[0],
-                0,
-            ),
-            data,
-        )
+        check_run(retraining_run(study, smallest, study.retrain.learning_rates[0], 0), data)
     except InputError as error:
-        problems += [
-            Problem(f"retrain.{p.path}", p.rule, p.value, p.remedy) for p in error.problems
-        ]
+        problems += [replace(p, path=f"retrain.{p.path}") for p in error.problems]
     if problems:
         raise InputError(problems, study.name)
 
@@ -207,37 +228,22 @@ def extraction_cells(
 ) -> dict[str, ExtractionCell]:
     """Extractions by name: the extractor's, the seed, and what stands for all that decides the
     points."""
-    cells = [
+    return named(
         ExtractionCell(study.data, extractor, study.projection, seed, num_samples, device)
         for extractor in study.extractors
         for seed in study.filter_seeds
-    ]
-    return {f"{cell.label}_{digest_of(cell)[:12]}": cell for cell in cells}
+    )
 
 
 def retraining_run(
     study: DataOptimisedStudy, batch_size: int, learning_rate: float, seed: int
 ) -> Run:
-    """An ordinary training with one rank, so batch norm goes over the whole batch; evaluated after
-    its last epoch."""
-    values = {"local_batch_size": batch_size, "learning_rate": learning_rate}
-    training = study.retrain.training.model_copy(
-        update=values
-        | {
-            "evaluate_every": study.retrain.training.epochs,
-            "statistics": ["own"],
-            "own_ranks": 1,
-        }
-    )
-    exchange = GlobalShuffle(kind="global_shuffle")
-    return Run(
-        data=study.data,
-        model=study.retrain.model,
-        exchange=exchange,
-        world_size=1,
-        training=training,
-        seed=seed,
-    )
+    """An ordinary training, evaluated after its last epoch."""
+    retrain = study.retrain
+    evaluated = {"evaluate_every": retrain.training.epochs, "statistics": ["own"], "own_ranks": 1}
+    values = {"local_batch_size": batch_size, "learning_rate": learning_rate, **evaluated}
+    training = retrain.training.model_copy(update=values)
+    return ordinary_run(study.data, retrain.model_copy(update={"training": training}), seed)
 
 
 def retraining_cells(
@@ -254,17 +260,13 @@ def retraining_cells(
         InputError: a batch size exceeds the number of samples that are left.
     """
     left = min(int((~out).sum()) for out in noise.values())
-    cells = {}
-    for size in _batch_sizes(study, left):
-        for rate in study.retrain.learning_rates:
-            for seed in study.seeds:
-                run = retraining_run(study, size, rate, seed)
-                for subset, out in _left_out(noise[seed], seed).items():
-                    kept = None if subset == "full" else np.flatnonzero(~out)
-                    count = len(out) if kept is None else len(kept)
-                    cell = _cell(run, kept, count, subset, device)
-                    cells[f"{cell.label}_{digest_of(cell)[:12]}"] = cell
-    return cells
+    return named(
+        _retraining(retraining_run(study, size, rate, seed), subset, out, device)
+        for size in _batch_sizes(study, left)
+        for rate in study.retrain.learning_rates
+        for seed in study.seeds
+        for subset, out in _left_out(noise[seed], seed).items()
+    )
 
 
 def _left_out(noise: Bools, seed: int) -> dict[str, Bools]:
@@ -273,17 +275,13 @@ def _left_out(noise: Bools, seed: int) -> dict[str, Bools]:
     return dict(zip(SUBSETS, parts, strict=True))
 
 
-def _cell(
-    run: Run, kept: NDArray[np.int64] | None, count: int, subset: str, device: str
-) -> RetrainingCell:
+def _retraining(run: Run, subset: str, out: Bools, device: str) -> RetrainingCell:
+    """``run`` on the training samples that are not left ``out``, (n,)."""
+    kept = None if subset == "full" else np.flatnonzero(~out)
+    count = len(out) if kept is None else len(kept)
     size, rate = run.training.local_batch_size, run.training.learning_rate
-    about = {
-        "subset": subset,
-        "batch_size": size,
-        "learning_rate": rate,
-        "seed": run.seed,
-        "num_samples": count,
-    }
+    setting = {"subset": subset, "batch_size": size, "learning_rate": rate}
+    about = {**setting, "seed": run.seed, "num_samples": count}
     label = f"{subset}_b{size}_lr{rate:g}_s{run.seed}"
     return RetrainingCell(run, kept, count, about, label, device)
 
@@ -292,18 +290,10 @@ def _batch_sizes(study: DataOptimisedStudy, left: int) -> list[int]:
     """The batch sizes in samples, each once."""
     remedy = "Raise clustering.eps, so that less is left out."
     if not left:
-        raise InputError(
-            Problem(
-                "clustering.eps",
-                "must leave samples",
-                f"{study.clustering.eps:g} leaves none",
-                remedy,
-            ),
-            study.name,
-        )
-    too_large = [
-        size for size in study.retrain.batch_sizes if isinstance(size, int) and size > left
-    ]
+        given = f"{study.clustering.eps:g} leaves none"
+        refuse("clustering.eps", "must leave samples", given, remedy, study.name)
+    sizes = study.retrain.batch_sizes
+    too_large = [size for size in sizes if isinstance(size, int) and size > left]
     if too_large:
         rule = f"must not exceed the {left} samples that the filter leaves"
         remedy = f"Lower it, or write 'largest'. {remedy}"
@@ -311,6 +301,4 @@ def _batch_sizes(study: DataOptimisedStudy, left: int) -> list[int]:
             [Problem("retrain.batch_sizes", rule, str(size), remedy) for size in too_large],
             study.name,
         )
-    return list(
-        dict.fromkeys(left if size == "largest" else size for size in study.retrain.batch_sizes)
-    )
+    return list(dict.fromkeys(left if size == "largest" else size for size in sizes))
