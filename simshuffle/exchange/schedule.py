@@ -176,13 +176,13 @@ class Pairing(Sourced):
 
     @model_validator(mode="after")
     def _what_is_set_is_used(self) -> Pairing:
-        for rule in RULES.values():
-            for key in rule.keys if rule is not self.rule else ():
+        for name, rule in RULES.items():
+            for key in rule.keys if name != self.partner_rule else ():
                 if getattr(self, key) != Pairing.model_fields[key].default:
                     raise PydanticCustomError(
                         "unused",
                         "{key} can be set only where partner_rule is '{rule}'",
-                        {"key": key, "rule": rule.name},
+                        {"key": key, "rule": name},
                     )
         if self.partners_per_epoch > 1 and self.partner_lifetime != "epoch":
             raise PydanticCustomError(
