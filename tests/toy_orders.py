@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -29,10 +29,7 @@ class Drawn(Order):
     """All samples anew in every epoch, read one by one."""
 
     kind: Literal["drawn"] = "drawn"
-
-    @property
-    def unit(self) -> Unit:
-        return "sample"
+    unit: ClassVar[Unit] = "sample"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         drawn = stream(seed, "drawn", epoch).permutation(data.size)
@@ -43,10 +40,7 @@ class Kept(Order):
     """Each rank the same samples in every epoch, in another order, by whole shards."""
 
     kind: Literal["kept"] = "kept"
-
-    @property
-    def unit(self) -> Unit:
-        return "shard"
+    unit: ClassVar[Unit] = "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         own = np.arange(data.size).reshape(readers.world_size, -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,9 +83,18 @@ class Strategy(Spec):
 
     Attributes:
         kind: its name.
+        redraws: whether every epoch draws a new partition of the whole set, so that nobody owns
+            samples, and a host may read, or must hold, any of them.
+        fetches: whether a host fetches samples when it first reads them and keeps them, rather than
+            to have them staged before the first epoch.
+        whole_because: why the exchange of an epoch cannot be planned for fewer iterations, in the
+            same proportion; '' if it can.
     """
 
     kind: str
+    redraws: ClassVar[bool] = False
+    fetches: ClassVar[bool] = False
+    whole_because: ClassVar[str] = ""
 
     @property
     def short_name(self) -> str:
@@ -106,18 +115,6 @@ class Strategy(Spec):
     def fraction(self) -> float | None:
         """Q; None where samples are not exchanged but drawn anew (`redraws`)."""
         return 0.0
-
-    @property
-    def redraws(self) -> bool:
-        """Whether every epoch draws a new partition of the whole set, so that nobody owns samples,
-        and a host may read, or must hold, any of them."""
-        return False
-
-    @property
-    def fetches(self) -> bool:
-        """Whether a host fetches samples when it first reads them and keeps them, rather than to
-        have them staged before the first epoch."""
-        return False
 
     @property
     def exchange_schedule(self) -> MessageSchedule | None:
@@ -144,12 +141,6 @@ class Strategy(Spec):
     def needs_held(self) -> bool:
         """Whether `plan` needs to know how long each sample has been with its rank."""
         return False
-
-    @property
-    def whole_because(self) -> str:
-        """Why the exchange of an epoch cannot be planned for fewer iterations, in the same
-        proportion; '' if it can."""
-        return ""
 
     def gathered(self, shard_size: float) -> float:
         """Importances that each rank, with ``shard_size`` samples, makes known to all others before

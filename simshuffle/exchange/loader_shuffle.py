@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,9 @@ class LoaderShuffle(Strategy):
     """
 
     kind: Literal["loader_shuffle"]
+    redraws: ClassVar[bool] = True
+    fetches: ClassVar[bool] = True
+    whole_because: ClassVar[str] = "the order of the loader is drawn for the whole data set"
     order: AnyOrder
     samples_per_shard: Count | None = None
     cache_limit: NBytes | None = None
@@ -105,35 +108,16 @@ class LoaderShuffle(Strategy):
         return None
 
     @property
-    def redraws(self) -> bool:
-        """True: a host may read any sample."""
-        return True
-
-    @property
-    def fetches(self) -> bool:
-        """True."""
-        return True
-
-    @property
     def held_in(self) -> Literal["ssd", "memory"]:
         """Where a node has what it fetched: ``cache_in``; without a cache, the workers' memory."""
         return "memory" if self.cache_limit == 0 else self.cache_in
-
-    @property
-    def whole_because(self) -> str:
-        """An order of fewer samples is another."""
-        return "the order of the loader is drawn for the whole data set"
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """0: nothing is staged."""
         return 0.0
 
     def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-        """Not to be had without the epoch and the seed.
-
-        Raises:
-            NotImplementedError: always; `epoch_shards` has them.
-        """
+        """Not to be had without epoch and seed: raises a NotImplementedError."""
         raise NotImplementedError("ask epoch_shards, which knows the epoch and the seed")
 
     def epoch_shards(self, context: ShardsContext) -> Shards:

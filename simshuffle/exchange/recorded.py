@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +42,12 @@ class Recorded(Paired):
     """
 
     kind: Literal["recorded"]
+    whole_because: ClassVar[str] = "the exchange is recorded sample by sample"
     path: str
     sha256: str | None = None
     measures_importance: bool = False
     samples_each: Count = 1
     ranks_each: Count = 1
-
-    @property
-    def whole_because(self) -> str:
-        """As for `Strategy`: it is recorded sample by sample."""
-        return "the exchange is recorded sample by sample"
 
     @property
     def inference_pass(self) -> bool:

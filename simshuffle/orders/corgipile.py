@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -26,13 +26,9 @@ class _Piled(Order):
         buffer_blocks: blocks that are in memory at once.
     """
 
+    unit: ClassVar[Unit] = "block"
     block_size: int = Field(ge=1)
     buffer_blocks: int = Field(ge=1)
-
-    @property
-    def unit(self) -> Unit:
-        """A block."""
-        return "block"
 
     @property
     def block(self) -> int:

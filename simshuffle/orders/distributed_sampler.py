@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -39,13 +39,9 @@ class DistributedSampler(Order):
     """
 
     kind: Literal["distributed_sampler"]
+    unit: ClassVar[Unit] = "sample"
     shuffle: bool = True
     drop_last: bool = False
-
-    @property
-    def unit(self) -> Unit:
-        """'sample'."""
-        return "sample"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """The order of an epoch, as after ``set_epoch(epoch)``.

@@ -40,6 +40,7 @@ class HuggingFace(Order):
     """
 
     kind: Literal["hugging_face"]
+    unit: ClassVar[Unit] = "shard"  # a shard, which is streamed
     buffer_size: int = Field(default=1000, ge=1)
     max_buffer_input_shards: int = Field(default=10, ge=1)
     formatted: bool = False
@@ -48,11 +49,6 @@ class HuggingFace(Order):
         "buffer_size": "datasets 5.2.0, IterableDataset.shuffle",
         "max_buffer_input_shards": "datasets 5.2.0, IterableDataset.shuffle",
     }
-
-    @property
-    def unit(self) -> Unit:
-        """A shard, which is streamed."""
-        return "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.

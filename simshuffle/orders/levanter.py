@@ -42,6 +42,7 @@ class Levanter(Order):
     """
 
     kind: Literal["levanter"]
+    unit: ClassVar[Unit] = "block"  # the chunk of the store in which a sample lies
     shuffle: Literal["full", "era", "block"] = "block"
     era_length: int = Field(default=1024, ge=1)
     io_block_size: int = Field(default=256, ge=1)
@@ -57,11 +58,6 @@ class Levanter(Order):
     def short_name(self) -> str:
         """'levanter' and how it shuffles."""
         return f"levanter {self.shuffle}"
-
-    @property
-    def unit(self) -> Unit:
-        """A block, whichever shuffle: the chunk of the store in which a sample lies."""
-        return "block"
 
     @property
     def block(self) -> int:

@@ -31,6 +31,7 @@ class _LitData(Order):
 
     default_sources: ClassVar[dict[str, str]] = {"item_shuffle_window": f"default of {_DATASET}"}
 
+    unit: ClassVar[Unit] = "shard"
     drop_last: bool | None = None
     item_shuffle_window: Annotated[int, Field(ge=0)] = 256
 
@@ -38,11 +39,6 @@ class _LitData(Order):
     def short_name(self) -> str:
         """'litdata full' or 'litdata window'."""
         return self.kind.replace("_", " ")
-
-    @property
-    def unit(self) -> Unit:
-        """'shard'."""
-        return "shard"
 
     @abstractmethod
     def _shared(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> list[Piece]:

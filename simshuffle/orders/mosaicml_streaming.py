@@ -46,6 +46,7 @@ class MosaicmlStreaming(Order):
     }
 
     kind: Literal["mosaicml_streaming"]
+    unit: ClassVar[Unit] = "shard"
     shuffle_algo: Algorithm = "py1e"
     partition_algo: Literal["orig", "relaxed"] = "relaxed"
     num_canonical_nodes: Count | None = None
@@ -56,11 +57,6 @@ class MosaicmlStreaming(Order):
     def short_name(self) -> str:
         """'mosaicml' and the algorithm."""
         return f"mosaicml {self.shuffle_algo}"
-
-    @property
-    def unit(self) -> Unit:
-        """'shard'."""
-        return "shard"
 
     def canonical_nodes(self, readers: Readers) -> int:
         """C, given or by default."""

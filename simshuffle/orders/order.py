@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,19 +87,20 @@ class EpochOrder:
 
 class Order(Sourced):
     """A way to shuffle, as a library or a paper has it. What it draws follows from the seed and the
-    epoch alone."""
+    epoch alone.
+
+    Attributes:
+        kind: its name.
+        unit: what is fetched at once.
+    """
 
     kind: str
+    unit: ClassVar[Unit]
 
     @property
     def short_name(self) -> str:
         """Its name in labels, tables and figures."""
         return self.kind
-
-    @property
-    @abstractmethod
-    def unit(self) -> Unit:
-        """What is fetched at once."""
 
     @property
     def block(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -33,12 +33,8 @@ class RayLocal(Order):
     """
 
     kind: Literal["ray_local"]
+    unit: ClassVar[Unit] = "shard"  # a shard, which is a block of Ray
     buffer_size: int = Field(ge=1)
-
-    @property
-    def unit(self) -> Unit:
-        """A shard, which is a block of Ray."""
-        return "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.

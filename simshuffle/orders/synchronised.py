@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
@@ -16,11 +16,7 @@ class Synchronised(Order):
     random order. Nothing is sent. A rank reads by itself: worker 0 hands out everything."""
 
     kind: Literal["synchronised"]
-
-    @property
-    def unit(self) -> Unit:
-        """A sample."""
-        return "sample"
+    unit: ClassVar[Unit] = "sample"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -32,15 +32,11 @@ class TfData(Order):
     """
 
     kind: Literal["tf_data"]
+    unit: ClassVar[Unit] = "shard"  # a shard: a TFRecord file is read from its beginning
     buffer_size: int = Field(ge=1)
     cycle_length: int = Field(default=1, ge=1)
     block_length: int = Field(default=1, ge=1)
     reshuffle: bool = True
-
-    @property
-    def unit(self) -> Unit:
-        """A shard: a TFRecord file is read from its beginning."""
-        return "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.

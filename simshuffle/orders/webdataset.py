@@ -32,6 +32,7 @@ class WebDataset(Order):
     """
 
     kind: Literal["webdataset"]
+    unit: ClassVar[Unit] = "shard"  # a shard: a tar file is read from its beginning
     shard_shuffle: int = Field(default=100, ge=0)
     buffer_size: int = Field(default=1000, ge=1)
     initial: int = Field(default=100, ge=0)
@@ -42,11 +43,6 @@ class WebDataset(Order):
         "buffer_size": "webdataset 1.0.2, shuffle",
         "initial": "webdataset 1.0.2, shuffle",
     }
-
-    @property
-    def unit(self) -> Unit:
-        """A shard: a tar file is read from its beginning."""
-        return "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.
