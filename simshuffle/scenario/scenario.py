@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 from pydantic import Field, field_validator
 
-from simshuffle.errors import Problem, ScenarioError
+from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.network import Fluid, Network
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
@@ -267,6 +267,21 @@ def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
                 raise ScenarioError(Problem("name", rule, repr(full), remedy))
             out[full] = single
     return out
+
+
+def machine_of(reference: str) -> Cluster:
+    """The machine of a name or a file.
+
+    Raises:
+        InputError: there is none, or it is not valid.
+    """
+    plain, problems, _ = resolve({"cluster": reference}, {}, None)
+    found: Cluster | None = None
+    if not problems:
+        found, problems = validated(plain["cluster"], Cluster)
+    if found is None or problems:
+        raise InputError(problems, reference)
+    return found
 
 
 def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None) -> Scenario:

@@ -22,6 +22,7 @@ WAYS = {
 """Strategies by the names that their runs have; beside them there is partial-Q."""
 _PARTIAL = re.compile(r"partial-(0(?:\.\d+)?|1(?:\.0+)?|\.\d+)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+NAME_RULE = "must be letters, digits, '.', '_' and '-'"
 NO_SSD = "none"
 ALL_RANKS = "all"
 
@@ -94,7 +95,7 @@ def _quantity_rule(answer: str, dimension: Dimension) -> str:
 _RULES = {
     "count": "must be a whole number, at least 1",
     "number": "must be a number, at least 1",
-    "name": "must be letters, digits, '.', '_' and '-'",
+    "name": NAME_RULE,
     "format": "must be jpeg or raw",
     "overlap": "must be ddp, horovod or none",
     "ways": f"must be names between commas, of {', '.join(WAYS)} and partial-Q with Q from 0 to 1",
