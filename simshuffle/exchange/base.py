@@ -25,55 +25,36 @@ Source = Literal["pfs", "ssd", "object_store"]
 
 @dataclass(frozen=True)
 class EpochContext:
-    """What the exchange of an epoch is planned from.
+    """What the exchange of an epoch is planned from."""
 
-    Attributes:
-        shards: who trains on what in the epoch.
-        batch_size: b, samples of a rank in an iteration.
-        iterations: of the epoch, at least 1.
-        epoch: from 1.
-        rng: yields the same on every rank.
-        importance: (N,) losses (nats), not negative; None will do for strategies that need none.
-            Its scale does not matter.
-        places: where the ranks are; None will do for strategies that do not need them.
-        held: (N,) epochs that each sample was with its rank before this one, as
-            `ExchangePlan.held_after` counts them; None will do for strategies that need none.
-    """
-
-    shards: Shards
-    batch_size: int
-    iterations: int
-    epoch: int
-    rng: np.random.Generator
+    shards: Shards  # who trains on what in the epoch
+    batch_size: int  # b, samples of a rank in an iteration
+    iterations: int  # of the epoch, at least 1
+    epoch: int  # from 1
+    rng: np.random.Generator  # yields the same on every rank
+    # (N,) losses (nats), not negative; None will do for strategies that need none. Its scale does
+    # not matter.
     importance: NDArray[np.float64] | None = None
+    # where the ranks are; None will do for strategies that do not need them
     places: Places | None = None
+    # (N,) epochs that each sample was with its rank before this one, as `ExchangePlan.held_after`
+    # counts them; None will do for strategies that need none
     held: Ints | None = None
 
 
 @dataclass(frozen=True)
 class ShardsContext:
-    """What decides who trains on what in an epoch.
+    """What decides who trains on what in an epoch."""
 
-    Attributes:
-        owner: (N,) the rank of each sample.
-        world_size: M.
-        epoch: from 1.
-        rng: yields the same on every rank.
-        seed: of the run, for orders that draw as a library does.
-        batch_size: b, samples of a rank in an iteration.
-        ranks_per_host: of the machine; None where none is known.
-        workers: of a rank's loader; None where none is known.
-        sample_nbytes: mean bytes of a sample in storage; None where they are not known.
-    """
-
-    owner: Ints
-    world_size: int
-    epoch: int
-    rng: np.random.Generator
-    seed: int
-    batch_size: int
-    ranks_per_host: int | None = None
-    workers: int | None = None
+    owner: Ints  # (N,) the rank of each sample
+    world_size: int  # M
+    epoch: int  # from 1
+    rng: np.random.Generator  # yields the same on every rank
+    seed: int  # of the run, for orders that draw as a library does
+    batch_size: int  # b, samples of a rank in an iteration
+    ranks_per_host: int | None = None  # of the machine; None where none is known
+    workers: int | None = None  # of a rank's loader; None where none is known
+    # mean bytes of a sample in storage; None where they are not known
     sample_nbytes: float | None = None
 
 

@@ -16,34 +16,24 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Pool:
-    """What the partners of an epoch are found from; a row for each time that they are.
+    """What the partners of an epoch are found from; a row for each time that they are."""
 
-    Attributes:
-        order: (pairings, M) a random order of all ranks, the same under every rule.
-        group: (M,) number of the group of each rank; partners are found within groups.
-        importance: (pairings, M) of each rank then; None for rules that need none.
-        least_difference: see `simshuffle.exchange.schedule.Pairing`.
-    """
-
-    order: Ints
-    group: Ints
+    order: Ints  # (pairings, M) a random order of all ranks, the same under every rule
+    group: Ints  # (M,) number of the group of each rank; partners are found within groups
+    # (pairings, M) of each rank then; None for rules that need none
     importance: Floats | None = None
-    least_difference: float = 0.0
+    least_difference: float = 0.0  # see `simshuffle.exchange.schedule.Pairing`
 
 
 @dataclass(frozen=True)
 class PartnerRule:
-    """A rule by which ranks find their partners.
+    """A rule by which ranks find their partners."""
 
-    Attributes:
-        partners: whom each rank of a pool sends to: (pairings, M) integers, a permutation of the
-            ranks in each row. Raises a ValueError where importance is needed and not there.
-        needs_importance: whether it needs the importance of each rank.
-        keys: keys of the schedule that only this rule uses; any other refuses them.
-    """
-
+    # whom each rank of a pool sends to: (pairings, M) integers, a permutation of the ranks in each
+    # row. Raises a ValueError where importance is needed and not there.
     partners: Callable[[Pool], Ints]
-    needs_importance: bool = False
+    needs_importance: bool = False  # whether it needs the importance of each rank
+    # keys of the schedule that only this rule uses; any other refuses them
     keys: tuple[str, ...] = ()
 
 

@@ -28,15 +28,10 @@ MAX_EPOCHS = 100_000
 
 @dataclass(frozen=True)
 class RecordedPlans:
-    """The exchange of a whole run.
+    """The exchange of a whole run."""
 
-    Attributes:
-        owner: (N,) the rank of each sample before the first epoch.
-        plans: one for every epoch.
-    """
-
-    owner: NDArray[np.integer]
-    plans: list[ExchangePlan]
+    owner: NDArray[np.integer]  # (N,) the rank of each sample before the first epoch
+    plans: list[ExchangePlan]  # one for every epoch
 
 
 def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:

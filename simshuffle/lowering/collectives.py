@@ -47,19 +47,12 @@ class Pairs:
     """Messages from member to member, all at once.
 
     Those between the same two hosts on the same HCA are one flow. What a member sends at once to
-    others of its host, and to those of other hosts, has the bus bandwidth in common.
+    others of its host, and to those of other hosts, has the bus bandwidth in common."""
 
-    Attributes:
-        node: what is sent by whom.
-        algorithm: whose latencies of a step and bus bandwidths they have.
-        base: s, once.
-        rail: (members,) the HCA of each.
-    """
-
-    node: Node
-    algorithm: Paced
-    base: float
-    rail: Ints
+    node: Node  # what is sent by whom
+    algorithm: Paced  # whose latencies of a step and bus bandwidths they have
+    base: float  # s, once
+    rail: Ints  # (members,) the HCA of each
 
     def flows(self, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
         """The flows where members are on hosts ``host_of``, (members,); None for one member."""

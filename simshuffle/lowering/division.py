@@ -26,20 +26,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a step as transfers.
+    """Part of a step as transfers."""
 
-    Attributes:
-        forward, backward: s of the passes, of the member that computes longest.
-        bubble: s in which this one has nothing to compute though nothing is sent.
-        update: s of updating weights.
-        transfers: of the part; None if it is empty.
-    """
-
+    # forward, backward: s of the passes, of the member that computes longest
     forward: float
     backward: float
-    bubble: float
-    update: float
-    transfers: StepTransfers | None
+    bubble: float  # s in which this one has nothing to compute though nothing is sent
+    update: float  # s of updating weights
+    transfers: StepTransfers | None  # of the part; None if it is empty
 
     def ready(self, factor: float) -> TransferBatch | None:
         """What is posted if passes take ``factor`` times as long; None for nothing."""

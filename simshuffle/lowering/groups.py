@@ -21,31 +21,20 @@ HALVES = ("allreduce", "allgather", "reduce_scatter")
 
 @dataclass(frozen=True)
 class Pattern:
-    """Groups whose members lie on hosts in the same way.
+    """Groups whose members lie on hosts in the same way."""
 
-    Attributes:
-        host_of: (members,) hosts, numbered as they come.
-        rail: (members,) their HCAs.
-        groups: their numbers.
-    """
-
-    host_of: Ints
-    rail: Ints
-    groups: NDArray[np.intp]
+    host_of: Ints  # (members,) hosts, numbered as they come
+    rail: Ints  # (members,) their HCAs
+    groups: NDArray[np.intp]  # their numbers
 
 
 @dataclass(frozen=True)
 class GroupFlows:
-    """The flows of all groups at once.
+    """The flows of all groups at once."""
 
-    Attributes:
-        flows: between ranks; their ``delay`` holds all latency.
-        of: (flows,) the number of each one's group.
-        between: (flows,) whether each is bounded by the bus bandwidth between hosts.
-    """
-
-    flows: AllreduceFlows
-    of: Ints
+    flows: AllreduceFlows  # between ranks; their ``delay`` holds all latency
+    of: Ints  # (flows,) the number of each one's group
+    # (flows,) whether each is bounded by the bus bandwidth between hosts
     between: NDArray[np.bool_]
 
 

@@ -21,24 +21,15 @@ Flags = NDArray[np.bool_]
 
 @dataclass
 class Message:
-    """One message of every rank: (M,) arrays.
+    """One message of every rank: (M,) arrays."""
 
-    Attributes:
-        target: rank it goes to; its own rank keeps the samples.
-        read: s of SSD device time to read those that are not in memory, ``missed`` their bytes,
-            ``files`` their number.
-        cached: bytes of those that are.
-        work: s of the sender's main thread.
-        nbytes: bytes on the wire.
-    """
-
-    target: Ints
-    read: Floats
-    missed: Floats
-    files: Ints
-    cached: Floats
-    work: Floats
-    nbytes: Floats
+    target: Ints  # rank it goes to; its own rank keeps the samples
+    read: Floats  # s of SSD device time to read those that are not in memory
+    missed: Floats  # bytes of these
+    files: Ints  # their number
+    cached: Floats  # bytes of those in memory
+    work: Floats  # s of the sender's main thread
+    nbytes: Floats  # on the wire
 
     @property
     def mixed(self) -> Flags:
@@ -96,15 +87,10 @@ def barrier_seconds(resources: Resources) -> float:
 
 @dataclass(frozen=True)
 class MessageGraph:
-    """The messages of an iteration, as transfers.
+    """The messages of an iteration, as transfers."""
 
-    Attributes:
-        batch: barriers, reads, host work and wires, with their order.
-        rank: (n,) whose each transfer is; NONE for a barrier.
-    """
-
-    batch: TransferBatch
-    rank: Ints
+    batch: TransferBatch  # barriers, reads, host work and wires, with their order
+    rank: Ints  # (n,) whose each transfer is; NONE for a barrier
 
     def of(self, ranks: list[int]) -> TransferBatch:
         """The transfers of some ranks, rank after rank in this order, where none waits for one of

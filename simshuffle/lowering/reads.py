@@ -25,14 +25,11 @@ one copy fills them all."""
 
 @dataclass
 class _Stages:
-    """Stages of all chains, in their order.
+    """Stages of all chains, in their order."""
 
-    Attributes:
-        columns: by stage, `FILLED` of every batch: each (iterations, M), or one number for all.
-        route: by stage, the links of every rank: (M, hops), padded with -1 at the end.
-    """
-
+    # by stage, `FILLED` of every batch: each (iterations, M), or one number for all
     columns: list[tuple[Floats | float, ...]] = field(default_factory=list)
+    # by stage, the links of every rank: (M, hops), padded with -1 at the end
     route: list[NDArray[np.int32]] = field(default_factory=list)
 
     def add(
@@ -70,16 +67,11 @@ class _Stages:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What batches read of a file system or an SSD.
+    """What batches read of a file system or an SSD."""
 
-    Attributes:
-        samples: (iterations, M) samples, or pieces, that are read one by one.
-        nbytes: (iterations, M) their bytes.
-        per_file, per_request: of them in a file, and by a request.
-    """
-
-    samples: Floats
-    nbytes: Floats
+    samples: Floats  # (iterations, M) samples, or pieces, that are read one by one
+    nbytes: Floats  # (iterations, M) their bytes
+    # per_file, per_request: of them in a file, and by a request
     per_file: int
     per_request: float
 
@@ -95,17 +87,12 @@ class _Asked:
 
 @dataclass(frozen=True)
 class ReadSums:
-    """What all ranks read in a pass.
+    """What all ranks read in a pass."""
 
-    Attributes:
-        nbytes: by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'.
-        requests: to each of these but memory, which has none; those of a batch are rounded up.
-        file_opens: by the PFS.
-    """
-
-    nbytes: Mapping[str, float]
+    nbytes: Mapping[str, float]  # by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'
+    # to each of these but memory, which has none; those of a batch are rounded up
     requests: Mapping[str, int]
-    file_opens: float
+    file_opens: float  # by the PFS
 
 
 class ReadChains:

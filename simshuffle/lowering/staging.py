@@ -20,19 +20,13 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class StagingTraffic:
-    """What staging moves.
+    """What staging moves."""
 
-    Attributes:
-        links: those of the run, and behind them the devices and the opening of files of the hosts.
-        batch: all flows, which start together; the tag of each is its number.
-        nbytes: read from the PFS or the object store.
-        read_requests: for that: the files that are copied; of an archive one for each flow from the
-            servers.
-    """
-
+    # those of the run, and behind them the devices and the opening of files of the hosts
     links: Links
-    batch: TransferBatch
-    nbytes: float
+    batch: TransferBatch  # all flows, which start together; the tag of each is its number
+    nbytes: float  # read from the PFS or the object store
+    # for that: the files that are copied; of an archive one for each flow from the servers
     read_requests: float
 
 

@@ -21,25 +21,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StepTransfers:
-    """What model groups compute and send in a step.
+    """What model groups compute and send in a step."""
 
-    Attributes:
-        batch: the transfers. What is computed is a transfer without links whose delay are its
-            seconds.
-        begins: (groups,) the transfer, of no time, that all of a group wait for.
-        ends: (groups,) the transfer, of no time, that waits for all of a group, and for all that
-            it has a part in.
-        computes: (computing,) the transfers that compute.
-        seconds: (computing,) their s.
-        of: (computing,) whose they are: places in ``begins``.
-    """
-
+    # the transfers. What is computed is a transfer without links whose delay are its seconds.
     batch: TransferBatch
-    begins: Ints
+    begins: Ints  # (groups,) the transfer, of no time, that all of a group wait for
+    # (groups,) the transfer, of no time, that waits for all of a group, and for all that it has a
+    # part in
     ends: Ints
-    computes: Ints
-    seconds: Floats
-    of: Ints
+    computes: Ints  # (computing,) the transfers that compute
+    seconds: Floats  # (computing,) their s
+    of: Ints  # (computing,) whose they are: places in ``begins``
 
     def posted(self, factor: Floats) -> TransferBatch:
         """The transfers if each group computes ``factor``, (groups,), times as long."""

@@ -119,15 +119,10 @@ PASSES = """\
 
 @dataclass(frozen=True)
 class DlioWorkload:
-    """What a file of DLIO says of reading and pausing.
+    """What a file of DLIO says of reading and pausing."""
 
-    Attributes:
-        values: texts of the scenario, by name.
-        warnings: what is left out, a sentence each.
-    """
-
-    values: dict[str, str]
-    warnings: tuple[str, ...]
+    values: dict[str, str]  # texts of the scenario, by name
+    warnings: tuple[str, ...]  # what is left out, a sentence each
 
 
 @dataclass

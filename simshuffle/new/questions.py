@@ -29,29 +29,17 @@ ALL_RANKS = "all"
 
 @dataclass(frozen=True)
 class Question:
-    """One thing that is asked.
+    """One thing that is asked."""
 
-    Attributes:
-        name: of the answer; the option has hyphens for its underscores.
-        group: what it is about.
-        at: dotted key of the scenario that it decides.
-        text: what is asked.
-        kind: of the answer.
-        default: what to write if one does not know it.
-        why: where the default is from.
-        measure: a command that tells.
-        needed: whether a script must answer it, as nobody else can know.
-    """
-
-    name: str
-    group: str
-    at: str
-    text: str
-    kind: Kind
-    default: str
-    why: str
-    measure: str = ""
-    needed: bool = False
+    name: str  # of the answer; the option has hyphens for its underscores
+    group: str  # what it is about
+    at: str  # dotted key of the scenario that it decides
+    text: str  # what is asked
+    kind: Kind  # of the answer
+    default: str  # what to write if one does not know it
+    why: str  # where the default is from
+    measure: str = ""  # a command that tells
+    needed: bool = False  # whether a script must answer it, as nobody else can know
 
     @property
     def option(self) -> str:

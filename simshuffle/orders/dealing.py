@@ -64,18 +64,13 @@ def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int)
 
 @dataclass(frozen=True)
 class Spans:
-    """Runs of samples of one shard that belong to one part.
+    """Runs of samples of one shard that belong to one part."""
 
-    Attributes:
-        shard: (n,) the shard.
-        begin, end: (n,) its samples, by their place among all that are laid out.
-        part: (n,) whose they are, ascending.
-    """
-
-    shard: Ints
+    shard: Ints  # (n,) the shard
+    # begin, end: (n,) its samples, by their place among all that are laid out
     begin: Ints
     end: Ints
-    part: Ints
+    part: Ints  # (n,) whose they are, ascending
 
 
 def laid_out(data: ShardedSet, shards: Ints) -> Ints:

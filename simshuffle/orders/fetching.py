@@ -17,36 +17,22 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Pieces:
-    """What can be fetched at once.
+    """What can be fetched at once."""
 
-    Attributes:
-        of_sample: (N,) the piece of each sample.
-        nbytes: (P,) bytes of each piece, whole numbers.
-    """
-
-    of_sample: Ints
-    nbytes: Ints
+    of_sample: Ints  # (N,) the piece of each sample
+    nbytes: Ints  # (P,) bytes of each piece, whole numbers
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """What is fetched in an epoch, over all nodes.
+    """What is fetched in an epoch, over all nodes."""
 
-    Attributes:
-        samples: handed out.
-        hits: of these, samples whose piece was there already.
-        requests: to the remote storage: one for each piece that was not there.
-        nbytes: of these requests.
-        evictions: pieces that a cache dropped for others.
-        held_nbytes: the most bytes that one node held at once.
-    """
-
-    samples: int
-    hits: int
-    requests: int
-    nbytes: int
-    evictions: int
-    held_nbytes: int
+    samples: int  # handed out
+    hits: int  # of these, samples whose piece was there already
+    requests: int  # to the remote storage: one for each piece that was not there
+    nbytes: int  # of these requests
+    evictions: int  # pieces that a cache dropped for others
+    held_nbytes: int  # the most bytes that one node held at once
 
 
 def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints | None = None) -> Pieces:

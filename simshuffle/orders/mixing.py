@@ -17,18 +17,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Coverage:
-    """Which samples an epoch has.
+    """Which samples an epoch has."""
 
-    Attributes:
-        never: samples that are not handed out.
-        repeated: samples that are handed out more than once.
-        surplus: rows beyond the first of each sample.
-        least, most: samples of the rank that has fewest, and most.
-    """
-
-    never: int
-    repeated: int
-    surplus: int
+    never: int  # samples that are not handed out
+    repeated: int  # samples that are handed out more than once
+    surplus: int  # rows beyond the first of each sample
+    # least, most: samples of the rank that has fewest, and most
     least: int
     most: int
 

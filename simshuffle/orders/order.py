@@ -21,15 +21,10 @@ COLUMNS = ("epoch", "rank", "worker", "position", "sample")
 
 @dataclass(frozen=True)
 class ShardedSet:
-    """A data set as files: shards of samples, which are numbered through from the first shard on.
+    """A data set as files: shards of samples, numbered through from the first shard on."""
 
-    Attributes:
-        samples: (S,) samples of each shard.
-        nbytes: (S,) bytes of each shard.
-    """
-
-    samples: Ints
-    nbytes: NDArray[np.float64]
+    samples: Ints  # (S,) samples of each shard
+    nbytes: NDArray[np.float64]  # (S,) bytes of each shard
 
     @cached_property
     def begin(self) -> Ints:
@@ -48,19 +43,12 @@ class ShardedSet:
 
 @dataclass(frozen=True)
 class Readers:
-    """Who reads: ranks on nodes, each with workers.
+    """Who reads: ranks on nodes, each with workers."""
 
-    Attributes:
-        nodes: hosts.
-        ranks: of a node.
-        workers: of a rank; 1 also where the rank reads by itself.
-        batch_size: samples of a rank in an iteration.
-    """
-
-    nodes: int
-    ranks: int
-    workers: int
-    batch_size: int
+    nodes: int  # hosts
+    ranks: int  # of a node
+    workers: int  # of a rank; 1 also where the rank reads by itself
+    batch_size: int  # samples of a rank in an iteration
 
     @property
     def world_size(self) -> int:
@@ -70,19 +58,12 @@ class Readers:
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """Who hands out which sample when, in an epoch: a row for each, by rank, worker and position.
+    """Who hands out which sample when in an epoch: a row for each, by rank, worker, position."""
 
-    Attributes:
-        rank: (n,) the rank that trains on it.
-        worker: (n,) the worker of that rank which loads it.
-        position: (n,) its place among all that this worker hands out, from 0.
-        sample: (n,) its number.
-    """
-
-    rank: Ints
-    worker: Ints
-    position: Ints
-    sample: Ints
+    rank: Ints  # (n,) the rank that trains on it
+    worker: Ints  # (n,) the worker of that rank which loads it
+    position: Ints  # (n,) its place among all that this worker hands out, from 0
+    sample: Ints  # (n,) its number
 
 
 class Order(Sourced):

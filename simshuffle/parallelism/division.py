@@ -15,42 +15,28 @@ from simshuffle.parallelism.step import Collective, Floats, Group, Job, Memory, 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a group sends in a pass, by layer.
+    """What a group sends in a pass, by layer."""
 
-    Attributes:
-        label: what it is for.
-        collective: how.
-        values: (layers,) of one sample; 0 where nothing is sent.
-        before: whether before a layer is computed, or after.
-        row, stride: of a halo, as of `Node`.
-    """
-
-    label: str
-    collective: Collective
-    values: Floats
-    before: bool
+    label: str  # what it is for
+    collective: Collective  # how
+    values: Floats  # (layers,) of one sample; 0 where nothing is sent
+    before: bool  # whether before a layer is computed, or after
+    # row, stride: of a halo, as of `Node`
     row: int = 0
     stride: int = 1
 
 
 @dataclass(frozen=True)
 class Division:
-    """What of each layer a member has.
+    """What of each layer a member has."""
 
-    Attributes:
-        work: (layers,) its part of the operations.
-        held: (layers,) its part of the parameters.
-        kept: (layers,) its part of what is kept for the backward pass.
-        forward, backward: what is sent in each pass.
-        buffers: values of one sample that are there beside, while they are sent.
-    """
-
-    work: Floats
-    held: Floats
-    kept: Floats
+    work: Floats  # (layers,) its part of the operations
+    held: Floats  # (layers,) its part of the parameters
+    kept: Floats  # (layers,) its part of what is kept for the backward pass
+    # forward, backward: what is sent in each pass
     forward: tuple[Traffic, ...] = ()
     backward: tuple[Traffic, ...] = ()
-    buffers: float = 0.0
+    buffers: float = 0.0  # values of one sample that are there beside, while they are sent
 
     def parameters(self, job: Job) -> float:
         """That a member holds."""
@@ -59,25 +45,15 @@ class Division:
 
 @dataclass(frozen=True)
 class Passes:
-    """How a step is computed.
+    """How a step is computed."""
 
-    Attributes:
-        samples: of a group, in an iteration.
-        factor: how many times as long a divided layer takes as its ideal part.
-        recompute: whether the backward pass does the forward pass again.
-        value_nbytes: bytes of a value that is sent.
-        summed: how gradients are summed; None if they need not be.
-        group: by whom.
-        update: s of updating what a member holds.
-    """
-
-    samples: float
-    factor: float
-    recompute: bool
-    value_nbytes: float
-    summed: Collective | None
-    group: Group
-    update: float
+    samples: float  # of a group, in an iteration
+    factor: float  # how many times as long a divided layer takes as its ideal part
+    recompute: bool  # whether the backward pass does the forward pass again
+    value_nbytes: float  # bytes of a value that is sent
+    summed: Collective | None  # how gradients are summed; None if they need not be
+    group: Group  # by whom
+    update: float  # s of updating what a member holds
 
 
 def undivided(layers: int) -> Division:

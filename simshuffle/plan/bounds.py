@@ -36,30 +36,19 @@ MOST_EPOCHS = 1000
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lower bounds of the last epoch of a run, which is the most like a steady one.
+    """Lower bounds of the last epoch of a run, which is the most like a steady one."""
 
-    Attributes:
-        iterations: of the epoch.
-        compute: s of all forward and backward passes and updates.
-        allreduce: s of all allreduces.
-        beside_exchange: whether they may run while a rank exchanges samples, as those that overlap
-            with the backward pass do.
-        exchange: of samples.
-        importance: s of the pass that measures importance; 0 without.
-        first_batch: s until every rank has its first batch.
-        last_batch: s from the last byte of the epoch to its end.
-        resources: s of each resource through which the samples come, by its name.
-    """
-
-    iterations: int
-    compute: float
-    allreduce: float
+    iterations: int  # of the epoch
+    compute: float  # s of all forward and backward passes and updates
+    allreduce: float  # s of all allreduces
+    # whether they may run while a rank exchanges samples, as those that overlap with the backward
+    # pass do
     beside_exchange: bool
-    exchange: ExchangeBound
-    importance: float
-    first_batch: float
-    last_batch: float
-    resources: dict[str, float]
+    exchange: ExchangeBound  # of samples
+    importance: float  # s of the pass that measures importance; 0 without
+    first_batch: float  # s until every rank has its first batch
+    last_batch: float  # s from the last byte of the epoch to its end
+    resources: dict[str, float]  # s of each resource through which the samples come, by its name
 
     @property
     def loop(self) -> float:

@@ -29,45 +29,32 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Reads:
-    """One pass of all ranks over their samples, batch by batch.
+    """One pass of all ranks over their samples, batch by batch."""
 
-    Attributes:
-        samples: (iterations, M) samples of each batch.
-        nbytes: (iterations, M) bytes of each batch in storage.
-        hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache,
-            or staged there; where a loader fetches pieces, those in the cache of the node.
-        fetches: what a loader fetches for the others; None where each is read by itself.
-        work: (iterations, M) computing of each batch over that of as many samples of the model's
-            step times; None if it is 1 for all.
-    """
-
-    samples: NDArray[np.int64]
-    nbytes: Floats
+    samples: NDArray[np.int64]  # (iterations, M) samples of each batch
+    nbytes: Floats  # (iterations, M) bytes of each batch in storage
+    # hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache, or
+    # staged there; where a loader fetches pieces, those in the cache of the node
     hit_samples: NDArray[np.int64]
     hit_nbytes: Floats
+    # what a loader fetches for the others; None where each is read by itself
     fetches: Fetches | None = None
+    # (iterations, M) computing of each batch over that of as many samples of the model's step
+    # times; None if it is 1 for all
     work: Floats | None = None
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The traffic of one epoch.
+    """The traffic of one epoch."""
 
-    Attributes:
-        epoch: from 1.
-        shards: who trains on what.
-        exchange: which samples move.
-        training: what is read to train on.
-        inference: what is read before that to measure importance; None if it is not measured.
-        sent_from_cache: (steps, M) whether the sample that a rank sends is in memory when it is
-            sent.
-    """
-
-    epoch: int
-    shards: Shards
-    exchange: ExchangePlan
-    training: Reads
+    epoch: int  # from 1
+    shards: Shards  # who trains on what
+    exchange: ExchangePlan  # which samples move
+    training: Reads  # what is read to train on
+    # what is read before that to measure importance; None if it is not measured
     inference: Reads | None
+    # (steps, M) whether the sample that a rank sends is in memory when it is sent
     sent_from_cache: NDArray[np.bool_]
 
     @property

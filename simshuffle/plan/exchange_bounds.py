@@ -21,27 +21,19 @@ from simshuffle.scenario.scenario import Scenario
 
 @dataclass(frozen=True)
 class ExchangeBound:
-    """What the exchange of an epoch takes of the training loop of every rank, in s.
+    """What the exchange of an epoch takes of the training loop of every rank, in s."""
 
-    Attributes:
-        samples: that a rank sends.
-        messages: in which they travel.
-        sending: iterations after which samples are sent.
-        work: of the loop's thread, as the schedule says (`simshuffle.plan.host_work`), and of the
-            device that stores what is received.
-        waiting: where all ranks meet, for the one with the largest sample, or for those of the
-            fullest host, which share the device that stores what they receive.
-        barriers: latencies of the barriers.
-        wire: of messages that nothing hides.
-    """
-
-    samples: int
-    messages: int
-    sending: int
+    samples: int  # that a rank sends
+    messages: int  # in which they travel
+    sending: int  # iterations after which samples are sent
+    # of the loop's thread, as the schedule says (`simshuffle.plan.host_work`), and of the device
+    # that stores what is received
     work: float
+    # where all ranks meet, for the one with the largest sample, or for those of the fullest host,
+    # which share the device that stores what they receive
     waiting: float
-    barriers: float
-    wire: float
+    barriers: float  # latencies of the barriers
+    wire: float  # of messages that nothing hides
 
     @property
     def seconds(self) -> float:

@@ -19,19 +19,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fetches:
-    """What the ranks fetch in the iterations of an epoch.
+    """What the ranks fetch in the iterations of an epoch."""
 
-    Attributes:
-        requests: (iterations, M) pieces, each by a request and by opening a file of its own.
-        nbytes: (iterations, M) their bytes, whole numbers.
-        held_nbytes: the most that one node held at once.
-        cached_in: where samples are read from whose piece was there already.
-    """
-
+    # (iterations, M) pieces, each by a request and by opening a file of its own
     requests: NDArray[np.int64]
-    nbytes: NDArray[np.int64]
-    held_nbytes: int
-    cached_in: Literal["ssd", "memory"]
+    nbytes: NDArray[np.int64]  # (iterations, M) their bytes, whole numbers
+    held_nbytes: int  # the most that one node held at once
+    cached_in: Literal["ssd", "memory"]  # where samples are read from whose piece was there already
 
 
 class NodeCaches:

@@ -20,14 +20,10 @@ from simshuffle.scenario.scenario import Scenario
 
 @dataclass(frozen=True)
 class NodeReads:
-    """What the ranks read in an epoch under a loader's order.
+    """What the ranks read in an epoch under a loader's order."""
 
-    Attributes:
-        fetches: pieces from the file system.
-        hit_samples, hit_nbytes: (iterations, M) samples from the caches, and their bytes.
-    """
-
-    fetches: Fetches
+    fetches: Fetches  # pieces from the file system
+    # hit_samples, hit_nbytes: (iterations, M) samples from the caches, and their bytes
     hit_samples: NDArray[np.int64]
     hit_nbytes: NDArray[np.float64]
 

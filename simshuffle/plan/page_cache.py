@@ -28,16 +28,13 @@ ABSENT = np.float32(-1)
 
 @dataclass(frozen=True)
 class Hits:
-    """What the page caches hold of an epoch's reads.
+    """What the page caches hold of an epoch's reads."""
 
-    Attributes:
-        samples, nbytes: (iterations, M) of each batch.
-        sent: (steps, M) whether the sample that a rank sends in a step is in its host's cache when
-            it is sent.
-    """
-
+    # samples, nbytes: (iterations, M) of each batch
     samples: NDArray[np.int64]
     nbytes: Floats
+    # (steps, M) whether the sample that a rank sends in a step is in its host's cache when it is
+    # sent
     sent: Flags
 
 
@@ -57,18 +54,13 @@ def all_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
 
 @dataclass
 class _Past:
-    """An epoch of global shuffle that caches may still remember.
+    """An epoch of global shuffle that caches may still remember."""
 
-    Attributes:
-        host: (N,) the host that read each sample; -1 where none did.
-        after: (N,) bytes that this host read after it in that epoch; (0,) if the whole set fits, so
-            that it does not matter.
-        unread: (H,) share of the set that each host has not read in the epochs since.
-    """
-
-    host: Ints
+    host: Ints  # (N,) the host that read each sample; -1 where none did
+    # (N,) bytes that this host read after it in that epoch; (0,) if the whole set fits, so that it
+    # does not matter
     after: NDArray[np.float32]
-    unread: Floats
+    unread: Floats  # (H,) share of the set that each host has not read in the epochs since
 
 
 class PageCaches:

@@ -38,41 +38,28 @@ UNBOUND = 1e15
 
 @dataclass(frozen=True)
 class LinkTable:
-    """Names and capacities of all links of a run.
+    """Names and capacities of all links of a run."""
 
-    Attributes:
-        names: (links,) unique names.
-        tiers: (links,) kind of link: 'leaf>fbb', 'ssd', ...
-        units: (links,) 'B', or 's' of device or core time, or 'ops'.
-        capacity: (links,) units/s.
-        latency: (links,) s, of cables and of links out to the other hosts of a scale-up domain; 0
-            for all others.
-        cable: (links,) whether it is a cable: part of the network, and not a device.
-    """
-
-    names: list[str]
-    tiers: list[str]
-    units: list[str]
-    capacity: NDArray[np.float64]
+    names: list[str]  # (links,) unique names
+    tiers: list[str]  # (links,) kind of link: 'leaf>fbb', 'ssd', ...
+    units: list[str]  # (links,) 'B', or 's' of device or core time, or 'ops'
+    capacity: NDArray[np.float64]  # (links,) units/s
+    # (links,) s, of cables and of links out to the other hosts of a scale-up domain; 0 for all
+    # others
     latency: NDArray[np.float64]
+    # (links,) whether it is a cable: part of the network, and not a device
     cable: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """The network of a cluster, its file system attached.
+    """The network of a cluster, its file system attached."""
 
-    Attributes:
-        cabling: its nodes and cables.
-        fabric: its ports and links.
-        routing: the routing of its topology.
-        rack_of: for every switch to which hosts are attached the number of what is joined below the
-            topmost switches; all the same with one level.
-    """
-
-    cabling: Cabling
-    fabric: Fabric
-    routing: RoutingRule
+    cabling: Cabling  # its nodes and cables
+    fabric: Fabric  # its ports and links
+    routing: RoutingRule  # the routing of its topology
+    # for every switch to which hosts are attached the number of what is joined below the topmost
+    # switches; all the same with one level
     rack_of: dict[str, int]
     _routers: dict[str, Router] = field(default_factory=dict, repr=False)
 

@@ -86,19 +86,13 @@ _COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Style:
-    """How figures look.
+    """How figures look."""
 
-    Attributes:
-        widths: inches of a figure of one column and of two, as it is drawn.
-        rc: parameters of matplotlib beside those that all styles share.
-        enlarged: how many times larger than drawn it is kept, letters and lines with it.
-        aspect: of height to width, at least; a figure with more rows than that is higher.
-    """
-
-    widths: tuple[float, float]
+    widths: tuple[float, float]  # inches of a figure of one column and of two, as it is drawn
+    # parameters of matplotlib beside those that all styles share
     rc: Mapping[str, Any] = field(default_factory=dict)
-    enlarged: float = 1.0
-    aspect: float = 0.0
+    enlarged: float = 1.0  # how many times larger than drawn it is kept, letters and lines with it
+    aspect: float = 0.0  # of height to width, at least; a figure with more rows than that is higher
 
 
 _STIX = _font("STIXGeneral", "STIXGeneral.ttf")

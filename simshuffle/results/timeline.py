@@ -114,18 +114,13 @@ class WindowRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """The tables of one or more runs.
+    """The tables of one or more runs."""
 
-    Attributes:
-        phases: columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another
-            without a gap from the start of an epoch to its end.
-        links: columns `LINK_COLUMNS`; links that carried nothing are left out.
-        sources: columns `SOURCE_COLUMNS`, a row for every epoch.
-    """
-
+    # columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another without a gap
+    # from the start of an epoch to its end.
     phases: pd.DataFrame
-    links: pd.DataFrame
-    sources: pd.DataFrame
+    links: pd.DataFrame  # columns `LINK_COLUMNS`; links that carried nothing are left out
+    sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:

@@ -18,17 +18,11 @@ LONGEST = 2**40
 
 @dataclass(frozen=True)
 class Packed:
-    """Sequences, each array (sequences,).
+    """Sequences, each array (sequences,)."""
 
-    Attributes:
-        pieces: of documents.
-        tokens: that are no padding.
-        squares: sum over the pieces of their tokens squared.
-    """
-
-    pieces: Ints
-    tokens: Ints
-    squares: NDArray[np.float64]
+    pieces: Ints  # of documents
+    tokens: Ints  # that are no padding
+    squares: NDArray[np.float64]  # sum over the pieces of their tokens squared
 
     def taken(self, which: Ints) -> Packed:
         """Sequences by their number."""

@@ -200,22 +200,14 @@ class Tokens(Spec):
 
 @dataclass(frozen=True)
 class Blended:
-    """The sequences of one corpus.
+    """The sequences of one corpus."""
 
-    Attributes:
-        name: of the corpus; '' if it is the only one.
-        share: of all sequences.
-        tokens: that the corpus has; 0 where nobody says it.
-        sequence_length: S.
-        packing: see `Tokens`.
-        mean, std: tokens of a document.
-    """
-
-    name: str
-    share: float
-    tokens: int
-    sequence_length: int
-    packing: str
+    name: str  # of the corpus; '' if it is the only one
+    share: float  # of all sequences
+    tokens: int  # that the corpus has; 0 where nobody says it
+    sequence_length: int  # S
+    packing: str  # see `Tokens`
+    # mean, std: tokens of a document
     mean: float
     std: float
 

@@ -32,20 +32,14 @@ PHOTOGRAPH_SPREAD = 100e3 / 110e3
 
 @dataclass(frozen=True)
 class StoredAs:
-    """What follows from the bytes of a sample in storage, if a data set does not say it.
+    """What follows from the bytes of a sample in storage, if a data set does not say it."""
 
-    Attributes:
-        expansion: decoded bytes for each.
-        decode, encode: s of one core for each.
-        spread: standard deviation of the sizes over their mean.
-        source: where that is from.
-    """
-
-    expansion: float
+    expansion: float  # decoded bytes for each
+    # decode, encode: s of one core for each
     decode: float
     encode: float
-    spread: float
-    source: str
+    spread: float  # standard deviation of the sizes over their mean
+    source: str  # where that is from
 
 
 FORMATS = {

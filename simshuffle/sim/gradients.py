@@ -182,21 +182,15 @@ class WorkClock:
 
 @dataclass
 class Round:
-    """The gradients of one iteration.
+    """The gradients of one iteration."""
 
-    Attributes:
-        summed: the event at which all are.
-        begun: of every rank that computes, the work at which its backward pass begins (s), and how
-            long that takes (s).
-        computed_at: when the last rank so far had computed them (s).
-        spans: begin and end of every allreduce (s).
-        left: ranks that have not updated their weights.
-    """
-
-    summed: simpy.Event
-    left: int
+    summed: simpy.Event  # the event at which all are
+    left: int  # ranks that have not updated their weights
+    # of every rank that computes, the work at which its backward pass begins (s), and how long that
+    # takes (s)
     begun: list[tuple[float, float]] = field(default_factory=list)
-    computed_at: float = 0.0
+    computed_at: float = 0.0  # when the last rank so far had computed them (s)
+    # begin and end of every allreduce (s)
     spans: list[tuple[float, float]] = field(default_factory=list)
 
 

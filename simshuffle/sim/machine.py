@@ -134,22 +134,16 @@ class Machine:
 
 @dataclass(frozen=True)
 class SimulatedEpoch:
-    """An epoch that is over.
+    """An epoch that is over."""
 
-    Attributes:
-        rows: of its phases.
-        links: its links table, without the name of the run.
-        sources: its row of that table, by column, as if all iterations had been simulated.
-        begin, end: of simulated time (s).
-        measured_spread: see `Epoch.measured_spread`.
-    """
-
-    rows: list[dict[str, NDArray[Any]]]
-    links: pd.DataFrame
+    rows: list[dict[str, NDArray[Any]]]  # of its phases
+    links: pd.DataFrame  # its links table, without the name of the run
+    # its row of that table, by column, as if all iterations had been simulated
     sources: dict[str, Any]
+    # begin, end: of simulated time (s)
     begin: float
     end: float
-    measured_spread: float = 0.0
+    measured_spread: float = 0.0  # see `Epoch.measured_spread`
 
     def seconds(self) -> Floats:
         """(iterations, phases) s, see `seconds_by_iteration`."""

@@ -31,23 +31,16 @@ MOST_VALUES = 1 << 25
 @dataclass(frozen=True)
 class MessageTimes:
     """The messages of an epoch from one rank to another: (n,) arrays, by iteration, number and
-    sender.
+    sender."""
 
-    Attributes:
-        iteration: after which it was sent, from 1.
-        number: of the sender's messages of the iteration, from 0.
-        sender, receiver: ranks.
-        nbytes: on the wire.
-        work: s of the sender's main thread, which end when it is sent.
-        sent, received: s since the epoch began.
-    """
-
-    iteration: Ints
-    number: Ints
+    iteration: Ints  # after which it was sent, from 1
+    number: Ints  # of the sender's messages of the iteration, from 0
+    # sender, receiver: ranks
     sender: Ints
     receiver: Ints
-    nbytes: Floats
-    work: Floats
+    nbytes: Floats  # on the wire
+    work: Floats  # s of the sender's main thread, which end when it is sent
+    # sent, received: s since the epoch began
     sent: Floats
     received: Floats
 
@@ -58,19 +51,12 @@ class MessageTimes:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What was recorded of an epoch.
+    """What was recorded of an epoch."""
 
-    Attributes:
-        messages: of its exchange.
-        at: (k,) s since the epoch began, from 0 to its end.
-        work: (k, links) units that every link has carried until then, float32.
-        resources: whose links they are.
-    """
-
-    messages: MessageTimes
-    at: Floats
-    work: NDArray[np.float32]
-    resources: Resources
+    messages: MessageTimes  # of its exchange
+    at: Floats  # (k,) s since the epoch began, from 0 to its end
+    work: NDArray[np.float32]  # (k, links) units that every link has carried until then, float32
+    resources: Resources  # whose links they are
 
     def used(self) -> Floats:
         """(k - 1, links) units/s that every link carried from each moment to the next, over its
