@@ -84,35 +84,29 @@ class GradientSum(ABC):
         """All until the weights are updated."""
 
 
+@dataclass(frozen=True)
+class Passes:
+    """What every rank computes by itself."""
+
+    forward: list[list[float]]  # s of each batch, by rank
+    backward: list[list[float]]  # the same
+    update: float  # s
+
+
 class SumAfterBackward(GradientSum):
-    """One allreduce of the whole gradient, once all ranks have computed theirs and stored what they
-    received. All go on when it has ended and the weights are updated.
+    """One allreduce of the whole gradient, of ``nbytes`` bytes, once all ranks have computed theirs
+    and stored what they received. All go on when it has ended and the weights are updated."""
 
-    Args:
-        posting: as of `GradientSum`.
-        forward, backward: s of each batch, by rank.
-        update: s.
-        nbytes: of the gradient.
-    """
-
-    def __init__(
-        self,
-        posting: Posting,
-        forward: list[list[float]],
-        backward: list[list[float]],
-        update: float,
-        nbytes: float,
-    ) -> None:
+    def __init__(self, posting: Posting, passes: Passes, nbytes: float) -> None:
         super().__init__(posting)
-        self._forward, self._backward, self._update = forward, backward, update
-        self._nbytes = nbytes
-        self._barrier = Barrier(self._env, len(forward), self._post)
+        self._passes, self._nbytes = passes, nbytes
+        self._barrier = Barrier(self._env, len(passes.forward), self._post)
         self._reduced_at = 0.0
 
     def compute(self, rank: int, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
-        forward = self._forward[rank][iteration]
-        yield self._env.timeout(forward + self._backward[rank][iteration])
+        forward = self._passes.forward[rank][iteration]
+        yield self._env.timeout(forward + self._passes.backward[rank][iteration])
         times.slowed = times.computed = self._env.now
         times.forwarded = min(times.loaded + forward, times.computed)
 
@@ -126,7 +120,7 @@ class SumAfterBackward(GradientSum):
     def _post(self, event: simpy.Event) -> None:
         def reduced(_: simpy.Event | None) -> None:
             self._reduced_at = self._env.now
-            succeed_after(self._env, self._update, event)
+            succeed_after(self._env, self._passes.update, event)
 
         self._posting.start(self._nbytes, reduced)
 
@@ -202,25 +196,18 @@ class SumDuringBackward(GradientSum):
     it or have passed it, so one `WorkClock` serves all.
 
     Args:
-        posting, forward, backward, update: as of `SumAfterBackward`.
+        posting, passes: as of `SumAfterBackward`.
         layers: (layers, 2) bytes of gradient, and the share of the backward pass after which they
             are computed, in this order.
         overlap: the rule.
     """
 
     def __init__(
-        self,
-        posting: Posting,
-        forward: list[list[float]],
-        backward: list[list[float]],
-        update: float,
-        layers: Floats,
-        overlap: Ddp | Horovod,
+        self, posting: Posting, passes: Passes, layers: Floats, overlap: Ddp | Horovod
     ) -> None:
         super().__init__(posting)
-        self._forward, self._backward, self._update = forward, backward, update
-        self._overlap = overlap
-        self._parts = overlap.parts(layers)
+        self._passes, self._ranks = passes, len(passes.forward)
+        self._overlap, self._parts = overlap, overlap.parts(layers)
         self._work = WorkClock(self._env, overlap.slowdown)
         self._rounds: dict[int, Round] = {}
         self._waiting: deque[tuple[float, Round, bool]] = deque()
@@ -228,18 +215,18 @@ class SumDuringBackward(GradientSum):
 
     def _round(self, iteration: int) -> Round:
         if iteration not in self._rounds:
-            self._rounds[iteration] = Round(self._env.event(), len(self._forward))
+            self._rounds[iteration] = Round(self._env.event(), self._ranks)
         return self._rounds[iteration]
 
     def compute(self, rank: int, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
         env, clock, this = self._env, self._work, self._round(iteration)
-        forward = self._forward[rank][iteration]
-        backward = self._backward[rank][iteration] + self._overlap.hooks
+        forward = self._passes.forward[rank][iteration]
+        backward = self._passes.backward[rank][iteration] + self._overlap.hooks
         begin = clock.work
         behind = env.now - begin
         this.begun.append((begin + forward, backward))
-        if len(this.begun) == len(self._forward):
+        if len(this.begun) == self._ranks:
             env.process(self._post_parts(this))
         yield clock.reach(begin + forward + backward)
         times.slowed = this.computed_at = env.now
@@ -254,7 +241,7 @@ class SumDuringBackward(GradientSum):
             yield this.summed
         times.computed_by_all = min(max(arrived, this.computed_at), self._env.now)
         times.reduced = self._env.now
-        yield self._env.timeout(self._update)
+        yield self._env.timeout(self._passes.update)
         times.updated = self._env.now
         this.left -= 1
         if this.left == 0:
@@ -284,7 +271,7 @@ class SumDuringBackward(GradientSum):
         self, rule: Horovod, this: Round, nbytes: list[float], ready: list[float]
     ) -> Steps:
         """Post what is ready at every cycle of Horovod's coordinator."""
-        agreeing = rule.negotiation_seconds(len(self._forward))
+        agreeing = rule.negotiation_seconds(self._ranks)
         period, first = max(rule.cycle, agreeing), 0
         while first < len(ready):
             if ready[first] > self._work.work:

@@ -11,7 +11,7 @@ import simpy
 from numpy.typing import NDArray
 
 from simshuffle.lowering.division import Division, Part
-from simshuffle.sim.barrier import Barrier
+from simshuffle.sim.barrier import Barrier, let_go
 from simshuffle.sim.gradients import GradientSum, Posting
 from simshuffle.sim.phases import IN_GROUPS, OF_ALL, Times
 
@@ -123,7 +123,7 @@ class GroupPass:
         self._iteration += 1
         self.begun_at = self._env.now
         self.spent = Spent(part, factor)
-        self._posting.post(part.ready(factor), lambda _: _let_go(event))
+        self._posting.post(part.ready(factor), lambda _: let_go(event))
 
 
 class StepOfAll(DividedStep):
@@ -162,7 +162,3 @@ class Spent:
         self.forward = factor * part.forward
         self.backward = factor * part.backward
         self.bubble = factor * part.bubble
-
-
-def _let_go(event: simpy.Event) -> None:
-    event.succeed()

@@ -30,9 +30,10 @@ from simshuffle.results.timeline import (
 )
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.epoch import Epoch, loaders_of
+from simshuffle.sim.epoch import Epoch
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.recorder import Recorder
+from simshuffle.sim.simulation import Simulation
 from simshuffle.sim.staging import NOTHING, Staged, stage
 
 STAGED = 0.1
@@ -48,27 +49,27 @@ class Machine:
     """
 
     def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
-        self.scenario, self._recorder = scenario, recorder
-        rng, workload = scenario.rng, scenario.workload
-        self._resources = Resources(scenario.cluster, scenario.world_size, rng("placement"))
-        self._env = simpy.Environment()
-        network = self._resources.network(scenario.network, accounts=scenario.world_size)
-        if recorder is None:
-            self._clock = NetworkClock(self._env, network)
-        else:
-            self._clock = recorder.clock(self._env, network, self._resources)
-        self._allreduces = Allreduces(workload.allreduce, self._resources, rng("host_order"))
-        self._division = (
-            None if isinstance(workload.parallelism, Data) else Division(scenario, self._resources)
+        self.scenario, self._env = scenario, simpy.Environment()
+        rng, workload, world_size = scenario.rng, scenario.workload, scenario.world_size
+        resources = Resources(scenario.cluster, world_size, rng("placement"))
+        network = resources.network(scenario.network, accounts=world_size)
+        by_data = isinstance(workload.parallelism, Data)
+        self._simulation = Simulation(
+            scenario,
+            resources,
+            NetworkClock(self._env, network)
+            if recorder is None
+            else recorder.clock(self._env, network, resources),
+            Allreduces(workload.allreduce, resources, rng("host_order")),
+            None if by_data else Division(scenario, resources),
+            recorder,
         )
-        self._links = LinkStatistics(self._resources, network)
+        self._links = LinkStatistics(resources, network)
         self._stage: Staged | None = None
 
     def loaders(self, plan: EpochPlan) -> Loaders:
         """Those of the training of an epoch."""
-        return loaders_of(
-            self.scenario, self._resources, self._clock, plan.training, "read", plan.epoch
-        )
+        return self._simulation.loaders(plan.training, "read", plan.epoch)
 
     def epoch(
         self,
@@ -87,32 +88,20 @@ class Machine:
             nbytes: (N,) bytes of every sample of that.
             progress: called after each iteration with the number of iterations done.
         """
-        scenario, env = self.scenario, self._env
+        env, recorder = self._env, self._simulation.recorder
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
-        epoch = Epoch(
-            scenario,
-            self._resources,
-            self._clock,
-            plan,
-            loaders,
-            self._allreduces,
-            self._division,
-            nbytes,
-            progress,
-            thinning,
-            self._recorder,
-        )
+        epoch = Epoch(self._simulation, plan, loaders, nbytes, progress, thinning)
         begin = env.now
-        if self._recorder is not None:
-            self._recorder.begin(begin)
+        if recorder is not None:
+            recorder.begin(begin)
         with without_cycle_collection():
             env.run(until=env.process(epoch.run()))
-        if self._recorder is not None:
-            self._recorder.end(env.now)
+        if recorder is not None:
+            recorder.end(env.now)
         return SimulatedEpoch(
             rows=epoch.rows(),
             links=self._links.close_epoch(plan.epoch, env.now),
-            sources=_sources(scenario, plan, thinning, epoch, staged),
+            sources=_sources(self.scenario, plan, thinning, epoch, staged),
             begin=begin,
             end=env.now,
             measured_spread=epoch.measured_spread,
@@ -128,7 +117,9 @@ class Machine:
             factor = thinning.factor
             whole = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
             tolerance = STAGED * self.scenario.time_tolerance
-            self._stage = stage(self.scenario.workload, self._resources, whole, tolerance)
+            self._stage = stage(
+                self.scenario.workload, self._simulation.resources, whole, tolerance
+            )
         return self._stage
 
 
@@ -207,16 +198,15 @@ def _sources(
     sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
     read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests, opens = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}, 0.0
-    for loaders, times in (
-        (epoch.loaders, thinning.read_factor(trained)),
-        (epoch.inference, factor),
-    ):
-        if loaders is not None:
-            sums = loaders.chains.sums
-            for of, found in ((read, sums.nbytes), (requests, sums.requests)):
-                for source in of:
-                    of[source] += times * found[source]
-            opens += times * sums.file_opens
+    passes = [(epoch.loaders, thinning.read_factor(trained))]
+    if epoch.measuring is not None:
+        passes.append((epoch.measuring.loaders, factor))
+    for loaders, times in passes:
+        sums = loaders.chains.sums
+        for of, found in ((read, sums.nbytes), (requests, sums.requests)):
+            for source in of:
+                of[source] += times * found[source]
+        opens += times * sums.file_opens
     if costs is not None:
         read["ssd"] += sent * costs.read_ssd
         read["memory"] += sent * costs.read_memory
