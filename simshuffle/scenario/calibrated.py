@@ -44,11 +44,6 @@ _ROOTS = ("cluster.", "workload.", "network.")
 class Calibrated(Spec):
     """A measured value of a scenario.
 
-    ``low`` and ``high`` are the ends of its interval of ``confidence``, missing where the points
-    were too few for one. ``over`` is the range that was measured, from lowest to highest; beyond it
-    the value is extrapolated. ``residual`` is the mean relative error of the fit. ``model`` is the
-    only model that the value holds for; '' for all.
-
     Attributes:
         key: dotted key of the value.
         value: as a scenario has it.

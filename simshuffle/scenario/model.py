@@ -204,9 +204,6 @@ class ModelProfile(Sourced):
     """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
     times by accelerator. ``num_parameters`` is for the record.
 
-    ``layers`` say how much of the gradient is ready when, which matters where it is summed while
-    the backward pass runs, and how the model can be divided. None is `PIECES` equal layers.
-
     Attributes:
         name: of the model.
         num_parameters: for the record; times follow from 'gradient_size'.

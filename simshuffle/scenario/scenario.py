@@ -34,9 +34,6 @@ class Scenario(Spec):
     """One experiment. ``sweep`` maps dotted keys to lists of values and makes a run of every
     combination.
 
-    ``models`` holds profiles by name, which ``workload.model`` may name like those of the catalog,
-    and before them. ``calibrated`` says which of the values were measured, and how far they hold.
-
     ``time_tolerance`` 0 simulates every iteration. With 1 %, an epoch is simulated until the mean
     of an iteration and of each of its phases is known to 1 % of the iteration, at 95 %; that mean
     stands for the iterations that are left out. Where they do not become alike, all are simulated.

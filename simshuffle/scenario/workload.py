@@ -101,10 +101,6 @@ class Dataset(Sourced):
     What is None follows from the mean size by ``format`` (see `FORMATS`); ask for it by `stored`,
     `decoded_nbytes`, `decode_seconds` and `encode_seconds`.
 
-    Small files and large shards (tar, TFRecord, HDF5) differ in two counts: ``samples_per_file``
-    samples share the opening of a file, and ``samples_per_request`` of them are read by one
-    request, which is 1 where they are read in random order.
-
     With ``tokens`` samples are sequences of a language model: their size and the requests that each
     takes follow from how documents are packed, and they are in one file that is opened once.
 
@@ -221,11 +217,9 @@ class Loader(Spec):
     """The data loader of a rank: ``workers``, each loading whole batches, ``prefetch`` of them
     ahead at most.
 
-    The ``threads`` of a worker share the samples of its batch: as many reads are in flight at once,
-    and as many cores decode. The defaults are the authors' 4 workers of one thread and PyTorch's 2
-    batches for each; Chainer's MultithreadIterator is one worker with several threads and one batch
-    ahead. With ``across_epochs`` the batches ahead may be those of the next epoch; without, as in
-    PyTorch, an epoch begins with nothing loaded.
+    The defaults are the authors' 4 workers of one thread and PyTorch's 2 batches for each; Chainer's
+    MultithreadIterator is one worker with several threads and one batch ahead. In PyTorch an epoch
+    begins with nothing loaded.
 
     Attributes:
         workers: of a rank, each loading whole batches.
@@ -253,11 +247,6 @@ class Loader(Spec):
 class Staging(Spec):
     """How the samples come from the PFS, or from the object store, to the hosts before the first
     epoch, under strategies that keep them there.
-
-    As an ``archive``, or as ``files`` that are opened one by one, ``copies`` of them at once on a
-    host. To the ``ssd``, or to ``memory`` (/dev/shm), from which they are then read. Where every
-    host gets the same, each reads it from the ``source``, or with ``broadcast`` an equal part of
-    it, and the parts go round a ring of the hosts.
 
     Attributes:
         source: what samples are copied from: the parallel file system, or the object store of the
@@ -297,9 +286,7 @@ class Workload(Spec):
     """What every rank does. ``last_batch`` rules on the remainder of a shard that does not fill a
     batch.
 
-    'nearest' keeps it as an iteration if it is at least half a batch, 'keep' always (PyTorch's
-    drop_last=False), 'drop' never; 'carry' fills it up with the first samples of the next epoch,
-    which begins with the batch after it (Chainer's repeating iterators).
+    'keep' is PyTorch's drop_last=False, 'carry' Chainer's repeating iterators.
 
     Attributes:
         model: the neural network.

@@ -16,9 +16,6 @@ Amount = TypeVar("Amount", float, NDArray[np.float64])
 class LocalSsd(Sourced):
     """One SSD of a host. Its device time is the resource that reads and writes share.
 
-    ``iops`` is the most requests that it reads a second, over the number in flight; None for no
-    limit but bandwidth and ``latency``.
-
     Attributes:
         capacity: of one host.
         read_bandwidth, write_bandwidth: of one host.
