@@ -166,6 +166,11 @@ class Builder:
         """A ReLU, in place."""
         return self.layer("activation", name=name, after=after, keeps_output=True)
 
+    def norm_relu(self) -> str:
+        """The two, one after the other."""
+        self.norm()
+        return self.relu()
+
     def conv_norm_relu(
         self,
         outputs: int,
@@ -178,8 +183,7 @@ class Builder:
     ) -> str:
         """The three, one after the other."""
         self.conv(outputs, kernel, stride, padding, groups=groups, after=after)
-        self.norm()
-        return self.relu()
+        return self.norm_relu()
 
     def pool(
         self,
@@ -239,6 +243,14 @@ class Builder:
             extra=extra,
             tensor=tensor,
         )
+
+    def perceptron(self, *outputs: int) -> str:
+        """Linear layers of so many outputs, with a ReLU between each and the next."""
+        for number, count in enumerate(outputs):
+            if number:
+                self.relu()
+            self.linear(count)
+        return self.last
 
     def add(self, one: str, other: str, *, mask: bool = False, name: str = "") -> str:
         """The sum of two; with ``mask`` what comes last went through a dropout."""

@@ -14,7 +14,6 @@ from simshuffle.parallelism.base import Parallelism
 from simshuffle.parallelism.division import (
     Division,
     Passes,
-    divided_memory,
     divided_step,
     undivided,
 )
@@ -118,13 +117,7 @@ class DividedLayers(GroupParallelism):
     def memory(self, job: Job) -> Memory:
         """As of `Parallelism`."""
         division = self._divided(job)
-        return divided_memory(
-            job,
-            division,
-            self._passes(job, division),
-            self.optimiser_nbytes,
-            self.value_nbytes,
-        )
+        return self.divided_memory(job, division, self._passes(job, division))
 
     def _divided(self, job: Job) -> Division:
         return self.division(job.layers) if self.ways > 1 else undivided(len(job.layers))
