@@ -44,24 +44,15 @@ def handed_out(streams: Iterable[tuple[int, int, Ints]]) -> EpochOrder:
 
 
 def need_shards(data: ShardedSet) -> None:
-    """Refuse a set without a shard.
-
-    Raises:
-        InputError: it has none.
-    """
+    """Raise an InputError for a set without a shard."""
     if len(data.samples) == 0:
-        raise InputError(
-            Problem(
-                "data.samples",
-                "must hold a shard at least: it is shards whose order is drawn",
-                "no shards",
-                "Name the shards of the data set.",
-            )
-        )
+        rule = "must hold a shard at least: it is shards whose order is drawn"
+        remedy = "Name the shards of the data set."
+        raise InputError(Problem("data.samples", rule, "no shards", remedy))
 
 
 def need_shards_for(data: ShardedSet, path: str, readers: int, who: str, otherwise: str) -> None:
-    """Refuse fewer shards than there are who read them.
+    """Raise an InputError for fewer shards than there are ``readers``.
 
     Args:
         data: the set.
@@ -69,35 +60,19 @@ def need_shards_for(data: ShardedSet, path: str, readers: int, who: str, otherwi
         readers: their number.
         who: what they are.
         otherwise: what the library does then.
-
-    Raises:
-        InputError: there are no shards, or fewer than that.
     """
     need_shards(data)
     if len(data.samples) < readers:
-        raise InputError(
-            Problem(
-                path,
-                f"must not exceed the {len(data.samples)} shards: {otherwise}",
-                f"{readers} {who}",
-                "Split the set into more shards, or read with fewer.",
-            )
-        )
+        rule = f"must not exceed the {len(data.samples)} shards: {otherwise}"
+        remedy = "Split the set into more shards, or read with fewer."
+        raise InputError(Problem(path, rule, f"{readers} {who}", remedy))
 
 
 def need_smaller(path: str, buffered: int, data: ShardedSet) -> None:
-    """Refuse a buffer that is larger than the set.
-
-    Raises:
-        InputError: it is.
-    """
+    """Raise an InputError for a buffer that is larger than the set."""
     if buffered > data.size:
-        raise InputError(
-            Problem(
-                path,
-                f"must not exceed the {data.size} samples of the set: such a buffer never fills,"
-                " and the whole set is shuffled in memory",
-                f"{buffered} samples",
-                "Make it smaller.",
-            )
+        rule = (
+            f"must not exceed the {data.size} samples of the set: such a buffer never fills, and"
+            " the whole set is shuffled in memory"
         )
+        raise InputError(Problem(path, rule, f"{buffered} samples", "Make it smaller."))

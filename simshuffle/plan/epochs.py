@@ -80,11 +80,9 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
         scenario.cluster.memory.cache_nbytes, nbytes, host_of, redrawn=strategy.redraws
     )
     nodes: NodeCaches | None = None
-    places = (
-        Resources(scenario.cluster, world_size, scenario.rng("placement")).places
-        if strategy.needs_places
-        else None
-    )
+    places = None
+    if strategy.needs_places:
+        places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
     for epoch in range(1, scenario.epochs + 1):
         rng = scenario.rng("shuffle", epoch)
         context = shards_context(
@@ -105,9 +103,9 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
                 held=held,
             )
         )
-        inference = (
-            _inference(scenario, owner, nbytes, work, caches) if strategy.inference_pass else None
-        )
+        inference = None
+        if strategy.inference_pass:
+            inference = _inference(scenario, owner, nbytes, work, caches)
         training, sent = _training(scenario, epoch, shards, exchange, nbytes, work, nodes or caches)
         if epoch == scenario.epochs:
             caches.forget()
@@ -140,11 +138,8 @@ def _inference(
     shards = Shards(np.argsort(owner, kind="stable").astype(np.int32), start)
     samples, sizes = _batches(shards, nbytes, batch_size, -(-int(shards.sizes.max()) // batch_size))
     batches, nothing = Batches(samples, sizes, batch_size), empty_plan(world_size)
-    hits = (
-        all_hits(batches, nothing)
-        if scenario.workload.source == "memory"
-        else caches.epoch(shards, nothing, batches)
-    )
+    in_memory = scenario.workload.source == "memory"
+    hits = all_hits(batches, nothing) if in_memory else caches.epoch(shards, nothing, batches)
     working = _mean_work(shards, work, batch_size, samples)
     return Reads(samples, sizes, hits.samples, hits.nbytes, work=working)
 
@@ -160,32 +155,21 @@ def _training(
 ) -> tuple[Reads, NDArray[np.bool_]]:
     """The reads of training, and which of the samples that are sent are in memory then."""
     workload, world_size = scenario.workload, scenario.world_size
-    iterations = workload.iterations(world_size, epoch)
+    size, iterations = workload.local_batch_size, workload.iterations(world_size, epoch)
     # then the samples left out are the next epoch's first: they count as read in this one
     carried = workload.last_batch == "carry"
-    samples, sizes = _batches(
-        shards,
-        nbytes,
-        workload.local_batch_size,
-        workload.iterations(world_size) if carried else iterations,
-    )
+    planned = workload.iterations(world_size) if carried else iterations
+    samples, sizes = _batches(shards, nbytes, size, planned)
+    working = _mean_work(shards, work, size, samples)
     if isinstance(caches, NodeCaches):
         fetches, hit, hit_nbytes = caches.epoch(shards, iterations)
-        working = _mean_work(shards, work, workload.local_batch_size, samples)
         nothing = np.zeros(exchange.sample.shape, bool)
         return Reads(samples, sizes, hit, hit_nbytes, fetches, working), nothing
-    batches = Batches(samples, sizes, workload.local_batch_size)
-    hits = (
-        all_hits(batches, exchange)
-        if workload.source == "memory"
-        else caches.epoch(shards, exchange, batches)
-    )
-    working = _mean_work(shards, work, workload.local_batch_size, samples)
+    batches, in_memory = Batches(samples, sizes, size), workload.source == "memory"
+    hits = all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
     if carried:
         working = None if working is None else working[:iterations]
-        samples, sizes, hits = _filled_up(
-            samples[:iterations], sizes[:iterations], hits, workload.local_batch_size
-        )
+        samples, sizes, hits = _filled_up(samples[:iterations], sizes[:iterations], hits, size)
     return Reads(samples, sizes, hits.samples, hits.nbytes, work=working), hits.sent
 
 

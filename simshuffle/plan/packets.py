@@ -24,17 +24,10 @@ cables each."""
 def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
     """Packets of ``mtu`` bytes that cross cables in a run, about: of 'gradients', 'exchange' and
     'reads' from the PFS."""
-    workload, dataset, world_size = (
-        scenario.workload,
-        scenario.workload.dataset,
-        scenario.world_size,
-    )
-    epochs = range(1, scenario.epochs + 1)
+    workload, world_size, cluster = scenario.workload, scenario.world_size, scenario.cluster
+    dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
     out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
-    domain_of, domains = (
-        scenario.cluster.domain_of(world_size),
-        scenario.cluster.domains_for(world_size),
-    )
+    domain_of, domains = cluster.domain_of(world_size), cluster.domains_for(world_size)
     of_one = allreduce_packets(workload.allreduce, domain_of, workload.model.gradient_size, mtu)
     out["gradients"] = of_one * workload.iterations(world_size) * scenario.epochs
     schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
@@ -45,9 +38,8 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
         )
         out["exchange"] = samples * (1 - 1 / domains) * math.ceil(size / mtu)
     if workload.exchange.tier == "pfs":
-        out["reads"] = (
-            sum(1 - cached_share(scenario, epoch) for epoch in epochs) * dataset.nbytes / mtu
-        )
+        missed = sum(1 - cached_share(scenario, epoch) for epoch in epochs)
+        out["reads"] = missed * dataset.nbytes / mtu
     return out
 
 

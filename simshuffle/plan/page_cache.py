@@ -102,7 +102,7 @@ class PageCaches:
             return no_hits(batches, exchange)
         if last is None:
             found = self._found_redrawn(epoch)
-        elif not len(last.left_over) and self._fits(last).all() and self._fits(epoch).all():
+        elif not len(last.left_over[0]) and self._fits(last).all() and self._fits(epoch).all():
             return all_hits(batches, exchange)  # everything was touched in the epoch before
         else:
             self._note(last)
@@ -166,7 +166,8 @@ class PageCaches:
         kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived
         sent = epoch.removed[-1] - epoch.removed  # touched from now on, and removed at the end
         limit = np.where(self._fits(epoch), np.inf, self._capacity)
-        sample, host = epoch.shards.order[epoch.left_over], epoch.left_over_hosts
+        slots, host = epoch.left_over
+        sample = epoch.shards.order[slots]
         old = self._since[sample]
         aged = (
             epoch.read[-1][host]
@@ -204,7 +205,7 @@ class PageCaches:
             host[part.samples] = part.hosts
             if not fits:
                 after[part.samples] = epoch.read[-1][part.hosts] - part.before
-        host[epoch.shards.order[epoch.left_over]] = -1
+        host[epoch.shards.order[epoch.left_over[0]]] = -1
         self._past.append(_Past(host, after, np.ones(epoch.hosts)))
         self._past = [
             past

@@ -217,9 +217,9 @@ class Loader(Spec):
     """The data loader of a rank: ``workers``, each loading whole batches, ``prefetch`` of them
     ahead at most.
 
-    The defaults are the authors' 4 workers of one thread and PyTorch's 2 batches for each; Chainer's
-    MultithreadIterator is one worker with several threads and one batch ahead. In PyTorch an epoch
-    begins with nothing loaded.
+    The defaults are the authors' 4 workers of one thread, and PyTorch's 2 batches for each;
+    Chainer's MultithreadIterator is one worker with several threads and one batch ahead. In PyTorch
+    an epoch begins with nothing loaded.
 
     Attributes:
         workers: of a rank, each loading whole batches.

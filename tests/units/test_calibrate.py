@@ -18,7 +18,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.new.files import write_drafts
 from simshuffle.new.questions import QUESTIONS
-from simshuffle.plan.summary import extrapolated
+from simshuffle.plan.findings import extrapolated
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.scenario.scenario import load_scenario
