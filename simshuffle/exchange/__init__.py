@@ -25,14 +25,8 @@ _REGISTERED: dict[str, type[Strategy]] = {}
 
 def register(strategy: type[Strategy]) -> type[Strategy]:
     """Let scenarios and trainings use a strategy of your own, by its ``kind`` in a file or as an
-    object; usable as a decorator.
-
-    Args:
-        strategy: a record with ``kind: Literal["NAME"]``.
-
-    Raises:
-        ValueError: it has no such kind, or another strategy has the same.
-    """
+    object; usable as a decorator. Raises a ValueError if it has no ``kind: Literal["NAME"]``, or
+    another strategy has the same."""
     kinds = get_args(strategy.model_fields["kind"].annotation)
     if len(kinds) != 1:
         raise ValueError(f"{strategy.__name__} needs a kind: Literal[...] of one name")

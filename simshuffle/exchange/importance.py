@@ -35,16 +35,8 @@ BY_IMPORTANCE: frozenset[Selection] = frozenset(
 
 
 def checked_held(held: Any, shards: Shards, kind: str) -> Ints:
-    """The epochs that each sample was with its rank, (N,), if they are that.
-
-    Args:
-        held: what was given: (N,) whole numbers.
-        shards: whose samples they are.
-        kind: of the strategy, for the text.
-
-    Raises:
-        InputError: there are none, or they are something else.
-    """
+    """``held`` as the epochs that each sample was with its rank, (N,) whole numbers. Raises an
+    InputError if it is something else; ``kind`` is that of the strategy, for the text."""
     values, count = np.asarray(held), len(shards.order)
     if held is not None and values.dtype.kind in "iu" and values.shape == (count,):
         return values
@@ -61,17 +53,8 @@ def checked_held(held: Any, shards: Shards, kind: str) -> Ints:
 
 
 def checked_importance(importance: Any, shards: Shards, kind: str) -> Floats:
-    """The importance of each sample, (N,) float64, if it is one.
-
-    Args:
-        importance: what was given: (N,) finite numbers, not negative (losses, in nats).
-        shards: whose samples they are.
-        kind: of the strategy, for the text.
-
-    Raises:
-        InputError: there is none; it has another shape; or it holds something else than finite
-            numbers from 0 on.
-    """
+    """The importance of each sample, (N,) float64: losses in nats. Raises an InputError if they are
+    not (N,) finite numbers from 0 on; ``kind`` is that of the strategy, for the text."""
     count = len(shards.order)
     remedy = (
         f"Give an array of {count} losses: of an inference pass, or of the last epoch's training."
@@ -131,8 +114,6 @@ def selected(
     that have some.
 
     Args:
-        selection: the rule.
-        shards: whose samples they are, in their local order.
         count: samples that each rank sends; at most the smallest shard.
         importance: (N,) finite and not negative; None will do for 'random' and 'oldest'.
         rng: yields the same on every rank. It is asked for one number for each of the N samples, in
@@ -199,9 +180,7 @@ def rank_importance(
     count: they belong to the rank from the next epoch on.
 
     Args:
-        rule: the aggregate.
         importance: (N,) of the samples, not negative.
-        shards: of the epoch; none is empty.
         sample: (steps, M) what each rank sends, in this order.
         sent: (moments,) how many of them have been sent by then; fewer than the smallest shard has
             samples.

@@ -159,16 +159,9 @@ class LoaderShuffle(Strategy):
         return Readers(nodes, ranks, WORKERS if workers is None else workers, context.batch_size)
 
     def data(self, num_samples: int, sample_nbytes: float | None = None) -> ShardedSet:
-        """The set in shards, in which samples are numbered as they lie.
-
-        Args:
-            num_samples: N.
-            sample_nbytes: mean bytes of a sample; None where they are not known.
-
-        Raises:
-            InputError: the order reads shards or blocks, and there are none; or ``sample_size`` is
-                another.
-        """
+        """The set in shards, in which ``num_samples`` samples are numbered as they lie;
+        ``sample_nbytes`` are mean bytes of one, None where they are not known. Raises an InputError
+        if the order reads shards or blocks, and there are none; or ``sample_size`` is another."""
         each = self.samples_per_shard or 1
         if each == 1 and self.order.unit != "sample":
             rule = f"must be at least 2: {self.short_name} reads {self.order.unit}s of samples"
@@ -200,12 +193,8 @@ class LoaderShuffle(Strategy):
             raise InputError([_below(problem) for problem in error.problems], "exchange") from None
 
     def cache_problems(self, sample_nbytes: float, capacity: float) -> list[Problem]:
-        """What is wrong with the limit of the cache.
-
-        Args:
-            sample_nbytes: mean bytes of a sample.
-            capacity: of what the cache is in.
-        """
+        """What is wrong with the limit of the cache, given mean bytes of a sample, and the capacity
+        of what the cache is in."""
         limit, samples = self.cache_limit, 1
         if not limit:
             return []
@@ -227,15 +216,8 @@ class LoaderShuffle(Strategy):
         return problems
 
     def room(self, capacity: float, nbytes: float) -> int | None:
-        """What the cache of a node may hold.
-
-        Args:
-            capacity: of what it is in.
-            nbytes: of the whole set.
-
-        Returns:
-            Bytes; None where nothing need ever be dropped.
-        """
+        """Bytes that the cache of a node may hold, given the capacity of what it is in and the
+        bytes of the whole set; None where nothing need ever be dropped."""
         limit = capacity if self.cache_limit is None else self.cache_limit
         return None if limit >= nbytes else int(limit)
 

@@ -96,16 +96,9 @@ def by_group(order: Ints, group: Ints) -> Ints:
 
 
 def couples(order: Ints, world_size: int) -> NDArray[np.int32]:
-    """Partners if the first two ranks of ``order`` are a pair, the next two, ...
-
-    Args:
-        order: (..., k) different ranks; in random order they make a random matching.
-        world_size: M, at least k.
-
-    Returns:
-        (..., M) int32, a partner for each rank. The last of an odd number is its own, and so are
-        ranks that ``order`` lacks.
-    """
+    """Partners, (..., M) int32, if the first two ranks of ``order``, (..., k), are a pair, the next
+    two, ... In random order they make a random matching. The last of an odd number is its own, and
+    so are ranks that ``order`` lacks."""
     partner = np.tile(np.arange(world_size, dtype=np.int32), (*order.shape[:-1], 1))
     even = order.shape[-1] // 2 * 2
     left, right = order[..., 0:even:2], order[..., 1:even:2]

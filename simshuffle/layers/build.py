@@ -70,7 +70,6 @@ class Builder:
             keeps_input: whether what it takes is kept for the backward pass.
             keeps_output: whether what it gives is.
             extra: further values kept.
-            values: of `Layer`.
 
         Raises:
             InputError: it does not fit those before it.

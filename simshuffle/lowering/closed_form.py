@@ -60,12 +60,8 @@ class ClosedForm:
                 self._rows += _largest(begin, busy, NO_BUS)
 
     def seconds(self, nbytes: float, inside: float, between: float) -> float:
-        """Time (s).
-
-        Args:
-            nbytes: for each of those for which the flows are laid out.
-            inside, between: bus bandwidths inside hosts and between them (bytes/s).
-        """
+        """Time (s) of flows of ``nbytes`` bytes for each for which they are laid out; ``inside``
+        and ``between`` are bus bandwidths inside hosts and between them (bytes/s)."""
         if self._rows is not None:
             over = (1.0, inside, between)
             return max(delay + nbytes * busy / over[bus] for delay, busy, bus in self._rows)

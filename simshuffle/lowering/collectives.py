@@ -134,17 +134,9 @@ class Recipes:
         self._made: dict[tuple[Any, ...], Sequence[Recipe]] = {}
 
     def among(self, node: Node, host_of: Ints, rail: Ints, nbytes: float) -> Sequence[Recipe]:
-        """Those among which the fastest is chosen for ``nbytes`` bytes, without contention.
-
-        Args:
-            node: what is sent.
-            host_of: (members,) their hosts.
-            rail: (members,) their HCAs.
-            nbytes: of one of what is sent ``count`` times.
-
-        Raises:
-            ValueError: it sends nothing.
-        """
+        """Those among which the fastest is chosen for ``nbytes`` bytes, without contention: of one
+        of what is sent ``count`` times. ``host_of`` and ``rail`` are (members,). Raises a
+        ValueError if ``node`` sends nothing."""
         several = bool((host_of != host_of[0]).any())
         key: tuple[Any, ...] = (node.collective, several)
         if node.collective is None:

@@ -28,8 +28,6 @@ class Communicators:
     the latencies of a step and the bus bandwidths of the allreduce.
 
     Args:
-        allreduce: the algorithm.
-        resources: what flows cross.
         ways: ranks of a model group; must divide the world size.
         rng: draws the order of hosts that are shuffled.
         bus_bandwidth: that replaces those of the allreduce inside model groups (bytes/s).

@@ -57,15 +57,9 @@ def exchange_costs(
     cached: Flags,
     iterations: int,
 ) -> ExchangeCosts:
-    """Bytes and seconds of an exchange. Work on a sample is in proportion to its size.
-
-    Args:
-        plan, schedule: what is exchanged, and how.
-        dataset: whose samples.
-        nbytes: (N,) bytes of every sample in storage.
-        cached: (steps, M) whether the sample of a step is in memory when it is sent.
-        iterations: of the epoch.
-    """
+    """Bytes and seconds of an exchange of ``iterations`` iterations. Work on a sample is in
+    proportion to its size: ``nbytes`` are (N,) bytes of every sample in storage. ``cached`` is
+    (steps, M) whether the sample of a step is in memory when it is sent."""
     moving, work = plan.moving, host_work(schedule, dataset)
     stored = nbytes[plan.sample] * moving
     ratio = stored / dataset.stored.mean

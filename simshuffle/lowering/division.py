@@ -45,10 +45,6 @@ class Part:
 class Division:
     """How ranks divide every step of a run.
 
-    Args:
-        scenario: whose workload it is.
-        resources: of the ranks.
-
     Raises:
         ScenarioError: a group has another batch than its ranks read.
 

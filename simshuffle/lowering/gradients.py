@@ -18,13 +18,8 @@ ImportancePairScheduler)."""
 
 
 class Allreduces:
-    """The allreduces of a run, of any number of bytes, as transfers.
-
-    Args:
-        allreduce: the algorithm.
-        resources: what its flows cross.
-        rng: draws the order of hosts that are shuffled.
-    """
+    """The allreduces of a run, of any number of bytes, as transfers; ``rng`` draws the order of
+    hosts that are shuffled."""
 
     def __init__(
         self, allreduce: Allreduce, resources: Resources, rng: np.random.Generator

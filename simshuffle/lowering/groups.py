@@ -39,13 +39,7 @@ class GroupFlows:
 
 
 class Groups:
-    """Groups of one kind, which all send at once.
-
-    Args:
-        ranks: (groups, members) their ranks.
-        recipes: what a collective sends.
-        resources: what flows cross.
-    """
+    """Groups of one kind, (groups, members) ranks, which all send at once."""
 
     def __init__(self, ranks: Ints, recipes: Recipes, resources: Resources) -> None:
         self.ranks = ranks

@@ -112,13 +112,8 @@ class MessageGraph:
 
 
 class MessageLowering:
-    """Turns messages into transfers.
-
-    Args:
-        resources: whose links they cross.
-        schedule: which barriers there are.
-        serial_pairs: whether the network carries the messages of a pair one after the other.
-    """
+    """Turns messages into transfers; with ``serial_pairs`` the network carries the messages of a
+    pair one after the other."""
 
     def __init__(
         self, resources: Resources, schedule: MessageSchedule, *, serial_pairs: bool
@@ -245,13 +240,7 @@ def _compact(
 
 class StoreLowering:
     """The storing of what a rank received: its main thread re-encodes it, then it is written to the
-    SSD, or to memory if samples are staged there.
-
-    Args:
-        resources: whose devices are written to.
-        costs: of the epoch's exchange.
-        in_memory: whether samples are kept in memory.
-    """
+    SSD, or to memory if samples are kept there."""
 
     def __init__(self, resources: Resources, costs: ExchangeCosts, *, in_memory: bool) -> None:
         self._costs = costs

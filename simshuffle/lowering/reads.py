@@ -134,15 +134,9 @@ class ReadChains:
     def batch(
         self, rank: int, iteration: int, group: int, after: tuple[int, int] = (NONE, 0)
     ) -> TransferBatch:
-        """The chain of a batch; valid until the next call for the same rank, which fills the same
-        arrays.
-
-        Args:
-            rank: whose batch.
-            iteration: from 0.
-            group: counts the last read (marked) and the copy.
-            after: the last transfer of the worker's previous batch (`SharedNetwork.last`).
-        """
+        """The chain of a rank's batch, from 0; valid until the next call for the same rank, which
+        fills the same arrays. ``group`` counts the last read (marked) and the copy; ``after`` is
+        the last transfer of the worker's previous batch (`SharedNetwork.last`)."""
         self._filled[rank] = self.filled[rank, iteration]
         self._group[rank, self._last_read] = self._group[rank, self._last] = group
         for stage in self.heads:
@@ -169,9 +163,6 @@ def read_chains(
     copied to the GPU. A stage that no batch of any rank needs is left out.
 
     Args:
-        reads: of one pass of all ranks.
-        workload: data set, loader and model.
-        resources: what is read from, over what.
         jitter: (iterations, M) factors of the reads from storage.
         rng: the latencies of requests to the PFS or the object store; untouched where all are
             alike.

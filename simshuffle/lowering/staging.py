@@ -42,10 +42,7 @@ def staging_traffic(
     servers' operations and the latencies of the files that the host copies at once are bandwidths
     too. So are the requests of an object store, and the connections of a host to it.
 
-    Args:
-        workload: what is staged, and how.
-        resources: over what.
-        shard_nbytes: (M,) bytes of every rank's shard.
+    ``shard_nbytes`` are (M,) bytes of every rank's shard.
     """
     exchange, world_size, hosts = workload.exchange, resources.world_size, resources.num_hosts
     if exchange.stored_share(world_size, resources.ranks_per_host) == 0.0:

@@ -51,8 +51,6 @@ def step_transfers(
     joins two groups.
 
     Args:
-        step: what each group does.
-        communicators: who sends to whom.
         groups: numbers of the model groups; None for all.
         nodes: numbers of those that are wanted, ascending; what others have done is there already.
             None for all.

@@ -54,13 +54,8 @@ def job_of(scenario: Trains, world_size: int | None = None, layers: LayerList | 
     `LayerList.shares`. What the overlap's hooks take counts as fixed; that the backward pass is
     slower while gradients travel is left out.
 
-    Args:
-        scenario: the scenario.
-        world_size: M; None for the scenario's.
-        layers: those of the model, if they are known already.
-
-    Raises:
-        ScenarioError: training is divided by layers, and the model does not list them.
+    ``layers`` are those of the model, if they are known already. Raises a ScenarioError if training
+    is divided by layers, and the model does not list them.
     """
     workload = scenario.workload
     model, overlap = workload.model, workload.allreduce.overlap

@@ -152,11 +152,8 @@ STAGING = "\n  staging: {target: memory}  # the hosts have no SSD"
 
 
 def drafts(name: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The texts of the scenario and of its machine, by the names of their files.
-
-    Args:
-        name: of the scenario.
-        given: answers by the names of the questions; those that have a default may be missing.
+    """The texts of the scenario ``name`` and of its machine, by the names of their files. ``given``
+    are answers by the names of the questions; those that have a default may be missing.
 
     Raises:
         InputError: an answer is missing or not valid, or they do not make a scenario.

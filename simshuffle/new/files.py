@@ -17,13 +17,8 @@ from simshuffle.new.questions import NAME_RULE, is_name
 def write_drafts(
     stem: Path, given: Mapping[str, str], dlio: Path | None = None, *, replace: bool = False
 ) -> tuple[list[Path], tuple[str, ...]]:
-    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both whole or none.
-
-    Args:
-        stem: their folder and name.
-        given: answers by the names of the questions.
-        dlio: a file of DLIO in place of the answers that are not about the machine.
-        replace: whether files that are there are replaced.
+    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both whole or none;
+    ``dlio`` is a file of DLIO in place of the answers that are not about the machine.
 
     Returns:
         The paths; and what is left out of DLIO's file, a sentence each.

@@ -8,13 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import (
-    blocks_of,
-    handed_out,
-    joined,
-    need_shards,
-    need_smaller,
-)
+from simshuffle.orders.streams import blocks_of, handed_out, joined, need_shards, need_smaller
 from simshuffle.spec.rng import stream
 
 

@@ -12,14 +12,8 @@ from simshuffle.orders.order import EpochOrder, Ints, Readers, ShardedSet
 
 
 def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int) -> None:
-    """Whether there is something to read and somebody who reads it.
-
-    Args:
-        seeds: the number of seeds that the library has; seed and epoch together stay below it.
-
-    Raises:
-        InputError: no samples, a negative number of them, no readers, or a seed out of range.
-    """
+    """Raise an InputError for no samples, a negative number of them, no readers, or a seed out of
+    range: seed and epoch together stay below ``seeds``, as many as the library has."""
     problems = []
     if data.samples.size and data.samples.min() < 0:
         problems.append(
@@ -108,11 +102,8 @@ def numbered(rank: Ints, worker: Ints, sample: Ints) -> EpochOrder:
 
 
 def dealt(sequences: Ints, readers: Readers) -> EpochOrder:
-    """Each rank's samples in batches, of which batch k goes to worker k mod workers.
-
-    Args:
-        sequences: (M, n) the samples of each rank in their order, -1 where there is none.
-    """
+    """Each rank's samples, (M, n) in their order and -1 where there is none, in batches, of which
+    batch k goes to worker k mod workers."""
     worker = np.arange(sequences.shape[1]) // readers.batch_size % readers.workers
     by_worker = np.argsort(worker, kind="stable")
     rank, column = np.nonzero(sequences[:, by_worker] >= 0)

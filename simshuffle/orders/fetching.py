@@ -36,15 +36,11 @@ class Fetched:
 
 
 def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints | None = None) -> Pieces:
-    """What is fetched at once of ``data``.
+    """What is fetched at once of ``data``: a sample, a block of ``block`` samples, of which the
+    last of a shard may have fewer, or a shard. ``places`` is (N,) where each sample is stored; None
+    for where its number says.
 
     Bytes of a shard are divided among its samples as evenly as whole bytes can be.
-
-    Args:
-        data: the set.
-        unit: a sample, a block or a shard.
-        block: samples of a block; the last one of a shard may have fewer.
-        places: (N,) where each sample is stored; None for where its number says.
     """
     place = np.arange(data.size)
     shard = data.shard_of(place)
@@ -84,19 +80,10 @@ def iteration(order: EpochOrder, readers: Readers) -> Ints:
 
 
 def fetched(
-    orders: Iterable[EpochOrder],
-    readers: Readers,
-    of: Pieces,
-    cache_nbytes: int | None,
+    orders: Iterable[EpochOrder], readers: Readers, of: Pieces, cache_nbytes: int | None
 ) -> Iterator[Fetched]:
-    """What is fetched in one epoch after another, with a cache on each node.
-
-    Args:
-        orders: of the epochs; they are taken one by one.
-        readers: who reads.
-        of: what is fetched at once.
-        cache_nbytes: see `Caches`.
-    """
+    """What is fetched in one epoch after another, which are taken one by one, with a cache on each
+    node; arguments as of `Caches`."""
     caches = Caches(readers, of, cache_nbytes)
     for order in orders:
         rows = in_time(order, readers)
@@ -124,14 +111,9 @@ class Caches:
         return np.asarray(self._of.nbytes[self._of.of_sample[sample]])
 
     def epoch(self, rank: Ints, worker: Ints, sample: Ints) -> tuple[Flags, Fetched]:
-        """What is fetched in the next epoch.
-
-        Args:
-            rank, worker, sample: (n,) of what is handed out, in the order in which a node meets it.
-
-        Returns:
-            (n,) for which of them their piece is fetched; and the sums.
-        """
+        """What is fetched in the next epoch, given rank, worker and sample, (n,), of what is handed
+        out, in the order in which a node meets it: (n,) for which of them their piece is fetched;
+        and the sums."""
         node, piece = rank // self._readers.ranks, self._of.of_sample[sample]
         missed, found = np.zeros(len(piece), np.bool_), []
         # the rows of each node, in their order

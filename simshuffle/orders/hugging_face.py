@@ -9,13 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import (
-    handed_out,
-    joined,
-    need_shards_for,
-    need_smaller,
-    samples_of,
-)
+from simshuffle.orders.streams import handed_out, joined, need_shards_for, need_smaller, samples_of
 
 
 class HuggingFace(Order):

@@ -46,19 +46,11 @@ def batches(order: EpochOrder, readers: Readers) -> Ints:
 def companions(
     before: EpochOrder, group_before: Ints, after: EpochOrder, group_after: Ints
 ) -> float:
-    """Share of the pairs of samples that were in one group in an epoch and are so again in another.
+    """Share of the pairs of samples that were in one group in an epoch and are so again in another;
+    0 if there are no pairs. Groups are (n,) of each row: the rank, or `batches`.
 
-    Where a sample is handed out more than once, the first time counts. A random order gives
-    (b - 1) / (N - 1) for groups of b of N samples.
-
-    Args:
-        before: an epoch.
-        group_before: (n,) the group of each of its rows: the rank, or `batches`.
-        after: another epoch.
-        group_after: the same of that.
-
-    Returns:
-        From 0 to 1; 0 if there are no pairs.
+    Where a sample is handed out more than once, the first time counts. A random order gives (b - 1)
+    / (N - 1) for groups of b of N samples.
     """
     sample, first = np.unique(before.sample, return_index=True)
     group = group_before[first]
@@ -89,13 +81,9 @@ def moves(before: EpochOrder, after: EpochOrder, readers: Readers) -> float:
 
 
 def divergence(labels: Ints, group: Ints) -> float:
-    """Mean over groups of how far their labels are from those of all rows: the Kullback-Leibler
-    divergence of the shares of labels of the group to those of all, in nats.
-
-    Args:
-        labels: (n,) of each row, from 0: a class, or a bin of importance (`binned`).
-        group: (n,) of each row: the rank, or the iteration.
-    """
+    """Mean over groups, (n,) the rank or the iteration of each row, of how far their labels are
+    from those of all rows: the Kullback-Leibler divergence of the shares of labels of the group to
+    those of all, in nats. Labels, (n,) from 0, are classes, or bins of importance (`binned`)."""
     _, group = np.unique(group, return_inverse=True)
     _, labels = np.unique(labels, return_inverse=True)
     groups, kinds = int(group.max()) + 1, int(labels.max()) + 1
@@ -115,20 +103,12 @@ def binned(importance: Floats, bins: int) -> Ints:
 
 
 def position_entropy(orders: Sequence[EpochOrder], size: int, readers: Readers, bins: int) -> float:
-    """How much the place of a sample in the epoch varies over epochs, from 0 (always in the same
-    part of the epoch) to 1 (in as many parts as there can be).
+    """How much the place of a sample in the epoch varies over epochs, from 0 (always in the same of
+    ``bins`` equal parts of the epoch) to 1 (in as many parts as there can be); 0 for a single epoch
+    or part.
 
     It is the mean over samples of the entropy of the parts in which they come, over the largest
     that so many epochs and parts allow.
-
-    Args:
-        orders: of the epochs.
-        size: N.
-        readers: who reads.
-        bins: equal parts of an epoch.
-
-    Returns:
-        0 for a single epoch or part.
     """
     most = np.log(min(len(orders), bins))
     if most == 0:

@@ -52,15 +52,8 @@ def need_shards(data: ShardedSet) -> None:
 
 
 def need_shards_for(data: ShardedSet, path: str, readers: int, who: str, otherwise: str) -> None:
-    """Raise an InputError for fewer shards than there are ``readers``.
-
-    Args:
-        data: the set.
-        path: which key says how many read.
-        readers: their number.
-        who: what they are.
-        otherwise: what the library does then.
-    """
+    """Raise an InputError for fewer shards than there are ``readers``, whose number the key
+    ``path`` says; ``who`` they are, and what the library does ``otherwise``."""
     need_shards(data)
     if len(data.samples) < readers:
         rule = f"must not exceed the {len(data.samples)} shards: {otherwise}"

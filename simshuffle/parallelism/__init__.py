@@ -19,8 +19,7 @@ from simshuffle.parallelism.step import Costs, Job, Memory, Node, Step
 from simshuffle.parallelism.tensor import Tensor
 
 AnyParallelism = Annotated[
-    Data | ShardedData | Spatial | Filter | Channel | Pipeline | Tensor,
-    Field(discriminator="kind"),
+    Data | ShardedData | Spatial | Filter | Channel | Pipeline | Tensor, Field(discriminator="kind")
 ]
 
 __all__ = [

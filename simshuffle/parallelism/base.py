@@ -54,13 +54,8 @@ class Parallelism(Sourced):
 
     @abstractmethod
     def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """Why it cannot be: paths relative to ``workload``, with the nearest that would work.
-
-        Args:
-            layers: of the model.
-            world_size: M.
-            batch: samples of a rank in an iteration.
-        """
+        """Why it cannot be: paths relative to ``workload``, with the nearest that would work. A
+        rank has ``batch`` samples in an iteration."""
 
     @abstractmethod
     def step(self, job: Job, most: int | None = None) -> Step:

@@ -94,18 +94,12 @@ def block_starts(layers: LayerList) -> list[int]:
 def kept_values(
     layers: LayerList, kept: Floats, first: int, last: int, recompute: bool
 ) -> tuple[float, float]:
-    """What layers from ``first`` up to ``last``, without it, keep of one sample.
+    """What layers from ``first`` up to ``last``, without it, keep of one sample: values of every
+    sample whose backward pass is still to come; and values more of the samples whose backward pass
+    runs.
 
-    Args:
-        layers: of the network.
-        kept: (layers,) the part of what a layer saves that one GPU keeps.
-        first, last: which layers.
-        recompute: whether only the inputs of blocks are kept, and the rest is computed again block
-            by block.
-
-    Returns:
-        Values of every sample whose backward pass is still to come; and values more of the samples
-        whose backward pass runs.
+    One GPU keeps the part ``kept``, (layers,), of what a layer saves. With ``recompute`` only the
+    inputs of blocks are kept, and the rest is computed again block by block.
     """
     saved = kept * [layer.saved for layer in layers.layers]
     if not recompute:

@@ -80,14 +80,8 @@ def divided_step(
     most: int | None = None,
 ) -> Step:
     """Forward pass, backward pass, sums of gradients beside it where there are buckets, update.
-
-    Args:
-        job: what is trained.
-        division: what of each layer a member has.
-        passes: how it is computed.
-        inputs: how a group gets its samples, first of all.
-        most: pieces of neighbouring layers; None for each layer by itself.
-    """
+    ``inputs`` is how a group gets its samples, first of all; ``most`` pieces of neighbouring layers
+    are told apart, None for each layer by itself."""
     forward, backward = layer_seconds(
         job, division.work, passes.samples, passes.factor, passes.recompute
     )

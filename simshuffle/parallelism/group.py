@@ -11,12 +11,7 @@ from pydantic import Field
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
 from simshuffle.parallelism.base import Parallelism
-from simshuffle.parallelism.division import (
-    Division,
-    Passes,
-    divided_step,
-    undivided,
-)
+from simshuffle.parallelism.division import Division, Passes, divided_step, undivided
 from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step
 from simshuffle.spec.record import Bandwidth, Count, NonNegative, Seconds
 

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange import (
-    EpochContext,
-    ExchangePlan,
-    LoaderShuffle,
-    Shards,
-    empty_plan,
-)
+from simshuffle.exchange import EpochContext, ExchangePlan, LoaderShuffle, Shards, empty_plan
 from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
 from simshuffle.plan.fetches import Fetches, NodeCaches
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits

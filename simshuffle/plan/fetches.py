@@ -29,21 +29,11 @@ class Fetches:
 
 
 class NodeCaches:
-    """The caches of all nodes under a loader's order, from epoch to epoch.
-
-    Args:
-        scenario: of a loader's order.
-        strategy: that order.
-        context: of any epoch.
-        nbytes: (N,) bytes of every sample.
-    """
+    """The caches of all nodes under a loader's order, from epoch to epoch; ``context`` is of any
+    epoch, ``nbytes`` (N,) bytes of every sample."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        strategy: LoaderShuffle,
-        context: ShardsContext,
-        nbytes: Floats,
+        self, scenario: Scenario, strategy: LoaderShuffle, context: ShardsContext, nbytes: Floats
     ) -> None:
         cluster = scenario.cluster
         readers = strategy.readers(context)

@@ -10,13 +10,8 @@ from simshuffle.scenario.cluster import PLACEMENTS, Cluster
 
 
 def placed(cluster: Cluster, fabric: Fabric, count: int, rng: np.random.Generator) -> list[str]:
-    """The names of ``count`` hosts in the order in which ranks fill them.
-
-    Args:
-        cluster: its ``placement`` says which.
-        fabric: its network.
-        count: at most its hosts.
-        rng: draws those of a scattered placement.
+    """The names of ``count`` hosts in the order in which ranks fill them, as the cluster's
+    ``placement`` says; ``rng`` draws those of a scattered one.
 
     Raises:
         TopologyError: the placement names a host that the network does not have.

@@ -152,7 +152,6 @@ class Resources:
     """The links of a cluster that ``world_size`` ranks use, and the routes between them.
 
     Args:
-        cluster: the machine.
         world_size: M; ranks fill the hosts one after the other, in the order of its placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
 

@@ -97,10 +97,7 @@ class Style:
 
 _STIX = _font("STIXGeneral", "STIXGeneral.ttf")
 STYLES = {
-    "ieee": Style(
-        (3.5, 7.16),
-        {"font.family": _STIX, **_sizes(8, 8.5, 8, 7.5)},
-    ),
+    "ieee": Style((3.5, 7.16), {"font.family": _STIX, **_sizes(8, 8.5, 8, 7.5)}),
     "acm": Style((3.33, 7.0)),
     "slides": Style((4.5, 4.5), enlarged=10 / 4.5, aspect=9 / 16),
 }

@@ -172,12 +172,7 @@ def seconds_by_iteration(
     parts: list[dict[str, NDArray[Any]]], world_size: int
 ) -> NDArray[np.float64]:
     """Mean over ranks of the seconds in each exclusive phase: (iterations, phases), without what
-    goes before and follows all iterations.
-
-    Args:
-        parts: from `phase_rows`, of one epoch.
-        world_size: M.
-    """
+    goes before and follows all iterations; ``parts`` are from `phase_rows`, of one epoch."""
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     out = np.zeros((iterations + 1) * len(PHASES))
     for part in parts:
@@ -204,13 +199,8 @@ def seconds_in(
 def hidden_rows(
     epoch: int, spans: list[tuple[int, float, float]], world_size: int
 ) -> list[dict[str, NDArray[Any]]]:
-    """Rows of gradients in flight while ranks compute, the same for all ranks of an epoch; none if
-    there are none.
-
-    Args:
-        spans: iteration, from 0, begin and end (s).
-        world_size: M.
-    """
+    """Rows of gradients in flight while ranks compute, the same for all ranks of an epoch, from
+    ``spans``: iteration, from 0, begin and end (s); none if there are none."""
     if not spans:
         return []
     count = len(spans)

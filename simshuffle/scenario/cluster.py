@@ -63,7 +63,7 @@ class MessagePassing(Sourced):
     """
 
     default_sources: ClassVar[dict[str, str]] = {
-        "latency": "default: half a round trip of MPI over InfiniBand (1.0-1.3 us), estimate",
+        "latency": "default: half a round trip of MPI over InfiniBand (1.0-1.3 us), estimate"
     }
 
     latency: Seconds = 1.3e-6

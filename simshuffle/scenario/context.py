@@ -19,16 +19,8 @@ def shards_context(
     rng: np.random.Generator,
     seed: int,
 ) -> ShardsContext:
-    """What decides who trains on what in an epoch.
-
-    Args:
-        cluster, workload: of a scenario.
-        owner: (N,) the rank of each sample.
-        world_size: M.
-        epoch: from 1.
-        rng: of the epoch.
-        seed: of the scenario.
-    """
+    """What decides who trains on what in an epoch, from 1; ``owner`` is (N,) the rank of each
+    sample, ``rng`` of the epoch."""
     return ShardsContext(
         owner,
         world_size,

@@ -216,7 +216,7 @@ class ModelProfile(Sourced):
     """
 
     default_sources: ClassVar[dict[str, str]] = {
-        "input_size": "default: a crop of 3 x 224 x 224 FP32 values x 4 B",
+        "input_size": "default: a crop of 3 x 224 x 224 FP32 values x 4 B"
     }
 
     name: str

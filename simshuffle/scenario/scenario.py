@@ -104,14 +104,9 @@ class Scenario(Spec):
     def combinations(
         self, axes: Mapping[str, Sequence[Any]], zipped: bool = False
     ) -> dict[str, Scenario]:
-        """A run without sweep for each combination of the values of dotted keys, by its name.
-
-        Args:
-            axes, zipped: see `simshuffle.spec.overrides.grid`.
-
-        Raises:
-            InputError: the axes make no grid, a combination is not valid, or two have one name.
-        """
+        """A run without sweep for each combination of the values of dotted keys, by its name;
+        arguments as of `simshuffle.spec.overrides.grid`. Raises an InputError if the axes make no
+        grid, a combination is not valid, or two have one name."""
         base = self.model_copy(update={"sweep": {}})
         plain = base.to_dict()
         out: dict[str, Scenario] = {}
@@ -190,13 +185,8 @@ _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_frac
 def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None) -> Scenario:
     """The scenario of a file, or of a shipped one by its name below ``scenarios/``.
 
-    Args:
-        reference: path or name.
-        values: values to set, by dotted key, such as ``{"world_size": 512, "workload.exchange":
-            "local_shuffle"}``.
-
-    Raises:
-        ScenarioError: with every problem of the file.
+    ``values`` are set by dotted key, such as ``{"world_size": 512, "workload.exchange":
+    "local_shuffle"}``. Raises a ScenarioError with every problem of the file.
     """
     scenarios = load_scenarios(reference, values)
     if len(scenarios) != 1:
@@ -231,15 +221,8 @@ def load_scenarios(
 
 
 def from_dict(document: Mapping[str, Any], source: str) -> Scenario:
-    """The scenario of plain values, as `Scenario.to_dict` gives them.
-
-    Args:
-        document: the values.
-        source: what errors call them.
-
-    Raises:
-        ScenarioError: with every problem.
-    """
+    """The scenario of plain values, as `Scenario.to_dict` gives them; errors call them ``source``.
+    Raises a ScenarioError with every problem."""
     return _build(dict(document), {}, source=source, folder=None)
 
 
@@ -292,11 +275,7 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
     problems += [blame(problem, origin) for problem in unreported(found, problems)]
     if scenario is not None and usable:
         problems += cross_field_problems(
-            scenario.cluster,
-            scenario.workload,
-            scenario.world_size,
-            scenario.epochs,
-            scenario.seed,
+            scenario.cluster, scenario.workload, scenario.world_size, scenario.epochs, scenario.seed
         )
         problems += sweep_problems(scenario.sweep)
         problems += mismatches(scenario.calibrated, scenario.workload.model.name)

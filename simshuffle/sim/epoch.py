@@ -67,9 +67,6 @@ class Epoch:
     """One epoch of training by all ranks.
 
     Args:
-        simulation: what it is an epoch of.
-        plan: what the ranks read and exchange.
-        loaders: those of the plan.
         nbytes: (N,) bytes of every sample in storage.
         progress: called after each iteration with the number of iterations done.
         thinning: whose scenario the plan is of.

@@ -22,14 +22,7 @@ from simshuffle.sim.simulation import Simulation
 
 
 class Exchange:
-    """The exchange of one epoch.
-
-    Args:
-        simulation: what the epoch is of.
-        schedule: when ranks wait for one another.
-        costs: what every step moves and takes.
-        remove: (M,) s to remove what was sent, at the end.
-    """
+    """The exchange of one epoch; ``remove`` is (M,) s to remove what was sent, at the end."""
 
     def __init__(
         self,

@@ -60,9 +60,6 @@ class Posting:
 class GradientSum(ABC):
     """What the loop of a rank asks for.
 
-    Args:
-        posting: where allreduces run.
-
     Attributes:
         parts: the phases of an iteration, see `simshuffle.sim.phases`.
         hidden: of every allreduce or part of one that ran beside the backward pass: iteration, from

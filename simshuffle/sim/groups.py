@@ -26,11 +26,8 @@ class DividedStep(GradientSum):
     What several ranks compute together lasts as long as with the slowest of them. The accounts of a
     rank say first what it computes, then what it waits for and sends, whatever their order was.
 
-    Args:
-        posting: on which transfers are posted.
-        division: what the ranks do, as transfers.
-        samples: (iterations, M) of each rank's batch.
-        jitter: (iterations, M) factors of what is computed.
+    ``samples`` are (iterations, M) of each rank's batch, ``jitter`` (iterations, M) factors of what
+    is computed.
     """
 
     def __init__(self, posting: Posting, division: Division, samples: Ints, jitter: Floats) -> None:
@@ -149,12 +146,8 @@ class StepOfAll(DividedStep):
 
 
 class Spent:
-    """Seconds of forward and backward pass and bubble of a part of a step.
-
-    Args:
-        part: of the step.
-        factor: by which computing is longer.
-    """
+    """Seconds of forward and backward pass and bubble of a part of a step, if computing takes
+    ``factor`` times as long."""
 
     __slots__ = ("backward", "bubble", "forward")
 

@@ -41,12 +41,8 @@ STAGED = 0.1
 
 
 class Machine:
-    """A cluster with its network and its clock.
-
-    Args:
-        scenario: the whole one, without sweep.
-        recorder: notes what tables do not hold; None for nobody.
-    """
+    """A cluster with its network and its clock, for a scenario without sweep; a recorder notes what
+    tables do not hold."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
         self.scenario, self._env = scenario, simpy.Environment()
@@ -79,15 +75,9 @@ class Machine:
         nbytes: Floats,
         progress: Callable[[int], None],
     ) -> SimulatedEpoch:
-        """Simulate an epoch.
-
-        Args:
-            plan: what the ranks read and exchange.
-            loaders: those of the plan.
-            thinning: whose scenario the plan is of.
-            nbytes: (N,) bytes of every sample of that.
-            progress: called after each iteration with the number of iterations done.
-        """
+        """Simulate an epoch, of whose thinned scenario the plan, its loaders and ``nbytes``, (N,)
+        of every sample, are; ``progress`` is called after each iteration with the number of
+        iterations done."""
         env, recorder = self._env, self._simulation.recorder
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         epoch = Epoch(self._simulation, plan, loaders, nbytes, progress, thinning)
@@ -145,13 +135,8 @@ class SimulatedEpoch:
         return seconds_in(self.rows, self.sources["world_size"], ("io", "decode"))
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
-        """Its tables; the rows of the phases are used up.
-
-        Args:
-            run: name of the run.
-            window: what was simulated of it.
-            earlier: s of simulated time before it that belong to no epoch.
-        """
+        """Its tables; the rows of the phases are used up. ``window`` says what was simulated of it,
+        ``earlier`` s of simulated time before it that belong to no epoch."""
         if earlier:
             for part in self.rows:
                 for bound in ("start_s", "end_s"):

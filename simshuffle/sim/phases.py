@@ -80,12 +80,8 @@ class Times:
 
 
 class PhaseLog:
-    """The times of all ranks.
-
-    Args:
-        parts: the phase of each part (an attribute of `Times`), in their order.
-        world_size: M.
-    """
+    """The times of all ranks; ``parts`` has the phase of each part (an attribute of `Times`), in
+    their order."""
 
     def __init__(self, parts: Mapping[str, str], world_size: int) -> None:
         self._parts = parts
@@ -101,13 +97,8 @@ class PhaseLog:
         self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
     ) -> dict[str, Any]:
         """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`); uses the times up.
-
-        Args:
-            epoch: from 1.
-            nbytes: bytes that a part moved, by its name: (iterations, M), or one number for all; 0
-                where none is given.
-            final: they are no iterations.
-        """
+        ``nbytes`` are those that a part moved, by its name: (iterations, M), or one number for all.
+        ``final`` ones are no iterations."""
         ranks = np.stack([np.frombuffer(times) for times in self._times])
         self._times.clear()
         bounds = ranks.reshape(len(ranks), -1, 1 + len(self._parts)).swapaxes(0, 1)

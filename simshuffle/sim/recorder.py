@@ -68,13 +68,8 @@ class EpochRecord:
 
 
 class LinkSamples:
-    """The counters of all links at even intervals.
-
-    Args:
-        network: whose links.
-        length: about how long it is sampled (s). Where that is too little, every second sample is
-            dropped when there are too many.
-    """
+    """The counters of all links at even intervals, over about ``length`` s. Where that is too
+    little, every second sample is dropped when there are too many."""
 
     def __init__(self, network: SharedNetwork, length: float) -> None:
         self._network = network
@@ -118,12 +113,7 @@ class LinkSamples:
 
 class SampledClock(NetworkClock):
     """A clock that stops for samples between events. The network runs through the same events at
-    the same moments as without: samples are nothing to SimPy.
-
-    Args:
-        env, network: as of `NetworkClock`.
-        samples: of the network.
-    """
+    the same moments as without: samples are nothing to SimPy."""
 
     def __init__(
         self, env: simpy.Environment, network: SharedNetwork, samples: LinkSamples
@@ -156,11 +146,7 @@ class _Sampled:
 
 
 class Recorder:
-    """Notes one epoch after the other; each forgets the one before it.
-
-    Args:
-        length: about how long an epoch is (s).
-    """
+    """Notes one epoch of about ``length`` s after the other; each forgets the one before it."""
 
     def __init__(self, length: float) -> None:
         self._length = length

@@ -20,7 +20,6 @@ class RestOfPass:
     whose standard deviation grows with the square root of the batches.
 
     Args:
-        env: the clock.
         iterations: batches of each rank that are left out.
         batches: of each rank that are not, at least 4 where any are left out.
         groups: (M,) number of the group of each rank.

@@ -138,14 +138,8 @@ class Seen:
 
 
 def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> Window:
-    """What a window says.
-
-    Args:
-        seen: what was simulated.
-        iterations: of the whole epoch, more than were simulated.
-        loader: of each rank.
-        tolerance: of time.
-    """
+    """What a window says of an epoch of ``iterations``, more than were simulated, if times may be
+    off by the share ``tolerance``."""
     seconds = seen.seconds
     simulated = len(seconds)
     first, last, cycle, waits = steady_range(seconds.sum(axis=1), seen.loading, loader, tolerance)

@@ -111,7 +111,7 @@ CALLED = {
 """Keys as they are called elsewhere."""
 ELSEWHERE = {
     "cluster.topology.routes": "Write cluster.routing: {kind: min_hop}, or leave it out: that is"
-    " what switches get that do not stand in levels.",
+    " what switches get that do not stand in levels."
 }
 """What to write in place of keys that are gone."""
 

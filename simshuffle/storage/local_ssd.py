@@ -25,7 +25,7 @@ class LocalSsd(Sourced):
     """
 
     default_sources: ClassVar[dict[str, str]] = {
-        "latency": "default: Intel DC P4500, random read 85 us, as in topologies/abci.yaml",
+        "latency": "default: Intel DC P4500, random read 85 us, as in topologies/abci.yaml"
     }
 
     capacity: PositiveNBytes

@@ -5,15 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from simshuffle.spec.record import (
-    Bandwidth,
-    Count,
-    Frequency,
-    NonNegative,
-    Seconds,
-    Share,
-    Sourced,
-)
+from simshuffle.spec.record import Bandwidth, Count, Frequency, NonNegative, Seconds, Share, Sourced
 
 GIGABYTE = 1e9
 
