@@ -6,11 +6,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 
 
-def handed_out(of_rank: Ints, readers: Readers) -> EpochOrder:
+def handed_out(of_rank: Ints64, readers: Readers) -> EpochOrder:
     """The order in which each rank takes its row of samples, batch by batch from its workers."""
     ranks, each = of_rank.shape
     place = np.arange(each)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.exchange.plan import (
     ExchangePlan,
@@ -17,9 +16,9 @@ from simshuffle.exchange.plan import (
     shuffled_shards,
 )
 from simshuffle.exchange.schedule import MessageSchedule
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.record import Spec
 
-Ints = NDArray[np.integer]
 Source = Literal["pfs", "ssd", "object_store"]
 
 
@@ -34,7 +33,7 @@ class EpochContext:
     rng: np.random.Generator  # yields the same on every rank
     # (N,) losses (nats), not negative; None will do for strategies that need none. Its scale does
     # not matter.
-    importance: NDArray[np.float64] | None = None
+    importance: Floats | None = None
     # where the ranks are; None will do for strategies that do not need them
     places: Places | None = None
     # (N,) epochs that each sample was with its rank before this one, as `ExchangePlan.held_after`

@@ -6,8 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.exchange.base import Ints, Source, Strategy
+from simshuffle.exchange.base import Source, Strategy
 from simshuffle.exchange.plan import Shards, random_order
+from simshuffle.spec.arrays import Ints
 
 
 class GlobalShuffle(Strategy):

@@ -7,13 +7,11 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.plan import Shards
+from simshuffle.spec.arrays import Floats, Ints
 
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 MOST_PADDING = 4
 """Shards are sorted as rows of one table unless that has so many times the samples; then one after
 the other."""

@@ -7,15 +7,15 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import field_validator
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange.base import Ints, ShardsContext, Source, Strategy
+from simshuffle.exchange.base import ShardsContext, Source, Strategy
 from simshuffle.exchange.plan import Shards, shuffled_shards
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.fetching import Pieces, iteration, pieces
 from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
+from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, NBytes, PositiveNBytes
 from simshuffle.spec.rng import stream
@@ -221,9 +221,7 @@ class LoaderShuffle(Strategy):
         limit = capacity if self.cache_limit is None else self.cache_limit
         return None if limit >= nbytes else int(limit)
 
-    def pieces(
-        self, owner: Ints, world_size: int, seed: int, nbytes: NDArray[np.float64]
-    ) -> Pieces:
+    def pieces(self, owner: Ints, world_size: int, seed: int, nbytes: Floats) -> Pieces:
         """What is fetched at once, given the bytes (N,) of every sample; those of a piece are
         rounded to whole ones."""
         data = self.data(len(owner))
@@ -240,7 +238,7 @@ def stored_samples(owner: Ints, world_size: int, seed: int) -> Ints:
     return shuffled_shards(owner, world_size, stream(seed, "storage")).order
 
 
-def _trained(order: EpochOrder, readers: Readers, size: int) -> NDArray[np.int64]:
+def _trained(order: EpochOrder, readers: Readers, size: int) -> Ints64:
     """The rows of ``order`` that the ranks train on, rank by rank, ``size`` / M each, rounded up.
 
     Raises:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Floats, Ints, Ints32
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def by_group(order: Ints, group: Ints) -> Ints:
     return np.take_along_axis(order, np.argsort(group[order], axis=-1, kind="stable"), axis=-1)
 
 
-def couples(order: Ints, world_size: int) -> NDArray[np.int32]:
+def couples(order: Ints, world_size: int) -> Ints32:
     """Partners, (..., M) int32, if the first two ranks of ``order``, (..., k), are a pair, the next
     two, ... In random order they make a random matching. The last of an odd number is its own, and
     so are ranks that ``order`` lacks."""
@@ -107,7 +105,7 @@ def couples(order: Ints, world_size: int) -> NDArray[np.int32]:
     return partner
 
 
-def sorted_pairs(importance: Floats, order: Ints, group: Ints | None = None) -> NDArray[np.int32]:
+def sorted_pairs(importance: Floats, order: Ints, group: Ints | None = None) -> Ints32:
     """Partners if the rank of i-th lowest importance is paired with that of i-th highest, among all
     ranks or those of a group.
 

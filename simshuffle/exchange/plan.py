@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.integer]
+from simshuffle.spec.arrays import Flags, Floats, Ints
+
 PART = 1 << 17
 """Samples of which arrays are made at once: of all they would take much memory."""
 
@@ -37,7 +37,7 @@ class ExchangePlan:
         return int(self.sample.shape[1])
 
     @property
-    def moving(self) -> NDArray[np.bool_]:
+    def moving(self) -> Flags:
         """(steps, M): True where the sample leaves its rank."""
         return np.asarray(self.target != np.arange(self.world_size))
 
@@ -124,7 +124,7 @@ class Shards:
         """Where the samples of these ranks are in ``order``."""
         return slice(int(self.start[ranks.start]), int(self.start[ranks.stop]))
 
-    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sums(self, values: Floats) -> Floats:
         """Sums of ``values``, (N,) by sample, over the samples of every rank, which has one at
         least: (M,)."""
         out = np.empty(len(self.start) - 1)

@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.base import EpochContext
 from simshuffle.exchange.plan import ExchangePlan, empty_plan
 from simshuffle.exchange.recording import RecordedPlans, read_plans
 from simshuffle.exchange.sending import Paired, one_each
+from simshuffle.spec.arrays import Ints
 from simshuffle.spec.record import Count
 from simshuffle.spec.rng import stream
-
-Ints = NDArray[np.integer]
 
 
 class Recorded(Paired):

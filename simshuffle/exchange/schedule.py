@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.exchange.importance import RankImportance
 from simshuffle.exchange.partners import RULES, PartnerRule, PartnerRuleName, Pool
 from simshuffle.exchange.plan import Places
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.library import by_kind, nearest
 from simshuffle.spec.record import Count, Fraction, Seconds, Sourced
 
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 PartnerScope = Literal["all", "rack", "leaf", "host"]
 PartnerLifetime = Literal["sample", "iteration", "epoch"]
 SamplesPerMessage = Count | Literal["iteration"]

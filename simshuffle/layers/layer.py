@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.layers.shares import parts_of_gradient, shares_of_work
+from simshuffle.spec.arrays import Floats
 
 Kind = Literal[
     "conv",
@@ -102,12 +102,12 @@ class LayerList:
         return math.fsum(layer.saved for layer in self.layers)
 
     @cached_property
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> Floats:
         """(layers,) the part of a pass that each takes; they add up to 1. Those without operations
         take none: their time is in that of the others."""
         return np.array(shares_of_work([layer.flops / 2 for layer in self.layers]))
 
-    def seconds(self, per_sample: float) -> NDArray[np.float64]:
+    def seconds(self, per_sample: float) -> Floats:
         """(layers,) s of each, of a pass that takes ``per_sample`` s for one sample."""
         return per_sample * self.shares
 

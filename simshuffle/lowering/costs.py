@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.plan.host_work import host_work, payload_nbytes
 from simshuffle.scenario.workload import Dataset
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from simshuffle.spec.arrays import Flags, Floats
 
 
 @dataclass(frozen=True)

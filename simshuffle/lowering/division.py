@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.lowering.step_transfers import StepTransfers, step_transfers
@@ -16,12 +15,11 @@ from simshuffle.lowering.training_step import Trains, communicators_of, job_of
 from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism import Node, Step
 from simshuffle.plan.resources import Resources
+from simshuffle.spec.arrays import Ints64
 
 PIECES = 16
 """Pieces in which neighbouring layers go together: what is sent and computed stays the same, and
 finer turns of both have no part in what a step takes, but where they overlap."""
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Division:
         local, _ = self._step(self._job.batch)
         return not any(node.label == "forward" for node in local.nodes)
 
-    def local(self, group: int, samples: Ints) -> Part:
+    def local(self, group: int, samples: Ints64) -> Part:
         """What a group does by itself with so many samples of each member."""
         batch = float(samples.sum()) / self.ways
         key = group, batch
@@ -83,7 +81,7 @@ class Division:
             self._local[key] = self._part(step, group)
         return self._local[key]
 
-    def joint(self, samples: Ints) -> Part:
+    def joint(self, samples: Ints64) -> Part:
         """What all ranks do together after it, with so many samples of each."""
         batch = float(samples.max())
         if batch not in self._all:

@@ -10,7 +10,8 @@ import numpy as np
 from simshuffle.allreduce import Allreduce, AllreduceFlows, HostOrder
 from simshuffle.network import Network
 from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.plan.resources import Ints, Resources
+from simshuffle.plan.resources import Resources
+from simshuffle.spec.arrays import Ints32
 
 IMPORTANCE_NBYTES = 8.0
 """Bytes of an importance on the wire: one double (github.com/TruongThaoNguyen/kakurenbo, 15eb317,
@@ -75,7 +76,7 @@ class Allreduces:
         return TransferBatch(records, routes, flows.edge_from, flows.edge_to)
 
 
-def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Generator) -> Ints:
+def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Generator) -> Ints32:
     """(M,) ranks in the order in which an allreduce goes through their hosts; those of a host stay
     together, in their order, and so do the hosts of a scale-up domain."""
     host_of = resources.host_of

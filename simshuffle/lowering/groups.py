@@ -13,7 +13,8 @@ from simshuffle.lowering.closed_form import ClosedForm
 from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses, flows_of, paced
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.parallelism.step import Node
-from simshuffle.plan.resources import Ints, Resources
+from simshuffle.plan.resources import Resources
+from simshuffle.spec.arrays import Flags, Ints32
 
 HALVES = ("allreduce", "allgather", "reduce_scatter")
 """Collectives whose flows know their HCAs; others leave by that of the rank that sends."""
@@ -23,8 +24,8 @@ HALVES = ("allreduce", "allgather", "reduce_scatter")
 class Pattern:
     """Groups whose members lie on hosts in the same way."""
 
-    host_of: Ints  # (members,) hosts, numbered as they come
-    rail: Ints  # (members,) their HCAs
+    host_of: Ints32  # (members,) hosts, numbered as they come
+    rail: Ints32  # (members,) their HCAs
     groups: NDArray[np.intp]  # their numbers
 
 
@@ -33,22 +34,22 @@ class GroupFlows:
     """The flows of all groups at once."""
 
     flows: AllreduceFlows  # between ranks; their ``delay`` holds all latency
-    of: Ints  # (flows,) the number of each one's group
+    of: Ints32  # (flows,) the number of each one's group
     # (flows,) whether each is bounded by the bus bandwidth between hosts
-    between: NDArray[np.bool_]
+    between: Flags
 
 
 class Groups:
     """Groups of one kind, (groups, members) ranks, which all send at once."""
 
-    def __init__(self, ranks: Ints, recipes: Recipes, resources: Resources) -> None:
+    def __init__(self, ranks: Ints32, recipes: Recipes, resources: Resources) -> None:
         self.ranks = ranks
         self._recipes, self._resources = recipes, resources
         self._patterns: dict[bool, list[Pattern]] = {}
         self._forms: dict[tuple[object, ...], ClosedForm | None] = {}
         self._seconds: dict[tuple[object, ...], float] = {}
         self._alone: dict[tuple[int, int], ClosedForm] = {}
-        self._batches: dict[tuple[object, ...], tuple[TransferBatch, Ints] | None] = {}
+        self._batches: dict[tuple[object, ...], tuple[TransferBatch, Ints32] | None] = {}
 
     def seconds(self, node: Node) -> float:
         """Time (s) of what a node sends, all groups of its kind at once and nothing else on the
@@ -98,7 +99,7 @@ class Groups:
 
     # --------------------------------------------------------------------------------------- flows
 
-    def batch(self, node: Node) -> tuple[TransferBatch, Ints] | None:
+    def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
         """What a node sends, of all groups of its kind, which each node is laid out as once.
 
         Returns:
@@ -110,7 +111,7 @@ class Groups:
             self._batches[key] = self._transfers(node)
         return self._batches[key]
 
-    def _transfers(self, node: Node) -> tuple[TransferBatch, Ints] | None:
+    def _transfers(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
         nbytes = node.nbytes / node.count
         laid = self._lay_out(node, self._chosen(node, nbytes), nbytes)
         if laid is None:
@@ -140,7 +141,7 @@ class Groups:
         return self._patterns[own_rails]
 
 
-def _patterns(resources: Resources, ranks: Ints, own_rails: bool) -> list[Pattern]:
+def _patterns(resources: Resources, ranks: Ints32, own_rails: bool) -> list[Pattern]:
     """The patterns of groups, (groups, members) ranks; those with other HCAs are others only if
     ``own_rails``."""
     domain = resources.domain_of[ranks]
@@ -178,7 +179,7 @@ def _of_pattern(recipe: Recipe, pattern: Pattern, flows: AllreduceFlows) -> Grou
     return GroupFlows(laid, of, buses(recipe, pattern.host_of, flows))
 
 
-def _for_each(ranks: Ints, numbers: NDArray[np.intp], part: GroupFlows) -> GroupFlows:
+def _for_each(ranks: Ints32, numbers: NDArray[np.intp], part: GroupFlows) -> GroupFlows:
     """The same flows for each group of ``ranks``, (groups, members), with these ``numbers``."""
     flows, count = part.flows, len(ranks)
     shift = (np.arange(count, dtype=np.int32) * np.int32(len(flows)))[:, None]

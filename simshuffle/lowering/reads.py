@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.lowering.latency import slowest_thread
 from simshuffle.network.batch import NONE, TransferBatch, chain, tasks
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.workload import Dataset, Workload
+from simshuffle.spec.arrays import Floats, Ints32
 
-Floats = NDArray[np.float64]
-Edges = tuple[NDArray[np.int32], NDArray[np.int32]]
+Edges = tuple[Ints32, Ints32]
 
 
 FILLED = ("work", "cap", "nbytes", "delay")
@@ -30,12 +29,12 @@ class _Stages:
     # by stage, `FILLED` of every batch: each (iterations, M), or one number for all
     columns: list[tuple[Floats | float, ...]] = field(default_factory=list)
     # by stage, the links of every rank: (M, hops), padded with -1 at the end
-    route: list[NDArray[np.int32]] = field(default_factory=list)
+    route: list[Ints32] = field(default_factory=list)
 
     def add(
         self,
         work: Floats,
-        route: NDArray[np.int32],
+        route: Ints32,
         *,
         nbytes: Floats | float = 0.0,
         delay: Floats | float = 0.0,
@@ -56,7 +55,7 @@ class _Stages:
                 out[:, :, stage, number] = np.transpose(column)
         return out
 
-    def routes(self) -> NDArray[np.int32]:
+    def routes(self) -> Ints32:
         """(M, stages, hops) links, padded with -1 at the end."""
         hops = max(route.shape[1] for route in self.route)
         out = np.full((len(self.route[0]), len(self), hops), NONE, np.int32)
@@ -114,7 +113,7 @@ class ReadChains:
     def __init__(
         self,
         filled: Floats,
-        routes: NDArray[np.int32],
+        routes: Ints32,
         edges: Edges,
         heads: tuple[int, ...],
         last_read: int,
@@ -319,7 +318,7 @@ def _add_ssd(
     )
 
 
-def _one_link(links: NDArray[np.int32]) -> NDArray[np.int32]:
+def _one_link(links: Ints32) -> Ints32:
     """Routes of one link each."""
     return links[:, None]
 

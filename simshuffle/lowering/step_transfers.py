@@ -14,9 +14,7 @@ from simshuffle.lowering.communicators import Communicators
 from simshuffle.network import Network
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.parallelism.step import Node, Step
-from simshuffle.plan.resources import Ints
-
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Floats, Ints, Ints32
 
 
 @dataclass(frozen=True)
@@ -25,13 +23,13 @@ class StepTransfers:
 
     # the transfers. What is computed is a transfer without links whose delay are its seconds.
     batch: TransferBatch
-    begins: Ints  # (groups,) the transfer, of no time, that all of a group wait for
+    begins: Ints32  # (groups,) the transfer, of no time, that all of a group wait for
     # (groups,) the transfer, of no time, that waits for all of a group, and for all that it has a
     # part in
-    ends: Ints
-    computes: Ints  # (computing,) the transfers that compute
+    ends: Ints32
+    computes: Ints32  # (computing,) the transfers that compute
     seconds: Floats  # (computing,) their s
-    of: Ints  # (computing,) whose they are: places in ``begins``
+    of: Ints32  # (computing,) whose they are: places in ``begins``
 
     def posted(self, factor: Floats) -> TransferBatch:
         """The transfers if each group computes ``factor``, (groups,), times as long."""
@@ -80,19 +78,17 @@ def step_seconds(step: Step, communicators: Communicators, model: Network) -> fl
 class _Made:
     """The transfers so far."""
 
-    def __init__(
-        self, communicators: Communicators, chosen: NDArray[np.integer], whole: bool
-    ) -> None:
+    def __init__(self, communicators: Communicators, chosen: Ints, whole: bool) -> None:
         self._communicators, self._whole = communicators, whole
         self._place = np.full(len(communicators.ranks("model")), -1, np.int32)
         self._place[chosen] = np.arange(len(chosen))
         self._width = communicators.resources.width
         self._groups, self._count = len(chosen), 0
         self._records: list[NDArray[Any]] = []
-        self._routes: list[Ints] = []
-        self._edges: list[tuple[Ints, Ints]] = []
-        self._computed: list[tuple[Ints, float]] = []
-        self._ends: dict[int, Ints] = {}
+        self._routes: list[Ints32] = []
+        self._edges: list[tuple[Ints32, Ints32]] = []
+        self._computed: list[tuple[Ints32, float]] = []
+        self._ends: dict[int, Ints32] = {}
         self._last: set[int] = set()
         self._begins = self._joins(len(chosen))
 
@@ -111,7 +107,7 @@ class _Made:
         else:
             self._ends[number] = self._sent(node, before)
 
-    def _sent(self, node: Node, before: list[Ints]) -> Ints:
+    def _sent(self, node: Node, before: list[Ints32]) -> Ints32:
         """Add what is sent; gives its ends, one for each group."""
         laid = self._communicators.batch(node)
         common = node.group != "model"
@@ -169,29 +165,29 @@ class _Made:
             np.tile(np.arange(self._groups, dtype=np.int32), len(computes)),
         )
 
-    def _add(self, records: NDArray[Any], routes: Ints) -> np.int32:
+    def _add(self, records: NDArray[Any], routes: Ints32) -> np.int32:
         first = self._count
         self._records.append(records)
         self._routes.append(routes)
         self._count += len(records)
         return np.int32(first)
 
-    def _joins(self, count: int, seconds: float = 0.0) -> Ints:
+    def _joins(self, count: int, seconds: float = 0.0) -> Ints32:
         """Transfers without links."""
         first = self._add(tasks(count, delay=seconds), np.full((count, self._width), -1, np.int32))
         return first + np.arange(count, dtype=np.int32)
 
-    def _joined(self, known: Ints) -> Ints:
+    def _joined(self, known: Ints32) -> Ints32:
         """One transfer after all of ``known``."""
         join = self._joins(1)
         self._edge(known, np.broadcast_to(join, len(known)))
         return join
 
-    def _edge(self, edge_from: Ints, edge_to: Ints) -> None:
+    def _edge(self, edge_from: Ints32, edge_to: Ints32) -> None:
         self._edges.append((edge_from, edge_to))
 
 
-def _only(batch: TransferBatch, of: Ints) -> tuple[TransferBatch, Ints]:
+def _only(batch: TransferBatch, of: Ints32) -> tuple[TransferBatch, Ints32]:
     """The transfers of groups that have a number ``of`` 0 or more."""
     kept = of >= 0
     number = (np.cumsum(kept) - 1).astype(np.int32)

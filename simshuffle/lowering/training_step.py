@@ -12,11 +12,11 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.layers import INPUT, Layer, LayerList
 from simshuffle.lowering.communicators import Communicators
 from simshuffle.parallelism import Data, Job
-from simshuffle.parallelism.step import Floats
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.model import ModelProfile, StepTimes
 from simshuffle.scenario.workload import Workload
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 
 VALUE_NBYTES = 4

@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.streams import blocks_of, handed_out, joined, need_shards, need_smaller
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 
 
@@ -84,7 +85,7 @@ class Corgi2(_Piled):
 
     kind: Literal["corgi2"]
 
-    def places(self, data: ShardedSet, seed: int) -> Ints:
+    def places(self, data: ShardedSet, seed: int) -> Ints64:
         """(N,) where each sample lies after the set was rewritten."""
         blocks = blocks_of(data, self.block_size)
         rng = stream(seed, "orders/corgi2/offline")
@@ -94,7 +95,7 @@ class Corgi2(_Piled):
         return places
 
 
-def shuffled_by_groups(blocks: list[Ints], size: int, rng: np.random.Generator) -> Ints:
+def shuffled_by_groups(blocks: list[Ints64], size: int, rng: np.random.Generator) -> Ints64:
     """The samples of those blocks, ``size`` blocks at a time shuffled."""
     groups = [joined(blocks[first : first + size]) for first in range(0, len(blocks), size)]
     return joined([rng.permutation(group) for group in groups])

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.orders.order import EpochOrder, Ints, Readers, ShardedSet
+from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
+from simshuffle.spec.arrays import Ints64
 
 
 def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int) -> None:
@@ -60,21 +61,21 @@ def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int)
 class Spans:
     """Runs of samples of one shard that belong to one part."""
 
-    shard: Ints  # (n,) the shard
+    shard: Ints64  # (n,) the shard
     # begin, end: (n,) its samples, by their place among all that are laid out
-    begin: Ints
-    end: Ints
-    part: Ints  # (n,) whose they are, ascending
+    begin: Ints64
+    end: Ints64
+    part: Ints64  # (n,) whose they are, ascending
 
 
-def laid_out(data: ShardedSet, shards: Ints) -> Ints:
+def laid_out(data: ShardedSet, shards: Ints64) -> Ints64:
     """The samples of ``shards``, one shard after another."""
     sizes = data.samples[shards]
     first = data.begin[shards] - np.cumsum(sizes) + sizes
     return np.repeat(first, sizes) + np.arange(sizes.sum())
 
 
-def spans(data: ShardedSet, shards: Ints, ends: Ints) -> Spans:
+def spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> Spans:
     """``shards`` one after another, cut where a part ends.
 
     Args:
@@ -94,14 +95,14 @@ def spans(data: ShardedSet, shards: Ints, ends: Ints) -> Spans:
     )
 
 
-def numbered(rank: Ints, worker: Ints, sample: Ints) -> EpochOrder:
+def numbered(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
     """The order whose rows are those, sorted by rank and worker already."""
     who = rank * (worker.max(initial=0) + 1) + worker
     first = np.searchsorted(who, who, side="left")
     return EpochOrder(rank, worker, np.arange(len(who)) - first, sample)
 
 
-def dealt(sequences: Ints, readers: Readers) -> EpochOrder:
+def dealt(sequences: Ints64, readers: Readers) -> EpochOrder:
     """Each rank's samples, (M, n) in their order and -1 where there is none, in batches, of which
     batch k goes to worker k mod workers."""
     worker = np.arange(sequences.shape[1]) // readers.batch_size % readers.workers

@@ -8,12 +8,13 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.dealing import check, dealt
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.spec.arrays import Ints64
 
 _MOST = (2**32 - 1) // 20  # from here on torch draws numbers of 64 bits, in another order
 
 
-def _permutation(size: int, seed: int) -> Ints:
+def _permutation(size: int, seed: int) -> Ints64:
     """What ``torch.randperm`` gives on a CPU: each place in turn is swapped with one of those from
     it on, by a number of 32 bits of the Mersenne Twister."""
     drawn = np.random.RandomState(seed % 2**32).randint(0, 2**32, max(size - 1, 0), np.uint32)

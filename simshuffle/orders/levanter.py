@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.streams import handed_out, joined, need_smaller
 from simshuffle.orders.threefry import Key, fold_in, key_of, randint, split
+from simshuffle.spec.arrays import Ints64
 
 
 class Levanter(Order):
@@ -83,10 +84,10 @@ class Levanter(Order):
         parts = np.split(order[np.argsort(rank, kind="stable")], ends[:-1])
         return handed_out((rank, 0, part) for rank, part in enumerate(parts))
 
-    def _full(self, size: int, key: Key) -> Ints:
+    def _full(self, size: int, key: Key) -> Ints64:
         return permutation(size, key)
 
-    def _eras(self, size: int, key: Key) -> Ints:
+    def _eras(self, size: int, key: Key) -> Ints64:
         starts = range(0, size, self.era_length)
         return joined(
             [
@@ -95,7 +96,7 @@ class Levanter(Order):
             ]
         )
 
-    def _windows(self, size: int, key: Key) -> Ints:
+    def _windows(self, size: int, key: Key) -> Ints64:
         of_blocks, of_windows, of_tail = split(key, 3)
         full, tail = divmod(size, self.io_block_size)
         blocks = permutation(full, of_blocks)
@@ -110,7 +111,7 @@ class Levanter(Order):
         return joined([*order, size - tail + permutation(tail, tail_key)])
 
 
-def permutation(length: int, key: Key) -> Ints:
+def permutation(length: int, key: Key) -> Ints64:
     """The numbers below ``length`` in the order of Levanter's Feistel network of five rounds. What
     falls outside is sent through again until it does not."""
     if length < 2:

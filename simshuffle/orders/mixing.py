@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.orders.fetching import iteration
-from simshuffle.orders.order import EpochOrder, Ints, Readers
-
-Floats = NDArray[np.float64]
+from simshuffle.orders.order import EpochOrder, Readers
+from simshuffle.spec.arrays import Floats, Ints64
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,13 @@ def coverage(order: EpochOrder, size: int, readers: Readers) -> Coverage:
     )
 
 
-def batches(order: EpochOrder, readers: Readers) -> Ints:
+def batches(order: EpochOrder, readers: Readers) -> Ints64:
     """(n,) the batch of a rank that each row is in: a number for each rank and iteration."""
     return iteration(order, readers) * readers.world_size + order.rank
 
 
 def companions(
-    before: EpochOrder, group_before: Ints, after: EpochOrder, group_after: Ints
+    before: EpochOrder, group_before: Ints64, after: EpochOrder, group_after: Ints64
 ) -> float:
     """Share of the pairs of samples that were in one group in an epoch and are so again in another;
     0 if there are no pairs. Groups are (n,) of each row: the rank, or `batches`.
@@ -63,7 +61,7 @@ def companions(
     return again / pairs if pairs else 0.0
 
 
-def _pairs(counts: Ints) -> int:
+def _pairs(counts: Ints64) -> int:
     return int((counts * (counts - 1) // 2).sum())
 
 
@@ -80,7 +78,7 @@ def moves(before: EpochOrder, after: EpochOrder, readers: Readers) -> float:
     return float((node[0] != node[1]).mean()) if len(here) else 0.0
 
 
-def divergence(labels: Ints, group: Ints) -> float:
+def divergence(labels: Ints64, group: Ints64) -> float:
     """Mean over groups, (n,) the rank or the iteration of each row, of how far their labels are
     from those of all rows: the Kullback-Leibler divergence of the shares of labels of the group to
     those of all, in nats. Labels, (n,) from 0, are classes, or bins of importance (`binned`)."""
@@ -94,7 +92,7 @@ def divergence(labels: Ints, group: Ints) -> float:
     return float((share * np.log(ratio)).sum(axis=1).mean())
 
 
-def binned(importance: Floats, bins: int) -> Ints:
+def binned(importance: Floats, bins: int) -> Ints64:
     """(N,) the bin of each sample, of as many as there are with equally many samples: labels for
     `divergence`. Equal importance may be in two bins."""
     place = np.empty(len(importance), np.int64)
@@ -126,7 +124,7 @@ def position_entropy(orders: Sequence[EpochOrder], size: int, readers: Readers, 
     return float(entropy[times > 0].mean() / most)
 
 
-def shards_of_batches(order: EpochOrder, shard: Ints, readers: Readers) -> Ints:
+def shards_of_batches(order: EpochOrder, shard: Ints64, readers: Readers) -> Ints64:
     """(T,) of how many shards the batches of all ranks together have samples, in each iteration
     from the first to the last; ``shard`` is (N,) that of each sample."""
     turn, shards = iteration(order, readers), int(shard.max()) + 1
@@ -134,7 +132,7 @@ def shards_of_batches(order: EpochOrder, shard: Ints, readers: Readers) -> Ints:
     return np.bincount(pair // shards, minlength=int(turn.max()) + 1)
 
 
-def along(values: Ints, windows: int) -> Floats:
+def along(values: Ints64, windows: int) -> Floats:
     """(windows,) the mean of ``values`` in equal parts from first to last; nan in a part that has
     none."""
     part = np.arange(len(values)) * windows // len(values)

@@ -9,7 +9,8 @@ import numpy as np
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.dealing import check, dealt
 from simshuffle.orders.mosaicml_shuffles import SHUFFLES, Algorithm
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count
 
 _DATASET = "mosaicml-streaming 0.13.0, streaming/base/dataset.py"
@@ -112,7 +113,7 @@ class MosaicmlStreaming(Order):
         if problem:
             raise InputError(problem, "order")
 
-    def _places(self, size: int, readers: Readers) -> Ints:
+    def _places(self, size: int, readers: Readers) -> Ints64:
         """(M, n) the places in the shuffled order that each rank reads, -1 for none."""
         canonical, begun = self.canonical_nodes(readers), self.initial_nodes or readers.nodes
         small, large = sorted((canonical, readers.nodes))
@@ -137,7 +138,7 @@ class MosaicmlStreaming(Order):
         return now.transpose(1, 0, 2).reshape(readers.world_size, -1)
 
 
-def _places(size: int, canonical: int, readers: Readers) -> Ints:
+def _places(size: int, canonical: int, readers: Readers) -> Ints64:
     """The same of a run that was not resumed: canonical nodes take turns on the nodes, and ranks on
     what a node reads. What is missing to equal shares are samples from shortly before the end."""
     small, large = sorted((canonical, readers.nodes))
@@ -167,7 +168,7 @@ def _places(size: int, canonical: int, readers: Readers) -> Ints:
     return np.pad(sequences, ((0, 0), (0, unused)), constant_values=-1)
 
 
-def _canonical_rows(size: int, canonical: int, nodes: int) -> Ints:
+def _canonical_rows(size: int, canonical: int, nodes: int) -> Ints64:
     """(C, n) the places of each canonical node, which ``nodes`` nodes share."""
     longest = -(-size // canonical)
     missing = -longest % nodes

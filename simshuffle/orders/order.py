@@ -8,11 +8,10 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import Sourced
 
-Ints = NDArray[np.int64]
 Unit = Literal["sample", "block", "shard"]
 """What is fetched at once: a sample, a run of samples of a shard, or a whole shard."""
 COLUMNS = ("epoch", "rank", "worker", "position", "sample")
@@ -23,11 +22,11 @@ COLUMNS = ("epoch", "rank", "worker", "position", "sample")
 class ShardedSet:
     """A data set as files: shards of samples, numbered through from the first shard on."""
 
-    samples: Ints  # (S,) samples of each shard
-    nbytes: NDArray[np.float64]  # (S,) bytes of each shard
+    samples: Ints64  # (S,) samples of each shard
+    nbytes: Floats  # (S,) bytes of each shard
 
     @cached_property
-    def begin(self) -> Ints:
+    def begin(self) -> Ints64:
         """(S + 1,) the first sample of each shard, and their number."""
         return np.concatenate([[0], np.cumsum(self.samples)])
 
@@ -36,7 +35,7 @@ class ShardedSet:
         """N, samples."""
         return int(self.begin[-1])
 
-    def shard_of(self, sample: Ints) -> Ints:
+    def shard_of(self, sample: Ints64) -> Ints64:
         """The shard of each sample."""
         return np.searchsorted(self.begin, sample, side="right") - 1
 
@@ -60,10 +59,10 @@ class Readers:
 class EpochOrder:
     """Who hands out which sample when in an epoch: a row for each, by rank, worker, position."""
 
-    rank: Ints  # (n,) the rank that trains on it
-    worker: Ints  # (n,) the worker of that rank which loads it
-    position: Ints  # (n,) its place among all that this worker hands out, from 0
-    sample: Ints  # (n,) its number
+    rank: Ints64  # (n,) the rank that trains on it
+    worker: Ints64  # (n,) the worker of that rank which loads it
+    position: Ints64  # (n,) its place among all that this worker hands out, from 0
+    sample: Ints64  # (n,) its number
 
 
 class Order(Sourced):
@@ -88,7 +87,7 @@ class Order(Sourced):
         """Samples of a block, where `unit` is a block. By default 1."""
         return 1
 
-    def places(self, data: ShardedSet, seed: int) -> Ints:
+    def places(self, data: ShardedSet, seed: int) -> Ints64:
         """(N,) where each sample is stored, as the number of a place in the shards. By default each
         is where its number says; some orders rewrite the set before they train."""
         return np.arange(data.size)

@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.streams import handed_out, joined, need_shards_for, need_smaller, samples_of
+from simshuffle.spec.arrays import Ints64
 
 
 class RayLocal(Order):
@@ -57,12 +58,12 @@ class RayLocal(Order):
         )
 
 
-def batched(blocks: list[Ints], batch: int, size: int, rng: np.random.Generator) -> Ints:
+def batched(blocks: list[Ints64], batch: int, size: int, rng: np.random.Generator) -> Ints64:
     """What comes out of the buffer of a rank that gets those blocks, batch after batch."""
     size = max(size, batch)
     enough, full = max(1, size // 2), int(size * 1.5)
     mixed = joined([])
-    waiting: list[Ints] = []
+    waiting: list[Ints64] = []
     out = []
     for block in (*blocks, None):
         waiting += [block] if block is not None and len(block) else []

@@ -7,21 +7,22 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.orders.order import EpochOrder, Ints, ShardedSet
+from simshuffle.orders.order import EpochOrder, ShardedSet
+from simshuffle.spec.arrays import Ints64
 
 
-def samples_of(data: ShardedSet, shards: Iterable[int]) -> Ints:
+def samples_of(data: ShardedSet, shards: Iterable[int]) -> Ints64:
     """The samples of those shards, one shard after the other."""
     parts = [np.arange(data.begin[shard], data.begin[shard + 1]) for shard in shards]
     return joined(parts)
 
 
-def joined(parts: Sequence[Ints]) -> Ints:
+def joined(parts: Sequence[Ints64]) -> Ints64:
     """Those parts as one array, also where there is none."""
     return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
-def blocks_of(data: ShardedSet, block: int) -> list[Ints]:
+def blocks_of(data: ShardedSet, block: int) -> list[Ints64]:
     """The places of each block of ``block`` samples. None crosses the end of a shard, so the last
     of a shard may be smaller."""
     return [
@@ -31,7 +32,7 @@ def blocks_of(data: ShardedSet, block: int) -> list[Ints]:
     ]
 
 
-def handed_out(streams: Iterable[tuple[int, int, Ints]]) -> EpochOrder:
+def handed_out(streams: Iterable[tuple[int, int, Ints64]]) -> EpochOrder:
     """The rows of an epoch, from the rank, the worker and the samples (n,) of each stream."""
     streams = list(streams)
     counts = [len(samples) for _, _, samples in streams]

@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.streams import handed_out, need_shards_for, need_smaller
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 
 
@@ -68,7 +69,7 @@ class TfData(Order):
             for rank in range(readers.world_size)
         )
 
-    def _interleaved(self, data: ShardedSet, files: list[int]) -> Ints:
+    def _interleaved(self, data: ShardedSet, files: list[int]) -> Ints64:
         """The samples of those files, as they come to the buffer."""
         begin = data.begin.tolist()
         closed = iter(files)
@@ -89,7 +90,7 @@ class TfData(Order):
         return np.array(out, dtype=np.int64)
 
 
-def replaced(samples: Ints, size: int, rng: np.random.Generator) -> Ints:
+def replaced(samples: Ints64, size: int, rng: np.random.Generator) -> Ints64:
     """What comes out of a buffer that is filled first, and then gives one sample at random for each
     that it takes; at the end all that is left, in random order."""
     held = samples[:size].copy()

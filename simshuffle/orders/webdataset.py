@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.streams import handed_out, need_shards_for, need_smaller, samples_of
+from simshuffle.spec.arrays import Ints64
 
 
 class WebDataset(Order):
@@ -68,7 +69,7 @@ class WebDataset(Order):
 
     def _worker(
         self, data: ShardedSet, readers: Readers, rank: int, worker: int, seed: int, epoch: int
-    ) -> Ints:
+    ) -> Ints64:
         """What a worker hands out."""
         shards = list(range(len(data.samples)))[rank :: readers.world_size]
         clock = f"webdataset {seed} {epoch} {rank} {worker}"

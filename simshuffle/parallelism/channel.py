@@ -10,7 +10,8 @@ from simshuffle.layers import LayerList
 from simshuffle.parallelism.cuts import MIXING
 from simshuffle.parallelism.division import Division, Traffic
 from simshuffle.parallelism.group import DividedLayers
-from simshuffle.parallelism.mixing import Flags, mixed_division, takes_samples
+from simshuffle.parallelism.mixing import mixed_division, takes_samples
+from simshuffle.spec.arrays import Flags
 
 
 class Channel(DividedLayers):

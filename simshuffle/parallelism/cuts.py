@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.layers import INPUT, LayerList
-from simshuffle.parallelism.step import Floats
+from simshuffle.spec.arrays import Floats, Ints64
 
-Places: TypeAlias = NDArray[np.int64]
 MIXING = ("conv", "linear")
 """Kinds of layers whose outputs each take all channels of the input."""
 
 
-def piece_starts(seconds: Floats, most: int | None) -> Places:
+def piece_starts(seconds: Floats, most: int | None) -> Ints64:
     """Numbers of the first layers of ``most`` pieces at most that take about equally long; of all
     layers for None."""
     count = len(seconds)
@@ -57,7 +54,7 @@ def _filled(ends: list[float], stages: int, limit: float) -> list[int]:
     return starts
 
 
-def crossings(layers: LayerList) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def crossings(layers: LayerList) -> tuple[Ints64, Ints64]:
     """For every cut, (layers + 1,) values of one sample that layers before it give to those from it
     on, as `LayerList.crossing` counts them; and how many outputs they are."""
     values = np.zeros(len(layers) + 2, dtype=np.int64)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simshuffle.parallelism.cuts import Places, kept_values, piece_starts
-from simshuffle.parallelism.step import Collective, Floats, Group, Job, Memory, Node, Step
+from simshuffle.parallelism.cuts import kept_values, piece_starts
+from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step
+from simshuffle.spec.arrays import Floats, Ints64
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class _Chain:
 class _Sent:
     """What is sent before and after each piece: traffic, bytes and count."""
 
-    def __init__(self, traffic: Sequence[Traffic], starts: Places, nbytes: float) -> None:
+    def __init__(self, traffic: Sequence[Traffic], starts: Ints64, nbytes: float) -> None:
         self.before: list[list[tuple[Traffic, float, int]]] = [[] for _ in starts]
         self.after: list[list[tuple[Traffic, float, int]]] = [[] for _ in starts]
         for each in traffic:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.layers import INPUT, Layer
 from simshuffle.parallelism.division import Division, Traffic
-
-Flags: TypeAlias = NDArray[np.bool_]
+from simshuffle.spec.arrays import Flags
 
 
 def takes_samples(layer: Layer) -> bool:

@@ -6,12 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simshuffle.layers import LayerList
+from simshuffle.spec.arrays import Floats
 
-Floats = NDArray[np.float64]
 Collective = Literal[
     "allreduce",  # of a buffer of nbytes on every member
     "allgather",  # nbytes are the whole buffer, of which each member has an equal part

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, Shards
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.integer]
-Flags = NDArray[np.bool_]
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
 
 @dataclass(frozen=True)
@@ -21,7 +17,7 @@ class Batches:
     """Samples and bytes that each batch has, as (iterations, M) arrays; ``size`` samples in a whole
     one."""
 
-    samples: NDArray[np.int64]
+    samples: Ints64
     nbytes: Floats
     size: int
 

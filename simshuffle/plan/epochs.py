@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.exchange import EpochContext, ExchangePlan, LoaderShuffle, Shards, empty_plan
 from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
@@ -17,19 +16,18 @@ from simshuffle.plan.resources import Resources
 from simshuffle.plan.staging import staging_bound
 from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.scenario import Scenario
-
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
 
 @dataclass(frozen=True)
 class Reads:
     """One pass of all ranks over their samples, batch by batch."""
 
-    samples: NDArray[np.int64]  # (iterations, M) samples of each batch
+    samples: Ints64  # (iterations, M) samples of each batch
     nbytes: Floats  # (iterations, M) bytes of each batch in storage
     # hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache, or
     # staged there; where a loader fetches pieces, those in the cache of the node
-    hit_samples: NDArray[np.int64]
+    hit_samples: Ints64
     hit_nbytes: Floats
     # what a loader fetches for the others; None where each is read by itself
     fetches: Fetches | None = None
@@ -49,7 +47,7 @@ class EpochPlan:
     # what is read before that to measure importance; None if it is not measured
     inference: Reads | None
     # (steps, M) whether the sample that a rank sends is in memory when it is sent
-    sent_from_cache: NDArray[np.bool_]
+    sent_from_cache: Flags
 
     @property
     def iterations(self) -> int:
@@ -120,11 +118,7 @@ def drawn_importance(scenario: Scenario, epoch: int) -> Floats:
 
 
 def _inference(
-    scenario: Scenario,
-    owner: NDArray[np.integer],
-    nbytes: Floats,
-    work: Floats | None,
-    caches: PageCaches,
+    scenario: Scenario, owner: Ints, nbytes: Floats, work: Floats | None, caches: PageCaches
 ) -> Reads:
     """A pass over all shards in the order in which samples are numbered."""
     batch_size, world_size = scenario.workload.local_batch_size, scenario.world_size
@@ -146,7 +140,7 @@ def _training(
     nbytes: Floats,
     work: Floats | None,
     caches: PageCaches | NodeCaches,
-) -> tuple[Reads, NDArray[np.bool_]]:
+) -> tuple[Reads, Flags]:
     """The reads of training, and which of the samples that are sent are in memory then."""
     workload, world_size = scenario.workload, scenario.world_size
     size, iterations = workload.local_batch_size, workload.iterations(world_size, epoch)
@@ -169,7 +163,7 @@ def _training(
 
 def _batches(
     shards: Shards, nbytes: Floats, batch_size: int, iterations: int
-) -> tuple[NDArray[np.int64], Floats]:
+) -> tuple[Ints64, Floats]:
     """Samples and bytes of every batch, (iterations, M) each."""
     edges = batch_edges(shards, batch_size, iterations)
     sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
@@ -177,7 +171,7 @@ def _batches(
 
 
 def _mean_work(
-    shards: Shards, work: Floats | None, batch_size: int, samples: NDArray[np.int64]
+    shards: Shards, work: Floats | None, batch_size: int, samples: Ints64
 ) -> Floats | None:
     """Mean of ``work``, (N,), over the samples of each batch: (iterations, M); 1 of none."""
     if work is None:
@@ -188,8 +182,8 @@ def _mean_work(
 
 
 def _filled_up(
-    samples: NDArray[np.int64], nbytes: Floats, hits: Hits, batch_size: int
-) -> tuple[NDArray[np.int64], Floats, Hits]:
+    samples: Ints64, nbytes: Floats, hits: Hits, batch_size: int
+) -> tuple[Ints64, Floats, Hits]:
     """The same with a whole last batch: what it takes from the next epoch is like what it has, in
     size and in memory."""
     factor = np.where(samples > 0, batch_size / np.maximum(samples, 1), 0.0)

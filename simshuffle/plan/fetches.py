@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from simshuffle.exchange import LoaderShuffle, Shards, ShardsContext
 from simshuffle.orders.fetching import Caches
 from simshuffle.scenario.scenario import Scenario
-
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 
 @dataclass(frozen=True)
@@ -22,8 +20,8 @@ class Fetches:
     """What the ranks fetch in the iterations of an epoch."""
 
     # (iterations, M) pieces, each by a request and by opening a file of its own
-    requests: NDArray[np.int64]
-    nbytes: NDArray[np.int64]  # (iterations, M) their bytes, whole numbers
+    requests: Ints64
+    nbytes: Ints64  # (iterations, M) their bytes, whole numbers
     held_nbytes: int  # the most that one node held at once
     cached_in: Literal["ssd", "memory"]  # where samples are read from whose piece was there already
 
@@ -43,7 +41,7 @@ class NodeCaches:
         self._nbytes, self._size = nbytes, readers.batch_size
         self._cached_in = strategy.held_in
 
-    def epoch(self, shards: Shards, iterations: int) -> tuple[Fetches, NDArray[np.int64], Floats]:
+    def epoch(self, shards: Shards, iterations: int) -> tuple[Fetches, Ints64, Floats]:
         """What is fetched in the first ``iterations`` batches of each rank in the next epoch; and
         samples and bytes (iterations, M) of them that are read from the caches."""
         world_size = len(shards.sizes)
@@ -59,7 +57,7 @@ class NodeCaches:
         missed, found = self._caches.epoch(np.asarray(rank[rows], np.int64), worker, sample)
         batch = iteration[rows] * world_size + rank[rows]
 
-        def summed(which: NDArray[np.bool_], values: NDArray[np.generic] | None) -> Floats:
+        def summed(which: Flags, values: NDArray[np.generic] | None) -> Floats:
             weights = None if values is None else values[which]
             sums = np.bincount(batch[which], weights, iterations * world_size)
             return np.asarray(sums.reshape(iterations, world_size))

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simshuffle.exchange import LoaderShuffle
 from simshuffle.exchange.loader_shuffle import MOST_CHECKED as MOST
 from simshuffle.plan.epochs import sample_nbytes
 from simshuffle.plan.fetches import Fetches, NodeCaches
 from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Floats, Ints64
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,8 @@ class NodeReads:
 
     fetches: Fetches  # pieces from the file system
     # hit_samples, hit_nbytes: (iterations, M) samples from the caches, and their bytes
-    hit_samples: NDArray[np.int64]
-    hit_nbytes: NDArray[np.float64]
+    hit_samples: Ints64
+    hit_nbytes: Floats
 
 
 def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.errors import Problem, ScenarioError
@@ -14,6 +13,7 @@ from simshuffle.network import Packet
 from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.units import Dimension, readable
 
 MOST_PACKETS = 1e9
@@ -43,9 +43,7 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
     return out
 
 
-def allreduce_packets(
-    allreduce: Allreduce, domain_of: NDArray[np.int32], nbytes: float, mtu: float
-) -> float:
+def allreduce_packets(allreduce: Allreduce, domain_of: Ints32, nbytes: float, mtu: float) -> float:
     """Packets of ``mtu`` bytes in an allreduce of ``nbytes`` bytes over ranks in scale-up domains,
     or on hosts, ``domain_of``, (M,)."""
     flows = allreduce.flows(domain_of, nbytes)

@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, Shards
 from simshuffle.plan.cache_epoch import Batches, CacheEpoch, Slots, batch_edges, batch_sums
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.integer]
-Flags = NDArray[np.bool_]
 ABSENT = np.float32(-1)
 
 
@@ -31,7 +29,7 @@ class Hits:
     """What the page caches hold of an epoch's reads."""
 
     # samples, nbytes: (iterations, M) of each batch
-    samples: NDArray[np.int64]
+    samples: Ints64
     nbytes: Floats
     # (steps, M) whether the sample that a rank sends in a step is in its host's cache when it is
     # sent
@@ -289,7 +287,7 @@ class PageCaches:
         found[slot[read]] = ((between + self._nbytes[sample] <= self._capacity) | fits)[read]
 
 
-def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[NDArray[np.int64], Floats]:
+def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[Ints64, Floats]:
     """Samples and bytes of every batch that were found, (iterations, M) each."""
     batches, shards = epoch.batches, epoch.shards
     edges = batch_edges(shards, batches.size, epoch.iterations)

@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
@@ -25,12 +24,12 @@ from simshuffle.plan.placement import placed
 from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_topology, routing_of
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 from simshuffle.storage import ParallelFileSystem
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import attach_storage, graph_problems
 
-Ints = NDArray[np.int32]
 PFS = "pfs"
 UNBOUND = 1e15
 """Bytes/s of what does not bind: more than all hosts together take."""
@@ -43,12 +42,12 @@ class LinkTable:
     names: list[str]  # (links,) unique names
     tiers: list[str]  # (links,) kind of link: 'leaf>fbb', 'ssd', ...
     units: list[str]  # (links,) 'B', or 's' of device or core time, or 'ops'
-    capacity: NDArray[np.float64]  # (links,) units/s
+    capacity: Floats  # (links,) units/s
     # (links,) s, of cables and of links out to the other hosts of a scale-up domain; 0 for all
     # others
-    latency: NDArray[np.float64]
+    latency: Floats
     # (links,) whether it is a cable: part of the network, and not a device
-    cable: NDArray[np.bool_]
+    cable: Flags
 
 
 @dataclass(frozen=True)
@@ -172,13 +171,13 @@ class Resources:
         self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
         self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
-        self.host_of: Ints = cluster.host_of(world_size)
+        self.host_of: Ints32 = cluster.host_of(world_size)
         known = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
         self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
-        self.domain_of: Ints = self._domains.of_host[self.host_of]
+        self.domain_of: Ints32 = self._domains.of_host[self.host_of]
         self.num_domains = self._domains.count
-        self.gpu_of: Ints = np.arange(world_size, dtype=np.int32) % host.gpus
-        self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus
+        self.gpu_of: Ints32 = np.arange(world_size, dtype=np.int32) % host.gpus
+        self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
         self._endpoint = np.array(
             [self.forwarding.endpoints(name)[: host.hcas] for name in self.hosts], np.int32
         )
@@ -218,7 +217,7 @@ class Resources:
         units = ["B"] * len(names)
         capacity = cables.capacity.tolist()
 
-        def add(count: int, tier: str, unit: str, value: float) -> Ints:
+        def add(count: int, tier: str, unit: str, value: float) -> Ints32:
             first = len(names)
             numbers = [""] if count == 1 else range(count)
             for name in self.hosts:
@@ -249,7 +248,7 @@ class Resources:
         pfs = cluster.parallel_file_system
         self.pfs_bandwidth = add_shared("pfs.bandwidth", "B", pfs.free_bandwidth)
         self.pfs_open = add_shared("pfs.open", "ops", pfs.free_open_rate)
-        self.pfs_client: Ints | None = None
+        self.pfs_client: Ints32 | None = None
         if pfs.client_bandwidth is not None:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
         if (store := cluster.object_store) is not None:
@@ -271,9 +270,7 @@ class Resources:
             np.arange(len(names)) < len(cables.names),
         )
 
-    def message(
-        self, src: NDArray[np.integer], dst: NDArray[np.integer]
-    ) -> tuple[Ints, NDArray[np.float64]]:
+    def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.
 
         Args:
@@ -298,13 +295,13 @@ class Resources:
         return out, latency
 
     @cached_property
-    def rails(self) -> Ints:
+    def rails(self) -> Ints32:
         """(M,) the HCA of each rank, where those of a scale-up domain count on from host to
         host."""
         return self._domains.place[self.host_of] * self.cluster.host.hcas + self.rail_of
 
     @property
-    def ports(self) -> Ints:
+    def ports(self) -> Ints32:
         """The ports of all ranks, each once."""
         return np.unique(self._endpoint[self.host_of, self.rail_of])
 
@@ -314,7 +311,7 @@ class Resources:
         out.forwarding = self.forwarding.afresh()
         return out
 
-    def gradient(self, src: Ints, dst: Ints, rail: Ints) -> Ints:
+    def gradient(self, src: Ints32, dst: Ints32, rail: Ints32) -> Ints32:
         """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what joins the
         GPUs inside a scale-up domain; else PCIe slot, HCA ``rail``, network, HCA, PCIe slot.
 
@@ -338,14 +335,14 @@ class Resources:
         out[far, ends] = self.pcie_in[b, slot]
         return out
 
-    def _apart(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[Any, Any]:
+    def _apart(self, src: Ints, dst: Ints) -> tuple[Any, Any]:
         """Which pairs of ranks are on two hosts of one scale-up domain, and which in two domains:
         their numbers."""
         within = self.domain_of[src] == self.domain_of[dst]
         near = within & (self.host_of[src] != self.host_of[dst])
         return np.flatnonzero(near), np.flatnonzero(~within)
 
-    def _scale_up(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
+    def _scale_up(self, src: Ints, dst: Ints) -> Ints32:
         """(n, 2) links out of and into the GPUs of ranks on hosts of one scale-up domain."""
         out = np.empty((len(src), 2), np.int32)
         if len(src):  # else there may be no such links
@@ -353,7 +350,7 @@ class Resources:
             out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
         return out
 
-    def pfs_read(self) -> tuple[Ints, NDArray[np.float64]]:
+    def pfs_read(self) -> tuple[Ints32, Floats]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
         links on them, (M,) s."""
         ranks = np.arange(self.world_size)
@@ -368,7 +365,7 @@ class Resources:
         out[:, first : first + routes.shape[1]] = routes
         return out, self.forwarding.latencies(routes)
 
-    def store_read(self) -> Ints:
+    def store_read(self) -> Ints32:
         """Routes of reads from the object store to every rank, (M, 2) int32: they cross no cable,
         since the hosts reach it by a network of their own."""
         shared = np.full(self.world_size, self.store_bandwidth, np.int32)

@@ -6,12 +6,11 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from simshuffle.results.report import COMPUTING, SLOWDOWN
 from simshuffle.results.timeline import PHASES, phase_rows, phase_table
+from simshuffle.spec.arrays import Floats
 
-Floats = NDArray[np.float64]
 Kept = Literal["full", "ranks", "none"]
 """Of which ranks a timeline is kept: of all, of those that `sample` names, of none."""
 

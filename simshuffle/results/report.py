@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from simshuffle.results.timeline import EXCLUSIVE, HIDDEN, SOURCE_COLUMNS, Timeline
 from simshuffle.results.waiting import waiting
+from simshuffle.spec.arrays import Floats
 
 SLOWDOWN, SLOWING = "slowdown", "GE+WU"
 """The phase of what gradients in flight add to the backward pass, and the label that causes it."""
@@ -82,7 +82,7 @@ def keys_of(table: pd.DataFrame) -> list[str]:
     return [name for name in ("run", "seed", "epoch") if name in table]
 
 
-def weights(timeline: Timeline) -> NDArray[np.float64] | None:
+def weights(timeline: Timeline) -> Floats | None:
     """(rows of the phases,) how many times each counts in sums over an epoch: more than once in the
     iterations that stand for others. None if none do."""
     sources, phases = timeline.sources, timeline.phases

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.results.table_io import stacked
+from simshuffle.spec.arrays import Floats
 
 PHASES = (
     "io",  # the training loop waits for a batch that is still being read
@@ -133,11 +134,7 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
 
 
 def phase_rows(
-    epoch: int,
-    phases: list[str],
-    bounds: NDArray[np.float64],
-    nbytes: NDArray[np.float64],
-    final: bool = False,
+    epoch: int, phases: list[str], bounds: Floats, nbytes: Floats, final: bool = False
 ) -> dict[str, NDArray[Any]]:
     """Rows of exclusive phases, one epoch.
 
@@ -168,9 +165,7 @@ def phase_rows(
     }
 
 
-def seconds_by_iteration(
-    parts: list[dict[str, NDArray[Any]]], world_size: int
-) -> NDArray[np.float64]:
+def seconds_by_iteration(parts: list[dict[str, NDArray[Any]]], world_size: int) -> Floats:
     """Mean over ranks of the seconds in each exclusive phase: (iterations, phases), without what
     goes before and follows all iterations; ``parts`` are from `phase_rows`, of one epoch."""
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
@@ -183,7 +178,7 @@ def seconds_by_iteration(
 
 def seconds_in(
     parts: list[dict[str, NDArray[Any]]], world_size: int, phases: Sequence[str]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds that each rank is in certain phases of every iteration: (iterations, M); arguments as
     of `seconds_by_iteration`."""
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.routing import Routing
+from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.hostlist import expanded
 from simshuffle.spec.record import Bandwidth, Count, Seconds, Sourced, Spec
 from simshuffle.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
@@ -156,11 +156,11 @@ class Cluster(Spec):
         """Bytes that a host holds on its SSD, or in its memory."""
         return self.memory.capacity if tier == "memory" else self.ssd.capacity
 
-    def host_of(self, world_size: int) -> NDArray[np.int32]:
+    def host_of(self, world_size: int) -> Ints32:
         """(M,) number of the host of each rank."""
         return np.arange(world_size, dtype=np.int32) // np.int32(self.host.gpus)
 
-    def domain_of(self, world_size: int) -> NDArray[np.int32]:
+    def domain_of(self, world_size: int) -> Ints32:
         """(M,) number of the scale-up domain of each rank on consecutive hosts; of its host if
         there are none."""
         return self.host_of(world_size) // np.int32(self.hosts_per_domain)

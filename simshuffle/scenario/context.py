@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.exchange import ShardsContext
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.workload import Workload
+from simshuffle.spec.arrays import Ints
 
 
 def shards_context(
     cluster: Cluster,
     workload: Workload,
-    owner: NDArray[np.integer],
+    owner: Ints,
     world_size: int,
     epoch: int,
     rng: np.random.Generator,

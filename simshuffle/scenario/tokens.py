@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.scenario.packing import PACKINGS, Packed, draw_lengths, joined
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
 from simshuffle.spec.rng import stream
 
@@ -149,7 +149,7 @@ class Tokens(Spec):
         spread = math.sqrt(max(square - mean**2, 0.0))
         return float(mean) * self.bytes_per_token, spread * self.bytes_per_token
 
-    def draw_nbytes(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    def draw_nbytes(self, rng: np.random.Generator, count: int) -> Floats:
         """Bytes in storage of ``count`` samples: (count,)."""
         if not self._uneven:
             return np.full(count, self.nbytes[0])
@@ -157,7 +157,7 @@ class Tokens(Spec):
 
     def draw_work(
         self, rng: np.random.Generator, count: int, attention_share: float
-    ) -> NDArray[np.float64] | None:
+    ) -> Floats | None:
         """Computing of ``count`` samples over what the model's step times say: (count,); None if it
         is 1 for all. Drawn with the same numbers they are the samples of `draw_nbytes`."""
         if self.attention == "full":
@@ -170,7 +170,7 @@ class Tokens(Spec):
             return 1.0
         return 1.0 - attention_share * (1.0 - self._attended)
 
-    def _work(self, squares: NDArray[np.float64], attention_share: float) -> NDArray[np.float64]:
+    def _work(self, squares: Floats, attention_share: float) -> Floats:
         """(1 - a) + a of the sum of l^2 over S^2."""
         work = 1.0 - attention_share * (1.0 - squares / self.sequence_length**2)
         if self.normalised:

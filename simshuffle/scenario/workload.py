@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -16,6 +15,7 @@ from simshuffle.exchange import Exchange, Source
 from simshuffle.parallelism import AnyParallelism, Data
 from simshuffle.scenario.model import ModelProfile
 from simshuffle.scenario.tokens import Tokens, problem
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import (
     Count,
     NBytes,
@@ -75,7 +75,7 @@ class SampleSize(Spec):
         """The standard deviation (bytes)."""
         return PHOTOGRAPH_SPREAD * self.mean if self.std is None else self.std
 
-    def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    def draw(self, rng: np.random.Generator, count: int) -> Floats:
         """Sizes of ``count`` samples: (count,) bytes. Log-normal: s^2 = ln(1 + (std/mean)^2), mu =
         ln(mean) - s^2/2."""
         if self.spread == 0:
@@ -189,7 +189,7 @@ class Dataset(Sourced):
         """Samples of a request, in the mean: less than 1 where a sample is several ranges."""
         return self.samples_per_request / (1.0 if self.tokens is None else self.tokens.ranges)
 
-    def draw_nbytes(self, rng: np.random.Generator) -> NDArray[np.float64]:
+    def draw_nbytes(self, rng: np.random.Generator) -> Floats:
         """Sizes of all samples in storage: (N,) bytes."""
         if self.tokens is None:
             return self.stored.draw(rng, self.num_samples)
@@ -343,7 +343,7 @@ class Workload(Spec):
         tokens = self.dataset.tokens
         return 1.0 if tokens is None else tokens.mean_work(self.attention_share)
 
-    def draw_work(self, rng: np.random.Generator) -> NDArray[np.float64] | None:
+    def draw_work(self, rng: np.random.Generator) -> Floats | None:
         """Computing of every sample over what the model's step times say: (N,); None if it is 1
         for all."""
         tokens, count = self.dataset.tokens, self.dataset.num_samples

@@ -12,7 +12,7 @@ import simpy
 from simshuffle.lowering.compute import by_rank
 from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.gradients import gather_seconds
-from simshuffle.plan.epochs import EpochPlan, Floats
+from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import hidden_rows, phase_rows
 from simshuffle.sim.barrier import Barrier, let_go, succeed_after
@@ -21,6 +21,7 @@ from simshuffle.sim.loader import Loaders
 from simshuffle.sim.phases import FINAL, MEASURING, PhaseLog, Times
 from simshuffle.sim.rest import RestOfPass
 from simshuffle.sim.simulation import Simulation
+from simshuffle.spec.arrays import Floats
 
 Steps = Generator[simpy.Event, Any, None]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from simshuffle.exchange import MessageSchedule
 from simshuffle.lowering.costs import ExchangeCosts
@@ -19,6 +17,7 @@ from simshuffle.lowering.messages import (
 from simshuffle.network.batch import NONE
 from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.simulation import Simulation
+from simshuffle.spec.arrays import Floats
 
 
 class Exchange:
@@ -29,7 +28,7 @@ class Exchange:
         simulation: Simulation,
         schedule: MessageSchedule,
         costs: ExchangeCosts,
-        remove: NDArray[np.float64],
+        remove: Floats,
     ) -> None:
         scenario, resources, clock = simulation.scenario, simulation.resources, simulation.clock
         self._recorder, self.costs, self.remove = simulation.recorder, costs, remove

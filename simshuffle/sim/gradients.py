@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from simshuffle.allreduce import Ddp, Horovod
 from simshuffle.lowering.gradients import Allreduces
@@ -20,9 +19,9 @@ from simshuffle.network.batch import TransferBatch
 from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.phases import ITERATION, Times
+from simshuffle.spec.arrays import Floats
 
 Steps = Generator[simpy.Event, Any, None]
-Floats = NDArray[np.float64]
 
 
 class Posting:

@@ -6,18 +6,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from simshuffle.lowering.division import Division, Part
 from simshuffle.sim.barrier import Barrier, let_go
 from simshuffle.sim.gradients import GradientSum, Posting
 from simshuffle.sim.phases import IN_GROUPS, OF_ALL, Times
+from simshuffle.spec.arrays import Floats, Ints64
 
 Steps = Generator[simpy.Event, Any, None]
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class DividedStep(GradientSum):
@@ -30,7 +27,9 @@ class DividedStep(GradientSum):
     is computed.
     """
 
-    def __init__(self, posting: Posting, division: Division, samples: Ints, jitter: Floats) -> None:
+    def __init__(
+        self, posting: Posting, division: Division, samples: Ints64, jitter: Floats
+    ) -> None:
         super().__init__(posting)
         self._division = division
         self._all = Barrier(self._env, samples.shape[1], self._all_there)
@@ -61,7 +60,9 @@ class StepInGroups(DividedStep):
 
     parts = IN_GROUPS
 
-    def __init__(self, posting: Posting, division: Division, samples: Ints, jitter: Floats) -> None:
+    def __init__(
+        self, posting: Posting, division: Division, samples: Ints64, jitter: Floats
+    ) -> None:
         super().__init__(posting, division, samples, jitter)
         self._groups = [
             GroupPass(self._env, posting, division, group) for group in range(division.groups)
@@ -107,7 +108,7 @@ class GroupPass:
         self, env: simpy.Environment, posting: Posting, division: Division, group: int
     ) -> None:
         self.barrier = Barrier(env, division.ways, self._there)
-        self.batches: tuple[Ints, Floats]
+        self.batches: tuple[Ints64, Floats]
         self.begun_at = 0.0
         self.spent: Spent
         self._env, self._posting, self._division, self._group = env, posting, division, group

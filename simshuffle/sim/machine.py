@@ -17,7 +17,7 @@ from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network.shared import SharedNetwork
 from simshuffle.parallelism import Data
-from simshuffle.plan.epochs import EpochPlan, Floats
+from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import (
@@ -35,6 +35,7 @@ from simshuffle.sim.loader import Loaders
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.simulation import Simulation
 from simshuffle.sim.staging import NOTHING, Staged, stage
+from simshuffle.spec.arrays import Floats
 
 STAGED = 0.1
 """Share of the tolerance of time that staging may use up, in which hosts end one after another."""

@@ -15,9 +15,7 @@ from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork
 from simshuffle.plan.resources import Resources
 from simshuffle.sim.clock import NetworkClock
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 SAMPLES = 300
 """Of the links in an epoch, at least, where its length was not known; at most twice as many."""
@@ -33,18 +31,18 @@ class MessageTimes:
     """The messages of an epoch from one rank to another: (n,) arrays, by iteration, number and
     sender."""
 
-    iteration: Ints  # after which it was sent, from 1
-    number: Ints  # of the sender's messages of the iteration, from 0
+    iteration: Ints64  # after which it was sent, from 1
+    number: Ints64  # of the sender's messages of the iteration, from 0
     # sender, receiver: ranks
-    sender: Ints
-    receiver: Ints
+    sender: Ints64
+    receiver: Ints64
     nbytes: Floats  # on the wire
     work: Floats  # s of the sender's main thread, which end when it is sent
     # sent, received: s since the epoch began
     sent: Floats
     received: Floats
 
-    def of(self, chosen: NDArray[np.bool_]) -> MessageTimes:
+    def of(self, chosen: Flags) -> MessageTimes:
         """Those that are chosen."""
         return MessageTimes(*(values[chosen] for values in vars(self).values()))
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simshuffle.allreduce import NoOverlap
 from simshuffle.lowering.compute import by_rank, compute_factor, lognormal_factor
 from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.lowering.reads import read_chains
-from simshuffle.plan.epochs import Floats, Reads
+from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.scenario import Scenario
@@ -27,6 +24,7 @@ from simshuffle.sim.gradients import (
 from simshuffle.sim.groups import StepInGroups, StepOfAll
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.recorder import Recorder
+from simshuffle.spec.arrays import Floats, Ints64
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Simulation:
         chains = read_chains(reads, workload, resources, jitter, latencies, decoding)
         return Loaders(workload.loader, self.clock, chains, scenario.world_size)
 
-    def gradient_sum(self, samples: NDArray[np.int64], jitter: Floats) -> GradientSum:
+    def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:
         """How ranks go through a step and sum their gradients, given the samples of each batch and
         the factors of its computing, (iterations, M) each."""
         posting = Posting(self.clock, self.allreduces)

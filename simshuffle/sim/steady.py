@@ -29,12 +29,10 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.scenario.workload import Loader
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.late import special
-
-Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 FEWEST_BATCHES = 6

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.interpolation import FrequencyByCount
 from simshuffle.spec.record import Bandwidth, PositiveNBytes, Seconds, Sourced
 
-Amount = TypeVar("Amount", float, NDArray[np.float64])
+Amount = TypeVar("Amount", float, Floats)
 
 
 class LocalSsd(Sourced):
