@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,18 +163,8 @@ def _of_pattern(recipe: Recipe, pattern: Pattern, flows: AllreduceFlows) -> Grou
     waits = np.zeros(len(flows), bool)
     waits[flows.edge_to] = True
     delay = flows.delay + np.where(waits, 0.0, flows.latency)
-    laid = AllreduceFlows(
-        flows.src,
-        flows.dst,
-        flows.nbytes,
-        flows.rail,
-        flows.cap,
-        0.0,
-        delay,
-        np.broadcast_to(np.asarray(flows.step, np.int32), len(flows)),
-        flows.edge_from,
-        flows.edge_to,
-    )
+    step = np.broadcast_to(np.asarray(flows.step, np.int32), len(flows))
+    laid = replace(flows, latency=0.0, delay=delay, step=step)
     of = np.zeros(len(flows), np.int32)
     return GroupFlows(laid, of, buses(recipe, pattern.host_of, flows))
 

@@ -218,14 +218,15 @@ SIGNED = "simshuffle"
 """How `signed` begins."""
 
 
+_METADATA = {".png": ("Software", "Description"), ".pdf": ("CreationDate", "Subject")}
+"""What would say when or by what a file was made, and what says what it is about."""
+
+
 def metadata(suffix: str, about: str) -> dict[str, Any]:
     """Of a file with that suffix, .png, .pdf or .svg, which says ``about`` of itself, and not when
     it was made."""
-    if suffix == ".png":
-        return {"Software": None, **({"Description": about} if about else {})}
-    if suffix == ".pdf":
-        return {"CreationDate": None, **({"Subject": about} if about else {})}
-    return {"Date": None, **({"Description": about} if about else {})}
+    made, said = _METADATA.get(suffix, ("Date", "Description"))
+    return {made: None, **({said: about} if about else {})}
 
 
 def save(figure: Figure, stem: Path, about: str = "") -> list[Path]:

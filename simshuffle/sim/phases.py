@@ -29,20 +29,26 @@ ITERATION = {
 }
 """The parts of an iteration and the phase of each, in the order of the authors' training loop:
 synchronise with the last exchange after backward, begin the next after update."""
+
+
+def _as_before(*parts: str) -> dict[str, str]:
+    return {part: ITERATION[part] for part in parts}
+
+
 IN_GROUPS = {
-    **{part: ITERATION[part] for part in ("read", "loaded")},
+    **_as_before("read", "loaded"),
     "gathered": "wait_group",
-    **{part: ITERATION[part] for part in ("forwarded", "computed")},
+    **_as_before("forwarded", "computed"),
     "idle": "bubble",
     "slowed": "group_communication",
-    **{part: ITERATION[part] for part in list(ITERATION)[list(ITERATION).index("stored") :]},
+    **_as_before(*list(ITERATION)[list(ITERATION).index("stored") :]),
 }
 """The same where ranks of a model-parallel group go through the passes together."""
 OF_ALL = {
-    **{part: ITERATION[part] for part in ("read", "loaded")},
+    **_as_before("read", "loaded"),
     "gathered": "wait_allreduce",
-    **{part: ITERATION[part] for part in ("forwarded", "computed", "reduced", "updated")},
-    **{part: ITERATION[part] for part in ("stored", "stored_by_all", "sent", "free")},
+    **_as_before("forwarded", "computed", "reduced", "updated"),
+    **_as_before("stored", "stored_by_all", "sent", "free"),
 }
 """The same where all ranks go through the whole step together."""
 FINAL = {

@@ -187,28 +187,22 @@ class Recorder:
     def _times(self) -> MessageTimes:
         ranks = np.arange(self._resources.world_size)
         finish = self._network.finish[: self._tags] - self._begin
-        columns: list[list[NDArray[np.generic]]] = [[] for _ in range(8)]
+        whole, real = np.zeros(0, np.int64), np.zeros(0)
+        parts: list[tuple[NDArray[np.generic], ...]] = [(whole,) * 4 + (real,) * 4]
         for iteration, messages, first in self._messages:
             for number, message in enumerate(messages):
                 away = np.flatnonzero(message.target != ranks)
                 begin = first + 2 * number * len(ranks)
-                of_one = (
-                    np.full(len(away), iteration + 1),
-                    np.full(len(away), number),
-                    away,
-                    message.target[away].astype(np.int64),
-                    message.nbytes[away],
-                    message.work[away],
-                    finish[begin + away],
-                    finish[begin + len(ranks) + away],
+                parts.append(
+                    (
+                        np.full(len(away), iteration + 1),
+                        np.full(len(away), number),
+                        away,
+                        message.target[away].astype(np.int64),
+                        message.nbytes[away],
+                        message.work[away],
+                        finish[begin + away],
+                        finish[begin + len(ranks) + away],
+                    )
                 )
-                for column, values in zip(columns, of_one, strict=True):
-                    column.append(values)
-        kinds = (np.int64,) * 4 + (np.float64,) * 4
-        nothing = [np.zeros(0, kind) for kind in kinds]
-        return MessageTimes(
-            *(
-                np.concatenate([empty, *values])
-                for empty, values in zip(nothing, columns, strict=True)
-            )
-        )
+        return MessageTimes(*map(np.concatenate, zip(*parts, strict=True)))
