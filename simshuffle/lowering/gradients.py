@@ -51,13 +51,7 @@ class Allreduces:
         """Time (s) of an allreduce of ``nbytes`` bytes while nothing else uses the machine, its
         cables shared as ``model`` says; 0 for one rank."""
         batch = self.batch(nbytes)
-        if batch is None:
-            return 0.0
-        network = self._resources.network(model)
-        group = batch.tasks["group"] = network.open_group(len(batch))
-        network.post(0.0, batch)
-        network.advance(math.inf)
-        return network.close_group(group)[1]
+        return 0.0 if batch is None else self._resources.seconds_alone(batch, model)
 
     def _lay_out(self, nbytes: float) -> TransferBatch | None:
         flows = self.flows(nbytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,11 +67,7 @@ def step_seconds(step: Step, communicators: Communicators, model: Network) -> fl
     """Time (s) of a step of all groups while nothing else uses the machine, its cables shared as
     ``model`` says."""
     batch = step_transfers(step, communicators).batch
-    network = communicators.resources.network(model)
-    group = batch.tasks["group"] = network.open_group(len(batch))
-    network.post(0.0, batch)
-    network.advance(math.inf)
-    return network.close_group(group)[1]
+    return communicators.resources.seconds_alone(batch, model)
 
 
 class _Made:

@@ -23,32 +23,18 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 COLUMNS = 100
+_OF_LINKS = ("pcie", "pcie_why", "nvlink", "nvlink_why", "intra", "intra_why")
 _LINKS = {
-    "v100": {
-        "pcie": "16 GB/s",
-        "pcie_why": "PCIe 3 x16",
-        "nvlink": "50 GB/s",
-        "nvlink_why": "NVLink 2 to one other, ABCI's guide",
-        "intra": "21 GB/s",
-        "intra_why": "4 GPUs of ABCI, from its logs",
-    },
-    "a100": {
-        "pcie": "32 GB/s",
-        "pcie_why": "PCIe 4 x16",
-        "nvlink": "300 GB/s",
-        "nvlink_why": "NVLink 3, data sheet",
-        "intra": "230 GB/s",
-        "intra_why": "estimate: inside a DGX A100",
-    },
-    "h100": {
-        "pcie": "64 GB/s",
-        "pcie_why": "PCIe 5 x16",
-        "nvlink": "450 GB/s",
-        "nvlink_why": "NVLink 4, data sheet",
-        "intra": "345 GB/s",
-        "intra_why": "estimate: the share of NVLink that an A100 has",
-    },
-}
+    name: dict(zip(_OF_LINKS, values, strict=True))
+    for name, *values in (
+        ("v100", "16 GB/s", "PCIe 3 x16", "50 GB/s", "NVLink 2 to one other, ABCI's guide",
+         "21 GB/s", "4 GPUs of ABCI, from its logs"),
+        ("a100", "32 GB/s", "PCIe 4 x16", "300 GB/s", "NVLink 3, data sheet",
+         "230 GB/s", "estimate: inside a DGX A100"),
+        ("h100", "64 GB/s", "PCIe 5 x16", "450 GB/s", "NVLink 4, data sheet",
+         "345 GB/s", "estimate: the share of NVLink that an A100 has"),
+    )
+}  # fmt: skip
 """What joins the GPUs of a host, and what an allreduce in it reaches, by accelerator."""
 _ALLREDUCE_SHARE = 0.85
 """Of the adapters of a host, what an allreduce over hosts reaches: 84.8 of 100 GB/s with 4 HDR200

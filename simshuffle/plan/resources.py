@@ -8,6 +8,7 @@ core-seconds for cores; operations for the opening of files and for requests to 
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -18,6 +19,7 @@ import numpy as np
 from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
+from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.domains import Domains, numbered
 from simshuffle.plan.placement import placed
@@ -209,6 +211,15 @@ class Resources:
         table = self.links
         links = Links(table.capacity, table.latency, table.names)
         return shared_network(model, links, table.cable, width=self.width, accounts=accounts)
+
+    def seconds_alone(self, batch: TransferBatch, model: Network) -> float:
+        """Time (s) of transfers while nothing else uses the machine, its cables shared as ``model``
+        says."""
+        network = self.network(model)
+        group = batch.tasks["group"] = network.open_group(len(batch))
+        network.post(0.0, batch)
+        network.advance(math.inf)
+        return network.close_group(group)[1]
 
     def _number_links(self) -> LinkTable:
         cluster, host = self.cluster, self.cluster.host
