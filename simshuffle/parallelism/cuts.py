@@ -8,11 +8,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from simshuffle.layers import INPUT, LayerList
+from simshuffle.layers import INPUT, Layer, LayerList
 from simshuffle.spec.arrays import Floats, Ints64
 
 MIXING = ("conv", "linear")
 """Kinds of layers whose outputs each take all channels of the input."""
+
+
+def takes_samples(layer: Layer) -> bool:
+    """Whether it takes the sample alone, whose gradient nobody needs."""
+    return layer.after == (INPUT,)
 
 
 def piece_starts(seconds: Floats, most: int | None) -> Ints64:

@@ -11,7 +11,7 @@ import numpy as np
 
 from simshuffle.parallelism.cuts import kept_values, piece_starts
 from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step
-from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,20 @@ def undivided(layers: int) -> Division:
     """Every member has all of each layer."""
     ones = np.ones(layers)
     return Division(ones, ones, ones)
+
+
+def mixed_division(divided: Flags, ways: int, forward: Traffic, backward: Traffic) -> Division:
+    """Members have 1/ways of the work and weights of the layers that are ``divided``, and all of
+    what is kept for the backward pass, as all have whole outputs."""
+    share = np.where(divided, 1 / ways, 1.0)
+    return Division(
+        work=share,
+        held=share,
+        kept=np.ones(len(divided)),
+        forward=(forward,),
+        backward=(backward,),
+        buffers=float(max(forward.values.max(), backward.values.max())),
+    )
 
 
 def layer_seconds(job: Job, work: Floats, samples: float, factor: float, recompute: bool) -> Floats:

@@ -150,9 +150,10 @@ def _training(
     samples, sizes = _batches(shards, nbytes, size, planned)
     working = _mean_work(shards, work, size, samples)
     if isinstance(caches, NodeCaches):
-        fetches, hit, hit_nbytes = caches.epoch(shards, iterations)
+        found = caches.epoch(shards, iterations)
+        cached = found.hit_samples, found.hit_nbytes
         nothing = np.zeros(exchange.sample.shape, bool)
-        return Reads(samples, sizes, hit, hit_nbytes, fetches, working), nothing
+        return Reads(samples, sizes, *cached, found.fetches, working), nothing
     batches, in_memory = Batches(samples, sizes, size), workload.source == "memory"
     hits = all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
     if carried:

@@ -26,6 +26,16 @@ class Fetches:
     cached_in: Literal["ssd", "memory"]  # where samples are read from whose piece was there already
 
 
+@dataclass(frozen=True)
+class NodeReads:
+    """What the ranks read in an epoch under a loader's order."""
+
+    fetches: Fetches  # pieces from the file system
+    # (iterations, M) samples from the caches, and their bytes
+    hit_samples: Ints64
+    hit_nbytes: Floats
+
+
 class NodeCaches:
     """The caches of all nodes under a loader's order, from epoch to epoch; ``context`` is of any
     epoch, ``nbytes`` (N,) bytes of every sample."""
@@ -41,9 +51,8 @@ class NodeCaches:
         self._nbytes, self._size = nbytes, readers.batch_size
         self._cached_in = strategy.held_in
 
-    def epoch(self, shards: Shards, iterations: int) -> tuple[Fetches, Ints64, Floats]:
-        """What is fetched in the first ``iterations`` batches of each rank in the next epoch; and
-        samples and bytes (iterations, M) of them that are read from the caches."""
+    def epoch(self, shards: Shards, iterations: int) -> NodeReads:
+        """What is read in the first ``iterations`` batches of each rank in the next epoch."""
         world_size = len(shards.sizes)
         rank = np.repeat(np.arange(world_size), shards.sizes)
         iteration = (np.arange(len(shards.order)) - shards.start[:-1][rank]) // self._size
@@ -70,4 +79,5 @@ class NodeCaches:
             self._cached_in,
         )
         hit = ~missed
-        return fetches, summed(hit, None).astype(np.int64), summed(hit, self._nbytes[sample])
+        hit_nbytes = summed(hit, self._nbytes[sample])
+        return NodeReads(fetches, summed(hit, None).astype(np.int64), hit_nbytes)

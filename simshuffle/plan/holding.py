@@ -10,20 +10,9 @@ from typing import Literal
 from simshuffle.exchange import LoaderShuffle
 from simshuffle.exchange.loader_shuffle import MOST_CHECKED as MOST
 from simshuffle.plan.epochs import sample_nbytes
-from simshuffle.plan.fetches import Fetches, NodeCaches
+from simshuffle.plan.fetches import NodeCaches, NodeReads
 from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.spec.arrays import Floats, Ints64
-
-
-@dataclass(frozen=True)
-class NodeReads:
-    """What the ranks read in an epoch under a loader's order."""
-
-    fetches: Fetches  # pieces from the file system
-    # hit_samples, hit_nbytes: (iterations, M) samples from the caches, and their bytes
-    hit_samples: Ints64
-    hit_nbytes: Floats
 
 
 def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
@@ -100,4 +89,4 @@ def counted(scenario: Scenario, epochs: int) -> Iterator[NodeReads]:
         nodes = nodes or NodeCaches(scenario, strategy, context, nbytes)
         shards = strategy.epoch_shards(context)
         iterations = scenario.workload.iterations(world_size, epoch)
-        yield NodeReads(*nodes.epoch(shards, iterations))
+        yield nodes.epoch(shards, iterations)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from simshuffle.plan.holding import NodeReads
+from simshuffle.plan.fetches import NodeReads
 from simshuffle.scenario.scenario import Scenario
 
 Seconds = dict[str, float]
