@@ -39,15 +39,11 @@ def checked_held(held: Any, shards: Shards, kind: str) -> Ints:
     if held is not None and values.dtype.kind in "iu" and values.shape == (count,):
         return values
     shown = "None" if held is None else f"shape {values.shape} of {values.dtype}"
-    raise InputError(
-        Problem(
-            "held",
-            f"is needed by {kind} with selection: oldest: one whole number for each of {count}"
-            " samples",
-            shown,
-            "Begin with strategy.first_held(N), and go on with plan.held_after(held).",
-        )
+    rule = (
+        f"is needed by {kind} with selection: oldest: one whole number for each of {count} samples"
     )
+    remedy = "Begin with strategy.first_held(N), and go on with plan.held_after(held)."
+    raise InputError(Problem("held", rule, shown, remedy))
 
 
 def checked_importance(importance: Any, shards: Shards, kind: str) -> Floats:
@@ -65,14 +61,8 @@ def checked_importance(importance: Any, shards: Shards, kind: str) -> Floats:
             Problem("importance", "must be real numbers", f"an array of {values.dtype}", remedy)
         )
     if values.shape != (count,):
-        raise InputError(
-            Problem(
-                "importance",
-                f"must be one number for each of {count} samples",
-                f"shape {values.shape}",
-                remedy,
-            )
-        )
+        rule = f"must be one number for each of {count} samples"
+        raise InputError(Problem("importance", rule, f"shape {values.shape}", remedy))
     floats = values.astype(np.float64)
     if not (np.isfinite(floats) & (floats >= 0)).all():
         raise InputError(_bad_value(floats, shards))
@@ -85,12 +75,9 @@ def _bad_value(importance: Floats, shards: Shards) -> Problem:
     at = int(np.argmin(np.isfinite(ordered) & (ordered >= 0)))
     rank = int(np.searchsorted(shards.start, at, side="right")) - 1
     where = f"{ordered[at]:g} for sample {shards.order[at]} of rank {rank}"
-    return Problem(
-        "importance",
-        "must be finite and not negative",
-        where,
-        "A loss that is not finite comes from a diverged training.",
-    )
+    rule = "must be finite and not negative"
+    remedy = "A loss that is not finite comes from a diverged training."
+    return Problem("importance", rule, where, remedy)
 
 
 def selected(

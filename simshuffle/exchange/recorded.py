@@ -97,14 +97,8 @@ class Recorded(Paired):
                 f"must be at least {self.ranks_each * self.samples_each} times the {held} samples"
                 " that were recorded"
             )
-            problems.append(
-                Problem(
-                    "workload.dataset.num_samples",
-                    rule,
-                    str(num_samples),
-                    "Use a smaller samples_each.",
-                )
-            )
+            remedy = "Use a smaller samples_each."
+            problems.append(Problem("workload.dataset.num_samples", rule, str(num_samples), remedy))
         if epochs > len(found.plans):
             rule = f"must be at most the {len(found.plans)} that were recorded"
             problems.append(Problem("epochs", rule, str(epochs), "Simulate fewer."))

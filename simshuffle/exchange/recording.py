@@ -89,12 +89,9 @@ def read_plans(path: Path) -> RecordedPlans:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        problem = Problem(
-            "",
-            "cannot be read as recorded plans",
-            str(error) or type(error).__name__,
-            "Train that run again.",
-        )
+        rule = "cannot be read as recorded plans"
+        remedy = "Train that run again."
+        problem = Problem("", rule, str(error) or type(error).__name__, remedy)
         raise InputError(problem, str(path)) from None
 
 

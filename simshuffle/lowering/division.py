@@ -131,15 +131,13 @@ def _see_that_groups_read_their_batches(scenario: Trains) -> None:
     batch = getattr(workload.parallelism, "group_batch", None)
     read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
     if batch is not None and batch != read:
+        rule = (
+            "must be what the ranks of a group read, workload.local_batch_size each, where"
+            f" epochs are simulated: {read}"
+        )
+        remedy = "Leave it out, or ask simshuffle oracle, which takes any."
         raise ScenarioError(
-            Problem(
-                "workload.parallelism.group_batch",
-                "must be what the ranks of a group read, workload.local_batch_size each, where"
-                f" epochs are simulated: {read}",
-                str(batch),
-                "Leave it out, or ask simshuffle oracle, which takes any.",
-            ),
-            scenario.name,
+            Problem("workload.parallelism.group_batch", rule, str(batch), remedy), scenario.name
         )
 
 

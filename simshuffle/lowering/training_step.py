@@ -89,13 +89,12 @@ def layers_of(scenario: Trains) -> LayerList:
     if layers is not None:
         return layers
     if not isinstance(scenario.workload.parallelism, Data):
-        problem = Problem(
-            "workload.model.layers",
-            f"must list the layers, with their shapes, if training is divided as '{kind}'",
-            f"'{model.name}' without a list",
+        rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
+        remedy = (
             "Name a network that comes with simshuffle, such as resnet50, list its layers, or use"
-            " workload.parallelism: data.",
+            " workload.parallelism: data."
         )
+        problem = Problem("workload.model.layers", rule, f"'{model.name}' without a list", remedy)
         raise ScenarioError(problem, scenario.name)
     return _one_layer(model)
 

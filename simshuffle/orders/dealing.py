@@ -17,19 +17,16 @@ def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int)
     range: seed and epoch together stay below ``seeds``, as many as the library has."""
     problems = []
     if data.samples.size and data.samples.min() < 0:
+        rule = "a shard has no negative number of samples"
         problems.append(
-            Problem(
-                "data.samples",
-                "a shard has no negative number of samples",
-                str(data.samples.min()),
-                "Give the samples of each shard",
-            )
+            Problem("data.samples", rule, str(data.samples.min()), "Give the samples of each shard")
         )
     elif data.size == 0:
+        rule = "a data set has at least one shard with a sample"
         problems.append(
             Problem(
                 "data.samples",
-                "a data set has at least one shard with a sample",
+                rule,
                 f"{data.samples.size} shards",
                 "Give the samples of each shard",
             )
@@ -45,14 +42,8 @@ def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int)
         if value < 1
     ]
     if seed < 0 or epoch < 0 or seed + epoch >= seeds:
-        problems.append(
-            Problem(
-                "seed",
-                f"seed and epoch are not negative, and together less than {seeds}",
-                f"seed {seed}, epoch {epoch}",
-                "Take another seed",
-            )
-        )
+        rule = f"seed and epoch are not negative, and together less than {seeds}"
+        problems.append(Problem("seed", rule, f"seed {seed}, epoch {epoch}", "Take another seed"))
     if problems:
         raise InputError(problems, "order")
 

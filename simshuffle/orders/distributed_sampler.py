@@ -54,25 +54,13 @@ class DistributedSampler(Order):
         check(data, readers, seed, epoch, 2**64)
         ranks = readers.world_size
         if data.size >= _MOST:
-            raise InputError(
-                Problem(
-                    "data.samples",
-                    f"PyTorch's permutation is known for fewer than {_MOST} samples",
-                    str(data.size),
-                    "Take a part of the set",
-                ),
-                "order",
-            )
+            rule = f"PyTorch's permutation is known for fewer than {_MOST} samples"
+            remedy = "Take a part of the set"
+            raise InputError(Problem("data.samples", rule, str(data.size), remedy), "order")
         if self.drop_last and data.size < ranks:
-            raise InputError(
-                Problem(
-                    "drop_last",
-                    f"each of {ranks} ranks must get a sample; PyTorch gives none of them any",
-                    f"{data.size} samples",
-                    "Set it to false, or take fewer ranks",
-                ),
-                "order",
-            )
+            rule = f"each of {ranks} ranks must get a sample; PyTorch gives none of them any"
+            remedy = "Set it to false, or take fewer ranks"
+            raise InputError(Problem("drop_last", rule, f"{data.size} samples", remedy), "order")
         samples = _permutation(data.size, seed + epoch) if self.shuffle else np.arange(data.size)
         share = data.size // ranks if self.drop_last else -(-data.size // ranks)
         return dealt(np.resize(samples, (share, ranks)).T, readers)

@@ -57,13 +57,14 @@ class _LitData(Order):
         ranks = readers.world_size
         reading = {worker // readers.workers for worker, _, own in pieces if own.size}
         if len(reading) < ranks:
+            rule = (
+                "each rank gets a sample; the library silently gives "
+                f"{ranks - len(reading)} of {ranks} ranks none"
+            )
+            remedy = "Take fewer ranks or workers, a smaller batch, or more and smaller shards"
             raise InputError(
                 Problem(
-                    "readers",
-                    "each rank gets a sample; the library silently gives "
-                    f"{ranks - len(reading)} of {ranks} ranks none",
-                    f"{data.size} samples in {len(data.samples)} shards",
-                    "Take fewer ranks or workers, a smaller batch, or more and smaller shards",
+                    "readers", rule, f"{data.size} samples in {len(data.samples)} shards", remedy
                 ),
                 "order",
             )

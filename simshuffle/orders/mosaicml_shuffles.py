@@ -108,14 +108,10 @@ def _py1e(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator
     nodes = []
     for own in of_node:
         if not own:
+            rule = "each canonical node has a sample, as the library fails otherwise"
+            remedy = "Take fewer of them"
             raise InputError(
-                Problem(
-                    "num_canonical_nodes",
-                    "each canonical node has a sample, as the library fails otherwise",
-                    str(len(of_node)),
-                    "Take fewer of them",
-                ),
-                "order",
+                Problem("num_canonical_nodes", rule, str(len(of_node)), remedy), "order"
             )
         for span in own:
             rng.shuffle(span)

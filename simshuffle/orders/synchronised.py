@@ -27,15 +27,12 @@ class Synchronised(Order):
         """
         size, left = divmod(data.size, readers.world_size)
         if left or not size:
-            raise InputError(
-                Problem(
-                    "data.samples",
-                    f"must hold a multiple of {readers.world_size} samples: one permutation serves"
-                    " all ranks",
-                    f"{data.size} samples",
-                    f"Leave out {left}." if size else "Read with fewer ranks.",
-                )
+            rule = (
+                f"must hold a multiple of {readers.world_size} samples: one permutation serves"
+                " all ranks"
             )
+            remedy = f"Leave out {left}." if size else "Read with fewer ranks."
+            raise InputError(Problem("data.samples", rule, f"{data.size} samples", remedy))
         parts = stream(seed, "orders/synchronised/parts").permutation(data.size)
         order = stream(seed, "orders/synchronised/places", epoch).permutation(size)
         return handed_out(

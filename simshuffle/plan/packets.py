@@ -66,14 +66,20 @@ def check_size(scenario: Scenario) -> None:
     total = sum(packets.values())
     if total > MOST_PACKETS:
         parts = ", ".join(f"{count:.1e} of {name}" for name, count in packets.items() if count)
+        rule = (
+            f"a run packet by packet must have at most {MOST_PACKETS:.0e} packets; this one has"
+            f" about {total:.1e} ({parts})"
+        )
+        remedy = (
+            "Use fewer epochs, a larger local_batch_size, larger network.mtu and"
+            " network.port_buffer, or network.kind: fluid."
+        )
         raise ScenarioError(
             Problem(
                 "network.kind",
-                f"a run packet by packet must have at most {MOST_PACKETS:.0e} packets; this one has"
-                f" about {total:.1e} ({parts})",
+                rule,
                 f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}",
-                "Use fewer epochs, a larger local_batch_size, larger network.mtu and"
-                " network.port_buffer, or network.kind: fluid.",
+                remedy,
             ),
             scenario.name,
         )

@@ -45,12 +45,8 @@ def _check_known(named: list[str], names: list[str]) -> None:
     unknown = [name for name in named if name not in known]
     if unknown:
         ends = dict.fromkeys((names[0], names[-1]))
+        rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
+        remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
         raise TopologyError(
-            Problem(
-                "cluster.placement",
-                f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology",
-                first_of(unknown),
-                f"Its {len(names)} hosts are called {' to '.join(ends)}.",
-            ),
-            "placement",
+            Problem("cluster.placement", rule, first_of(unknown), remedy), "placement"
         )

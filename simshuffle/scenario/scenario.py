@@ -190,14 +190,10 @@ def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None
     """
     scenarios = load_scenarios(reference, values)
     if len(scenarios) != 1:
+        rule = "must hold one scenario"
+        remedy = "Use load_scenarios for several."
         raise ScenarioError(
-            Problem(
-                "",
-                "must hold one scenario",
-                f"{len(scenarios)} documents",
-                "Use load_scenarios for several.",
-            ),
-            str(reference),
+            Problem("", rule, f"{len(scenarios)} documents", remedy), str(reference)
         )
     return scenarios[0]
 
