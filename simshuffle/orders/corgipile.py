@@ -8,7 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import blocks_of, handed_out, joined, need_shards, need_smaller
+from simshuffle.orders.streams import (
+    blocks_of,
+    handed_out_by_ranks,
+    joined,
+    need_shards,
+    need_smaller,
+)
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 
@@ -42,20 +48,13 @@ class _Piled(Order):
         order = stream(seed, "orders/corgipile/blocks", epoch).permutation(len(blocks))
         stored = np.argsort(self.places(data, seed))
         ends = np.arange(readers.world_size + 1) * len(blocks) // readers.world_size
-        return handed_out(
-            (
-                rank,
-                0,
-                stored[
-                    shuffled_by_groups(
-                        [blocks[block] for block in order[ends[rank] : ends[rank + 1]]],
-                        self.buffer_blocks,
-                        stream(seed, "orders/corgipile/samples", epoch, rank),
-                    )
-                ],
-            )
-            for rank in range(readers.world_size)
-        )
+
+        def read(rank: int) -> Ints64:
+            own = [blocks[block] for block in order[ends[rank] : ends[rank + 1]]]
+            rng = stream(seed, "orders/corgipile/samples", epoch, rank)
+            return stored[shuffled_by_groups(own, self.buffer_blocks, rng)]
+
+        return handed_out_by_ranks(map(read, range(readers.world_size)))
 
 
 class CorgiPile(_Piled):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import handed_out, joined, need_smaller
+from simshuffle.orders.streams import handed_out_by_ranks, joined, need_smaller
 from simshuffle.orders.threefry import Key, fold_in, key_of, randint, split
 from simshuffle.spec.arrays import Ints64
 
@@ -82,7 +82,7 @@ class Levanter(Order):
         rank = place // readers.batch_size % readers.world_size
         ends = np.cumsum(np.bincount(rank, minlength=readers.world_size))
         parts = np.split(order[np.argsort(rank, kind="stable")], ends[:-1])
-        return handed_out((rank, 0, part) for rank, part in enumerate(parts))
+        return handed_out_by_ranks(parts)
 
     def _full(self, size: int, key: Key) -> Ints64:
         return permutation(size, key)

@@ -8,7 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import handed_out, joined, need_shards_for, need_smaller, samples_of
+from simshuffle.orders.streams import (
+    handed_out_by_ranks,
+    joined,
+    need_shards_for,
+    need_smaller,
+    samples_of,
+)
 from simshuffle.spec.arrays import Ints64
 
 
@@ -42,20 +48,13 @@ class RayLocal(Order):
             data, "readers.ranks", readers.world_size, "ranks", "Ray gives the others no block"
         )
         need_smaller("buffer_size", self.buffer_size, data)
-        shards = range(len(data.samples))
-        return handed_out(
-            (
-                rank,
-                0,
-                batched(
-                    [samples_of(data, [shard]) for shard in shards[rank :: readers.world_size]],
-                    readers.batch_size,
-                    self.buffer_size,
-                    np.random.default_rng(seed + epoch),
-                ),
-            )
-            for rank in range(readers.world_size)
-        )
+        blocks = [samples_of(data, [shard]) for shard in range(len(data.samples))]
+
+        def read(rank: int) -> Ints64:
+            own, rng = blocks[rank :: readers.world_size], np.random.default_rng(seed + epoch)
+            return batched(own, readers.batch_size, self.buffer_size, rng)
+
+        return handed_out_by_ranks(map(read, range(readers.world_size)))
 
 
 def batched(blocks: list[Ints64], batch: int, size: int, rng: np.random.Generator) -> Ints64:

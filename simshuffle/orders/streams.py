@@ -44,6 +44,11 @@ def handed_out(streams: Iterable[tuple[int, int, Ints64]]) -> EpochOrder:
     )
 
 
+def handed_out_by_ranks(parts: Iterable[Ints64]) -> EpochOrder:
+    """The same where each rank reads its part by itself: worker 0 hands out everything."""
+    return handed_out((rank, 0, part) for rank, part in enumerate(parts))
+
+
 def need_shards(data: ShardedSet) -> None:
     """Raise an InputError for a set without a shard."""
     if len(data.samples) == 0:

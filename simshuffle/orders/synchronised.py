@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import handed_out
+from simshuffle.orders.streams import handed_out_by_ranks
 from simshuffle.spec.rng import stream
 
 
@@ -35,7 +35,4 @@ class Synchronised(Order):
             raise InputError(Problem("data.samples", rule, f"{data.size} samples", remedy))
         parts = stream(seed, "orders/synchronised/parts").permutation(data.size)
         order = stream(seed, "orders/synchronised/places", epoch).permutation(size)
-        return handed_out(
-            (rank, 0, part[order])
-            for rank, part in enumerate(parts.reshape(readers.world_size, size))
-        )
+        return handed_out_by_ranks(part[order] for part in parts.reshape(readers.world_size, size))

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import handed_out, need_shards_for, need_smaller
+from simshuffle.orders.streams import handed_out_by_ranks, need_shards_for, need_smaller
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 
@@ -56,18 +56,13 @@ class TfData(Order):
         need_smaller("buffer_size", self.buffer_size, data)
         drawn = epoch if self.reshuffle else 0
         files = stream(seed, "orders/tf_data/files", drawn).permutation(len(data.samples))
-        return handed_out(
-            (
-                rank,
-                0,
-                replaced(
-                    self._interleaved(data, files[rank :: readers.world_size].tolist()),
-                    self.buffer_size,
-                    stream(seed, "orders/tf_data/samples", drawn, rank),
-                ),
-            )
-            for rank in range(readers.world_size)
-        )
+
+        def read(rank: int) -> Ints64:
+            samples = self._interleaved(data, files[rank :: readers.world_size].tolist())
+            rng = stream(seed, "orders/tf_data/samples", drawn, rank)
+            return replaced(samples, self.buffer_size, rng)
+
+        return handed_out_by_ranks(map(read, range(readers.world_size)))
 
     def _interleaved(self, data: ShardedSet, files: list[int]) -> Ints64:
         """The samples of those files, as they come to the buffer."""

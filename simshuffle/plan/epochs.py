@@ -14,7 +14,6 @@ from simshuffle.plan.fetches import Fetches, NodeCaches
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.staging import staging_bound
-from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
@@ -76,10 +75,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     if strategy.needs_places:
         places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
     for epoch in range(1, scenario.epochs + 1):
-        rng = scenario.rng("shuffle", epoch)
-        context = shards_context(
-            scenario.cluster, workload, owner, world_size, epoch, rng, scenario.seed
-        )
+        context = scenario.shards_context(owner, epoch)
         shards = strategy.epoch_shards(context)
         if isinstance(strategy, LoaderShuffle) and nodes is None:
             nodes = NodeCaches(scenario, strategy, context, nbytes)

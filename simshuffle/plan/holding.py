@@ -11,7 +11,6 @@ from simshuffle.exchange import LoaderShuffle
 from simshuffle.exchange.loader_shuffle import MOST_CHECKED as MOST
 from simshuffle.plan.epochs import sample_nbytes
 from simshuffle.plan.fetches import NodeCaches, NodeReads
-from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.scenario import Scenario
 
 
@@ -77,15 +76,7 @@ def counted(scenario: Scenario, epochs: int) -> Iterator[NodeReads]:
     owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
     nodes: NodeCaches | None = None
     for epoch in range(1, epochs + 1):
-        context = shards_context(
-            scenario.cluster,
-            scenario.workload,
-            owner,
-            world_size,
-            epoch,
-            scenario.rng("shuffle", epoch),
-            scenario.seed,
-        )
+        context = scenario.shards_context(owner, epoch)
         nodes = nodes or NodeCaches(scenario, strategy, context, nbytes)
         shards = strategy.epoch_shards(context)
         iterations = scenario.workload.iterations(world_size, epoch)

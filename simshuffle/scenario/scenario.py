@@ -12,14 +12,17 @@ import yaml
 from pydantic import Field, field_validator
 
 from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.exchange import ShardsContext
 from simshuffle.network import Fluid, Network
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.model import ModelProfile
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.workload import Workload
+from simshuffle.spec.arrays import Ints
 from simshuffle.spec.library import find, read_yaml
 from simshuffle.spec.overrides import combination_name, grid, which_value
 from simshuffle.spec.record import Count, Share, Spec
@@ -84,6 +87,12 @@ class Scenario(Spec):
         """The random stream of that name (and numbers, such as the epoch): independent of every
         other, the same on every machine."""
         return stream(self.seed, name, *numbers)
+
+    def shards_context(self, owner: Ints, epoch: int) -> ShardsContext:
+        """What decides who trains on what in an epoch, from 1, given the rank (N,) of each
+        sample."""
+        rng, of = self.rng("shuffle", epoch), (self.cluster, self.workload)
+        return shards_context(*of, owner, self.world_size, epoch, rng, self.seed)
 
     def with_values(self, values: Mapping[str, Any]) -> Scenario:
         """A new scenario with other values, by dotted key; checked like a file.

@@ -113,18 +113,11 @@ class Tokens(Spec):
         """The corpora, each with its part of the sequences, and what these are like."""
         sources = self.sources or [TokenSource.model_construct(name="", weight=1.0, tokens=0)]
         whole = sum(source.weight for source in sources)
-        return [
-            Blended(
-                source.name,
-                source.weight / whole,
-                source.tokens,
-                self.sequence_length,
-                self.packing,
-                (source.document_length or self.document_length).mean,
-                (source.document_length or self.document_length).std,
-            )
-            for source in sources
-        ]
+        packed, out = (self.sequence_length, self.packing), []
+        for source in sources:
+            length, share = source.document_length or self.document_length, source.weight / whole
+            out.append(Blended(source.name, share, source.tokens, *packed, length.mean, length.std))
+        return out
 
     @property
     def ranges(self) -> float:
