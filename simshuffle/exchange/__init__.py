@@ -10,7 +10,6 @@ from pydantic import Field, SerializeAsAny, WrapValidator
 
 from simshuffle.exchange.base import EpochContext, ShardsContext, Source, Strategy
 from simshuffle.exchange.global_shuffle import GlobalShuffle
-from simshuffle.exchange.importance import RankImportance, Selection
 from simshuffle.exchange.importance_exchange import ImportanceExchange
 from simshuffle.exchange.importance_pair import ImportancePair, PairSchedule
 from simshuffle.exchange.loader_shuffle import LoaderShuffle
@@ -78,9 +77,7 @@ __all__ = [
     "PairSchedule",
     "PartialLocalShuffle",
     "Places",
-    "RankImportance",
     "Recorded",
-    "Selection",
     "Shards",
     "ShardsContext",
     "Source",

@@ -15,7 +15,7 @@ from simshuffle.parallelism.group import GroupParallelism
 from simshuffle.parallelism.pipeline import Pipeline
 from simshuffle.parallelism.sharded_data import ShardedData
 from simshuffle.parallelism.spatial import Spatial
-from simshuffle.parallelism.step import Costs, Job, Memory, Node, Step
+from simshuffle.parallelism.step import Job, Memory, Node, Step
 from simshuffle.parallelism.tensor import Tensor
 
 AnyParallelism = Annotated[
@@ -25,7 +25,6 @@ AnyParallelism = Annotated[
 __all__ = [
     "AnyParallelism",
     "Channel",
-    "Costs",
     "Data",
     "Filter",
     "GroupParallelism",

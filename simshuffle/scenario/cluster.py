@@ -3,7 +3,7 @@ placed."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -102,7 +102,7 @@ class Cluster(Spec):
     object_store: ObjectStore | None = None
     message_passing: MessagePassing = Field(default_factory=MessagePassing)
     placement: str | list[str] = "compact"
-    description: Annotated[str, Field(default="")] = ""
+    description: str = ""
 
     @field_validator("placement", mode="before")
     @classmethod

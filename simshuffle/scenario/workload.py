@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce import Allreduce
@@ -314,7 +314,7 @@ class Workload(Spec):
     loader: Loader = Loader()
     staging: Staging = Staging()
     jitter: Jitter = Jitter()
-    description: Annotated[str, Field(default="")] = ""
+    description: str = ""
 
     @model_validator(mode="after")
     def _something_to_train(self) -> Workload:
