@@ -46,13 +46,13 @@ def last_epoch(scenario: Scenario) -> NodeReads | None:
     strategy = scenario.workload.exchange
     if not isinstance(strategy, LoaderShuffle) or scenario.workload.dataset.num_samples > MOST:
         return None
-    found = _first_or_second(_Asked(scenario.model_dump_json(), scenario))
+    found = _first_or_second(_Request(scenario.model_dump_json(), scenario))
     alike = strategy.cache_limit == 0 or not found.fetches.requests.any()
     return found if scenario.epochs <= 2 or alike else None
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """A scenario of a loader's order; equal for equal ones."""
 
     key: str
@@ -60,10 +60,10 @@ class _Asked:
 
 
 @lru_cache(maxsize=1)
-def _first_or_second(asked: _Asked) -> NodeReads:
+def _first_or_second(request: _Request) -> NodeReads:
     """The reads of the first epoch if there is no other, else of the second: counted once where
-    bounds, storage and summary of one scenario are asked for."""
-    *_, last = counted(asked.scenario, min(asked.scenario.epochs, 2))
+    bounds, storage and summary of one scenario are request for."""
+    *_, last = counted(request.scenario, min(request.scenario.epochs, 2))
     return last
 
 

@@ -82,7 +82,7 @@ class Wiring:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """A network and the file system attached to it; equal for equal networks."""
 
     key: str
@@ -101,20 +101,20 @@ def wiring(cluster: Cluster) -> Wiring:
         raise TopologyError(problems, f"topology of {cluster.name}")
     pfs: ParallelFileSystem = cluster.parallel_file_system
     link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
-    return _wiring(_Asked(cluster.topology.key, link, cluster.topology, cluster.name))
+    return _wiring(_Request(cluster.topology.key, link, cluster.topology, cluster.name))
 
 
 @lru_cache(maxsize=2)
-def _wiring(asked: _Asked) -> Wiring:
-    sketch = asked.topology.sketch()
+def _wiring(request: _Request) -> Wiring:
+    sketch = request.topology.sketch()
     if problems := graph_problems(sketch, "cluster.topology"):
-        raise TopologyError(problems, f"topology of {asked.name}")
+        raise TopologyError(problems, f"topology of {request.name}")
     if all(data["kind"] != "storage" for _, data in sketch.nodes(data=True)):
-        bandwidth, latency, links = asked.link
+        bandwidth, latency, links = request.link
         attach_storage(sketch, PFS, bandwidth=bandwidth, latency=latency, links=links)
     cabling = Cabling.of(sketch)
     fabric = Fabric(cabling)
-    return Wiring(cabling, fabric, routing_of(asked.topology, fabric), racks(cabling))
+    return Wiring(cabling, fabric, routing_of(request.topology, fabric), racks(cabling))
 
 
 def routing(cluster: Cluster) -> RoutingRule:
