@@ -62,7 +62,7 @@ class _Request:
 @lru_cache(maxsize=1)
 def _first_or_second(request: _Request) -> NodeReads:
     """The reads of the first epoch if there is no other, else of the second: counted once where
-    bounds, storage and summary of one scenario are request for."""
+    bounds, storage and summary of one scenario need it."""
     *_, last = counted(request.scenario, min(request.scenario.epochs, 2))
     return last
 
