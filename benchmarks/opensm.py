@@ -26,7 +26,7 @@ from simshuffle.fabrics.network import of_network
 from simshuffle.fabrics.opensm import Agreement, agreement, dumped, missing_programs
 from simshuffle.routing import DModK, MinHop, RoutingRule
 from simshuffle.routing.forwarding_tables import Tables
-from simshuffle.scenario.machine import machine_of
+from simshuffle.scenario.scenario import machine_of
 from simshuffle.topology import FatTree
 from simshuffle.topology.graph import Sketch, add_host, add_switch, connect
 

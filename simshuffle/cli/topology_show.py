@@ -85,7 +85,7 @@ def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
         InputError: there is no such machine or routing.
     """
     from simshuffle.routing import Fabric, routing_named, routing_of
-    from simshuffle.scenario.machine import machine_of
+    from simshuffle.scenario.scenario import machine_of
     from simshuffle.topology import Custom
 
     own: RoutingRule | None = None

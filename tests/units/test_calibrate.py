@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from simshuffle.api import read, run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.plan.summary import extrapolated
+from simshuffle.new.files import write_drafts
+from simshuffle.new.questions import QUESTIONS
+from simshuffle.plan.findings import extrapolated
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment
-from simshuffle.scenario.draft import write_drafts
-from simshuffle.scenario.questions import QUESTIONS
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.calibrate import Calibration, calibrate
 from simshuffle.studies.calibrate.cell import Settings, fitted

@@ -7,13 +7,10 @@ from pathlib import Path
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY, ImportedFabric
+from simshuffle.new.draft import links_of, scalar
+from simshuffle.new.questions import BY_NAME
 from simshuffle.routing.forwarding_tables import Tables
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.draft import links_of, scalar
-from simshuffle.scenario.questions import BY_NAME
-from simshuffle.scenario.reading import resolve
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.spec.validation import validated
 
 ACCELERATOR = "a100-sxm4-80gb-amp"
 """Has step times for most models of the catalog."""
@@ -136,18 +133,3 @@ def _asked(name: str) -> tuple[str, str]:
     """The default of a question of `simshuffle new`, and where it is from."""
     question = BY_NAME[name]
     return question.default, f"estimate: {question.why}. Measure: {question.measure}"
-
-
-def machine_of(reference: str) -> Cluster:
-    """The machine of a name or a file.
-
-    Raises:
-        InputError: there is none, or it is not valid.
-    """
-    plain, problems, _ = resolve({"cluster": reference}, {}, None)
-    found: Cluster | None = None
-    if not problems:
-        found, problems = validated(plain["cluster"], Cluster)
-    if found is None or problems:
-        raise InputError(problems, reference)
-    return found

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.scenario.questions import (
+from simshuffle.errors import InputError
+from simshuffle.new.questions import (
     ALL_RANKS,
     BY_NAME,
     NO_SSD,
     QUESTIONS,
     answered,
-    is_name,
     listed,
     strategy_of,
 )
@@ -26,32 +23,18 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 COLUMNS = 100
+_OF_LINKS = ("pcie", "pcie_why", "nvlink", "nvlink_why", "intra", "intra_why")
 _LINKS = {
-    "v100": {
-        "pcie": "16 GB/s",
-        "pcie_why": "PCIe 3 x16",
-        "nvlink": "50 GB/s",
-        "nvlink_why": "NVLink 2 to one other, ABCI's guide",
-        "intra": "21 GB/s",
-        "intra_why": "4 GPUs of ABCI, from its logs",
-    },
-    "a100": {
-        "pcie": "32 GB/s",
-        "pcie_why": "PCIe 4 x16",
-        "nvlink": "300 GB/s",
-        "nvlink_why": "NVLink 3, data sheet",
-        "intra": "230 GB/s",
-        "intra_why": "estimate: inside a DGX A100",
-    },
-    "h100": {
-        "pcie": "64 GB/s",
-        "pcie_why": "PCIe 5 x16",
-        "nvlink": "450 GB/s",
-        "nvlink_why": "NVLink 4, data sheet",
-        "intra": "345 GB/s",
-        "intra_why": "estimate: the share of NVLink that an A100 has",
-    },
-}
+    name: dict(zip(_OF_LINKS, values, strict=True))
+    for name, *values in (
+        ("v100", "16 GB/s", "PCIe 3 x16", "50 GB/s", "NVLink 2 to one other, ABCI's guide",
+         "21 GB/s", "4 GPUs of ABCI, from its logs"),
+        ("a100", "32 GB/s", "PCIe 4 x16", "300 GB/s", "NVLink 3, data sheet",
+         "230 GB/s", "estimate: inside a DGX A100"),
+        ("h100", "64 GB/s", "PCIe 5 x16", "450 GB/s", "NVLink 4, data sheet",
+         "345 GB/s", "estimate: the share of NVLink that an A100 has"),
+    )
+}  # fmt: skip
 """What joins the GPUs of a host, and what an allreduce in it reaches, by accelerator."""
 _ALLREDUCE_SHARE = 0.85
 """Of the adapters of a host, what an allreduce over hosts reaches: 84.8 of 100 GB/s with 4 HDR200
@@ -155,11 +138,8 @@ STAGING = "\n  staging: {target: memory}  # the hosts have no SSD"
 
 
 def drafts(name: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The texts of the scenario and of its machine, by the names of their files.
-
-    Args:
-        name: of the scenario.
-        given: answers by the names of the questions; those that have a default may be missing.
+    """The texts of the scenario ``name`` and of its machine, by the names of their files. ``given``
+    are answers by the names of the questions; those that have a default may be missing.
 
     Raises:
         InputError: an answer is missing or not valid, or they do not make a scenario.
@@ -263,73 +243,3 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
         else:
             out.append(line.format_map(values))
     return "\n".join(out) + "\n"
-
-
-def write_drafts(stem: Path, given: Mapping[str, str], *, replace: bool = False) -> list[Path]:
-    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both whole or none;
-    returns the paths.
-
-    Raises:
-        InputError: as `drafts`; or the name is none, its folder is missing, or a file is there and
-            ``replace`` is False.
-    """
-    check_place(stem, replace=replace)
-    texts = drafts(stem.name, given)
-    return write_together(stem.parent, texts)
-
-
-def write_together(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write files of a folder, by their names, all whole or none; what is there is replaced.
-    Returns the paths."""
-    written: list[Path] = []
-    with tempfile.TemporaryDirectory(
-        dir=folder, prefix=f".{next(iter(texts))[:40]}.part-", ignore_cleanup_errors=True
-    ) as room:
-        for name, text in texts.items():
-            Path(room, name).write_text(text, encoding="utf-8")
-        try:
-            for name in texts:
-                place = folder / name
-                if os.path.lexists(place):
-                    place.rename(Path(room, f"old-{name}"))
-                written.append(place)
-                Path(room, name).rename(place)
-        except BaseException:
-            for place in written:
-                place.unlink(missing_ok=True)
-                with contextlib.suppress(FileNotFoundError):
-                    Path(room, f"old-{place.name}").rename(place)
-            raise
-    return written
-
-
-def check_place(
-    stem: Path,
-    *,
-    replace: bool,
-    option: str = "NAME",
-    ends: Sequence[str] = (".yaml", "-cluster.yaml"),
-) -> None:
-    """See that the files ``stem`` with each of ``ends`` can be written; ``option`` says the name.
-
-    Raises:
-        InputError: they cannot.
-    """
-    problems = []
-    if not is_name(stem.name):
-        rule = "must be letters, digits, '.', '_' and '-'"
-        problems.append(Problem(option, rule, repr(stem.name), "For example mycluster."))
-    elif not stem.parent.is_dir():
-        problems.append(
-            Problem(option, "must be in a folder that is there", str(stem), "Make the folder.")
-        )
-    else:
-        for path in (stem.parent / f"{stem.name}{end}" for end in ends):
-            if path.is_dir():
-                rule = "must not be that of a folder"
-                problems.append(Problem(option, rule, str(path), "Choose another name."))
-            elif os.path.lexists(path) and not replace:
-                remedy = "Choose another name, or use --force to replace it."
-                problems.append(Problem(option, "must not be there already", str(path), remedy))
-    if problems:
-        raise InputError(problems, "new files")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.scenario.draft import check_place, checked, machine_text, scalar, write_together
-from simshuffle.scenario.questions import QUESTIONS, answered, is_name
+from simshuffle.new.draft import checked, machine_text, scalar
+from simshuffle.new.questions import QUESTIONS, answered, is_name
 from simshuffle.spec.library import nearest, read_yaml
 
 MACHINE = "Machine"
@@ -119,15 +119,10 @@ PASSES = """\
 
 @dataclass(frozen=True)
 class DlioWorkload:
-    """What a file of DLIO says of reading and pausing.
+    """What a file of DLIO says of reading and pausing."""
 
-    Attributes:
-        values: texts of the scenario, by name.
-        warnings: what is left out, a sentence each.
-    """
-
-    values: dict[str, str]
-    warnings: tuple[str, ...]
+    values: dict[str, str]  # texts of the scenario, by name
+    warnings: tuple[str, ...]  # what is left out, a sentence each
 
 
 @dataclass
@@ -351,20 +346,18 @@ def _within(name: str, section: str) -> bool:
 
 
 def dlio_drafts(
-    name: str, workload: DlioWorkload, given: Mapping[str, str], path: str = ""
-) -> dict[str, str]:
-    """The texts of the scenario and of its machine, by the names of their files.
+    name: str, path: Path, given: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The texts of the scenario ``name`` and of its machine, by the names of their files; and what
+    DLIO's file ``path`` says and they leave out, a sentence each.
 
-    Args:
-        name: of the scenario.
-        workload: from `read_dlio`.
-        given: answers to the questions about the machine, by name.
-        path: of DLIO's file, for messages.
+    ``given`` are answers to the questions about the machine, by name.
 
     Raises:
-        InputError: an answer is missing, not valid or about what the file decides, or they do not
-            make a scenario.
+        InputError: as `read_dlio`; or an answer is missing, not valid or about what the file
+            decides, or they do not make a scenario.
     """
+    workload = read_dlio(path)
     rule, remedy = "is decided by the file of DLIO", "Leave it out, and change what is written."
     by_file = {q.name: q.default for q in QUESTIONS if q.group != MACHINE}
     decided = [q for q in QUESTIONS if q.name in given and q.name in by_file]
@@ -382,19 +375,4 @@ def dlio_drafts(
         **workload.values,
     )
     texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers)}
-    return checked(texts, KEYS, path or "DLIO's workload")
-
-
-def write_dlio_drafts(
-    stem: Path, path: Path, given: Mapping[str, str], *, replace: bool = False
-) -> tuple[list[Path], tuple[str, ...]]:
-    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml for DLIO's file
-    ``path``, both whole or none; returns the paths, and what is left out, a sentence each.
-
-    Raises:
-        InputError: as `read_dlio` and `dlio_drafts`; or as `write_drafts` for the files.
-    """
-    check_place(stem, replace=replace)
-    workload = read_dlio(path)
-    texts = dlio_drafts(stem.name, workload, given, str(path))
-    return write_together(stem.parent, texts), workload.warnings
+    return checked(texts, KEYS, str(path)), workload.warnings

@@ -22,35 +22,24 @@ WAYS = {
 """Strategies by the names that their runs have; beside them there is partial-Q."""
 _PARTIAL = re.compile(r"partial-(0(?:\.\d+)?|1(?:\.0+)?|\.\d+)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+NAME_RULE = "must be letters, digits, '.', '_' and '-'"
 NO_SSD = "none"
 ALL_RANKS = "all"
 
 
 @dataclass(frozen=True)
 class Question:
-    """One thing that is asked.
+    """One thing that is asked."""
 
-    Attributes:
-        name: of the answer; the option has hyphens for its underscores.
-        group: what it is about.
-        at: dotted key of the scenario that it decides.
-        text: what is asked.
-        kind: of the answer.
-        default: what to write if one does not know it.
-        why: where the default is from.
-        measure: a command that tells.
-        needed: whether a script must answer it, as nobody else can know.
-    """
-
-    name: str
-    group: str
-    at: str
-    text: str
-    kind: Kind
-    default: str
-    why: str
-    measure: str = ""
-    needed: bool = False
+    name: str  # of the answer; the option has hyphens for its underscores
+    group: str  # what it is about
+    at: str  # dotted key of the scenario that it decides
+    text: str  # what is asked
+    kind: Kind  # of the answer
+    default: str  # what to write if one does not know it
+    why: str  # where the default is from
+    measure: str = ""  # a command that tells
+    needed: bool = False  # whether a script must answer it, as nobody else can know
 
     @property
     def option(self) -> str:
@@ -94,7 +83,7 @@ def _quantity_rule(answer: str, dimension: Dimension) -> str:
 _RULES = {
     "count": "must be a whole number, at least 1",
     "number": "must be a number, at least 1",
-    "name": "must be letters, digits, '.', '_' and '-'",
+    "name": NAME_RULE,
     "format": "must be jpeg or raw",
     "overlap": "must be ddp, horovod or none",
     "ways": f"must be names between commas, of {', '.join(WAYS)} and partial-Q with Q from 0 to 1",
