@@ -91,7 +91,7 @@ def testbed(
 ) -> None:
     """Measure exchange patterns on a network of namespaces on this machine, and simulate the same;
     needs root."""
-    from simshuffle.network.replay.files import check_target, whole_file
+    from simshuffle.network.whole_file import check_target, whole_file
     from simshuffle.spec.units import Dimension
     from simshuffle.studies.testbed.bed import Shape
     from simshuffle.studies.testbed.settings import Settings, check, chosen, quantity

@@ -16,11 +16,11 @@ from pydantic import Field, model_validator
 
 from simshuffle.network import analytic
 from simshuffle.network.flows import Flows, Links, Outcome
-from simshuffle.network.packet.limits import check_sizes
+from simshuffle.network.packet_records import check_sizes
 from simshuffle.spec.record import Fraction, PositiveNBytes, Spec
 
 if TYPE_CHECKING:
-    from simshuffle.network.packet.solve import PacketRun
+    from simshuffle.network.packet import PacketRun
 
 Progress = Callable[[float], None]
 
@@ -93,9 +93,9 @@ class Fluid(Spec):
         Raises:
             SimulationError: flows wait for each other in a circle.
         """
-        from simshuffle.network.fluid import solve
+        from simshuffle.network import fluid_solve
 
-        return solve.finish_times(links, flows, self.tolerance, progress)
+        return fluid_solve.finish_times(links, flows, self.tolerance, progress)
 
 
 class Packet(Spec):
@@ -205,9 +205,9 @@ class Packet(Spec):
         Raises:
             TopologyError, SimulationError, ValueError: as `finish_times`.
         """
-        from simshuffle.network.packet import solve
+        from simshuffle.network import packet
 
-        return solve.run(links, flows, self.mtu, self.port_buffer, pair, progress)
+        return packet.run(links, flows, self.mtu, self.port_buffer, pair, progress)
 
 
 Model = Analytic | Fluid | Packet

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from simshuffle.errors import TopologyError
+from simshuffle.network.deadlock import ChannelDependencies
 from simshuffle.network.flows import Links
-from simshuffle.network.packet.deadlock import ChannelDependencies
-from simshuffle.network.packet.network import PacketNetwork
+from simshuffle.network.packet import PacketNetwork
 from simshuffle.plan.resources import Resources
 from simshuffle.routing import (
     Adaptive,

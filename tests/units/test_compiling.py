@@ -11,11 +11,18 @@ import pytest
 
 from simshuffle import load_scenario, run
 from simshuffle.cli.common import reset_volume, set_volume
-from simshuffle.network import Analytic, Fluid, Packet, compiling
+from simshuffle.network import (
+    Analytic,
+    Fluid,
+    Packet,
+    compiling,
+    fluid_posting,
+    fluid_shares,
+    fluid_transfers,
+)
+from simshuffle.network import packet_kernel as kernel
 from simshuffle.network.compiling import entry, fingerprint
-from simshuffle.network.fluid import posting, shares, transfers
 from simshuffle.network.held import holder, words
-from simshuffle.network.packet import kernel
 from simshuffle.network.shared import make_ready
 
 
@@ -38,7 +45,7 @@ def loaded(code):
 @pytest.mark.parametrize(
     "code",
     [
-        "import simshuffle.network.shared, simshuffle.network.replay.case",
+        "import simshuffle.network.shared, simshuffle.network.case",
         "from simshuffle.scenario.scenario import load_scenario; load_scenario('quickstart')",
         "from simshuffle.cli import main; main(['check', 'quickstart'])",
         "from simshuffle.cli import main; main(['list'])",
@@ -137,7 +144,8 @@ def test_that_something_is_compiled_is_not_said_to_who_wants_errors_alone(caplog
 def test_what_was_made_ready_is_all_that_a_run_needs(model):
     """A kernel that a run calls with other types would be compiled while it runs."""
     make_ready(model)
-    kernels: Any = [posting.post, transfers.advance, transfers.complete, shares.settle]
+    kernels: Any = [fluid_posting.post, fluid_transfers.advance]
+    kernels += [fluid_transfers.complete, fluid_shares.settle]
     kernels += [kernel.advance] if model == Packet() else []
     ready = [list(kernel.signatures) for kernel in kernels]
     values = {"sweep": {}, "world_size": 4, "epochs": 1, "workload.dataset.num_samples": 256}

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network.flows import Floats, Flows, Ints, Links
+from simshuffle.network import packet_kernel as kernel
+from simshuffle.network import packet_records as records
+from simshuffle.network.flows import Floats, Flows, Ints, Links, successors
 from simshuffle.network.held import words
-from simshuffle.network.order import successors
-from simshuffle.network.packet import kernel, records
 
 Longs = NDArray[np.int64]
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from simshuffle.network.compiling import compiled, entry
 from simshuffle.network.held import holder
-from simshuffle.network.packet.queues import (
+from simshuffle.network.packet_queues import (
     ask,
     enqueue,
     free_slot,
@@ -40,7 +40,7 @@ from simshuffle.network.packet.queues import (
     source_asks,
     take_packet,
 )
-from simshuffle.network.packet.records import (
+from simshuffle.network.packet_records import (
     AWAKE,
     DONE,
     ENDED,

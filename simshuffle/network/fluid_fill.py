@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.network.compiling import compiled, int64
-from simshuffle.network.fluid.ahead import IN_HEAP, LARGE, LISTED, TURNS, fetch_members, fetch_turns
-from simshuffle.network.fluid.ends import refresh_minima, upcoming_end
-from simshuffle.network.fluid.members import add_row, fair_level, join_links, sift_down, write_entry
-from simshuffle.network.fluid.records import CAPACITY, FIRST, OTHER, PEAK, Ints, State
-from simshuffle.network.fluid.visits import (
+from simshuffle.network.fluid_ahead import IN_HEAP, LARGE, LISTED, TURNS, fetch_members, fetch_turns
+from simshuffle.network.fluid_events import refresh_minima, upcoming_end
+from simshuffle.network.fluid_members import add_row, fair_level, join_links, sift_down, write_entry
+from simshuffle.network.fluid_records import CAPACITY, FIRST, OTHER, PEAK, Ints, State
+from simshuffle.network.fluid_visits import (
     is_before,
     order_visits,
     pop_visit,

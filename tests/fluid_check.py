@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from simshuffle.network.fluid.records import (
+from simshuffle.network.fluid_records import (
     ACTIVE,
     CAPACITY,
     FAN,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.network.compiling import compiled, int64
-from simshuffle.network.fluid.ends import set_end, upcoming_end
-from simshuffle.network.fluid.members import change_bottleneck, fair_level, mark_dirty
-from simshuffle.network.fluid.records import (
+from simshuffle.network.fluid_events import set_end, upcoming_end
+from simshuffle.network.fluid_members import change_bottleneck, fair_level, mark_dirty
+from simshuffle.network.fluid_records import (
     CAPACITY,
     FIRST,
     LEVEL_TOLERANCE,
@@ -16,7 +16,7 @@ from simshuffle.network.fluid.records import (
     SMALLEST_STEP,
     State,
 )
-from simshuffle.network.fluid.visits import pop_visit, push_visit, sift_visits
+from simshuffle.network.fluid_visits import pop_visit, push_visit, sift_visits
 
 # A repair that visits more links than a sweep costs becomes one: a visit costs about as much as
 # sweeping over so many saturated links, and over so many links whose load alone has to be looked

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.network.compiling import compiled, int64, reducing
-from simshuffle.network.fluid.ends import refresh_minima, upcoming_end
-from simshuffle.network.fluid.members import change_bottleneck, fair_level
-from simshuffle.network.fluid.records import (
+from simshuffle.network.fluid_events import refresh_minima, upcoming_end
+from simshuffle.network.fluid_members import change_bottleneck, fair_level
+from simshuffle.network.fluid_records import (
     CAPACITY,
     FIRST,
     LEVEL_TOLERANCE,
@@ -21,8 +21,8 @@ from simshuffle.network.fluid.records import (
     Records,
     State,
 )
-from simshuffle.network.fluid.repair import sweep_cost
-from simshuffle.network.fluid.visits import order_visits, pop_visit
+from simshuffle.network.fluid_repair import sweep_cost
+from simshuffle.network.fluid_visits import order_visits, pop_visit
 
 # So many sweeps in a row must have changed little before a repair is tried again, since a repair
 # that gives up costs most.

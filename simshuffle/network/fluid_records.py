@@ -1,4 +1,5 @@
-"""All arrays of the fluid network, grouped by the files that own them, and its constants.
+"""All arrays of the fluid network, grouped by the files that own them (members: fluid_members.py),
+and its constants.
 
 All state lives in a few record arrays: what is needed together lies together. Indices
 are 32 bits wide where there are at most 2**31 of a thing. -1 stands for none.
@@ -34,8 +35,8 @@ CACHE_LINE = 64
 
 NODE = np.dtype(
     [
-        # what was posted (posting.py), what has become of it (transfers.py), and what there is to
-        # say while it drains (members.py, fill.py)
+        # what was posted (posting), what has become of it (transfers), and what there is to
+        # say while it drains (members, fill)
         ("work", "f8"),  # units to drain
         ("nbytes", "f8"),  # bytes, for the link statistics only
         ("booked", "f8"),  # units that the statistics of its links hold already
@@ -65,7 +66,7 @@ NODE = np.dtype(
         ("pair_tail", "i4"),  # last one of that queue (valid at its head)
         ("bucket_next", "i4"),
         ("bucket_prev", "i4"),
-        ("run_tail", "i4"),  # last of the run of delays that this is the first of (events.py)
+        ("run_tail", "i4"),  # last of the run of delays that this is the first of (events)
         # next unused one; or next in the outbox; or next in a run of delays
         ("next", "i4"),
     ],
@@ -84,7 +85,7 @@ GROUP = np.dtype(
 CLOCK = np.dtype(
     [
         ("now", "f8"),  # s
-        # transfers (posting.py, transfers.py)
+        # transfers (posting, transfers)
         ("seq", "i8"),
         ("n_events", "i8"),
         ("n_heap", "i4"),
@@ -94,14 +95,14 @@ CLOCK = np.dtype(
         ("n_edges", "i4"),  # in use
         ("n_alive", "i4"),
         ("outbox", "i4"),  # first transfer that is to be carried elsewhere from now on
-        # the arena of the heaps of all links (members.py)
+        # the arena of the heaps of all links (members)
         ("heap_top", "i8"),  # entries in use
         ("promised", "i8"),  # entries that may come to be in use
         ("n_active", "i4"),  # transfers that drain
         ("n_saturated", "i4"),
         ("n_fixed", "i4"),  # distinct rate limits; their links come after `null_link`
         ("null_link", "i4"),  # a link that stands for none
-        # rates (repair.py, sweep.py, fill.py, shares.py)
+        # rates (repair, sweep, fill, shares)
         ("skipped", "f8"),  # largest share of its work that a transfer skipped by the tolerance
         ("n_visits", "i8"),  # links visited, and flows filled: the work the solver really did
         ("n_dirty", "i4"),  # links that have changed since rates were fair
@@ -109,7 +110,7 @@ CLOCK = np.dtype(
         ("in_order", "i4"),  # 1: the saturated links are listed in `order`
         ("sweeping", "i4"),  # sweeps to go before a repair is tried again
         ("n_repairs", "i4"),  # since all was filled anew
-        # what is fetched into the caches in time (ahead.py)
+        # what is fetched into the caches in time (ahead)
         ("fetched", "f8"),  # s, what ends until then has been asked for
         ("ahead", "f8"),  # s, how far to look ahead
     ],
@@ -133,7 +134,7 @@ PER_GROUP = FAN * FAN + FAN + 1
 
 LINK = np.dtype(
     [
-        # its flows (members.py)
+        # its flows (members)
         ("level", "f8"),  # units/s of each flow that has its bottleneck here
         ("served", "f8"),  # units drained by a flow of its own since `served` was 0
         ("t_last", "f8"),  # s, up to when `served` is complete
@@ -144,9 +145,9 @@ LINK = np.dtype(
         ("n_alone", "i4"),  # those of them that share no other link
         # first hop in the list of its active flows that share other links
         ("head", "i4"),
-        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (fill.py)
-        ("rank", "i4"),  # place in `order`, -1 if not there (sweep.py)
-        ("queued", "i1"),  # 1: listed in `dirty` or in the heap of links to visit (repair.py)
+        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (fill)
+        ("rank", "i4"),  # place in `order`, -1 if not there (sweep)
+        ("queued", "i1"),  # 1: listed in `dirty` or in the heap of links to visit (repair)
         ("fixed", "i1"),  # 1: stands for a rate limit of flows; its level never changes
         # ---- the second cache line
         # units/s, at most the lowest rate limit of its own flows; inf if none has one
@@ -155,7 +156,7 @@ LINK = np.dtype(
         ("n_alive", "i4"),  # transfers posted and not ended whose route has it
         ("reserved", "i4"),  # places that its heap may come to need
         ("places", "i4"),  # places that it has
-        # statistics (members.py, shares.py)
+        # statistics (members, shares)
         # units drained by the transfers that ended, and what was booked for those under way
         ("work", "f8"),
         ("nbytes", "f8"),  # bytes of the transfers that ended

@@ -1,4 +1,48 @@
-"""`FluidNetwork`: links and the transfers on them, for Python."""
+"""The engine of the fluid network: max-min fair sharing of links, kept up to date from event to
+event, in compiled code.
+
+A rate vector is max-min fair exactly if it is feasible and every flow has a bottleneck: a saturated
+link on which no other flow is faster (Bertsekas & Gallager, Data Networks, 2nd ed., section 6.5.2).
+So all flows that have their bottleneck on one link have one rate, the *level* of that link, and the
+state of the network is one level for each saturated link and one bottleneck for each flow. Let the
+*other load* of a link be what the flows with a bottleneck elsewhere take of it. Then ``level =
+(capacity - other load) / flows of its own``.
+
+Three things follow, and the code is made of them:
+
+*Virtual time.* The flows of a link drain at one level, so they end in the order of ``served + bytes
+left``, where ``served`` integrates the level. A new level moves the next end of the link, but no
+flow: a link holds its flows in a heap by that key, and only the links have a place in time.
+(Processor sharing in virtual time, as in fair queueing: Demers, Keshav & Shenker, SIGCOMM 1989.)
+
+*Influence runs upwards.* A level depends on lower levels only (the bottleneck structure of
+Ros-Giralt et al., SIGMETRICS 2020). After an arrival or a departure the links are visited from the
+lowest changed one upwards; a link whose level changes passes the difference on to the links that
+its flows cross. A flow changes its bottleneck when a visit finds a lower level on its route.
+
+*Two ways to visit.* While few links change, those that do are kept in a heap by level
+(``fluid_repair.py``). When an event moves most levels, as in a dense all-to-all, the links are
+visited in the order of their levels before the event, which is nearly right; one that comes out
+below its predecessor is moved forward (``fluid_sweep.py``). An order that does not decrease proves
+the bottleneck condition. When much of the network starts at one instant, all is filled anew
+(``fluid_fill.py``: progressive filling).
+
+Where to read, each file standing on those before it:
+
+- ``fluid_records.py``: the arrays, by owner, with the meaning and unit of each field;
+  ``tests/fluid_check.py``: what holds between them after every event, in plain Python;
+- ``fluid_events.py``: what comes next, an end or a delay that passes; ``fluid_members.py``: the
+  flows of a link; ``fluid_ahead.py``: what is needed next, fetched into the caches where a network
+  is larger than they are;
+- ``fluid_visits.py``: the links to visit; ``fluid_repair.py``, ``fluid_sweep.py``,
+  ``fluid_fill.py``: three ways to make rates fair again; ``fluid_shares.py`` chooses among them,
+  and ends flows;
+- ``fluid_posting.py``, ``fluid_transfers.py``: the life of a transfer around its draining:
+  dependencies, delays, pairs, groups; the loop of events;
+- here `FluidNetwork`, the whole of it for Python;
+- ``fluid_solve.py``: explicit flows over explicit links, with ``fluid_symmetry.py`` (one flow
+  stands for all that are equivalent).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +53,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simshuffle.network import fluid_posting as posting
+from simshuffle.network import fluid_records as records
+from simshuffle.network import fluid_shares as shares
+from simshuffle.network import fluid_transfers as transfers
 from simshuffle.network.batch import TransferBatch, as_floats
-from simshuffle.network.fluid import posting, records, shares, transfers
-from simshuffle.network.fluid.records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP, Floats, Ints
+from simshuffle.network.fluid_records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP, Floats, Ints
 from simshuffle.network.held import words
 
 # Links kept for distinct rate limits of transfers; more are made when they are needed.

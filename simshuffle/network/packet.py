@@ -1,16 +1,27 @@
-"""`PacketNetwork`: the packet network beside a clock of the caller's."""
+"""The packet network: lossless InfiniBand with static routes, packet by packet. Congestion trees
+and head-of-line blocking included. `PacketNetwork` runs beside a clock of the caller's, `run`
+answers for explicit flows.
+
+The laws are in the docstring of `Packet`. ``packet_kernel.py`` says how they are computed, and is
+where to begin; ``packet_core.py`` keeps its arrays (``packet_records.py``), and ``deadlock.py``
+refuses routes on which buffers could lock up.
+"""
 
 from __future__ import annotations
 
-from math import inf, nextafter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, inf, log2, nextafter
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simshuffle.errors import SimulationError
+from simshuffle.network import packet_records as records
 from simshuffle.network.batch import as_floats
-from simshuffle.network.flows import Ints, Links
-from simshuffle.network.packet import records
-from simshuffle.network.packet.core import (
+from simshuffle.network.deadlock import ChannelDependencies
+from simshuffle.network.flows import Flows, Ints, Links, Outcome
+from simshuffle.network.packet_core import (
     Core,
     PacketStatistics,
     check_routes,
@@ -19,8 +30,7 @@ from simshuffle.network.packet.core import (
     padded,
     route_ends,
 )
-from simshuffle.network.packet.deadlock import ChannelDependencies
-from simshuffle.network.packet.limits import LONGEST, TICK, check_sizes
+from simshuffle.network.packet_records import LONGEST, TICK, check_sizes
 
 # queue pairs with data at a time for which the hash table of a `PacketNetwork` is made; more only
 # make it slower
@@ -176,3 +186,63 @@ class PacketNetwork:
         self._free = longer(self._free, count)
         self._free[self._n_free : self._n_free + count - old] = np.arange(count - 1, old - 1, -1)
         self._n_free += count - old
+
+
+@dataclass(frozen=True)
+class PacketRun:
+    """A finished run.
+
+    Attributes:
+        outcome: when the flows ended.
+        statistics: of every link.
+        events: how many events it took.
+    """
+
+    outcome: Outcome
+    statistics: PacketStatistics
+    events: int
+
+
+def run(
+    links: Links,
+    flows: Flows,
+    mtu: float,
+    port_buffer: float,
+    pair: NDArray[np.integer] | None,
+    progress: Callable[[float], None] | None,
+) -> PacketRun:
+    """What `Packet.run` returns and raises; ``mtu`` and ``port_buffer`` in bytes."""
+    check_routes(links, flows.routes)
+    ChannelDependencies(links).refuse_circles(flows.routes)
+    core = Core(links, mtu, port_buffer, _tick_for(links, flows, mtu), pairs=len(flows))
+    core.load(flows, pair)
+    total = float(flows.nbytes.sum())
+    while core.advance(records.NEVER - 1) == records.PAUSED:
+        if progress is not None:
+            progress(float(core.clock["delivered"][0]) / total if total > 0 else 1.0)
+    stuck = len(flows) - int(core.clock["n_ended"][0])
+    if stuck:
+        raise SimulationError(f"{stuck} flows wait for each other in a circle and never start")
+    if progress is not None:
+        progress(1.0)
+    finish = core.state.finish
+    return PacketRun(
+        Outcome(finish, float(finish.max(initial=0.0))),
+        core.statistics(),
+        int(core.clock["n_events"][0]),
+    )
+
+
+def _tick_for(links: Links, flows: Flows, mtu: float) -> float:
+    """`TICK`, or a power of two so much longer that the clock holds the run.
+
+    Nothing takes longer than one packet at a time over one link at a time, with a round trip for
+    each.
+    """
+    per_byte = np.append(1.0 / links.capacity, 0.0)
+    delay = np.append(links.latency, 0.0)
+    packets = flows.nbytes / mtu + 2
+    bound = float(flows.posted.max(initial=0.0))
+    for hop in flows.routes.T:
+        bound += float(flows.nbytes @ per_byte[hop] + 2 * packets @ delay[hop])
+    return TICK * 2.0 ** max(0, ceil(log2(max(bound, TICK) / (TICK * LONGEST))))

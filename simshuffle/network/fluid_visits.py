@@ -7,7 +7,7 @@ wait for memory but once.
 from __future__ import annotations
 
 from simshuffle.network.compiling import compiled
-from simshuffle.network.fluid.records import FIRST, Records
+from simshuffle.network.fluid_records import FIRST, Records
 
 BELOW = 4  # entries below one
 

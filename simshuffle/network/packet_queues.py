@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simshuffle.network.compiling import compiled
-from simshuffle.network.packet.records import AWAKE, IDLE, Records, State
+from simshuffle.network.packet_records import AWAKE, IDLE, Records, State
 
 
 @compiled

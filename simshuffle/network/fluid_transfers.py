@@ -13,11 +13,18 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.network.compiling import compiled, entry, int64
-from simshuffle.network.fluid.address import graph_at, state_at
-from simshuffle.network.fluid.ahead import LARGE, fetch_ends
-from simshuffle.network.fluid.ends import next_end, next_link
-from simshuffle.network.fluid.events import make_ready, pop_event, push_event, upcoming
-from simshuffle.network.fluid.records import (
+from simshuffle.network.fluid_ahead import LARGE, fetch_ends
+from simshuffle.network.fluid_events import (
+    graph_at,
+    make_ready,
+    next_end,
+    next_link,
+    pop_event,
+    push_event,
+    state_at,
+    upcoming,
+)
+from simshuffle.network.fluid_records import (
     ACTIVE,
     DELAYED,
     ENDING,
@@ -30,7 +37,7 @@ from simshuffle.network.fluid.records import (
     Records,
     State,
 )
-from simshuffle.network.fluid.shares import end_due, end_early, share
+from simshuffle.network.fluid_shares import end_due, end_early, share
 
 
 @compiled
