@@ -57,9 +57,9 @@ from simshuffle.network import fluid_posting as posting
 from simshuffle.network import fluid_records as records
 from simshuffle.network import fluid_shares as shares
 from simshuffle.network import fluid_transfers as transfers
+from simshuffle.network.addresses import words
 from simshuffle.network.batch import TransferBatch, as_floats
 from simshuffle.network.fluid_records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP, Floats, Ints
-from simshuffle.network.held import words
 
 # Links kept for distinct rate limits of transfers; more are made when they are needed.
 RATE_LIMITS = 15
@@ -117,12 +117,12 @@ class FluidNetwork:
         self._grow_nodes(256)
         self._grow_edges(256)
         self._grow_groups(64)
-        self._hold()
+        self._write_words()
 
-    def _hold(self) -> None:
+    def _write_words(self) -> None:
         """Tell compiled code where the arrays are: again when any has been replaced."""
         self._words = words(self._state), words(self._graph)
-        self._held = self._words[0].ctypes.data, self._words[1].ctypes.data
+        self._addresses = self._words[0].ctypes.data, self._words[1].ctypes.data
 
     @property
     def links(self) -> NDArray[Any]:
@@ -159,13 +159,13 @@ class FluidNetwork:
             finish = np.full(2 * count, np.nan)
             finish[: len(old)] = old
             self._graph = self._graph._replace(finish=finish)
-            self._hold()
+            self._write_words()
 
     def open_group(self, expected: int) -> int:
         """See `SharedNetwork.open_group`."""
         if not self._free_groups:
             self._grow_groups(2 * len(self._graph.groups))
-            self._hold()
+            self._write_words()
         group = self._free_groups.pop()
         self._remaining[group] = expected
         self._watched[group] = 0
@@ -196,24 +196,24 @@ class FluidNetwork:
     def post(self, now: float, batch: TransferBatch) -> float:
         """See `SharedNetwork.post`."""
         columns = batch.tasks, batch.routes, batch.edge_from, batch.edge_to
-        upcoming = posting.post(*self._held, float(now), *columns, True)
+        upcoming = posting.post(*self._addresses, float(now), *columns, True)
         while upcoming < 0.0:
             self._make_room(upcoming, batch)
             count = upcoming != posting.LACKS_ENTRIES
-            upcoming = posting.post(*self._held, float(now), *columns, count)
+            upcoming = posting.post(*self._addresses, float(now), *columns, count)
         self._n_posted = len(batch.tasks)
         return upcoming
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
         """See `SharedNetwork.advance`."""
         until = float(horizon)
-        upcoming = transfers.advance(*self._held, until, self._tolerance, SLICE)
+        upcoming = transfers.advance(*self._addresses, until, self._tolerance, SLICE)
         while (
             not self._n_done[0] and upcoming <= horizon and upcoming < inf and self._outbox[0] < 0
         ):
             if self.after_slice is not None:
                 self.after_slice()
-            upcoming = transfers.advance(*self._held, until, self._tolerance, SLICE)
+            upcoming = transfers.advance(*self._addresses, until, self._tolerance, SLICE)
         return upcoming, self._done[: self._n_done[0]].tolist()
 
     def take_outbox(self) -> list[int]:
@@ -230,11 +230,11 @@ class FluidNetwork:
     def complete(self, slot: int, now: float) -> float:
         """End a transfer from the outbox at ``now`` (s), up to which all events have been run;
         returns the time of the next event (s)."""
-        return transfers.complete(*self._held, slot, float(now))
+        return transfers.complete(*self._addresses, slot, float(now))
 
     def settle(self, now: float | None = None) -> None:
         """See `SharedNetwork.settle`."""
-        shares.settle(self._held[0], self._now[0] if now is None else float(now))
+        shares.settle(self._addresses[0], self._now[0] if now is None else float(now))
 
     def restart_peaks(self) -> None:
         """See `SharedNetwork.restart_peaks`."""
@@ -265,7 +265,7 @@ class FluidNetwork:
             self._grow_links(2 * len(state.links))
         else:
             self._grow_arena(batch)
-        self._hold()
+        self._write_words()
 
     def _thread(self, following: Ints, old: int, head: str) -> None:
         """Put the entries from ``old`` on in front of a free list, lowest index first."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simshuffle.network.addresses import at_address
 from simshuffle.network.compiling import compiled, int64, reducing
 from simshuffle.network.fluid_records import (
     DELAYED,
@@ -23,7 +24,6 @@ from simshuffle.network.fluid_records import (
     no_links,
     no_transfers,
 )
-from simshuffle.network.held import holder
 
 
 @reducing
@@ -181,5 +181,5 @@ def upcoming(s: State, g: Graph) -> float:
     return min(ends, s.nodes[g.heap[0]].upcoming) if s.clock[0].n_heap > 0 else ends
 
 
-state_at = holder(no_links)
-graph_at = holder(no_transfers)
+state_at = at_address(no_links)
+graph_at = at_address(no_transfers)

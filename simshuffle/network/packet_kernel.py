@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simshuffle.network.addresses import at_address
 from simshuffle.network.compiling import compiled, entry
-from simshuffle.network.held import holder
 from simshuffle.network.packet_queues import (
     ask,
     enqueue,
@@ -55,7 +55,7 @@ from simshuffle.network.packet_records import (
 )
 
 # of the address at which a packet network is held
-state_at = holder(no_messages)
+state_at = at_address(no_messages)
 
 
 @compiled

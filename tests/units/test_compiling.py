@@ -1,5 +1,6 @@
 """When compiled code is loaded, when it is compiled anew, and how it finds its arrays."""
 
+import json
 import logging
 import os
 import subprocess
@@ -21,9 +22,10 @@ from simshuffle.network import (
     fluid_transfers,
 )
 from simshuffle.network import packet_kernel as kernel
+from simshuffle.network.addresses import at_address, words
 from simshuffle.network.compiling import entry, fingerprint
-from simshuffle.network.held import holder, words
 from simshuffle.network.shared import make_ready
+from tests.plain_kernels import ENDS
 
 
 def loaded(code):
@@ -177,7 +179,7 @@ def table(rows=0, columns=0):
     )
 
 
-table_at = holder(table)
+table_at = at_address(table)
 
 
 @entry
@@ -195,6 +197,17 @@ def test_compiled_code_reads_and_writes_the_arrays_that_python_holds():
         assert fill_in(at.ctypes.data, 1) == held.values[-1, 0]
         assert held.records[1].item() == (held.values[1, -1], 1 + rows * columns)
         assert not held.records[[0, 2]]["link"].any()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("model", sorted(ENDS))
+def test_the_kernels_as_plain_python_give_the_same_to_the_last_bit(model, seed):
+    """The slow twin: the same functions without numba, with arrays found by ctypes."""
+    words = [sys.executable, "-m", "tests.plain_kernels", model, str(seed)]
+    done = subprocess.run(words, capture_output=True, check=True, text=True, timeout=120)
+    found = json.loads(done.stdout)
+    assert len(found) >= 40
+    assert found == ENDS[model](seed)
 
 
 def test_only_whole_arrays_can_be_held():
