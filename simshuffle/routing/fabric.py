@@ -59,6 +59,7 @@ class Fabric:
         switches: those that some host reaches.
         number: (nodes,) which of these each node is; -1 of the others.
         entered: (links,) the switch that each enters, or -1.
+        between: the links between switches.
         inject, eject: (ports,) the links of each port to its switch and back.
         at: (ports,) that switch. Ports are numbered switch by switch, those of storage last.
         stores: (ports,) whether it is one of a storage system.
@@ -104,15 +105,10 @@ class Fabric:
         links = np.flatnonzero((leaves >= 0) & (enters >= 0))
         pair = leaves[links].astype(np.int64) * count + enters[links]
         order = np.argsort(pair, kind="stable")
-        self._between = links[order].astype(np.int32)
+        self.between = links[order].astype(np.int32)
         ways = of.here.astype(np.int64) * count + of.there
         begin, end = (np.searchsorted(pair[order], ways, side) for side in ("left", "right"))
         self._way, self.parallel = begin, end - begin
-
-    @property
-    def between(self) -> Ints:
-        """The links between switches."""
-        return self._between
 
     def endpoints(self, node: str) -> list[int]:
         """Numbers of the ports of a host or storage system, in the order of its links to leaf
@@ -254,7 +250,7 @@ class Fabric:
             np.minimum.reduceat(parallel, begin[:-1]).astype(np.int32),
             np.logical_and.reduceat(lower, begin[:-1]),
             np.append(starts, parallel.sum())[begin],
-            self._between[np.repeat(self._way[flat], parallel) + column],
+            self.between[np.repeat(self._way[flat], parallel) + column],
             begin,
             starts,
         )
@@ -268,12 +264,7 @@ class Fabric:
         rows = np.arange(len(ways))
         slot = (number[:, None] >= ends).sum(axis=1)
         place = self._way[ways[rows, slot]] + number - (ends - parallel)[rows, slot]
-        return np.asarray(self._between[place])
-
-    def latencies(self, routes: Ints) -> NDArray[np.float64]:
-        """(n,) sum of the link latencies of each route (s)."""
-        padded = np.append(self.links.latency, 0.0)
-        return np.asarray(padded[routes].sum(axis=1))
+        return np.asarray(self.between[place])
 
 
 def relax(
