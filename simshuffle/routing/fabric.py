@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph
-from simshuffle.topology.links import directed_links
+from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph, directed_links
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]

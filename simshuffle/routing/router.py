@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.routing.fabric import Choices, Fabric, Ints
-from simshuffle.topology.links import DirectedLinks
+from simshuffle.topology.cabling import DirectedLinks
 
 Words = NDArray[np.uint64]
 

@@ -28,7 +28,7 @@ from simshuffle.routing import (
 from simshuffle.routing.minimal import MinimalRouter
 from simshuffle.topology import FatTree
 from simshuffle.topology.base import Interconnect
-from simshuffle.topology.cabling import Cabling, SwitchGraph
+from simshuffle.topology.cabling import Cabling, SwitchGraph, directed_links
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
@@ -37,7 +37,6 @@ from simshuffle.topology.graph import (
     graph_problems,
     new_graph,
 )
-from simshuffle.topology.links import directed_links
 from tests.examples import SMALL, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star, switch_tree, switch_trees, trees
 
