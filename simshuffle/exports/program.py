@@ -7,6 +7,7 @@ It is made by the code that the simulator runs: the plan of the epoch, its costs
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -56,7 +57,7 @@ class Step:
         """(M,) whether a rank sends anything."""
         return np.asarray(self.target != np.arange(len(self.target)))
 
-    @property
+    @cached_property
     def source(self) -> Ints:
         """(M,) rank that each rank receives from; its own if it receives nothing."""
         out = np.empty_like(self.target)
@@ -149,13 +150,8 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
     plan, costs = _planned(scenario, epoch, schedule)
     iteration = int(_sending(plan)[0]) if iteration is None else iteration
     if not 1 <= iteration <= plan.iterations:
-        raise InputError(
-            Problem(
-                "--iteration",
-                f"must be from 1 to {plan.iterations}, the iterations of epoch {epoch}",
-                str(iteration),
-            )
-        )
+        rule = f"must be from 1 to {plan.iterations}, the iterations of epoch {epoch}"
+        raise InputError(Problem("--iteration", rule, str(iteration)))
     _see_that_it_sends(plan, iteration)
     workload = scenario.workload
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
@@ -182,29 +178,19 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
 def _see_that_ranks_train_alone(scenario: Scenario) -> None:
     strategy = scenario.workload.parallelism
     if not isinstance(strategy, Data):
-        raise InputError(
-            Problem(
-                "workload.parallelism",
-                "must be data where what an iteration sends is written for other tools",
-                strategy.kind,
-                "Set workload.parallelism=data, or choose --to perfetto.",
-            )
-        )
+        rule = "must be data where what an iteration sends is written for other tools"
+        remedy = "Set workload.parallelism=data, or choose --to perfetto."
+        raise InputError(Problem("workload.parallelism", rule, strategy.kind, remedy))
 
 
 def _schedule(scenario: Scenario) -> MessageSchedule:
     strategy = scenario.workload.exchange
     schedule = strategy.exchange_schedule
     if schedule is None:
-        raise InputError(
-            Problem(
-                "workload.exchange",
-                f"{strategy.kind} exchanges nothing, so that there are no messages to write",
-                strategy.kind,
-                "Set it to partial_local_shuffle:exchange_fraction=0.1, for example.",
-            ),
-            scenario.name,
-        )
+        rule = f"{strategy.kind} exchanges nothing, so that there are no messages to write"
+        remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
+        problem = Problem("workload.exchange", rule, strategy.kind, remedy)
+        raise InputError(problem, scenario.name)
     return schedule
 
 
@@ -226,15 +212,10 @@ def _planned(
         plan.iterations,
     )
     if not len(_sending(plan)):
-        raise InputError(
-            Problem(
-                "workload.exchange",
-                f"nothing is sent in epoch {epoch}",
-                scenario.label(),
-                "Exchange a larger fraction, or use more ranks or samples.",
-            ),
-            scenario.name,
-        )
+        rule = f"nothing is sent in epoch {epoch}"
+        remedy = "Exchange a larger fraction, or use more ranks or samples."
+        problem = Problem("workload.exchange", rule, scenario.label(), remedy)
+        raise InputError(problem, scenario.name)
     return plan, costs
 
 
@@ -247,15 +228,9 @@ def _see_that_it_sends(plan: EpochPlan, iteration: int) -> None:
     sending = _sending(plan)
     if iteration not in sending:
         nearest = sending[np.abs(sending - iteration).argmin()]
-        raise InputError(
-            Problem(
-                "--iteration",
-                "must be one after which samples are sent:"
-                f" {len(sending)} of {plan.iterations} are",
-                str(iteration),
-                f"The nearest is {nearest}.",
-            )
-        )
+        rule = f"must be one after which samples are sent: {len(sending)} of {plan.iterations} are"
+        problem = Problem("--iteration", rule, str(iteration), f"The nearest is {nearest}.")
+        raise InputError(problem)
 
 
 def _step(message: Message, resources: Resources) -> Step:
