@@ -8,7 +8,7 @@ load, which only a simulation should cost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +33,10 @@ class Analytic(Spec):
     have crossed it. A lower bound that no other model beats, in no time.
     """
 
-    kind: Literal["analytic"] = "analytic"
+    # whether the messages of one (src, dst) pair go one after the other: nothing waits here
+    serial_pairs: ClassVar[bool] = False
 
-    @property
-    def serial_pairs(self) -> bool:
-        """Whether the messages of one (src, dst) pair go one after the other: nothing waits for
-        anything here."""
-        return False
+    kind: Literal["analytic"] = "analytic"
 
     def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:
         """Lower bounds of the ends of ``flows``; ``progress`` is not needed for what takes no time.
@@ -152,6 +149,9 @@ class Packet(Spec):
         port_buffer: of the input buffer of a port; at least 'mtu'.
     """
 
+    # whether the messages of one (src, dst) pair go one after the other: as on one queue pair
+    serial_pairs: ClassVar[bool] = True
+
     kind: Literal["packet"] = "packet"
     mtu: PositiveNBytes = 4096.0
     port_buffer: PositiveNBytes = 65536.0
@@ -160,12 +160,6 @@ class Packet(Spec):
     def _buffer_holds_a_packet(self) -> Packet:
         check_sizes(self.mtu, self.port_buffer)
         return self
-
-    @property
-    def serial_pairs(self) -> bool:
-        """Whether the messages of one (src, dst) pair go one after the other: always, as on one
-        queue pair."""
-        return True
 
     def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:
         """When ``flows`` end; `run` tells more.

@@ -1,36 +1,40 @@
-"""What is measured: an allreduce on a machine, from a scenario or chosen."""
+"""An allreduce that has a machine to itself, by the size of its buffer, as all_reduce_perf of
+nccl-tests measures and prints it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import Field
+from rich.table import Table
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.lowering.gradients import Allreduces
-from simshuffle.network import Fluid, Network
+from simshuffle.network import Fluid, Network, Packet
+from simshuffle.plan.packets import MOST_PACKETS, allreduce_packets
 from simshuffle.plan.resources import Resources
+from simshuffle.results.console import new_table
 from simshuffle.scenario.checks import allreduce_problems, cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.library import by_kind, find, nearest, read_yaml, shipped_names
 from simshuffle.spec.overrides import put
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.spec.validation import unreported, validated
 
 ELEMENT = 4
 """Bytes of an element, a float32."""
 SIZES = tuple(8.0 * 2**k for k in range(28))
-"""Bytes of the buffers that are measured if nobody says it: 8 B to 1 GiB (nccl-tests -b 8 -e 1G -f
-2)."""
+"""Bytes of the buffers if nobody says it: 8 B to 1 GiB (nccl-tests -b 8 -e 1G -f 2)."""
 _RING, _TREE = ("3.4 us", "9.6 us"), ("28 us", "50 us")
 """s of a step inside a host and between hosts: NCCL 2.7.8, src/graph/tuning.cc, NVLink and network,
 Simple protocol (docs/model.md)."""
@@ -116,15 +120,15 @@ def bench(name: str, chosen: Chosen) -> Bench:
         InputError: there is no such file, or a value is not valid, or there are too few GPUs.
     """
     path, is_machine = _found(name)
+    of: _Machine | Scenario
     if is_machine:
-        machine = _machine(path, chosen.values)
-        cluster, network, seed = machine.cluster, machine.network, machine.seed
-        world_size, plain, label = cluster.num_gpus, by_kind("nccl"), cluster.name
+        of = machine = _machine(path, chosen.values)
+        world_size, plain, label = machine.cluster.num_gpus, by_kind("nccl"), machine.cluster.name
     else:
-        scenario = load_scenario(path, chosen.values)
-        cluster, network, seed = scenario.cluster, scenario.network, scenario.seed
+        of = scenario = load_scenario(path, chosen.values)
         world_size, label = scenario.world_size, scenario.name
         plain = scenario.workload.allreduce.model_dump(mode="json", exclude_none=True)
+    cluster = of.cluster
     if chosen.hosts is not None or chosen.gpus_per_host is not None:
         hosts = cluster.hosts_for(world_size) if chosen.hosts is None else chosen.hosts
         if chosen.gpus_per_host is not None:
@@ -133,7 +137,7 @@ def bench(name: str, chosen: Chosen) -> Bench:
     if chosen.algorithm:
         plain = _named(chosen.algorithm)
     allreduce = _allreduce(completed(plain, cluster), chosen.allreduce or {})
-    made = Bench(label, cluster, allreduce, network, seed, world_size)
+    made = Bench(label, cluster, allreduce, of.network, of.seed, world_size)
     if problems := _problems(made):
         raise ScenarioError(problems, name)
     return made
@@ -161,8 +165,8 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     for prefix, latencies in (("", of_steps), ("ring_", _RING), ("tree_", _TREE)):
         for side, latency in zip(("intra", "inter"), latencies, strict=True):
             known[f"{prefix}{side}_host_latency"] = latency
-    needed = {key: value for key, value in known.items() if key in record.model_fields}
-    return {**{k: v for k, v in needed.items() if record.model_fields[k].is_required()}, **plain}
+    fields = record.model_fields
+    return {k: v for k, v in known.items() if k in fields and fields[k].is_required()} | dict(plain)
 
 
 def sizes(text: str) -> tuple[float, ...]:
@@ -172,15 +176,15 @@ def sizes(text: str) -> tuple[float, ...]:
         InputError: one of them is no size, or holds no whole number of elements.
     """
     found, problems = [], []
-    for part in text.split(","):
+    for part in map(str.strip, text.split(",")):
         try:
-            nbytes = parse_quantity(part.strip(), Dimension.NBYTES)
+            nbytes = parse_quantity(part, Dimension.NBYTES)
         except UnitError as error:
-            problems.append(Problem("--sizes", f"a size {error}", repr(part.strip())))
+            problems.append(Problem("--sizes", f"a size {error}", repr(part)))
             continue
         if nbytes <= 0 or nbytes % ELEMENT:
             rule = f"a buffer holds one or more floats of {ELEMENT} B"
-            problems.append(Problem("--sizes", rule, repr(part.strip()), "Write for example 8 B."))
+            problems.append(Problem("--sizes", rule, repr(part), "Write for example 8 B."))
         found.append(nbytes)
     if problems:
         raise InputError(problems, "command line")
@@ -251,7 +255,146 @@ def _problems(made: Bench) -> list[Problem]:
     if made.world_size < 2:
         rule = "an allreduce needs 2 ranks or more"
         return [Problem("--hosts", rule, f"{made.world_size} rank", "Use more hosts.")]
-    return [
-        *cluster_problems(made.cluster, made.world_size),
-        *allreduce_problems(made.cluster, made.allreduce),
-    ]
+    machine = cluster_problems(made.cluster, made.world_size)
+    return [*machine, *allreduce_problems(made.cluster, made.allreduce)]
+
+
+HEADINGS = ["size (B)", "count", "type", "redop", "time (us)", "algbw (GB/s)", "busbw (GB/s)"]
+WIDTHS = (11, 14, 10, 8, 9, 8, 8)
+"""Characters of the columns."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The allreduce of one buffer: its bytes, and its time (s)."""
+
+    nbytes: float
+    seconds: float
+    world_size: int
+
+    @property
+    def algorithm_bandwidth(self) -> float:
+        """Bytes of the buffer a second."""
+        return self.nbytes / self.seconds if self.seconds else 0.0
+
+    @property
+    def bus_bandwidth(self) -> float:
+        """2 (M-1)/M times that."""
+        return 2 * (self.world_size - 1) / self.world_size * self.algorithm_bandwidth
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The rows of a bench, by size, and what is to be known of them."""
+
+    bench: Bench
+    rows: Sequence[Row]
+
+    @property
+    def notes(self) -> list[str]:
+        """Which sizes a measured curve does not cover."""
+        bench, out = self.bench, []
+        unused = "inter_" if bench.resources.num_domains == 1 else "intra_"
+        for key, curve in bench.allreduce:
+            if not isinstance(curve, Curve) or key.startswith(unused):
+                continue
+            if outside := [row.nbytes for row in self.rows if not curve.covers(row.nbytes)]:
+                span = " to ".join(_bytes(x) for x in (curve.x[0], curve.x[-1]))
+                places = ", ".join(map(_bytes, outside))
+                out.append(
+                    f"workload.allreduce.{key} was measured from {span}; of {places} it is taken"
+                    " to be that of the nearest."
+                )
+        return out
+
+    def lines(self) -> Iterator[str]:
+        """The table as all_reduce_perf prints it."""
+        bench = self.bench
+        yield f"# simshuffle collective: {bench.allreduce.kind} on {bench.name}, simulated"
+        yield "# Collective test starting: all_reduce_perf"
+        yield "#\n# Using devices"
+        resources, device = bench.resources, bench.cluster.host.accelerator
+        for rank, (host, gpu) in enumerate(zip(resources.host_of, resources.gpu_of, strict=True)):
+            yield f"#  Rank {rank:>2} on {resources.hosts[host]:>10} device {gpu:>2} {device}"
+        yield "#"
+        names = ("size", "count", "type", "redop", "time", "algbw", "busbw")
+        units = ("(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)")
+        for mark, cells in (("#", names), ("#", units), *((" ", _cells(row)) for row in self.rows)):
+            yield mark + "".join(f"{c:>{w}}" for c, w in zip(cells, WIDTHS, strict=True))
+        mean = sum(row.bus_bandwidth for row in self.rows) / len(self.rows)
+        yield f"# Avg bus bandwidth    : {mean / 1e9:g}"
+
+    def table(self) -> Table:
+        """The same as a table of the terminal, to be exported."""
+        bench = self.bench
+        title = f"{bench.allreduce.kind} on {bench.name}, {bench.world_size} ranks"
+        table = new_table(f"{title} on {bench.resources.num_hosts} hosts", numbers=HEADINGS)
+        for row in self.rows:
+            table.add_row(*_cells(row))
+        return table
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, in SI units."""
+        bench = self.bench
+        return {
+            "name": bench.name,
+            "ranks": bench.world_size,
+            "hosts": bench.resources.num_hosts,
+            "allreduce": bench.allreduce.model_dump(mode="json", exclude_none=True),
+            "rows": [
+                {
+                    "nbytes": row.nbytes,
+                    "seconds": row.seconds,
+                    "algorithm_bandwidth": row.algorithm_bandwidth,
+                    "bus_bandwidth": row.bus_bandwidth,
+                }
+                for row in self.rows
+            ],
+            "notes": self.notes,
+        }
+
+
+def measure(
+    bench: Bench, sizes: Sequence[float], progress: Callable[[float], None] | None = None
+) -> Measurement:
+    """Each allreduce of ``sizes`` bytes alone; ``progress`` is told the share of them done.
+
+    Raises:
+        InputError: the network is simulated packet by packet, and there are too many of them.
+    """
+    _check_packets(bench, sizes)
+    rows = []
+    for done, nbytes in enumerate(sizes, 1):
+        rows.append(Row(nbytes, bench.seconds(nbytes), bench.world_size))
+        if progress is not None:
+            progress(done / len(sizes))
+    return Measurement(bench, rows)
+
+
+def _check_packets(bench: Bench, sizes: Sequence[float]) -> None:
+    if not isinstance(bench.network, Packet):
+        return
+    domain_of, mtu = bench.resources.domain_of, bench.network.mtu
+    total = sum(allreduce_packets(bench.allreduce, domain_of, nbytes, mtu) for nbytes in sizes)
+    if total > MOST_PACKETS:
+        rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
+        remedy = "Leave out the largest, or use network.kind: fluid."
+        raise InputError(Problem("--sizes", rule, f"{total:.1e}", remedy), "command line")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    time = row.seconds * 1e6
+    digits = 0 if time >= 1e4 else 1 if time >= 100 else 2  # as nccl-tests print it
+    return (
+        f"{row.nbytes:.0f}",
+        f"{row.nbytes / ELEMENT:.0f}",
+        "float",
+        "sum",
+        f"{time:.{digits}f}",
+        f"{row.algorithm_bandwidth / 1e9:.2f}",
+        f"{row.bus_bandwidth / 1e9:.2f}",
+    )
+
+
+def _bytes(nbytes: float) -> str:
+    return readable(nbytes, Dimension.NBYTES)
