@@ -59,6 +59,7 @@ def _fetch_link(s: State, ident: int) -> None:
     fetch(s.links, ident, 0)
     fetch(s.links, ident, CACHE_LINE)
     fetch(s.ends, ident, 0)
+    # one item of every row of `load`, whose rows lie one after the other
     for at in range(ident, s.load.shape[0] * s.load.shape[1], s.load.shape[1]):
         fetch(s.load, at, 0)
 
@@ -81,7 +82,7 @@ def _fetch_listed(s: State, n: int) -> None:
         for i in range(n):
             at = int64(s.flows[i])
             if at >= 0:
-                flow = at // width
+                flow = at // width  # whose hop it is
                 if step % 2 == 0:
                     fetch(s.nodes, flow, 0)
                     fetch(s.nodes, flow, CACHE_LINE)
@@ -118,7 +119,7 @@ def _list_ends(s: State, until: float) -> int:
     """List in ``flows`` links on which a flow ends ``until`` then (s), at most `MOST`."""
     ends = s.ends
     groups = ends.shape[0] // PER_GROUP
-    blocks = groups * FAN * FAN
+    blocks = groups * FAN * FAN  # see `set_end` for where the minima lie
     n = FIRST
     for group in range(groups):
         if ends[blocks + groups * FAN + group] <= until:

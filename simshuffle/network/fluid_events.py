@@ -42,6 +42,8 @@ def set_end(ends: Floats, link: int, when: float) -> None:
     before = ends[link]
     if when == before:
         return
+    # `ends` has FAN * FAN links for each group; then, from `blocks` on, the minimum of each FAN
+    # links; and from `supers` on that of each FAN of those
     groups = ends.shape[0] // PER_GROUP
     block = link // FAN
     blocks = groups * FAN * FAN
@@ -68,6 +70,7 @@ def next_link(ends: Floats) -> int:
     """The link of the next end; the lowest number of several."""
     groups = ends.shape[0] // PER_GROUP
     when = next_end(ends)
+    # from the minima of the last level to the place in each level below that has the same value
     at = groups * (PER_GROUP - 1)
     while ends[at] != when:
         at += 1
@@ -149,7 +152,7 @@ def pop_event(nodes: Records, heap: Ints, clock: Records) -> int:
         clock[0].n_heap -= 1
         flow = int64(heap[clock[0].n_heap])
     n = clock[0].n_heap
-    pos = 0
+    pos = 0  # a binary heap: below place k are 2k + 1 and 2k + 2
     while True:
         child = 2 * pos + 1
         if child >= n:

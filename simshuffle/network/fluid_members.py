@@ -25,7 +25,11 @@ def write_entry(entries: Records, nodes: Records, base: int, k: int, key: float,
 
 @compiled
 def sift_up(entries: Records, nodes: Records, base: int, k: int, key: float) -> int:
-    """Where an entry with ``key`` belongs at or above ``k``; those on the way have moved down."""
+    """Where an entry with ``key`` belongs at or above ``k``; those on the way have moved down.
+
+    Heaps are binary, and all lie in one arena: below place k of the heap that begins at ``base``
+    are the places 2k + 1 and 2k + 2, in the arena ``base`` further on.
+    """
     while k > 0:
         parent = (k - 1) >> 1
         if entries[base + parent].key <= key:
@@ -70,6 +74,8 @@ def add_row(s: State, ident: int, flow: int) -> None:
     """
     link = s.links[ident]
     null_link = s.clock[0].null_link
+    # the hops of a flow are `width` entries from ``flow * width`` on, a rate limit being the last;
+    # the other links of a row are ``width - 1`` entries from ``row * (width - 1)`` on
     first, last = flow * s.width, flow * s.width + s.nodes[flow].n_hops
     if s.hops[last - 1].link > null_link:
         link.floor = min(link.floor, s.links[s.hops[last - 1].link].level)

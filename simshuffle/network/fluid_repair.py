@@ -33,7 +33,7 @@ def _list_faster(s: State, ident: int, level: float, at: int, n: int) -> int:
     """List the flows of a list of hops that are faster than ``level`` elsewhere, after ``n``
     others; returns how many there are."""
     while at >= 0:
-        flow = at // s.width
+        flow = at // s.width  # whose hop it is
         other = int64(s.nodes[flow].bottleneck)
         if other != ident and s.links[other].level > level * (1.0 + LEVEL_TOLERANCE):
             s.flows[n] = flow
@@ -97,7 +97,7 @@ def _give_flows(s: State, ident: int, level: float) -> float:
     level without them (units/s)."""
     link = s.links[ident]
     width = s.width
-    row = int64(link.offset)
+    row = int64(link.offset)  # rows are numbered through the arena, as entries are
     quiet = 0  # rows in a row that stay
     while quiet < link.n_rows:
         if row >= link.offset + link.n_rows:

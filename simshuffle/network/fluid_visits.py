@@ -9,7 +9,7 @@ from __future__ import annotations
 from simshuffle.network.compiling import compiled
 from simshuffle.network.fluid_records import FIRST, Records
 
-BELOW = 4  # entries below one
+BELOW = 4  # entries below one: below place k are 4k + 1 to 4k + 4
 
 
 @compiled

@@ -75,7 +75,7 @@ def _release(s: State, message: int, ended: bool) -> None:
             for hop in range(s.routes.shape[1]):
                 if s.routes[message, hop] >= 0:
                     at += s.links[s.routes[message, hop]].latency
-            schedule(s, at, 3 * s.links.shape[0] + message)
+            schedule(s, at, 3 * s.links.shape[0] + message)  # see `EVENT` for the keys
             continue
         ended = False
         s.finish[message] = s.clock[0].now * s.clock[0].tick

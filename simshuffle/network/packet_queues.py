@@ -9,7 +9,7 @@ from simshuffle.network.packet_records import AWAKE, IDLE, Records, State
 @compiled
 def push(queue: Records, n: int, at: int, key: int) -> None:
     """Put an event into the queue of ``n`` events, a binary heap by time and key."""
-    pos = n
+    pos = n  # below place k are 2k + 1 and 2k + 2
     while pos > 0:
         parent = (pos - 1) >> 1
         above = queue[parent]
@@ -86,6 +86,7 @@ def new_packet(s: State, message: int, nbytes: float, final: bool) -> int:
 
 @compiled
 def _bucket(s: State, link: int, key: int) -> int:
+    # odd multipliers spread neighbouring numbers; buckets are a power of two
     return int((link * 0x9E3779B1 + key * 0x85EBCA6B) & (s.buckets.shape[0] - 1))
 
 

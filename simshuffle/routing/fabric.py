@@ -91,6 +91,7 @@ class Fabric:
         order = np.lexsort((cabling.parallel[inject // 2], node, at, storage))
         self.stores: Bools = storage[order]
         self.inject: Ints = inject[order].astype(np.int32)
+        # links 2k and 2k + 1 are the two directions of cable k: the other one differs in a bit
         self.eject: Ints = self.inject ^ 1
         self.at: Ints = at[order]
         self._endpoints: dict[str, list[int]] = {}
@@ -105,6 +106,7 @@ class Fabric:
         pair = leaves[links].astype(np.int64) * count + enters[links]
         order = np.argsort(pair, kind="stable")
         self.between = links[order].astype(np.int32)
+        # one number for each ordered pair of switches; the links of a pair lie side by side
         ways = of.here.astype(np.int64) * count + of.there
         begin, end = (np.searchsorted(pair[order], ways, side) for side in ("left", "right"))
         self._way, self.parallel = begin, end - begin

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from simshuffle.routing.fabric import Bools, Ints
 from simshuffle.routing.router import HopByHop, Router, Step
+from simshuffle.topology.cabling import runs
 
 Longs = NDArray[np.int64]
 _TOGETHER = 1 << 20  # routes found at once: some 50 MB
@@ -87,11 +88,12 @@ def reach(router: Router, ports: Ints) -> Bools:
         seen[here, to] = True
         choice = of.of[here, goals[to]]
         some = choice >= 0  # there is none at the goal itself
-        first, count = of.first[choice[some]], np.diff(of.first)[choice[some]]
-        place = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
-        links = of.links[place]
+        first, end = of.first[choice[some]], of.first[choice[some] + 1]
+        links = of.links[runs(first, end)]
         out[links] = True
-        pairs = fabric.entered[links].astype(np.int64) * len(goals) + np.repeat(to[some], count)
+        pairs = fabric.entered[links].astype(np.int64) * len(goals) + np.repeat(
+            to[some], end - first
+        )
         here, to = np.divmod(np.unique(pairs), len(goals))
         new = ~seen[here, to]
         here, to = here[new], to[new]

@@ -63,6 +63,7 @@ class Cabling:
         count = 2 * len(edges)
         flat = (number[name] for a, b, _ in edges for name in (a, b))
         ends = np.sort(np.fromiter(flat, np.int32, count).reshape(-1, 2), axis=1)
+        # one number for each pair of nodes, whichever is named first
         pair = ends[:, 0].astype(np.int64) * len(nodes) + ends[:, 1]
         _, first, which, several = np.unique(
             pair, return_index=True, return_inverse=True, return_counts=True
@@ -114,7 +115,7 @@ class Cabling:
         reached, here = 0, start
         while len(here):
             steps[here] = reached
-            found = neighbours[_runs(first[here], first[here + 1])]
+            found = neighbours[runs(first[here], first[here + 1])]
             here = np.unique(found[steps[found] < 0])
             reached += 1
         return steps
@@ -168,7 +169,7 @@ def parts(count: int, ends: Ints) -> Ints:
             least = shorter
 
 
-def _runs(first: Ints, end: Ints) -> NDArray[np.int64]:
+def runs(first: NDArray[np.integer], end: NDArray[np.integer]) -> NDArray[np.int64]:
     """The numbers from each of ``first`` to below each of ``end``, one run after the other."""
     counts = (end - first).astype(np.int64)
     total = np.cumsum(counts)
