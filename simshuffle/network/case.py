@@ -68,10 +68,8 @@ def read_case(path: str | Path) -> Case:
     try:
         return _case(_load(path), path)
     except MemoryError:
-        raise InputError(
-            Problem("", "does not fit into memory", remedy="Put the flows into several cases."),
-            str(path),
-        ) from None
+        problem = Problem("", "does not fit into memory", "", "Put the flows into several cases.")
+        raise InputError(problem, str(path)) from None
     finally:
         if enabled:
             gc.enable()
@@ -168,12 +166,8 @@ def _check_keys(part: Mapping[str, Any], where: str, columns: Columns) -> None:
             continue
         near = _likeness(key, strange)
         if near:
-            columns.add(
-                f"{dot}{near}",
-                "is not a key of a case",
-                shown(part[near]),
-                f"Did you mean '{key}'?",
-            )
+            rule, remedy = "is not a key of a case", f"Did you mean '{key}'?"
+            columns.add(f"{dot}{near}", rule, shown(part[near]), remedy)
         elif key in _REQUIRED[where]:
             columns.add(f"{dot}{key}", "is required", remedy="Add it.")
 
@@ -226,13 +220,8 @@ def _flows(
             lengths, before = after
             edges = np.stack([before, np.repeat(np.arange(len(lengths)), lengths)])
             itself = np.unique(edges[0, edges[0] == edges[1]]).tolist()
-            columns.each(
-                "flows.after",
-                "must not name the flow itself",
-                [(i, str(i)) for i in itself],
-                len(itself),
-                "Give other flows.",
-            )
+            rule = "must not name the flow itself"
+            columns.each("flows.after", rule, itself, str, "Give other flows.")
     if columns.problems or size is None or start is None or table is None:
         return None, None
     return Flows(table, size, start, edges[0], edges[1]), expected

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Iterable
-from itertools import chain, islice
+from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from simshuffle.errors import Problem
 from simshuffle.network.flows import Floats, Ints
 
 Longs = NDArray[np.int64]
+Places = list[int] | NDArray[np.integer]
 
 MOST_SHOWN = 3
 """Elements of one list that are named one by one; the others that break the same rule are
@@ -58,12 +59,8 @@ class Columns:
             self.add(path, f"must be a list of {of}", shown(values), "Write it in brackets.")
             return None
         if count is not None and len(values) != count:
-            self.add(
-                path,
-                f"must have {count} elements, as the lists beside it",
-                f"{len(values)}",
-                "Give one for each.",
-            )
+            rule = f"must have {count} elements, as the lists beside it"
+            self.add(path, rule, str(len(values)), "Give one for each.")
         return values
 
     def numbers(
@@ -85,13 +82,8 @@ class Columns:
         bad = np.flatnonzero(~((out >= least) & (out <= LARGEST)))
         what = "at least 0" if least == 0 else f"greater than 0 (at least {least:g})"
         rule = f"must be a number of {unit}, {what} and at most {LARGEST:g}"
-        self.each(
-            path,
-            rule,
-            ((i, shown(column[i])) for i in bad.tolist()),
-            len(bad),
-            f"Give {unit} as a plain number.",
-        )
+        remedy = f"Give {unit} as a plain number."
+        self.each(path, rule, bad, lambda i: shown(column[i]), remedy)
         return None if len(bad) else out
 
     def texts(self, values: object, path: str, count: int | None) -> list[str] | None:
@@ -100,13 +92,7 @@ class Columns:
         if column is None:
             return None
         bad = [i for i, value in enumerate(column) if type(value) is not str]
-        self.each(
-            path,
-            "must be a text",
-            ((i, shown(column[i])) for i in bad),
-            len(bad),
-            "Write it in quotes.",
-        )
+        self.each(path, "must be a text", bad, lambda i: shown(column[i]), "Write it in quotes.")
         return None if bad else column
 
     def ragged(
@@ -134,10 +120,8 @@ class Columns:
             if limit
             else f"must be empty, as there is no {noun}"
         )
-        found = ((i, _where(rows[i], limit)) for i in bad)
-        self.each(
-            path, rule, found, len(bad), f"Give each {noun} by its place in the file, from 0 on."
-        )
+        remedy = f"Give each {noun} by its place in the file, from 0 on."
+        self.each(path, rule, bad, lambda i: _where(rows[i], limit), remedy)
         return None
 
     def table(self, path: str, lengths: Longs, flat: Longs) -> Ints | None:
@@ -146,12 +130,8 @@ class Columns:
         width = max(int(lengths.max(initial=0)), 1)
         if len(lengths) * width > MOST_HOPS:
             rule = f"flows times links of the longest route must be at most {MOST_HOPS}"
-            self.add(
-                path,
-                rule,
-                f"{len(lengths)} x {width}",
-                "Put the flows with long routes into a case of their own.",
-            )
+            remedy = "Put the flows with long routes into a case of their own."
+            self.add(path, rule, f"{len(lengths)} x {width}", remedy)
             return None
         out = np.full((len(lengths), width), -1, np.int32)
         if len(flat) == out.size:
@@ -163,26 +143,20 @@ class Columns:
             piece = np.sort(out[first : first + ROWS_AT_ONCE], axis=1)
             twice = (piece[:, 1:] == piece[:, :-1]) & (piece[:, 1:] >= 0)
             bad += (np.flatnonzero(twice.any(axis=1)) + first).tolist()
-        found = ((i, shown(out[i, : lengths[i]].tolist())) for i in bad)
-        self.each(
-            path, "must not use a link twice", found, len(bad), "Give a route without a loop."
-        )
+        rule, remedy = "must not use a link twice", "Give a route without a loop."
+        self.each(path, rule, bad, lambda i: shown(out[i, : lengths[i]].tolist()), remedy)
         return None if bad else out
 
     def each(
-        self, path: str, rule: str, found: Iterable[tuple[int, str]], count: int, remedy: str
+        self, path: str, rule: str, bad: Places, value: Callable[[int], str], remedy: str
     ) -> None:
-        """Note the first of ``count`` elements that break one rule, as (place, value) pairs, and
-        how many more there are."""
-        for i, value in islice(found, MOST_SHOWN):
-            self.add(f"{path}[{i}]", rule, value, remedy)
-        if count > MOST_SHOWN:
-            self.add(
-                path,
-                "as many more break the same rule",
-                f"{count - MOST_SHOWN}",
-                "Correct them likewise.",
-            )
+        """Note the first of the elements at the places ``bad``, which break one rule, each with its
+        ``value``, and how many more there are."""
+        for i in bad[:MOST_SHOWN]:
+            self.add(f"{path}[{i}]", rule, value(int(i)), remedy)
+        if more := len(bad[MOST_SHOWN:]):
+            rule, remedy = "as many more break the same rule", "Correct them likewise."
+            self.add(path, rule, str(more), remedy)
 
 
 _NONE = object()

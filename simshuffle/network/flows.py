@@ -11,14 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import SimulationError
-from simshuffle.network.batch import as_floats, pad_routes
+from simshuffle.network.batch import as_floats, no_edges, pad_routes
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
-
-
-def _no_edges() -> Ints:
-    return np.empty(0, np.int32)
 
 
 @dataclass(frozen=True)
@@ -75,8 +71,8 @@ class Flows:
     routes: Ints
     nbytes: Floats
     start: Floats
-    after_from: Ints = field(default_factory=_no_edges)
-    after_to: Ints = field(default_factory=_no_edges)
+    after_from: Ints = field(default_factory=no_edges)
+    after_to: Ints = field(default_factory=no_edges)
 
     def __post_init__(self) -> None:
         for name in ("nbytes", "start"):

@@ -57,10 +57,8 @@ class Fluid(Spec):
     """Flow-level, max-min fair, work-conserving sharing of links over static routes, latency then
     bandwidth.
 
-    ``fair_share``: links are shared fairly between (src, dst) pairs, whose messages go one after
-    the other, or between single messages (in `finish_times` every flow is on its own).
-    ``tolerance``: 0 for the exact answer; else a flow may end together with another as soon as it
-    has at most this share of its bytes left, so that fewer moments have to be solved for.
+    In `finish_times` every flow is on its own. With a tolerance fewer moments have to be solved
+    for.
 
     Attributes:
         fair_share: between what links are shared fairly: (src, dst) pairs, whose messages go one

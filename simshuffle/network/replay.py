@@ -243,8 +243,8 @@ def check_resolution(links: Links, flows: Flows, columns: Columns) -> None:
         "flows.size",
         f"must not be lost in rounding, which is to {EPSILON:.2g} of all bytes over one of its"
         f" links and must be within {SHARE:g} of the flow's own",
-        ((i, f"{flows.nbytes[i]:g} B of {busiest[i]:g} B") for i in bad.tolist()),
-        len(bad),
+        bad,
+        lambda i: f"{flows.nbytes[i]:g} B of {busiest[i]:g} B",
         "Put flows of so different sizes into cases of their own.",
     )
     drains = (flows.nbytes > 0) & (flows.routes >= 0).any(axis=1)
@@ -256,8 +256,8 @@ def check_resolution(links: Links, flows: Flows, columns: Columns) -> None:
         "flows",
         f"must not be lost in rounding: times are told to {INSTANT:g} of themselves, which must be"
         f" within {SHARE:g} of what the flow takes alone",
-        ((i, f"{seconds[i]:g} s that end at {ends[i]:g} s") for i in bad.tolist()),
-        len(bad),
+        bad,
+        lambda i: f"{seconds[i]:g} s that end at {ends[i]:g} s",
         "Let the case begin near 0 s, or put what comes later into a case of its own.",
     )
     used = np.unique(flows.routes[flows.routes >= 0])
@@ -269,8 +269,8 @@ def check_resolution(links: Links, flows: Flows, columns: Columns) -> None:
         "links.capacity",
         f"must not be lost in rounding, which is to {EPSILON:.2g} of the largest capacity and must"
         f" be within {SHARE:g} of this one",
-        ((i, f"{links.capacity[i]:g} B/s beside {largest:g} B/s") for i in slow.tolist()),
-        len(slow),
+        slow,
+        lambda i: f"{links.capacity[i]:g} B/s beside {largest:g} B/s",
         f"Give capacities within a factor of {SHARE / EPSILON:.2g}; a link that never binds needs"
         " no more.",
     )
