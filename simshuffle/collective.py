@@ -37,7 +37,7 @@ SIZES = tuple(8.0 * 2**k for k in range(28))
 """Bytes of the buffers if nobody says it: 8 B to 1 GiB (nccl-tests -b 8 -e 1G -f 2)."""
 _RING, _TREE = ("3.4 us", "9.6 us"), ("28 us", "50 us")
 """s of a step inside a host and between hosts: NCCL 2.7.8, src/graph/tuning.cc, NVLink and network,
-Simple protocol (docs/model.md)."""
+Simple protocol (docs/model-allreduce.md)."""
 
 
 class _Reduced(Spec):

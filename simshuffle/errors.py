@@ -43,6 +43,10 @@ class SimshuffleError(Exception):
     """Whatever simshuffle refuses, with a text for the user."""
 
 
+class Stopped(Exception):
+    """Ctrl-C, after which something is kept; its text says what."""
+
+
 class SimshuffleWarning(UserWarning):
     """What can be done as asked, but is seldom meant."""
 

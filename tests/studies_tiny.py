@@ -18,6 +18,7 @@ from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
 from simshuffle.studies.loader import asking as loader_asking
 from simshuffle.studies.loader import study as loader
+from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.oracle import asking
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.policies import cases, comparison
@@ -108,9 +109,11 @@ def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:
     """With one that the shape does not allow."""
-    asked = loader_asking.Asked(samples=64, shards=8, nodes=2, gpus=2, batch_size=2, epochs=2)
-    names = ["webdataset:buffer_size=4", "own:shuffle=global", "hugging_face:buffer_size=100"]
-    return loader.STUDY, loader_asking.request(names, asked)
+    names = ("webdataset:buffer_size=4", "own:shuffle=global", "hugging_face:buffer_size=100")
+    options = LoaderOptions(
+        order=names, samples=64, shards=8, nodes=2, gpus=2, batch_size=2, epochs=2
+    )
+    return loader.STUDY, loader_asking.request(options)
 
 
 def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import SetOption, loaded, say, scenario_names, share_progress, values
+from simshuffle.cli.common import SetOption, loaded, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, Problem
+from simshuffle.studies.fields import assignments, scenario_names
 
 app = typer.Typer()
 
@@ -120,7 +121,7 @@ def export(
             raise InputError(problem, "command line")
     if out is not None:  # before anything is read
         check_out(out, folder=not kind.suffix, replace=force)
-    found = read_source(source, values(set_ or []), run, epoch, iteration, sends=kind.sends)
+    found = read_source(source, assignments(set_ or []), run, epoch, iteration, sends=kind.sends)
     if run is None and len(found.runs) > 1:
         say(f"Of {len(found.runs)} runs this is '{found.run}'; --run NAME names another.")
     path = default_out(found, to) if out is None else out

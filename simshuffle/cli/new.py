@@ -21,11 +21,12 @@ COLUMNS = 90
 
 
 def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) -> None:
-    """Write a commented scenario NAME.yaml and its machine NAME-cluster.yaml.
+    """Write a commented scenario and its machine.
 
-    On a terminal it asks, and says what to answer where you do not know. It asks nothing if
-    --hosts, --samples, --sample-size, --batch-size, --batch-time and --gradients are given. With
-    --from-dlio it asks nothing, and needs --hosts alone.
+    They are NAME.yaml and NAME-cluster.yaml. On a terminal it asks, and says what to answer where
+    you do not know. It asks nothing if --hosts, --samples, --sample-size, --batch-size,
+    --batch-time and --gradients are given. With --from-dlio it asks nothing, and needs --hosts
+    alone.
     """
     from simshuffle.scenario.draft import check_place, write_drafts
 

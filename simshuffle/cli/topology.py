@@ -1,4 +1,4 @@
-"""The verb topology: networks of real machines, from and to files of other tools."""
+"""Verbs below ``simshuffle machine``: networks of machines, from and to files of other tools."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import NetworkName, choice, say, set_volume
-from simshuffle.cli.help import EXAMPLES, HELP_OPTIONS, Quiet, Verbose, Verbs, command
+from simshuffle.cli.common import NetworkName, choice, say
+from simshuffle.cli.help import command
 from simshuffle.cli.topology_show import fabric_in, show
 from simshuffle.errors import InputError, Problem
 
@@ -18,33 +18,9 @@ if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
 
 app = typer.Typer()
-verbs = typer.Typer(
-    cls=Verbs,
-    help="Import the network of a machine from what its tools print; export one for other tools.",
-    epilog="\n".join(
-        [
-            EXAMPLES,
-            "simshuffle topology import ibnet.txt --out mine.yaml",
-            "simshuffle topology export abci --to json --out abci.json",
-        ]
-    ),
-    no_args_is_help=True,
-    context_settings=HELP_OPTIONS,
-)
-app.add_typer(
-    verbs,
-    name="topology",
-    rich_help_panel="Describe",
-    short_help="Import the network of a machine from what its tools print; export one.",
-)
 
 SHOWN = 10
 """Cables slower than others that are named; the rest are counted."""
-
-
-@verbs.callback()
-def _options(quiet: Quiet = False, verbose: Verbose = False) -> None:
-    set_volume(quiet=quiet, verbose=verbose)
 
 
 File = Annotated[
@@ -76,11 +52,11 @@ Replace = Annotated[bool, typer.Option("--force", help="Replace the files that a
 
 
 @command(
-    verbs,
+    app,
     "Describe",
-    "simshuffle topology import ibnet.txt --out mine.yaml",
-    "simshuffle topology import ibnet.txt --routes lfts.txt --gpus 8 --out mine.yaml",
-    "simshuffle topology import topology.conf --link-bandwidth '25 GB/s' --out mine.yaml",
+    "simshuffle machine import ibnet.txt --out mine.yaml",
+    "simshuffle machine import ibnet.txt --routes lfts.txt --gpus 8 --out mine.yaml",
+    "simshuffle machine import topology.conf --link-bandwidth 25GB/s --out m.yaml",
     name="import",
 )
 def import_(
@@ -192,10 +168,10 @@ def _tell(fabric: ImportedFabric) -> None:
 
 
 @command(
-    verbs,
+    app,
     "Describe",
-    "simshuffle topology export abci --to json --out abci.json",
-    "simshuffle topology export mine.yaml --to ibsim --out mine.net",
+    "simshuffle machine export abci --to json --out abci.json",
+    "simshuffle machine export mine.yaml --to ibsim --out mine.net",
     name="export",
 )
 def export(
@@ -246,9 +222,9 @@ def _fabric(source: str) -> ImportedFabric:
 
 
 command(
-    verbs,
+    app,
     "Describe",
-    "simshuffle topology show abci --route h0000 h0700",
-    "simshuffle topology show abci --pattern random_pairs --routing ecmp --out abci.png",
+    "simshuffle machine show abci --route h0000 h0700",
+    "simshuffle machine show abci --pattern random_pairs --out abci.png",
     name="show",
 )(show)

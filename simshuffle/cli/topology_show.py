@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.cli.common import NetworkName, say
-from simshuffle.cli.verb import AsJson, To, print_parts
+from simshuffle.cli.show import AsJson, To, print_parts
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simshuffle.compare import flat
+from simshuffle.comparison import flat
 from simshuffle.errors import SimshuffleError
 from simshuffle.page.markup import Section, bullets, details, paragraph, tables, terms
 from simshuffle.plan.unusual import warnings as unusual

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from simshuffle.compare import Side, compare, side
+from simshuffle.comparison import Side, compare, side
 from simshuffle.errors import InputError
 from simshuffle.page import asked, charts, simulation
 from simshuffle.page.markup import Section, chart, paragraph, tables

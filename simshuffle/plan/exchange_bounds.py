@@ -57,7 +57,7 @@ NO_EXCHANGE = ExchangeBound(0, 0, 0, 0.0, 0.0, 0.0, 0.0)
 def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
     """Least time that the exchange of the last epoch takes of the training loops.
 
-    A rank sends Q N/M samples, Q b after an iteration (docs/model.md, Exchange). Of each it reads,
+    A rank sends Q N/M samples, Q b after an iteration (docs/model-exchange.md). Of each it reads,
     zeroes, decodes, pickles, draws; of each that it receives it encodes and stores. In an iteration
     that sends, ranks meet at the next allreduce at the latest, so the largest sample of all ranks
     counts once (or, if that is longer, storing by the r ranks of a host one after the other); with

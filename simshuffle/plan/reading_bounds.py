@@ -38,7 +38,7 @@ def reading_seconds(scenario: Scenario, samples: float, cached: float) -> dict[s
                         min(workers, prefetch) workers
 
     Those of the object store are there only where it is read. These are the capacities of
-    `simshuffle.plan.resources`; the laws are in docs/model.md.
+    `simshuffle.plan.resources`; the laws are in docs/model-bounds.md.
     """
     workload, cluster, dataset = scenario.workload, scenario.cluster, scenario.workload.dataset
     ranks = cluster.ranks_per_host(scenario.world_size)

@@ -1,5 +1,5 @@
 """The smallest cases in which a better machine, or more to do, does the unexpected: each worked out
-by hand. docs/model.md, "Anomalies", explains them."""
+by hand. docs/model-bounds.md, "Anomalies", explains them."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from simshuffle.errors import Problem
 from simshuffle.studies.loader import text
 from simshuffle.studies.loader.cell import LoaderCell, cells, collect
 from simshuffle.studies.loader.shape import said
-from simshuffle.studies.loader.store import OF_STORE, S3, of_store
-from simshuffle.studies.loader.tables import STORED, WINDOWS
+from simshuffle.studies.loader.store import S3, of_store
+from simshuffle.studies.loader.tables import OF_STORE, STORED, WINDOWS
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Result, Study
 

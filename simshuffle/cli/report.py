@@ -34,7 +34,9 @@ def report(
         typer.Option("--force", help="Replace a file that is not the page of the same results."),
     ] = False,
 ) -> None:
-    """Write results as one HTML page that a browser shows without a network."""
+    """Write results as one HTML page.
+
+    A browser shows it without a network."""
     from simshuffle.page.write import write_page
 
     typer.echo(f"Page: {write_page(folders, out, force)}")

@@ -3,19 +3,21 @@ came out of it."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.results.console import new_table
+from simshuffle.results.console import new_table, printed
+from simshuffle.results.export import html
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.inputs import by_content
-from simshuffle.scenario.scenario import all_runs, load_scenarios
+from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.studies import read_folder
 from simshuffle.study.study import Result
@@ -75,6 +77,14 @@ class Comparison:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
+    def __str__(self) -> str:
+        """What a terminal shows of it."""
+        return printed(self.parts())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        return html(self.parts())
+
     def parts(self) -> Iterator[str | Table]:
         """What a terminal shows: texts and tables."""
         yield from (f"{letter}: {_about(side)}" for letter, side in self._sides())
@@ -102,18 +112,26 @@ class Comparison:
         return [("A", self.a), ("B", self.b)]
 
 
-def side(reference: str) -> Side:
-    """A result folder, or a scenario: a file, or a name below ``scenarios/``.
+def side(reference: str | Path | Result | Scenario) -> Side:
+    """A result or its folder, or a scenario: one that is loaded, a file, or a name below
+    ``scenarios/``.
 
     Raises:
         InputError: it is none of these, or damaged.
     """
+    if isinstance(reference, Result):
+        with tempfile.TemporaryDirectory() as place:
+            kept = reference.save(Path(place) / reference.meta["fingerprint"], draw=False)
+            found = side(kept)
+            return replace(found, name=str(kept.name), result=reference)
+    if isinstance(reference, Scenario):
+        runs = all_runs([reference])
+        return Side(reference.name, {name: _of_run(run) for name, run in runs.items()})
+    reference = str(reference)
     folder = Path(reference)
     if not folder.is_dir():
         runs = all_runs(load_scenarios(reference))
-        return Side(
-            reference, {name: flat(by_content(run.to_dict())) for name, run in runs.items()}
-        )
+        return Side(reference, {name: _of_run(run) for name, run in runs.items()})
     result = read_folder(folder)
     about = flat({k: value for k, value in result.meta.items() if k not in _OF_THE_RESULT})
     asked = _runs(result, folder) or _documents(result)
@@ -127,8 +145,13 @@ def _runs(result: Result, folder: Path) -> dict[str, Flat]:
         return {}
     with suppress(SimshuffleError):
         runs = all_runs(load_scenarios(folder / "scenario.yaml"))
-        return {name: flat(by_content(run.to_dict())) for name, run in runs.items()}
+        return {name: _of_run(run) for name, run in runs.items()}
     return {}
+
+
+def _of_run(run: Scenario) -> Flat:
+    """What was asked of a run."""
+    return flat(by_content(run.to_dict()))
 
 
 def _documents(result: Result) -> dict[str, Flat]:

@@ -1,4 +1,4 @@
-"""Verbs on the network alone: replay, congestion."""
+"""The verb replay: flows of a file over a network alone."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import ScenarioName, SetOption, say, share_progress, values
+from simshuffle.cli.common import say, share_progress
 from simshuffle.cli.help import command
-from simshuffle.cli.verb import (
-    AsJson,
-    Force,
-    Options,
-    Out,
-    ProcessCount,
-    Scheduler,
-    To,
-    carry_out,
-    print_parts,
-)
+from simshuffle.cli.show import To, print_parts
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -30,21 +20,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Routings = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="A routing, such as ecmp:queue_pairs=4; may be given several times. Default: the"
-        " scenario's.",
-    ),
-]
-
 
 @command(
     app,
     "Simulate",
-    "simshuffle replay case.json --out ends.csv",
-    "simshuffle replay case.json --network packet --compare --to latex",
+    "simshuffle study replay case.json --out ends.csv",
+    "simshuffle study replay case.json --network packet --compare --to latex",
 )
 def replay(
     case: Annotated[
@@ -83,7 +64,9 @@ def replay(
     ] = False,
     to: To = None,
 ) -> None:
-    """Say when the flows of CASE end: a CSV table, and a summary on standard error."""
+    """Say when the flows of a file end.
+
+    As a CSV table, and a summary on standard error."""
     from simshuffle.network.case import read_case
     from simshuffle.network.replay import csv_rows, facts, network_model, title
     from simshuffle.network.replay import replay as replay_case
@@ -135,70 +118,3 @@ def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
     for number, row in enumerate(zip(*(of.tolist() for of in columns.values()), strict=True)):
         table.add_row(str(number), *map(repr, row))
     return [summary, table]
-
-
-@command(
-    app,
-    "Simulate",
-    "simshuffle congestion quickstart --world-size 32",
-    "simshuffle congestion quickstart --network fluid --seeds 10 --out pairs",
-)
-def congestion(
-    scenario: ScenarioName,
-    pattern: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A pattern; may be given several times. Default: all."),
-    ] = None,
-    network: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODEL",
-            help="analytic, fluid or packet; several times for several. Default: fluid, packet.",
-        ),
-    ] = None,
-    routing: Routings = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Seeds for analytic and fluid.")
-    ] = 5,
-    packet_seeds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Seeds for packet, of those for the others.")
-    ] = 3,
-    packets: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", help="Packets in one run of packet; what is more is left out."
-        ),
-    ] = 2_000_000,
-    jitter: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="Where packet is run and sizes are alike, they differ by up to this share.",
-        ),
-    ] = 0.1,
-    world_size: Annotated[
-        list[int] | None,
-        typer.Option(
-            metavar="M",
-            help="Ranks; may be given several times. Default: the sweep's, or the scenario's.",
-        ),
-    ] = None,
-    set_: SetOption = None,
-    out: Out = None,
-    json: AsJson = False,
-    to: To = None,
-    force: Force = False,
-    processes: ProcessCount = None,
-    scheduler: Scheduler = None,
-) -> None:
-    """Compare all-to-all with pairwise exchange on the bytes of SCENARIO: times, what decides, and
-    a verdict."""
-    from simshuffle.studies.congestion.compare import Settings, chosen, request, scenarios
-    from simshuffle.studies.congestion.study import STUDY
-
-    counts = Settings(seeds=seeds, packet_seeds=packet_seeds, packets=packets, jitter=jitter)
-    settings = chosen(counts, pattern or [], network or [], routing or [])
-    sized = scenarios(scenario, values(set_ or []), world_size or [])
-    carry_out(
-        STUDY, request(sized, settings), Options(out, json, force, processes, scheduler, to=to)
-    )
