@@ -24,7 +24,7 @@ import numpy as np
 
 from simshuffle.exports.export import export
 from simshuffle.exports.program import program
-from simshuffle.exports.simgrid import options
+from simshuffle.exports.simgrid import smpi_options
 from simshuffle.exports.source import Source
 from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.messages import MessageLowering, delivery_counts, messages_of
@@ -198,7 +198,7 @@ def run_smpi(scenario: Scenario, more: tuple[str, ...] = ()) -> Times:
         compiled = ["smpicc", "-O2", "exchange.c", "-o", "exchange"]
         subprocess.run(compiled, cwd=folder, check=True)
         files = ["-platform", "platform.xml", "-hostfile", "hostfile"]
-        given = [*options(), *more, "--log=root.thresh:warning"]
+        given = [*smpi_options(), *more, "--log=root.thresh:warning"]
         command = ["smpirun", *files, *given, "./exchange", "exchange.txt"]
         done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     lines = [line.split() for line in done.stdout.splitlines() if re.match(r"\d+ [\d.]+ ", line)]

@@ -16,7 +16,7 @@ from simshuffle.errors import InputError, Problem
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from simshuffle.network.replay.replay import Replay
+    from simshuffle.network.replay import Replay
 
 app = typer.Typer()
 
@@ -75,10 +75,10 @@ def replay(
     """Say when the flows of a file end.
 
     As a CSV table, and a summary on standard error."""
-    from simshuffle.network.replay.case import read_case
-    from simshuffle.network.replay.files import check_target, whole_file
-    from simshuffle.network.replay.replay import csv_rows, facts, network_model, title
-    from simshuffle.network.replay.replay import replay as replay_case
+    from simshuffle.network.case import read_case
+    from simshuffle.network.replay import csv_rows, facts, network_model, title
+    from simshuffle.network.replay import replay as replay_case
+    from simshuffle.network.whole_file import check_target, whole_file
 
     model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
     if out is not None:
@@ -105,7 +105,7 @@ def replay(
 
 def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
     """The summary as a table, and below it the ends unless a file has them."""
-    from simshuffle.network.replay.replay import ends, facts, title
+    from simshuffle.network.replay import ends, facts, title
     from simshuffle.results.console import new_table
 
     summary = new_table(title(result), ["quantity", "value"])

@@ -47,9 +47,14 @@ def show(
     pattern."""
     import numpy as np
 
-    from simshuffle.fabrics.patterns import PATTERNS, pattern_loads
-    from simshuffle.fabrics.show import facts, load_table, route_rows
-    from simshuffle.fabrics.survey import Survey
+    from simshuffle.fabrics.survey import (
+        PATTERNS,
+        Survey,
+        facts,
+        load_table,
+        pattern_loads,
+        route_rows,
+    )
     from simshuffle.spec.library import nearest
 
     if pattern not in PATTERNS:

@@ -24,8 +24,8 @@ from simshuffle.fabrics.lfts import read_tables, tables_of
 from simshuffle.fabrics.network import graphml
 from simshuffle.fabrics.reading import read_fabric
 from simshuffle.network import Fluid
-from simshuffle.network.replay.case import read_case
-from simshuffle.network.replay.replay import replay
+from simshuffle.network.case import read_case
+from simshuffle.network.replay import replay
 from simshuffle.new.imported import machine_files
 from simshuffle.orders.order import COLUMNS
 from simshuffle.plan.packets import check_size

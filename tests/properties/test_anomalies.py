@@ -9,7 +9,7 @@ import pytest
 import simpy
 
 from simshuffle.network import Packet
-from simshuffle.network.packet.limits import TICK
+from simshuffle.network.packet_records import TICK
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simpy_network import SimpyNetwork

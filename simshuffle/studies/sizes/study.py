@@ -88,7 +88,8 @@ class SizesCell(PlainCell):
     @property
     def cost(self) -> float:
         """As for `Cell`."""
-        return 0.1 + 2e-7 * self.epoch * self.document["workload"]["dataset"]["num_samples"]
+        samples = int(self.document["workload"]["dataset"]["num_samples"])
+        return 0.1 + 2e-7 * self.epoch * samples
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
