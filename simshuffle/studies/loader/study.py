@@ -109,5 +109,5 @@ STUDY: Study[list[LoaderCell]] = Study(
     facts=_facts,
     says=_Says,
     faults=_faults,
-    again="simshuffle.studies.loader.asking:again",
+    again="simshuffle.studies.loader.verb:again",
 )
