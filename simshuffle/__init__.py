@@ -1,37 +1,22 @@
 """simshuffle: what does shuffling the data cost in distributed deep learning, and what does not
 shuffling cost?
 
-from simshuffle import load_scenario, run
+from simshuffle import load_scenario, run, sweep
 
 result = run(load_scenario("abci-imagenet1k", {"world_size": 512}))
 result.breakdown
+sweep("quickstart", over={"world_size": [16, 32]}, seeds=3).figure()
+
+Every verb of the command line that makes a result is a function here. ``__init__.pyi`` has their
+signatures; it is made from the options of the studies (``make reference``).
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simshuffle.version import __version__
-
-if TYPE_CHECKING:
-    from simshuffle.api import read, run
-    from simshuffle.errors import ScenarioError, SimshuffleError
-    from simshuffle.scenario.scenario import Scenario, load_scenario
-    from simshuffle.sim.simpy_network import SimpyNetwork
-    from simshuffle.study.study import Result
-
-__all__ = [
-    "Result",
-    "Scenario",
-    "ScenarioError",
-    "SimpyNetwork",
-    "SimshuffleError",
-    "__version__",
-    "load_scenario",
-    "read",
-    "run",
-]
+from simshuffle.version import __version__ as __version__
 
 _HOMES = {
     "Result": "study.study",
@@ -39,6 +24,7 @@ _HOMES = {
     "ScenarioError": "errors",
     "SimpyNetwork": "sim.simpy_network",
     "SimshuffleError": "errors",
+    "compare": "api",
     "load_scenario": "scenario.scenario",
     "read": "api",
     "run": "api",
@@ -49,6 +35,25 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that ``simshuffle --help`` answers at once."""
     if name in _HOMES:
         value = getattr(importlib.import_module(f"simshuffle.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'simshuffle' has no attribute '{name}'")
+    elif name == "__all__":
+        value = sorted(["__version__", *_HOMES, *_functions()])
+    elif not name.startswith("_") and name in (functions := _functions()):
+        from simshuffle.study.functions import function_of  # noqa: PLC0415 - what computes
+
+        value = function_of(functions[name])
+    else:
+        raise AttributeError(f"module 'simshuffle' has no attribute '{name}'")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted([*globals(), *_HOMES, *_functions()])
+
+
+def _functions() -> dict[str, Any]:
+    """The verb of every function that is made from one, by the name of the function."""
+    from simshuffle.studies import verbs  # noqa: PLC0415 - when one is used
+
+    return {verb.function: verb for verb in verbs().values() if verb.function}

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from simshuffle import comparison
+from simshuffle.comparison import Comparison
 from simshuffle.results.ranks import Kept
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies import read_folder
@@ -19,6 +21,7 @@ from simshuffle.study import engine
 from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
 
+Comparable = str | Path | Result | Scenario
 Progress = Callable[[str, float], None]
 """Called with the name of the run and the share of it that is done, from 0 to 1."""
 
@@ -60,6 +63,21 @@ def run(
     result = engine.run(study, asked, progress=tell if progress else None)
     assert isinstance(result, SimulationResult)  # noqa: S101 - what its study makes
     return result
+
+
+def compare(a: Comparable, b: Comparable) -> Comparison:
+    """What differs between two results, or two scenarios: in what was asked, and in what came out.
+
+    Args:
+        a, b: each a result or its folder, or a scenario, its file or its name.
+
+    Returns:
+        Tables of what differs; printed, what ``simshuffle compare`` prints.
+
+    Raises:
+        InputError: one of them cannot be read, or they are results of different kinds.
+    """
+    return comparison.compare(comparison.side(a), comparison.side(b))
 
 
 def read(folder: str | Path) -> Result:

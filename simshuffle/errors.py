@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ class SimshuffleError(Exception):
     """Whatever simshuffle refuses, with a text for the user."""
 
 
+class Stopped(Exception):
+    """Ctrl-C, after which something is kept; its text says what."""
+
+
 class SimshuffleWarning(UserWarning):
     """What can be done as asked, but is seldom meant."""
 
@@ -73,6 +78,15 @@ class InputError(SimshuffleError, ValueError):
         count = len(self.problems)
         head = f"{self.source or self.noun}: {count} problem{'s' if count != 1 else ''}"
         return "\n".join([head, *(f"  - {problem}" for problem in self.problems)])
+
+
+def refuse(path: str, rule: str, value: str, remedy: str, source: str) -> NoReturn:
+    """Refuse an input for one problem: arguments as of `Problem`, and where it is.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(Problem(path, rule, value, remedy), source)
 
 
 class ScenarioError(InputError):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.compare import flat
+from simshuffle.comparison import flat
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies import read_folder
 from simshuffle.study import engine

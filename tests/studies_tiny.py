@@ -18,12 +18,14 @@ from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
 from simshuffle.studies.loader import asking as loader_asking
 from simshuffle.studies.loader import study as loader
+from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.oracle import asking
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import seeds, sweep
 from simshuffle.studies.simulation import study as simulation
+from simshuffle.studies.sizes import study as sizes
 from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
 from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
@@ -108,9 +110,16 @@ def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:
     """With one that the shape does not allow."""
-    asked = loader_asking.Asked(samples=64, shards=8, nodes=2, gpus=2, batch_size=2, epochs=2)
-    names = ["webdataset:buffer_size=4", "own:shuffle=global", "hugging_face:buffer_size=100"]
-    return loader.STUDY, loader_asking.request(names, asked)
+    names = ("webdataset:buffer_size=4", "own:shuffle=global", "hugging_face:buffer_size=100")
+    options = LoaderOptions(
+        order=names, samples=64, shards=8, nodes=2, gpus=2, batch_size=2, epochs=2
+    )
+    return loader.STUDY, loader_asking.request(options)
+
+
+def _sizes(place: Path) -> tuple[Study[Any], Request[Any]]:
+    exchange = "partial_local_shuffle:exchange_fraction=0.3"
+    return sizes.STUDY, sizes.request(small(**SIZE, workload__exchange=exchange))
 
 
 def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -185,6 +194,7 @@ TINY: dict[str, Tiny] = {
     "policies": _policies,
     "loader": _loader,
     "congestion": _congestion,
+    "sizes": _sizes,
     "validation": _validation,
     "training": _training,
     "data_optimised": _data_optimised,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -234,3 +235,18 @@ def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints, Ints]:
     flows = int(flow.max()) + 1
     edges = np.unique(before.astype(np.int64) * flows + after)
     return (edges // flows).astype(np.int32), (edges % flows).astype(np.int32)
+
+
+class Dependent(Paced):
+    """An algorithm whose steps wait for one another."""
+
+    @abstractmethod
+    def sends(self, host_of: Ints) -> Sends:
+        """What ranks on hosts ``host_of``, (M,), send, as `dependent_flows` carries it."""
+
+    def flows(self, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
+        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
+        for a single rank. See `dependent_flows`."""
+        if len(host_of) == 1:
+            return None
+        return dependent_flows(self.sends(host_of), host_of, nbytes, self)

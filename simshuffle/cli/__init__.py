@@ -12,29 +12,23 @@ from typing import Annotated, Any
 import typer
 
 from simshuffle.cli import (
-    calibrate,
+    check,
     collective,
+    derived,
     export,
     figure,
-    loader,
-    mechanisms,
-    networks,
     new,
-    oracle,
-    page,
-    policies,
     probe,
-    runs,
+    replay,
+    report,
+    results,
     schema,
-    testbed,
     topology,
-    train,
-    tta,
-    validate,
 )
-from simshuffle.cli.common import LOADING, Stopped, complain, reset_volume, set_volume
+from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
-from simshuffle.errors import InputError, SimshuffleError
+from simshuffle.errors import InputError, SimshuffleError, Stopped
+from simshuffle.studies import verbs
 from simshuffle.version import __version__
 
 __all__ = ["app", "entry_point", "main"]
@@ -43,45 +37,65 @@ __all__ = ["app", "entry_point", "main"]
 _UsageError: Any = typer.BadParameter.__mro__[2]
 
 INTERRUPTED = 130
+GROUPS = {
+    "study": "Ask one question: congestion, ablate, hiding, validate ...",
+    "machine": "Measure this host, read a cluster: probe, calibrate, import ...",
+    "results": "Show, draw and verify what is in a result folder.",
+}
+"""Groups of verbs that few need, and what their help says."""
+BY_HAND = {
+    "": (new, check, results, report, figure, export, schema),
+    "study": (collective, replay),
+    "machine": (probe, topology),
+}
+"""Verbs that make no result folder, by the group that they are in."""
 
-app = typer.Typer(
-    name="simshuffle",
-    cls=Verbs,
-    help="Simulate what shuffling the data costs in distributed deep learning.",
-    epilog="Every verb has examples: simshuffle run --help. To begin: simshuffle run quickstart.",
-    no_args_is_help=True,
-    context_settings=HELP_OPTIONS,
-    pretty_exceptions_enable=False,
+
+def _app(name: str, help_: str, epilog: str) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        cls=Verbs,
+        help=help_,
+        epilog=epilog,
+        no_args_is_help=True,
+        context_settings=HELP_OPTIONS,
+        pretty_exceptions_enable=False,
+    )
+
+
+app = _app(
+    "simshuffle",
+    "Simulate what shuffling the data costs in distributed deep learning.",
+    "Examples: simshuffle run --help. To begin: simshuffle run quickstart.",
 )
-# in a group of the help they stand in this order
-for _verbs in (
-    new,
-    runs,
-    mechanisms,
-    networks,
-    collective,
-    policies,
-    loader,
-    oracle,
-    train,
-    tta,
-    probe,
-    topology,
-    calibrate,
-    validate,
-    testbed,
-    page,
-    figure,
-    export,
-    schema,
-):
-    app.add_typer(_verbs.app)
+
+
+def _fill() -> None:
+    """Add all verbs: those that are written by hand, and those of the studies."""
+    apps = {"": app}
+    for name, text in GROUPS.items():
+        apps[name] = _app(name, text, f"Every verb has examples: simshuffle {name} VERB --help.")
+        apps[name].callback()(_volume_of_group)
+        app.add_typer(apps[name], rich_help_panel="Rarely")
+    for group, modules in BY_HAND.items():
+        for module in modules:
+            apps[group].add_typer(module.app)
+    apps["results"].add_typer(results.verbs)
+    for verb in verbs().values():
+        derived.add(apps[" ".join(verb.name.split()[:-1])], verb)
+
+
+def _volume_of_group(quiet: Quiet = False, verbose: Verbose = False) -> None:
+    set_volume(quiet=quiet, verbose=verbose)
 
 
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"simshuffle {__version__}")
         raise typer.Exit
+
+
+_fill()
 
 
 @app.callback()

@@ -6,17 +6,10 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import (
-    SetOption,
-    any_of,
-    machine_names,
-    say,
-    scenario_names,
-    share_progress,
-    values,
-)
+from simshuffle.cli.common import SetOption, say, share_progress
 from simshuffle.cli.help import command
-from simshuffle.cli.verb import To, check_format, print_json, print_parts
+from simshuffle.cli.show import To, check_format, print_json, print_parts
+from simshuffle.studies.fields import any_of, assignments, machine_names, scenario_names
 
 app = typer.Typer()
 
@@ -62,8 +55,8 @@ AsJson = Annotated[
 @command(
     app,
     "Simulate",
-    "simshuffle collective abci --hosts 4 --sizes '8 B,1 MiB,256 MiB'",
-    "simshuffle collective quickstart --algorithm tree --to markdown",
+    "simshuffle study collective abci --hosts 4 --sizes '8 B,1 MiB,256 MiB'",
+    "simshuffle study collective quickstart --algorithm tree --to markdown",
 )
 def collective(
     name: Name,
@@ -76,15 +69,16 @@ def collective(
     json: AsJson = False,
     to: To = None,
 ) -> None:
-    """Simulate the allreduce of NAME alone, by size, and print it as all_reduce_perf of nccl-tests
-    does. `simshuffle calibrate` reads it."""
+    """Simulate an allreduce alone, by the size of its buffer.
+
+    Printed as all_reduce_perf of nccl-tests does; `simshuffle machine calibrate` reads it."""
     from simshuffle.collective import SIZES, Chosen, bench, measure
     from simshuffle.collective import sizes as read_sizes
 
     check_format(json, to)
     wanted = SIZES if sizes is None else read_sizes(sizes)
-    keys = values(allreduce or [], "--allreduce", "order=shuffled")
-    chosen = Chosen(values(set_ or []), algorithm, keys, hosts, gpus_per_host)
+    keys = assignments(allreduce or [], "--allreduce", "order=shuffled")
+    chosen = Chosen(assignments(set_ or []), algorithm, keys, hosts, gpus_per_host)
     asked = bench(name, chosen)
     with share_progress("allreduce") as progress:
         measured = measure(asked, wanted, progress)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, SimshuffleWarning
+from simshuffle.studies.fields import machine_names, result_folders, scenario_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simshuffle.scenario.scenario import Scenario
     from simshuffle.study.standing import Progress
 
 LOADING = 1_000_000
@@ -35,6 +36,7 @@ SetOption = Annotated[
         help="Set a value of the scenario; may be given several times.",
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
 def choice(option: str, *known: str, metavar: str, text: str) -> Any:
@@ -71,44 +73,6 @@ def loaded() -> None:
         gc.set_threshold(LOADED)
 
 
-def scenario_names(incomplete: str) -> list[str]:
-    """Shipped scenarios whose name begins so; the shell completes files."""
-    return _shipped_names("scenarios", incomplete)
-
-
-def study_names(incomplete: str) -> list[str]:
-    """Shipped studies whose name begins so."""
-    return _shipped_names("studies", incomplete)
-
-
-def machine_names(incomplete: str) -> list[str]:
-    """Shipped machines whose name begins so."""
-    return _shipped_names("topologies", incomplete)
-
-
-def _shipped_names(folder: str, incomplete: str) -> list[str]:
-    from simshuffle.spec.library import shipped_names
-
-    return [name for name in shipped_names(folder) if name.startswith(incomplete)]
-
-
-def any_of(*complete: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """What completes one of several things: all that each of ``complete`` finds."""
-    return lambda incomplete: [word for each in complete for word in each(incomplete)]
-
-
-def result_folders(incomplete: str) -> list[str]:
-    """Result folders whose path begins so, here and in results/ where it names no folder."""
-    head, slash, _ = incomplete.rpartition("/")
-    places = [f"{head}{slash}"] if slash else ["", "results/"]
-    return [
-        f"{place}{path.parent.name}"
-        for place in places
-        for path in sorted(Path(place or ".").glob("*/meta.json"))
-        if f"{place}{path.parent.name}".startswith(incomplete)
-    ]
-
-
 ResultFolder = Annotated[
     Path,
     typer.Argument(metavar="FOLDER", help="A result folder.", autocompletion=result_folders),
@@ -137,68 +101,6 @@ ScenarioName = Annotated[
         autocompletion=scenario_names,
     ),
 ]
-
-
-def load(references: Sequence[str], assignments: Sequence[str] | None) -> list[Scenario]:
-    """The scenarios of all files; every problem of every file in one error."""
-    from simshuffle.scenario.scenario import load_scenarios
-
-    assigned = values(assignments or [])
-    scenarios: list[Scenario] = []
-    failures: list[InputError] = []
-    for reference in references:
-        try:
-            loaded = load_scenarios(reference, assigned)
-            for single in loaded:
-                single.runs()
-            scenarios += loaded
-        except InputError as error:
-            failures.append(error)
-    if len(failures) == 1:
-        raise failures[0]
-    if failures:
-        raise _Several(failures)
-    return scenarios
-
-
-class _Several(InputError):
-    """The errors of several files, below one another."""
-
-    def __init__(self, errors: list[InputError]) -> None:
-        self.errors = errors
-        super().__init__([problem for error in errors for problem in error.problems])
-
-    def _text(self) -> str:
-        return "\n".join(str(error) for error in self.errors)
-
-
-def values(
-    assignments: Sequence[str], option: str = "--set", example: str = "world_size=512"
-) -> dict[str, Any]:
-    """``KEY.PATH=VALUE`` texts of an option as a mapping; values are read as YAML."""
-    from simshuffle.spec.library import read_value
-
-    values: dict[str, Any] = {}
-    problems = []
-    for text in assignments:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            problems.append(
-                Problem(
-                    option,
-                    "is written KEY.PATH=VALUE",
-                    repr(text),
-                    f"For example {option} {example}.",
-                )
-            )
-            continue
-        try:
-            values[key.strip()] = read_value(value, f"{option} {key}")
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems, "command line")
-    return values
 
 
 @dataclass
@@ -260,10 +162,6 @@ def share_progress(noun: str) -> Iterator[Callable[[float], None] | None]:
         yield None if tell is None else report
 
 
-class Stopped(Exception):
-    """Ctrl-C, after which something is kept; its text says what."""
-
-
 def complain(text: str) -> None:
     """Write to standard error what went wrong."""
     typer.echo(text, err=True)
@@ -279,3 +177,16 @@ def detail(text: str) -> None:
     """Write a line to standard error, if more than usual is wanted."""
     if _volume.verbose:
         typer.echo(text, err=True)
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Warnings of simshuffle are told as everything else is; others stay what they are."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default", SimshuffleWarning)
+        yield
+    for each in found:
+        if issubclass(each.category, SimshuffleWarning):
+            say(f"Warning: {each.message}")
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

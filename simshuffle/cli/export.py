@@ -7,15 +7,16 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import SetOption, loaded, say, scenario_names, share_progress, values
+from simshuffle.cli.common import SetOption, loaded, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, Problem
+from simshuffle.studies.fields import assignments, scenario_names
 
 app = typer.Typer()
 
 
 def _formats(incomplete: str) -> list[str]:
-    from simshuffle.exports.formats import FORMATS
+    from simshuffle.exports.export import FORMATS
 
     return [name for name in FORMATS if name.startswith(incomplete)]
 
@@ -100,9 +101,8 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Write a run of SOURCE for another tool."""
-    from simshuffle.exports.export import check_out, default_out
+    from simshuffle.exports.export import Options, check_out, default_out, format_of
     from simshuffle.exports.export import export as write
-    from simshuffle.exports.formats import Asked, format_of
     from simshuffle.exports.source import read_source
 
     kind = format_of(to)
@@ -121,13 +121,13 @@ def export(
             raise InputError(problem, "command line")
     if out is not None:  # before anything is read
         check_out(out, folder=not kind.suffix, replace=force)
-    found = read_source(source, values(set_ or []), run, epoch, iteration, sends=kind.sends)
+    found = read_source(source, assignments(set_ or []), run, epoch, iteration, sends=kind.sends)
     if run is None and len(found.runs) > 1:
         say(f"Of {len(found.runs)} runs this is '{found.run}'; --run NAME names another.")
     path = default_out(found, to) if out is None else out
     loaded()
     with share_progress("export") as tell:
-        said = write(found, to, path, Asked(ranks, messages), tell, replace=force)
+        said = write(found, to, path, Options(ranks, messages), tell, replace=force)
     for line in said:
         say(line)
     typer.echo(f"Written: {path}")

@@ -10,7 +10,7 @@ import typer
 
 from simshuffle.cli.common import choice, say
 from simshuffle.cli.help import command
-from simshuffle.cli.verb import AsJson, To, check_format, print_json, print_parts
+from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
 from simshuffle.errors import InputError, Problem
 from simshuffle.figures import KINDS
 
@@ -64,7 +64,9 @@ def figure(
     json: AsJson = False,
     force: Replace = False,
 ) -> None:
-    """Draw a figure for a paper or for slides, from the tables of result folders alone."""
+    """Draw a figure for a paper or for slides.
+
+    From the tables of result folders alone."""
     if kind is None:
         typer.echo(_listed())
         return
@@ -106,7 +108,7 @@ def _listed() -> str:
 figure.__doc__ = "\n\n".join(
     [
         str(figure.__doc__),
-        "To draw a result's own figures again: simshuffle plot. Kinds:",
+        "To draw a result's own figures again: simshuffle results plot. Kinds:",
         *(f"{name}: {sentence}" for name, sentence in KINDS.items()),
     ]
 )

@@ -6,16 +6,15 @@ import functools
 import inspect
 import platform
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from simshuffle.cli.common import detail, set_volume
+from simshuffle.cli.common import detail, say, set_volume
+from simshuffle.study.verb import Group
 from simshuffle.version import __version__
 
-Group = Literal["Describe", "Simulate", "Train", "Believe", "Results"]
-"""Of verbs, in the order in which a newcomer meets them."""
 EXAMPLES = "Examples:"
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
@@ -43,11 +42,11 @@ def command(
     """
 
     def register(verb: Callable[P, R]) -> Callable[P, R]:
-        first = (inspect.getdoc(verb) or "").split("\n\n", maxsplit=1)[0]
+        first = (inspect.getdoc(verb) or "").partition("\n")[0]
         app.command(
             name,
             cls=_Verb,
-            short_help=" ".join(first.split()),
+            short_help=first,
             epilog="\n".join([EXAMPLES, *examples]),
             rich_help_panel=group,
         )(_with_volume(verb))
@@ -79,8 +78,10 @@ def _with_volume(verb: Callable[P, R]) -> Callable[..., R]:
 
 def _labelled(parameters: list[Any]) -> list[Any]:
     """The same, without the names of Python's types in the help: a flag has no value, and an
-    argument is called what it is."""
+    argument is called what it is; and without what few ever need."""
     for parameter in parameters:
+        if parameter.name in {"install_completion", "show_completion"}:
+            parameter.hidden = True
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None
         elif parameter.is_flag:
@@ -91,6 +92,18 @@ def _labelled(parameters: list[Any]) -> list[Any]:
 class _Verb(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _labelled(super().get_params(ctx))
+
+
+FIRST = ("new", "check", "list", "run", "sweep", "oracle", "loader", "train", "tta", "compare")
+"""Verbs that stand first in their groups; the others follow by their names."""
+MOVED = {
+    **{name: f"study {name}" for name in ("ablate", "hiding", "congestion", "policies")},
+    **{name: f"study {name}" for name in ("collective", "replay", "validate")},
+    **{name: f"results {name}" for name in ("plot", "show", "verify")},
+    **{name: f"machine {name}" for name in ("probe", "calibrate", "testbed")},
+    "topology": "machine",
+}
+"""Verbs of version 0.1 that have another name now."""
 
 
 class Verbs(TyperGroup):
@@ -104,7 +117,17 @@ class Verbs(TyperGroup):
         """Names of the verbs, in the order of the groups."""
         groups = [*get_args(Group), None]
 
-        def place(name: str) -> int:
-            return groups.index(getattr(self.commands[name], "rich_help_panel", None))
+        def place(name: str) -> tuple[int, int, str]:
+            group = groups.index(getattr(self.commands[name], "rich_help_panel", None))
+            return group, FIRST.index(name) if name in FIRST else len(FIRST), name
 
         return sorted(super().list_commands(ctx), key=place)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The verb that is named, by its old name too."""
+        if ctx.parent is None and args[0] in MOVED:
+            now = MOVED[args[0]]
+            if not ctx.resilient_parsing:
+                say(f"'simshuffle {args[0]}' is 'simshuffle {now}' now; the old name goes in 0.3.")
+            args = [*now.split(), *args[1:]]
+        return super().resolve_command(ctx, args)

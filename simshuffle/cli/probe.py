@@ -13,7 +13,10 @@ app = typer.Typer()
 
 
 @command(
-    app, "Describe", "simshuffle probe", "simshuffle probe imagenet/train --exchange > costs.yaml"
+    app,
+    "Describe",
+    "simshuffle machine probe",
+    "simshuffle machine probe imagenet/train --exchange > costs.yaml",
 )
 def probe(
     folder: Annotated[

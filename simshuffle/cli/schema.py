@@ -37,14 +37,15 @@ def schema(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of a kind of file: keys, units, defaults, ranges.
+    """Print the JSON Schema of a kind of file, for editors.
 
-    An editor completes and checks a file that names the schema in its first line:
+    Keys, units, defaults and ranges, in draft 2020-12. An editor completes and checks a file that
+    names the schema in its first line:
     # yaml-language-server: $schema=scenario.schema.json
     """
     import json
 
-    from simshuffle.scenario.draft import check_place, write_together
+    from simshuffle.new.files import check_place, write_together
 
     if what not in FILES:
         rule, remedy = f"must be one of {', '.join(FILES)}", "Write one of them."

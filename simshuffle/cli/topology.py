@@ -1,4 +1,4 @@
-"""The verb topology: networks of real machines, from and to files of other tools."""
+"""Verbs below ``simshuffle machine``: networks of machines, from and to files of other tools."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import NetworkName, choice, say, set_volume
-from simshuffle.cli.help import EXAMPLES, HELP_OPTIONS, Quiet, Verbose, Verbs, command
+from simshuffle.cli.common import NetworkName, choice, say
+from simshuffle.cli.help import command
 from simshuffle.cli.topology_show import fabric_in, show
 from simshuffle.errors import InputError, Problem
 
@@ -18,33 +18,9 @@ if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
 
 app = typer.Typer()
-verbs = typer.Typer(
-    cls=Verbs,
-    help="Import the network of a machine from what its tools print; export one for other tools.",
-    epilog="\n".join(
-        [
-            EXAMPLES,
-            "simshuffle topology import ibnet.txt --out mine.yaml",
-            "simshuffle topology export abci --to json --out abci.json",
-        ]
-    ),
-    no_args_is_help=True,
-    context_settings=HELP_OPTIONS,
-)
-app.add_typer(
-    verbs,
-    name="topology",
-    rich_help_panel="Describe",
-    short_help="Import the network of a machine from what its tools print; export one.",
-)
 
 SHOWN = 10
 """Cables slower than others that are named; the rest are counted."""
-
-
-@verbs.callback()
-def _options(quiet: Quiet = False, verbose: Verbose = False) -> None:
-    set_volume(quiet=quiet, verbose=verbose)
 
 
 File = Annotated[
@@ -76,11 +52,11 @@ Replace = Annotated[bool, typer.Option("--force", help="Replace the files that a
 
 
 @command(
-    verbs,
+    app,
     "Describe",
-    "simshuffle topology import ibnet.txt --out mine.yaml",
-    "simshuffle topology import ibnet.txt --routes lfts.txt --gpus 8 --out mine.yaml",
-    "simshuffle topology import topology.conf --link-bandwidth '25 GB/s' --out mine.yaml",
+    "simshuffle machine import ibnet.txt --out mine.yaml",
+    "simshuffle machine import ibnet.txt --routes lfts.txt --gpus 8 --out mine.yaml",
+    "simshuffle machine import topology.conf --link-bandwidth 25GB/s --out m.yaml",
     name="import",
 )
 def import_(
@@ -110,8 +86,8 @@ def import_(
     from simshuffle.fabrics.imported import Missing
     from simshuffle.fabrics.lfts import check_ways, read_tables
     from simshuffle.fabrics.reading import read_fabric
-    from simshuffle.scenario.draft import check_place, write_together
-    from simshuffle.scenario.machine import fabric_file, machine_files, tables_file
+    from simshuffle.new.files import check_place, write_together
+    from simshuffle.new.imported import fabric_file, machine_files, tables_file
 
     stem, alone = _stem(out, routes), out.suffix == ".json"
     beside = [] if alone else [fabric_file(stem), *([tables_file(stem)] if routes else [])]
@@ -149,11 +125,11 @@ def _stem(out: Path, routes: Path | None) -> str:
 
 
 def _check_name(name: str | None) -> None:
-    from simshuffle.scenario.questions import is_name
+    from simshuffle.new.questions import NAME_RULE, is_name
 
     if name is not None and not is_name(name):
-        rule = "must be letters, digits, '.', '_' and '-'"
-        raise InputError(Problem("--name", rule, repr(name), "For example mine."), "command line")
+        problem = Problem("--name", NAME_RULE, repr(name), "For example mine.")
+        raise InputError(problem, "command line")
 
 
 def _bandwidth(text: str | None) -> float | None:
@@ -192,10 +168,10 @@ def _tell(fabric: ImportedFabric) -> None:
 
 
 @command(
-    verbs,
+    app,
     "Describe",
-    "simshuffle topology export abci --to json --out abci.json",
-    "simshuffle topology export mine.yaml --to ibsim --out mine.net",
+    "simshuffle machine export abci --to json --out abci.json",
+    "simshuffle machine export mine.yaml --to ibsim --out mine.net",
     name="export",
 )
 def export(
@@ -219,7 +195,7 @@ def export(
     from simshuffle.fabrics import ibsim, infragraph
     from simshuffle.fabrics.imported import ImportedFabric
     from simshuffle.fabrics.network import graphml
-    from simshuffle.scenario.draft import check_place, write_together
+    from simshuffle.new.files import check_place, write_together
 
     check_place(out, replace=force, option="--out", ends=[""])
     fabric = _fabric(source)
@@ -237,7 +213,7 @@ def export(
 def _fabric(source: str) -> ImportedFabric:
     """The network of a machine, or of a network's file."""
     from simshuffle.fabrics.network import of_network
-    from simshuffle.scenario.machine import machine_of
+    from simshuffle.scenario.scenario import machine_of
 
     found = fabric_in(source)
     if found is not None:
@@ -246,9 +222,9 @@ def _fabric(source: str) -> ImportedFabric:
 
 
 command(
-    verbs,
+    app,
     "Describe",
-    "simshuffle topology show abci --route h0000 h0700",
-    "simshuffle topology show abci --pattern random_pairs --routing ecmp --out abci.png",
+    "simshuffle machine show abci --route h0000 h0700",
+    "simshuffle machine show abci --pattern random_pairs --out abci.png",
     name="show",
 )(show)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exports.formats import Asked, Tell
+from simshuffle.exports.export import Options, Tell
 from simshuffle.exports.program import Program, Step, program
 from simshuffle.exports.source import Source
 from simshuffle.plan.placement import placed
@@ -63,8 +63,8 @@ class Connection:
     releases: int = 0
 
 
-def write(source: Source, path: Path, asked: Asked, tell: Tell) -> Sequence[str]:
-    """As for `simshuffle.exports.formats.Writer`."""
+def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
+    """See `Writer.write`."""
     made = program(source.scenario, source.epoch, source.iteration)
     topology = source.scenario.cluster.topology
     why = obstacle(topology)

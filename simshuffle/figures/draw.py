@@ -12,7 +12,8 @@ from rich.table import Table
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.figures import KINDS
-from simshuffle.figures.kinds import Given, check_results, kind_named
+from simshuffle.figures.catalogue import check_results, kind_named
+from simshuffle.figures.kinds import Given
 from simshuffle.figures.table import table_of
 from simshuffle.results.style import STYLES, in_style, signed
 from simshuffle.results.table_io import rows

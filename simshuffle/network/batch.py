@@ -60,7 +60,8 @@ def pad_routes(routes: Sequence[Sequence[int]]) -> NDArray[np.int32]:
     return out
 
 
-def _no_edges() -> NDArray[np.int32]:
+def no_edges() -> NDArray[np.int32]:
+    """Of transfers that wait for none."""
     return np.empty(0, np.int32)
 
 
@@ -78,8 +79,8 @@ class TransferBatch:
 
     tasks: NDArray[Any]
     routes: NDArray[np.int32]
-    edge_from: NDArray[np.int32] = field(default_factory=_no_edges)
-    edge_to: NDArray[np.int32] = field(default_factory=_no_edges)
+    edge_from: NDArray[np.int32] = field(default_factory=no_edges)
+    edge_to: NDArray[np.int32] = field(default_factory=no_edges)
 
     def __len__(self) -> int:
         return len(self.tasks)

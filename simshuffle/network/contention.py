@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import SimulationError
 from simshuffle.network import analytic
-from simshuffle.network.flows import Floats, Flows, Ints, Links, Outcome
-from simshuffle.network.order import successors
+from simshuffle.network.flows import Floats, Flows, Ints, Links, Outcome, successors
 
 ROUNDING = 1e-12
 """Share of its bytes that a flow may have left when it ends, by rounding."""

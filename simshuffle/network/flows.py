@@ -1,5 +1,5 @@
 """Explicit flows over explicit links: what every network model is asked, and what it answers. Plain
-numpy arrays in SI units."""
+numpy arrays in SI units. And the order of flows that wait for others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network.batch import as_floats, pad_routes
+from simshuffle.errors import SimulationError
+from simshuffle.network.batch import as_floats, no_edges, pad_routes
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
-
-
-def _no_edges() -> Ints:
-    return np.empty(0, np.int32)
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,8 @@ class Flows:
     routes: Ints
     nbytes: Floats
     start: Floats
-    after_from: Ints = field(default_factory=_no_edges)
-    after_to: Ints = field(default_factory=_no_edges)
+    after_from: Ints = field(default_factory=no_edges)
+    after_to: Ints = field(default_factory=no_edges)
 
     def __post_init__(self) -> None:
         for name in ("nbytes", "start"):
@@ -167,3 +164,47 @@ class Outcome:
     finish: Floats
     makespan: float
     error_bound: float | None = None
+
+
+Longs = NDArray[np.int64]
+
+
+def successors(flows: Flows) -> tuple[Longs, NDArray[np.int32]]:
+    """For each flow those that wait for it: (flows + 1,) offsets into the second array, (edges,)
+    int32."""
+    offsets = np.zeros(len(flows) + 1, np.int64)
+    np.cumsum(np.bincount(flows.after_from, minlength=len(flows)), out=offsets[1:])
+    return offsets, flows.after_to[np.argsort(flows.after_from, kind="stable")]
+
+
+def latest_ends(flows: Flows, seconds: Floats) -> Floats:
+    """(flows,) s: end of each flow if it took ``seconds`` from its post on: the critical path.
+
+    Raises:
+        SimulationError: flows wait for each other in a circle.
+    """
+    ends = flows.posted + seconds
+    if not len(flows.after_to):
+        return ends
+    offsets, following = successors(flows)
+    waiting = np.bincount(flows.after_to, minlength=len(flows))
+    posted = flows.posted.copy()  # the flows stay as they are, for another model
+    level = np.flatnonzero(waiting == 0)
+    reached = len(level)
+    while len(level):
+        counts = offsets[level + 1] - offsets[level]
+        place = np.repeat(offsets[level] - np.cumsum(counts) + counts, counts) + np.arange(
+            counts.sum()
+        )
+        to = following[place]
+        np.maximum.at(posted, to, np.repeat(ends[level], counts))
+        level, edges = np.unique(to, return_counts=True)
+        waiting[level] -= edges  # not over all flows: a long chain has as many levels as flows
+        level = level[waiting[level] == 0]
+        ends[level] = posted[level] + seconds[level]
+        reached += len(level)
+    if reached < len(flows):
+        raise SimulationError(
+            f"{len(flows) - reached} flows wait for each other in a circle and never start"
+        )
+    return ends

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from simshuffle.errors import SimulationError
 from simshuffle.network.batch import NO_PAIR, TransferBatch, tasks
 from simshuffle.network.flows import Ints, Links
-from simshuffle.network.fluid.network import FluidNetwork
-from simshuffle.network.packet.limits import LONGEST, TICK
-from simshuffle.network.packet.network import PacketNetwork
+from simshuffle.network.fluid import FluidNetwork
+from simshuffle.network.packet import PacketNetwork
+from simshuffle.network.packet_records import LONGEST, TICK
 
 BOUNDLESS = 1e300
 """A capacity that never binds, and is finite so that shares of it can be told."""

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from simshuffle.compare import Side, compare, side
+from simshuffle.comparison import Side, compare, side
 from simshuffle.errors import InputError
 from simshuffle.page import asked, simulation, vega
 from simshuffle.page.markup import Section, paragraph, tables

@@ -1,19 +1,23 @@
-"""Writes the pages of the reference: ``python -m simshuffle.reference FOLDER``, or ``make
-reference``."""
+"""Writes the pages of the reference and the stub of the package: ``python -m simshuffle.reference
+FOLDER``, or ``make reference``."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from simshuffle.reference import stub
 from simshuffle.reference.pages import pages
+
+STUB = Path(__file__).parent.parent / "__init__.pyi"
 
 
 def main(folder: Path) -> None:
-    """Write the pages into the folder."""
+    """Write the pages into the folder, and the stub of the package."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (folder / name).write_text(text, encoding="utf-8")
+    STUB.write_text(stub.text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.cells import cell_len
@@ -31,6 +32,15 @@ def new_table(
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def terminal_text(parts: Iterable[str | Table], width: int = 100) -> str:
+    """What a terminal of that width shows of texts and tables."""
+    file = io.StringIO()
+    console = Console(file=file, width=width, color_system=None, force_terminal=False)
+    for part in parts:
+        print_whole(console, part)
+    return file.getvalue()
 
 
 def print_whole(console: Console, part: str | Table) -> None:

@@ -56,19 +56,13 @@ _COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Style:
-    """How figures look.
+    """How figures look."""
 
-    Attributes:
-        widths: inches of a figure of one column and of two, as it is drawn.
-        rc: parameters of matplotlib beside those that all styles share.
-        enlarged: how many times larger than drawn it is kept, letters and lines with it.
-        aspect: of height to width, at least; a figure with more rows than that is higher.
-    """
-
-    widths: tuple[float, float]
+    widths: tuple[float, float]  # inches of a figure of one column and of two, as it is drawn
+    # parameters of matplotlib beside those that all styles share
     rc: Mapping[str, Any] = field(default_factory=dict)
-    enlarged: float = 1.0
-    aspect: float = 0.0
+    enlarged: float = 1.0  # how many times larger than drawn it is kept, letters and lines with it
+    aspect: float = 0.0  # of height to width, at least; a figure with more rows than that is higher
 
 
 STYLES = {
@@ -141,11 +135,12 @@ SIGNED = "simshuffle"
 """How `signed` begins."""
 
 
+_METADATA = {".png": ("Software", "Description"), ".pdf": ("CreationDate", "Subject")}
+"""What would say when or by what a file was made, and what says what it is about."""
+
+
 def metadata(suffix: str, about: str) -> dict[str, Any]:
     """Of a file with that suffix, .png, .pdf or .svg, which says ``about`` of itself, and not when
     it was made."""
-    if suffix == ".png":
-        return {"Software": None, **({"Description": about} if about else {})}
-    if suffix == ".pdf":
-        return {"CreationDate": None, **({"Subject": about} if about else {})}
-    return {"Date": None, **({"Description": about} if about else {})}
+    made, said = _METADATA.get(suffix, ("Date", "Description"))
+    return {made: None, **({said: about} if about else {})}

@@ -1,34 +1,40 @@
-"""The studies: one package for each verb that simulates, trains or measures."""
+"""The studies: one package each. A package with a module ``verb`` is found by itself; one of
+another distribution by its entry point in the group `PLUGINS`, which names such a module."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.results.folders import meta_of
-from simshuffle.study import engine
-from simshuffle.study.study import Result, Study
+from simshuffle.study.verb import Verb
 
-KINDS = {
-    "simulation": "simshuffle.studies.simulation.study",
-    "simulation_over_seeds": "simshuffle.studies.simulation.seeds",
-    "sweep": "simshuffle.studies.simulation.sweep",
-    "ablation": "simshuffle.studies.ablation.study",
-    "congestion": "simshuffle.studies.congestion.study",
-    "calibration": "simshuffle.studies.calibrate.study",
-    "policies": "simshuffle.studies.policies.study",
-    "loader": "simshuffle.studies.loader.study",
-    "hiding": "simshuffle.studies.hidden_fraction.study",
-    "oracle": "simshuffle.studies.oracle.study",
-    "training": "simshuffle.studies.training.study",
-    "data_optimised": "simshuffle.studies.filtering.study",
-    "validation": "simshuffle.studies.validation.study",
-    "testbed": "simshuffle.studies.testbed.study",
-    "time_to_accuracy": "simshuffle.studies.time_to_accuracy.study",
-}
-"""Every kind of result folder, and the module whose ``STUDY`` it is."""
+if TYPE_CHECKING:
+    from simshuffle.study.study import Result, Study
+
+PLUGINS = "simshuffle.studies"
+
+
+@cache
+def verbs() -> dict[str, Verb[Any]]:
+    """Every verb that makes a result, by its name. The packages that compute are not imported."""
+    return {verb.name: verb for module in _modules() for verb in module.VERBS}
+
+
+def _modules() -> Iterator[Any]:
+    for path in sorted(Path(__file__).parent.glob("*/verb.py")):
+        yield importlib.import_module(f"{__name__}.{path.parent.name}.verb")
+    for plugin in entry_points(group=PLUGINS):
+        yield plugin.load()
+
+
+@cache
+def kinds() -> dict[str, str]:
+    """Every kind of result folder, and the module whose ``STUDY`` it is."""
+    return {kind: module for verb in verbs().values() for kind, module in verb.kinds.items()}
 
 
 def study_of(kind: str) -> Study[Any]:
@@ -37,7 +43,7 @@ def study_of(kind: str) -> Study[Any]:
     Raises:
         KeyError: there is none.
     """
-    study: Study[Any] = importlib.import_module(KINDS[kind]).STUDY
+    study: Study[Any] = importlib.import_module(kinds()[kind]).STUDY
     return study
 
 
@@ -47,8 +53,13 @@ def read_folder(folder: Path) -> Result:
     Raises:
         InputError: it holds none, or a damaged one.
     """
+    # what reads tables; a list of verbs needs none of it
+    from simshuffle.errors import InputError, Problem  # noqa: PLC0415
+    from simshuffle.results.folders import meta_of  # noqa: PLC0415
+    from simshuffle.study import engine  # noqa: PLC0415
+
     kind = meta_of(folder).get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str) or kind not in kinds():
         rule = "must be a result folder, with a meta.json that names its kind"
         remedy = "Give a folder that simshuffle wrote."
         raise InputError(Problem("", rule, repr(kind) if kind else "none", remedy), str(folder))

@@ -4,7 +4,6 @@ behind, the same whether it was just made or read from its folder."""
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import platform
 import shutil
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
-from rich.console import Console
 
-from simshuffle.errors import Problem
-from simshuffle.results.console import print_whole
+from simshuffle.errors import InputError, Problem
+from simshuffle.results.console import terminal_text
 from simshuffle.results.export import html
 from simshuffle.results.folders import write_folder
 from simshuffle.results.style import signed
@@ -33,13 +31,12 @@ from simshuffle.study.store import write_file
 from simshuffle.version import __version__
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.table import Table
 
     from simshuffle.results.chart import Chart
 
 V = TypeVar("V")
-WIDTH = 100
-"""Columns of a result that is printed."""
 Tables = Mapping[str, pd.DataFrame]
 Meta = Mapping[str, Any]
 Outcomes = Mapping[str, Outcome]
@@ -166,6 +163,9 @@ class Request(Generic[V]):
         asked: further plain values that decide the result; ``meta.json`` has them.
         inputs: files that the documents name, by their names in the folder `INPUTS`, which stand
             for their contents.
+        about: what is to be known before it begins, such as how much there is to do.
+        one_device: whether its cells share a device: they are done one after another, unless a
+            number of processes is named.
     """
 
     name: str
@@ -173,6 +173,8 @@ class Request(Generic[V]):
     documents: Mapping[str, str]
     asked: Meta = field(default_factory=dict)
     inputs: Mapping[str, Path] = field(default_factory=dict)
+    about: str = ""
+    one_device: bool = False
 
 
 def fingerprint(study: Study[V], request: Request[V]) -> str:
@@ -225,11 +227,7 @@ class Result:
 
     def __str__(self) -> str:
         """What a terminal shows of it."""
-        file = io.StringIO()
-        console = Console(file=file, width=WIDTH, color_system=None, force_terminal=False)
-        for part in self.parts():
-            print_whole(console, part)
-        return file.getvalue()
+        return terminal_text(self.parts())
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
@@ -302,6 +300,34 @@ class Result:
             about = signed(own, [self.meta["fingerprint"]])
             paths += canvas.save(paper.draw(chart), stem, about)
         return paths
+
+    def figure(self, name: str = "") -> Figure:
+        """The figure of that name, drawn now; the only one if none is named.
+
+        Raises:
+            InputError: there is no such figure, or several and none is named.
+        """
+        # matplotlib, where it is drawn
+        from simshuffle.results import paper  # noqa: PLC0415
+
+        figures = self.study.figures(self)
+        if not name and len(figures) == 1:
+            return paper.draw(next(iter(figures.values())))
+        if name not in figures:
+            remedy = f"There are {', '.join(figures)}." if figures else "There are none."
+            raise InputError(Problem("name", "no such figure", repr(name), remedy), "figure")
+        return paper.draw(figures[name])
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The table of that name, of those that are stored and those that follow.
+
+        Raises:
+            InputError: there is no such table.
+        """
+        if name not in self.all_tables:
+            remedy = f"There are {', '.join(self.all_tables)}."
+            raise InputError(Problem("name", "no such table", repr(name), remedy), "table")
+        return self.all_tables[name]
 
     def parts(self) -> list[str | Table]:
         """What a terminal shows: texts and tables."""

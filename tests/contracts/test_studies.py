@@ -16,11 +16,11 @@ from rich.table import Table
 
 import simshuffle.studies
 from simshuffle.cli import main
-from simshuffle.cli.verb import show
+from simshuffle.cli.show import show
 from simshuffle.errors import InputError
 from simshuffle.results.export import exported
 from simshuffle.results.style import COLUMN_INCHES
-from simshuffle.studies import KINDS, read_folder, study_of
+from simshuffle.studies import kinds, read_folder, study_of
 from simshuffle.study import engine
 from simshuffle.study.executors import Here, Processes
 from simshuffle.study.made import contents as content
@@ -37,9 +37,9 @@ Made = tuple[Study[Any], Request[Any], Result, Path]
 @pytest.fixture(scope="module", autouse=True)
 def toy_is_registered() -> Iterator[None]:
     """The study of tests/toy.py: one file, and one line here as in `simshuffle.studies`."""
-    simshuffle.studies.KINDS["toy"] = "tests.toy"
+    simshuffle.studies.kinds()["toy"] = "tests.toy"
     yield
-    del simshuffle.studies.KINDS["toy"]
+    del simshuffle.studies.kinds()["toy"]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_every_kind_of_result_has_a_tiny_study() -> None:
-    assert set(TINY) == set(KINDS)
+    assert set(TINY) == set(kinds())
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
@@ -272,6 +272,6 @@ def test_a_folder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_study_is_found_by_its_kind() -> None:
-    for kind in KINDS:
+    for kind in kinds():
         assert study_of(kind).kind == kind
     assert "tests.toy" in sys.modules

@@ -9,7 +9,7 @@ from simshuffle.reference import keys, verbs
 from simshuffle.reference.__main__ import main
 from simshuffle.reference.markdown import anchor, plain, table
 from simshuffle.reference.pages import pages
-from simshuffle.studies import KINDS, study_of
+from simshuffle.studies import kinds, study_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -20,7 +20,9 @@ def made():
 
 
 def test_the_pages_are_what_the_code_says(made):
-    assert {path.name for path in FOLDER.iterdir()} == set(made)
+    others = {path.name for path in FOLDER.glob("validation*.md")}
+    others |= {"loaders.md", "smpi.md", "speed.md"}  # by benchmarks; the first is held by a test
+    assert {path.name for path in FOLDER.iterdir()} - others == set(made)
     for name, text in made.items():
         there = (FOLDER / name).read_text(encoding="utf-8")
         assert there == text, f"docs/reference/{name} is stale: make reference"
@@ -41,7 +43,7 @@ def test_links_within_a_page_lead_to_its_headings(made):
 
 def test_every_column_of_every_table_is_there(made):
     page = made["tables.md"]
-    for kind in KINDS:
+    for kind in kinds():
         study = study_of(kind)
         derived = {name: each.schema for name, each in study.derived.items()}
         for name, schema in {**study.stored, **derived}.items():
@@ -62,7 +64,7 @@ def test_a_key_has_its_unit_default_range_and_line(made):
 
 
 def test_every_verb_is_there_with_its_options(made):
-    for row in ("## topology import\n", "simshuffle run SCENARIO... [OPTIONS]", "| `--out` |"):
+    for row in ("## machine import\n", "simshuffle run SCENARIO... [OPTIONS]", "| `--out` |"):
         assert row in made["verbs.md"], row
     assert "--quiet" not in made["verbs.md"].partition("\n## run\n")[2]
 

@@ -16,7 +16,6 @@ import numpy as np
 import yaml
 from rich.console import Console
 
-from simshuffle.cli.common import load
 from simshuffle.exchange import EpochContext
 from simshuffle.exchange.recording import write_plans
 from simshuffle.fabrics import ibsim, infragraph
@@ -25,20 +24,22 @@ from simshuffle.fabrics.lfts import read_tables, tables_of
 from simshuffle.fabrics.network import graphml
 from simshuffle.fabrics.reading import read_fabric
 from simshuffle.network import Fluid
-from simshuffle.network.replay.case import read_case
-from simshuffle.network.replay.replay import replay
+from simshuffle.network.case import read_case
+from simshuffle.network.replay import replay
+from simshuffle.new.imported import machine_files
 from simshuffle.orders.order import COLUMNS
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.summary import derived
 from simshuffle.plan.verdict import tables, verdict
 from simshuffle.routing import Fabric, ForwardingTables
 from simshuffle.routing.forwarding_tables import TableRouter
-from simshuffle.scenario.machine import machine_files
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.studies import policies, read_folder
 from simshuffle.studies.calibrate import calibrate
-from simshuffle.studies.loader.asking import Asked, check_request
+from simshuffle.studies.fields import assignments, scenarios_of
+from simshuffle.studies.loader.asking import request as loader_request
+from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.rows import read_rows
 from simshuffle.topology import Custom
@@ -139,7 +140,7 @@ def _yaml(values: Any, rng: random.Random) -> bytes:
 
 def _check(folder: Path, arguments: tuple[str, ...]) -> None:
     """What `simshuffle check` does."""
-    scenarios = load([str(folder / "s.yaml")], list(arguments))
+    scenarios = scenarios_of(str(folder / "s.yaml"), assignments(arguments))
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
@@ -306,7 +307,7 @@ def _plans(rng: random.Random, folder: Path) -> Input:
 
 def _replayed(folder: Path, arguments: tuple[str, ...]) -> None:
     """A scenario with them, and their exchange."""
-    (scenario,) = load([str(folder / "s.yaml")], list(arguments))
+    (scenario,) = scenarios_of(str(folder / "s.yaml"), assignments(arguments))
     exchange: Any = scenario.workload.exchange
     rng = np.random.default_rng(0)
     owner = exchange.first_owner(160, 4, rng)
@@ -364,10 +365,10 @@ def _study(rng: random.Random, _: Path) -> Input:
 
 
 def _train(folder: Path, arguments: tuple[str, ...]) -> None:
-    from simshuffle.cli.common import values
+
     from simshuffle.train.study import load_study
 
-    load_study(str(folder / "s.yaml"), values(arguments)).to_yaml()
+    load_study(str(folder / "s.yaml"), assignments(arguments)).to_yaml()
 
 
 def _filtering_study(rng: random.Random, _: Path) -> Input:
@@ -375,10 +376,9 @@ def _filtering_study(rng: random.Random, _: Path) -> Input:
 
 
 def _filter(folder: Path, arguments: tuple[str, ...]) -> None:
-    from simshuffle.cli.common import values
-    from simshuffle.train.filtering import load_study
+    from simshuffle.studies.filtering.record import load_study
 
-    load_study(str(folder / "s.yaml"), values(arguments)).to_yaml()
+    load_study(str(folder / "s.yaml"), assignments(arguments)).to_yaml()
 
 
 @cache
@@ -408,7 +408,8 @@ def _order(rng: random.Random, _: Path) -> Input:
 
 
 def _counted(folder: Path, _: tuple[str, ...]) -> None:
-    (cell,) = check_request(folder / "order.csv", [], Asked(batch_size=2)).values
+    options = LoaderOptions(check=folder / "order.csv", batch_size=2)
+    (cell,) = loader_request(options).values
     cell.run(lambda share: None)
 
 

@@ -1,4 +1,4 @@
-"""What loaders do, on one shape: docs/loaders.md says it, and its numbers are those."""
+"""What loaders do, on one shape: docs/reference/loaders.md has the numbers, and they are those."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.studies.loader.asking import Asked, request
+from simshuffle.studies.loader.asking import request
 from simshuffle.studies.loader.tables import STORED
+from simshuffle.studies.loader.verb import LoaderOptions
 
-PAGE = Path(__file__).parents[2] / "docs" / "loaders.md"
-SHAPE = Asked(samples=4096, shards=128, nodes=4, gpus=2, workers=2, batch_size=8, epochs=3)
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "loaders.md"
+SHAPE = LoaderOptions(samples=4096, shards=128, nodes=4, gpus=2, workers=2, batch_size=8, epochs=3)
 NBYTES = 4096 * 100_000
 RANK_PAIRS, BATCH_PAIRS = 511 / 4095, 7 / 4095
 
@@ -28,7 +29,7 @@ FETCHED_AGAIN = ["mosaicml naive", "mosaicml py1s", "mosaicml py2s", *SAME_EVERY
 
 @pytest.fixture(scope="module")
 def loaders():
-    rows = [cell.run(lambda share: None).values["loaders"][0] for cell in request([], SHAPE).values]
+    rows = [cell.run(lambda share: None).values["loaders"][0] for cell in request(SHAPE).values]
     return pd.DataFrame(rows, columns=list(STORED["loaders"].columns)).set_index("loader")
 
 
@@ -82,7 +83,7 @@ def test_samples_of_a_chunk_share_batches_again(name, loaders):
 
 @pytest.mark.parametrize("name", ["mosaicml py1s", "mosaicml py2s"])
 def test_halves_of_a_shard_go_to_two_nodes_where_canonical_nodes_are_as_small(name):
-    (cell,) = (cell for cell in request([], SHAPE).values if cell.label == name)
+    (cell,) = (cell for cell in request(SHAPE).values if cell.label == name)
     (order, *_), data = cell.source.epochs(cell.shape), cell.shape.data
     for node in range(4):
         assert len(np.unique(data.shard_of(order.sample[order.rank // 2 == node]))) == 64

@@ -19,15 +19,16 @@ from simshuffle.exchange import (
 from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.intervals import estimate, holm
-from simshuffle.studies.training.record import (
+from simshuffle.studies.training.study import STUDY
+from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.tables import (
     PLANS,
     STATISTICS,
     TABLES,
+    Tables,
+    collect,
     outcome_of,
 )
-from simshuffle.studies.training.study import STUDY
-from simshuffle.studies.training.summary import summary
-from simshuffle.studies.training.tables import Tables, collect
 from simshuffle.studies.training.text import report
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome

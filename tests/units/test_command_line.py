@@ -15,43 +15,51 @@ import typer.main
 
 from simshuffle.cli import app, main
 from simshuffle.cli.common import reset_volume, set_volume, share_progress, study_progress
+from simshuffle.cli.help import MOVED
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
 from simshuffle.study import progress
 from simshuffle.study.standing import Standing
 
 GROUPS = {
-    "Describe": ["new", "check", "list", "probe", "topology", "calibrate", "schema"],
-    "Simulate": [
-        "run",
-        "sweep",
-        "ablate",
-        "hiding",
-        "replay",
-        "congestion",
-        "collective",
-        "policies",
-        "loader",
-        "oracle",
-    ],
-    "Train": ["train", "tta"],
-    "Believe": ["validate", "testbed"],
-    "Results": ["plot", "show", "compare", "verify", "report", "figure", "export"],
+    "Describe": ["new", "check", "list", "schema"],
+    "Simulate": ["run", "sweep", "oracle", "loader", "train", "tta"],
+    "Results": ["compare", "export", "figure", "report"],
+    "Rarely": ["machine", "results", "study"],
 }
-VERBS = [verb for verbs in GROUPS.values() for verb in verbs]
+BELOW = {
+    "machine": ["calibrate", "export", "import", "probe", "show", "testbed"],
+    "results": ["plot", "show", "verify"],
+    "study": [
+        *("ablate", "collective", "congestion", "hiding", "policies", "replay", "validate"),
+    ],
+}
+VERBS = [verb for group, verbs in GROUPS.items() if group != "Rarely" for verb in verbs]
+VERBS += [f"{group} {verb}" for group, verbs in BELOW.items() for verb in verbs]
+LINES = 40
+"""Of a screen."""
 DATA = Path(__file__).parents[1] / "data"
 COMMAND = typer.main.get_command(app)
 SMALL = ["--set", "world_size=8", "--set", "epochs=1"]
 LOCAL = ["run", "quickstart", *SMALL, "--set", "workload.exchange=local_shuffle"]
 
 
+def command_of(verb):
+    """The command of a verb, such as 'run' or 'study ablate'."""
+    found = COMMAND
+    for word in verb.split():
+        found = found.commands[word]
+    return found
+
+
 def examples(verb):
     """The words of each example of a verb, without what the shell does."""
-    title, *lines = COMMAND.commands[verb].epilog.splitlines()
+    title, *lines = command_of(verb).epilog.splitlines()
     assert title == "Examples:"
     words = [shlex.split(line.removeprefix("sudo ").partition(" > ")[0]) for line in lines]
-    assert all(first == ["simshuffle", verb] for first in (each[:2] for each in words))
-    return [each[2:] for each in words]
+    begin = ["simshuffle", *verb.split()]
+    assert all(each[: len(begin)] == begin for each in words)
+    return [each[len(begin) :] for each in words]
 
 
 class Reached(Exception):
@@ -67,7 +75,7 @@ def nothing_is_done(monkeypatch):
         module, function = name.split(".")
         target = importlib.import_module(f"simshuffle.study.{module}")
         monkeypatch.setattr(target, function, reached)
-    replay = importlib.import_module("simshuffle.network.replay.replay")
+    replay = importlib.import_module("simshuffle.network.replay")
     monkeypatch.setattr(replay, "replay", reached)
     measure = importlib.import_module("simshuffle.studies.testbed.measure")
     monkeypatch.setattr(measure, "measure_all", reached)
@@ -84,9 +92,10 @@ def usual():
 
 
 def test_the_help_lists_every_verb_once_in_its_group(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
+    assert len(shown.splitlines()) <= LINES
     listed, group = {}, ""
     for line in shown.splitlines():
         if title := re.match(r"╭─ (\w+) ─", line):
@@ -94,10 +103,22 @@ def test_the_help_lists_every_verb_once_in_its_group(capsys, monkeypatch):
         elif verb := re.match(r"│ ([a-z]+)  ", line):
             listed.setdefault(group, []).append(verb[1])
     assert listed == GROUPS
-    assert sorted(COMMAND.commands) == sorted(VERBS)
+    for name, verbs in BELOW.items():
+        assert sorted(COMMAND.commands[name].commands) == sorted(verbs)
+    assert len(COMMAND.commands) == sum(map(len, GROUPS.values()))
 
 
-@pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS)], ids=" ".join)
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_the_old_name_of_a_verb_says_the_new_one_and_works(old, capsys):
+    last = ["show"] if old == "topology" else []
+    assert main([old, *last, "--help"]) == 0
+    shown = capsys.readouterr()
+    assert f"'simshuffle {old}' is 'simshuffle {MOVED[old]}' now" in shown.err
+    assert main([*MOVED[old].split(), *last, "--help"]) == 0
+    assert capsys.readouterr() == (shown.out, "")
+
+
+@pytest.mark.parametrize("words", [[], *(verb.split() for verb in VERBS)], ids=" ".join)
 def test_h_is_help_and_names_no_types_of_python(words, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert main([*words, "-h"]) == 0
@@ -111,16 +132,16 @@ def test_h_is_help_and_names_no_types_of_python(words, capsys, monkeypatch):
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert main([verb, "--help"]) == 0
+    assert main([*verb.split(), "--help"]) == 0
     shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    for line in COMMAND.commands[verb].epilog.splitlines():
+    for line in command_of(verb).epilog.splitlines():
         assert line in shown  # whole, so that it can be copied
     for words in examples(verb):
-        context = COMMAND.commands[verb].make_context(verb, list(words))
+        context = command_of(verb).make_context(verb, list(words))
         names = {"scenario": "scenarios", "study": "studies"}
-        for key in names.keys() & context.params.keys() if verb != "policies" else ():
+        for key in names.keys() & context.params.keys() if verb != "study policies" else ():
             given = context.params[key]
-            for name in given if isinstance(given, list) else [given]:
+            for name in map(str, given if isinstance(given, list) else [given]):
                 own = name.endswith(".yaml") or name.startswith("results/")
                 assert own or name in shipped_names(names[key])
 
@@ -128,14 +149,14 @@ def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param([verb, *words], id=f"{verb}-{number}")
+        pytest.param([*verb.split(), *words], id=f"{verb}-{number}")
         for verb in (
             "run",
             "sweep",
-            "ablate",
-            "hiding",
-            "congestion",
-            "policies",
+            "study ablate",
+            "study hiding",
+            "study congestion",
+            "study policies",
             "loader",
             "oracle",
             "train",
@@ -162,27 +183,28 @@ def test_the_example_of_check_is_valid(capsys):
 OUT = {
     "run": LOCAL,
     "sweep": ["sweep", "quickstart", *SMALL, "--over", "seed=1,2"],
-    "ablate": ["ablate", "quickstart", *SMALL, "--seeds", "1"],
-    "hiding": ["hiding", "quickstart", "--world-size", "8"],
-    "congestion": ["congestion", "quickstart", "--world-size", "8"],
-    "policies": ["policies", "quickstart"],
+    "study ablate": ["study", "ablate", "quickstart", *SMALL, "--seeds", "1"],
+    "study hiding": ["study", "hiding", "quickstart", "--world-size", "8"],
+    "study congestion": ["study", "congestion", "quickstart", "--world-size", "8"],
+    "study policies": ["study", "policies", "quickstart"],
     "loader": ["loader", "--order", "own:shuffle=global"],
     "oracle": ["oracle", "paper/oracle", "--world-sizes", "4"],
     "train": ["train", "quick"],
     "tta": ["tta", "quick", "quickstart", "--scale", "trained"],
-    "validate": ["validate", "--only", "testbed"],
-    "calibrate": ["calibrate", "nccl.txt"],
-    "testbed": ["testbed", "--quick"],
-    "replay": ["replay", "case.json"],
+    "study validate": ["study", "validate", "--only", "testbed"],
+    "machine calibrate": ["machine", "calibrate", "nccl.txt"],
+    "machine testbed": ["machine", "testbed", "--quick"],
+    "study replay": ["study", "replay", "case.json"],
 }
 
 
 def test_every_verb_that_computes_is_asked_for_its_out():
-    with_out = {
-        verb for verb in VERBS if any(p.name == "out" for p in COMMAND.commands[verb].params)
-    }
+    with_out = {verb for verb in VERBS if any(p.name == "out" for p in command_of(verb).params)}
     # these make no result folder: tests of theirs say what may be at --out
-    assert with_out == OUT.keys() | {"plot", "schema", "report", "figure", "export"}
+    assert with_out == OUT.keys() | {
+        *("schema", "report", "figure", "export", "results plot"),
+        *("machine import", "machine export", "machine show"),
+    }
 
 
 @pytest.mark.parametrize("kind", ["wrong kind", "something else"])
@@ -196,7 +218,7 @@ def test_out_is_checked_before_anything_is_done(
     case = {"links": {"capacity": [1e9], "latency": [0]}, "flows": {"size": [1e9], "route": [[0]]}}
     (tmp_path / "case.json").write_text(json.dumps(case), encoding="utf-8")
     out = tmp_path / "taken"
-    if verb == "replay":  # a file, and not the case itself
+    if verb == "study replay":  # a file, and not the case itself
         out = tmp_path / ("case.json" if kind == "something else" else "taken")
         (tmp_path / "taken").mkdir()
     elif kind == "wrong kind":

@@ -13,10 +13,10 @@ import pytest
 import simshuffle.studies
 from simshuffle import run
 from simshuffle.cli import main
-from simshuffle.compare import compare, flat, paired, side
+from simshuffle.comparison import compare, flat, paired, side
 from simshuffle.errors import InputError
 from simshuffle.results.report import by_cause
-from simshuffle.studies import KINDS
+from simshuffle.studies import kinds
 from simshuffle.studies.simulation import sweep
 from simshuffle.study import engine
 from tests.small import small
@@ -153,7 +153,7 @@ def test_sweeps_are_compared_by_label_and_mean(tmp_path: Path) -> None:
             assert seconds.loc[(run_, epoch, "epoch"), letter] == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "congestion"])
+@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "congestion"])
 def test_every_kind_of_result_can_be_compared_with_itself(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

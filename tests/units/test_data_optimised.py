@@ -16,7 +16,28 @@ from simshuffle.cli import app
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.results.canvas import save
 from simshuffle.results.style import signed
+from simshuffle.studies.filtering.cells import (
+    ExtractionCell,
+    noise,
+    ordinary_run,
+    outputs,
+    project,
+    random_filter,
+    trained,
+)
 from simshuffle.studies.filtering.figures import figures
+from simshuffle.studies.filtering.record import (
+    DataOptimisedStudy,
+    Extractor,
+    Projection,
+    load_study,
+)
+from simshuffle.studies.filtering.request import (
+    check_study,
+    extraction_cells,
+    request,
+    retraining_cells,
+)
 from simshuffle.studies.filtering.study import STUDY
 from simshuffle.studies.filtering.tables import (
     COLUMNS,
@@ -33,26 +54,6 @@ from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk
 from simshuffle.train.data import Digits
 from simshuffle.train.emulate import initial_model
-from simshuffle.train.filtering import (
-    DataOptimisedStudy,
-    Extractor,
-    Projection,
-    load_study,
-    request,
-)
-from simshuffle.train.filtering.extraction import (
-    ExtractionCell,
-    ordinary_run,
-    outputs,
-    project,
-    trained,
-)
-from simshuffle.train.filtering.filtering import noise, random_filter
-from simshuffle.train.filtering.pipeline import (
-    check_study,
-    extraction_cells,
-    retraining_cells,
-)
 from tests.drawn import laid_out
 
 torch.set_num_threads(1)

@@ -13,8 +13,8 @@ import pytest
 from rich.table import Table
 
 from simshuffle.cli import main
-from simshuffle.cli.runs import LabelsOption
-from simshuffle.cli.verb import To
+from simshuffle.cli.results import LabelsOption
+from simshuffle.cli.show import To
 from simshuffle.results.console import new_table
 from simshuffle.results.export import FORMATS, exported
 from simshuffle.results.report import Booking

@@ -14,10 +14,10 @@ from PIL import Image
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.figures import KINDS
-from simshuffle.figures.catalogue import CATALOGUE
+from simshuffle.figures.catalogue import CATALOGUE, check_results, kind_named
 from simshuffle.figures.draw import Wish
 from simshuffle.figures.files import TEX, write
-from simshuffle.figures.kinds import Given, check_results, kind_named
+from simshuffle.figures.kinds import Given
 from simshuffle.figures.storage import Q, apart, data_sets, fit, machines
 from simshuffle.figures.table import heading
 from simshuffle.results.canvas import new_figure

@@ -22,8 +22,7 @@ from simshuffle.studies.training.mixing import (
     owners,
     planned,
 )
-from simshuffle.studies.training.resting import curve, losses
-from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import collect
 from simshuffle.studies.training.text import parts, report
 from simshuffle.train import emulate

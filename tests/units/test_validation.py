@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,6 @@ from simshuffle.studies.validation.study import STUDY
 from simshuffle.studies.validation.table import Coverage, coverage, summary, table
 from simshuffle.studies.validation.text import (
     coverage_text,
-    markdown,
-    markdown_summary,
     parts,
     span,
     value,
@@ -43,6 +42,10 @@ from simshuffle.study.study import Result
 from tests.drawn import laid_out, rows_of
 
 ROOT = Path(__file__).parent.parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+
+from validation_tables import markdown, markdown_summary  # noqa: E402
+
 GOOD = {
     "set": "mine",
     "case": "8 ranks",

@@ -19,7 +19,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.results.table_io import read_csv
-from simshuffle.studies import KINDS, study_of
+from simshuffle.studies import kinds, study_of
 from simshuffle.study import engine
 from simshuffle.study.made import contents
 from simshuffle.study.study import Request, Study
@@ -57,7 +57,7 @@ REFUSED = {
 
 
 def trained(raw: dict[str, Any], place: Path) -> tuple[Study[Any], Request[Any]]:
-    from simshuffle.train.again import requested
+    from simshuffle.studies.filtering.request import requested
 
     place.mkdir(parents=True)
     (place / "study.yaml").write_text(json.dumps(raw))
@@ -110,8 +110,8 @@ def with_meta(folder: Path, **values: Any) -> None:
 
 
 def test_every_kind_is_done_again_or_says_why_not() -> None:
-    assert {*ALTERED, *REFUSED} == {*KINDS}
-    assert all(study_of(kind).again for kind in KINDS)
+    assert {*ALTERED, *REFUSED} == {*kinds()}
+    assert all(study_of(kind).again for kind in kinds())
 
 
 @pytest.mark.parametrize("kind", ALTERED)

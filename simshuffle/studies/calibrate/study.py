@@ -17,10 +17,10 @@ from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.studies.calibrate import text
 from simshuffle.studies.calibrate.cell import CalibrationCell, Settings
 from simshuffle.studies.calibrate.figures import residuals_chart
-from simshuffle.studies.calibrate.fragment import FRAGMENT, MODELS, fragments, record
+from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.parameter import Parameter, parameters_of
-from simshuffle.studies.calibrate.readers import sources
 from simshuffle.studies.calibrate.tables import STORED
+from simshuffle.studies.calibrate.text import FRAGMENT, MODELS, fragments, record
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import REMEDY
@@ -54,7 +54,7 @@ class Calibration(Result):
 
     def fragments(self) -> dict[str, str]:
         """What scenarios include, by the path in the folder; see
-        `simshuffle.studies.calibrate.fragment.fragments`."""
+        `simshuffle.studies.calibrate.text.fragments`."""
         return fragments(self.parameters)
 
     def to_yaml(self) -> str:

@@ -3,10 +3,10 @@ recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,143 +14,88 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.workload import Dataset
-from simshuffle.spec.library import INPUTS, by_kind, catalog_entry, nearest
+from simshuffle.spec.library import by_kind, catalog_entry, nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import DrawnOrder, FileOrder, LoaderCell
 from simshuffle.studies.loader.shape import Shape
-from simshuffle.studies.loader.store import S3, store_of
-from simshuffle.study.study import Meta, Request
+from simshuffle.studies.loader.store import store_of
+from simshuffle.study.options import COMMAND_LINE, own_values
+from simshuffle.study.study import Request
 
-COMMAND_LINE = "command line"
 SAMPLES, SHARDS, SAMPLE_NBYTES = 16_384, 64, 100_000
 """By default: samples, shards, and bytes of a sample."""
 MOST_NBYTES = 2**53
 ROOM = 1.25
 """A node keeps so many times what it reads in an epoch, by default: where it were just that, a
 single shard that two nodes share would drive out all others in turn."""
+if TYPE_CHECKING:
+    from simshuffle.studies.loader.verb import LoaderOptions
+
 UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is asked for, as options have it; None for what follows from others.
-
-    Attributes:
-        dataset: name in the catalog, which says samples and bytes.
-        samples: N.
-        shards: files of equally many samples, but for the last.
-        samples_per_shard: of each file, in place of their number.
-        shard_size: bytes of a file, with a unit.
-        nodes, gpus, workers, batch_size: who reads; see `Shape`.
-        cache: bytes that a node keeps, with a unit, 'none' for no limit, '0' for no cache; `ROOM`
-            times what a node reads in an epoch if it is None.
-        epochs: that are looked at.
-        seed: of the orders.
-        classes: labels.
-        unit: what a recorded order fetches at once.
-        block: samples of a block, where that is a block.
-        store: from which samples are fetched, see `simshuffle.studies.loader.store.store_of`.
-    """
-
-    dataset: str | None = None
-    samples: int | None = None
-    shards: int | None = None
-    samples_per_shard: int | None = None
-    shard_size: str | None = None
-    nodes: int | None = None
-    gpus: int | None = None
-    workers: int | None = None
-    batch_size: int = 16
-    cache: str | None = None
-    epochs: int | None = None
-    seed: int = 0
-    classes: int = 10
-    unit: str = "shard"
-    block: int = 1
-    store: str = S3
-
-
-def request(names: Sequence[str], asked: Asked) -> Request[list[LoaderCell]]:
-    """What is asked for: those orders, or all, on a shape.
-
-    Args:
-        names: kinds of orders, with values as in 'webdataset:buffer_size=100'; none for
-            `defaults`.
-        asked: the shape.
+def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
+    """What is asked for: the orders that are named, or all, or that of a file, on a shape.
 
     Raises:
-        InputError: an order is not known, or the shape cannot be had.
+        InputError: an order is not known, the shape cannot be had, or the file is not as it should
+            be (see `simshuffle.studies.loader.order_file`).
     """
-    store_of(asked.store)  # what is wrong with it is said first
-    named = {name: order_of(name) for name in names}
-    shape = _shape(asked, _Readers(4, 4, 2, 3))
+    store_of(options.store)  # what is wrong with it is said first
+    if options.check is not None:
+        if options.order:
+            rule = "cannot be combined with --check"
+            problem = Problem("--order", rule, options.order[0], "Leave one out.")
+            raise InputError(problem, COMMAND_LINE)
+        return of_file(options.check, options.check.stem, options)
+    named = {name: order_of(name) for name in options.order}
+    shape = _shape(options, _Readers(4, 4, 2, 3))
     orders = named or defaults(shape)
     cells = [LoaderCell(name, shape, DrawnOrder(order)) for name, order in orders.items()]
-    plain = {"orders": list(names), "order_file": None, "shape": asdict(asked)}
+    plain = {"orders": list(options.order), "order_file": None, "shape": _stored(options)}
     return Request("orders", cells, {}, {"asked": plain})
 
 
-def check_request(path: Path, names: Sequence[str], asked: Asked) -> Request[list[LoaderCell]]:
-    """What is asked for: the order of a file.
-
-    Args:
-        path: see `simshuffle.studies.loader.order_file`.
-        names: of other orders: none.
-        asked: what the file does not say: nodes, the batch, the shards.
-
-    Raises:
-        InputError: the file is not as it should be, or does not fit the shape.
-    """
-    store_of(asked.store)
-    if names:
-        problem = Problem("--order", "cannot be combined with --check", names[0], "Leave one out.")
-        raise InputError(problem, COMMAND_LINE)
-    return _check_request(path, path.stem, asked)
+def _stored(options: LoaderOptions) -> dict[str, Any]:
+    """What ``meta.json`` keeps beside the orders."""
+    return {k: v for k, v in own_values(options).items() if k not in {"check", "order"}}
 
 
-def again(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
-    """The request of a result, from its folder."""
-    plain = meta["asked"]
-    asked = Asked(**plain["shape"])
-    if plain["order_file"] is None:
-        return request(plain["orders"], asked)
-    return _check_request(folder / INPUTS / plain["order_file"], plain["orders"][0], asked)
-
-
-def _check_request(path: Path, name: str, asked: Asked) -> Request[list[LoaderCell]]:
-    unit = next((each for each in UNITS if each == asked.unit), None)
+def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[LoaderCell]]:
+    """What is asked for: the order of a file, under that name."""
+    unit = next((each for each in UNITS if each == options.unit), None)
     if unit is None:
         rule = f"must be {' or '.join(UNITS)}"
-        problem = Problem("--unit", rule, repr(asked.unit), nearest(asked.unit, list(UNITS)))
+        problem = Problem("--unit", rule, repr(options.unit), nearest(options.unit, list(UNITS)))
         raise InputError(problem, COMMAND_LINE)
     found = order_file.read(path)
-    _check_fits(path, found, asked)
-    nodes = asked.nodes or 1
+    _check_fits(path, found, options)
+    nodes = options.nodes or 1
     readers = _Readers(nodes, found.ranks // nodes, found.workers, len(found.epochs))
-    shape = _shape(asked, readers, found.samples)
+    shape = _shape(options, readers, found.samples)
     stands = order_file.digest(path)
-    cell = LoaderCell(name, shape, FileOrder(path, stands, unit, asked.block))
+    cell = LoaderCell(name, shape, FileOrder(path, stands, unit, options.block))
     kept = f"{stands}{path.suffix}"
-    plain = {"orders": [name], "order_file": kept, "shape": asdict(asked)}
+    plain = {"orders": [name], "order_file": kept, "shape": _stored(options)}
     return Request(name, [cell], {}, {"asked": plain}, {kept: path})
 
 
-def _check_fits(path: Path, found: order_file.RecordedOrder, asked: Asked) -> None:
+def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOptions) -> None:
     """See that a file has the ranks, workers and epochs that are asked for.
 
     Raises:
         InputError: with all that differs.
     """
-    nodes = asked.nodes or 1
+    nodes = options.nodes or 1
     problems = []
     if found.ranks % nodes:
         rule = f"must divide the {found.ranks} ranks of {path.name}"
         problems.append(Problem("--nodes", rule, str(nodes), "Say how many nodes there were."))
     has = {
-        "--gpus": (asked.gpus, found.ranks // nodes),
-        "--workers": (asked.workers, found.workers),
-        "--epochs": (asked.epochs, len(found.epochs)),
+        "--gpus": (options.gpus, found.ranks // nodes),
+        "--workers": (options.workers, found.workers),
+        "--epochs": (options.epochs, len(found.epochs)),
     }
     problems += [
         Problem(option, f"must be {there}, as in {path.name}", str(wanted), "Leave it out.")
@@ -174,40 +119,42 @@ class _Readers:
     epochs: int
 
 
-def _shape(asked: Asked, readers: _Readers, least: int = 0) -> Shape:
+def _shape(options: LoaderOptions, readers: _Readers, least: int = 0) -> Shape:
     """The shape.
 
     Args:
-        asked: the options.
+        options: what is asked.
         readers: who reads, by default.
         least: samples that a recorded order speaks of.
     """
-    if asked.shards is not None and asked.samples_per_shard is not None:
+    if options.shards is not None and options.samples_per_shard is not None:
         rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
-        raise InputError(Problem("--shards", rule, str(asked.shards), remedy), COMMAND_LINE)
-    samples, sample_nbytes = _of_dataset(asked.dataset)
-    if asked.samples is not None or samples is None:
-        samples = asked.samples or least or SAMPLES
+        raise InputError(Problem("--shards", rule, str(options.shards), remedy), COMMAND_LINE)
+    samples, sample_nbytes = _of_dataset(options.dataset)
+    if options.samples is not None or samples is None:
+        samples = options.samples or least or SAMPLES
     if least > samples:
         rule = f"must be at least {least}, for the file has a sample {least - 1}"
         remedy = "Give the size of the data set that was recorded."
         raise InputError(Problem("--samples", rule, str(samples), remedy), COMMAND_LINE)
-    each = asked.samples_per_shard or -(-samples // (asked.shards or min(SHARDS, samples)))
+    each = options.samples_per_shard or -(-samples // (options.shards or min(SHARDS, samples)))
     whole = sample_nbytes * min(each, samples)
-    shard_nbytes = whole if asked.shard_size is None else _nbytes(asked.shard_size, "--shard-size")
-    nodes = asked.nodes or readers.nodes
+    shard_nbytes = (
+        whole if options.shard_size is None else _nbytes(options.shard_size, "--shard-size")
+    )
+    nodes = options.nodes or readers.nodes
     values = {
         "samples": samples,
         "samples_per_shard": each,
         "shard_nbytes": round(shard_nbytes),
         "nodes": nodes,
-        "gpus": asked.gpus or readers.gpus,
-        "workers": asked.workers or readers.workers,
-        "batch_size": asked.batch_size,
-        "cache_nbytes": _cache(asked.cache, shard_nbytes * samples / min(each, samples) / nodes),
-        "epochs": asked.epochs or readers.epochs,
-        "seed": asked.seed,
-        "classes": min(asked.classes, samples),
+        "gpus": options.gpus or readers.gpus,
+        "workers": options.workers or readers.workers,
+        "batch_size": options.batch_size,
+        "cache_nbytes": _cache(options.cache, shard_nbytes * samples / min(each, samples) / nodes),
+        "epochs": options.epochs or readers.epochs,
+        "seed": options.seed,
+        "classes": min(options.classes, samples),
     }
     try:
         shape = Shape.model_validate(values)

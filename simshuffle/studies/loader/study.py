@@ -15,8 +15,8 @@ from simshuffle.studies.loader import text
 from simshuffle.studies.loader.cell import LoaderCell, cells, collect
 from simshuffle.studies.loader.figures import loader_chart
 from simshuffle.studies.loader.shape import said
-from simshuffle.studies.loader.store import OF_STORE, S3, of_store
-from simshuffle.studies.loader.tables import STORED, WINDOWS
+from simshuffle.studies.loader.store import S3, of_store
+from simshuffle.studies.loader.tables import OF_STORE, STORED, WINDOWS
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Result, Study
 
@@ -106,5 +106,5 @@ STUDY: Study[list[LoaderCell]] = Study(
     facts=_facts,
     says=_Says,
     faults=_faults,
-    again="simshuffle.studies.loader.asking:again",
+    again="simshuffle.studies.loader.verb:again",
 )

@@ -7,32 +7,23 @@ are read and drawn without the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NotRequired, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
 from simshuffle.studies.time_to_accuracy.text import parts, report
-from simshuffle.study.cell import Cell
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Meta, Outcomes, Request, Result, Study
+from simshuffle.study.study import Meta, Request, Result, Study
 
-
-class Join(Protocol):
-    """A training and a scenario as what is simulated."""
-
-    @property
-    def cells(self) -> Mapping[str, Cell]:
-        """The simulations by name."""
-
-    def tables(self, outcomes: Outcomes) -> Tables:
-        """Accuracy joined with time."""
+if TYPE_CHECKING:
+    from simshuffle.studies.time_to_accuracy.join import Join
 
 
 class Condition(TypedDict):
@@ -70,7 +61,11 @@ class TimeToAccuracy(Result):
     @property
     def report(self) -> str:
         """What was found, in words."""
-        return report(Tables(**self.tables), self.meta)
+        return _report(self)
+
+
+def _report(result: Result) -> str:
+    return report(Tables(**result.tables), result.meta)
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -93,10 +88,6 @@ def _figures(result: Result) -> dict[str, Chart]:
     return figures(Tables(**result.tables), result.meta)
 
 
-def _report(result: Result) -> str:
-    return report(Tables(**result.tables), result.meta)
-
-
 def _json(result: Result) -> dict[str, Any]:
     tables = {name: rows(table) for name, table in result.tables.items()}
     return {"rule": result.meta["rule"], **tables}
@@ -113,7 +104,7 @@ def again(folder: Path, meta: Meta) -> Request[Join]:
         "Verify that folder, join it again (simshuffle tta TRAINING SCENARIO), and simshuffle"
         " compare the two."
     )
-    raise InputError(Problem("", rule, "time_to_accuracy", remedy), str(folder))
+    refuse("", rule, "time_to_accuracy", remedy, str(folder))
 
 
 STUDY: Study[Join] = Study(

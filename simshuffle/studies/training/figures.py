@@ -24,8 +24,7 @@ from simshuffle.results.chart import (
 )
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.looks import look_of, strategies
-from simshuffle.studies.training.resting import curve, losses
-from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import (
     CONDITION,
     NORMS,

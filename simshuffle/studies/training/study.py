@@ -16,9 +16,8 @@ from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
-from simshuffle.studies.training.record import PLANS, TIMELINE
 from simshuffle.studies.training.summary import SUMMARY, summary
-from simshuffle.studies.training.tables import STORED, Tables
+from simshuffle.studies.training.tables import PLANS, STORED, TIMELINE, Tables
 from simshuffle.studies.training.text import parts, report
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Files, Outcomes, Result, Study
@@ -32,7 +31,7 @@ class Trainings:
         name, description: of the study.
         device: that trains.
         cells: by the name of the run; their outcomes are those of
-            `simshuffle.studies.training.record.outcome_of`.
+            `simshuffle.studies.training.tables.outcome_of`.
         descriptions: of each run: values of `simshuffle.studies.training.tables
             .DESCRIPTION_COLUMNS`.
     """
@@ -108,7 +107,7 @@ STUDY: Study[Trainings] = Study(
     as_json=_json,
     facts=_facts,
     says=Says,
-    again="simshuffle.train.again:again",
+    again="simshuffle.train.shuffling:again",
     measured=("samples_per_s",),
     decides=("simshuffle.studies.training.tables", "simshuffle.train.cell"),
     partial=True,

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.errors import InputError, Problem, SimshuffleError, refuse
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
@@ -57,9 +57,7 @@ class Ranks:
                 "Start the script with torchrun, and call"
                 " torch.distributed.init_process_group('gloo') first."
             )
-            raise InputError(
-                Problem("process group", "must be initialised", "", remedy), "torch.distributed"
-            )
+            refuse("process group", "must be initialised", "", remedy, "torch.distributed")
         backend = dist.get_backend()
         if device is None:
             device = (

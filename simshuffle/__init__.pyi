@@ -1,0 +1,514 @@
+# Made from the options of the studies: `make reference` renews it.
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from simshuffle.api import compare as compare
+from simshuffle.api import read as read
+from simshuffle.api import run as run
+from simshuffle.errors import ScenarioError as ScenarioError
+from simshuffle.errors import SimshuffleError as SimshuffleError
+from simshuffle.scenario.scenario import Scenario as Scenario
+from simshuffle.scenario.scenario import load_scenario as load_scenario
+from simshuffle.sim.simpy_network import SimpyNetwork as SimpyNetwork
+from simshuffle.study.study import Result as Result
+
+__version__: str
+
+def ablate(
+    scenario: Scenario | str | Path,
+    *,
+    start: str = "importance_exchange:schedule=authors",
+    end: str = "importance_pair:schedule=authors",
+    also: Sequence[tuple[str, Any]] = ...,
+    alone: Sequence[tuple[str, Any]] = ...,
+    seeds: int = 3,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Take the difference of two exchanges apart by mechanism.
+
+    Which costs how much of the epoch of SCENARIO.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        start: The exchange to begin with, as in a scenario.
+        end: The exchange to end with; at the same exchange_fraction.
+        also: A further switch, such as payload=encoded.
+        alone: A value that is set alone, at the start and at the end.
+        seeds: Seeds, from that of the scenario on.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def calibrate(
+    files: Sequence[Path],
+    *,
+    kind: str | None = None,
+    fit_up_to: int | None = None,
+    epochs: str = "steady",
+    model: Sequence[str] = ...,
+    accelerator: str | None = None,
+    gpus_per_host: int = 4,
+    ranks: int | None = None,
+    hosts: int | None = None,
+    storage: str = "pfs",
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: bool = True,
+) -> Result:
+    """Fit the parameters of a scenario to measurements.
+
+    Latencies, bandwidths, rates, compute times and jitter, as a fragment that a scenario includes.
+
+    Args:
+        files: Output of nccl-tests, OSU, IOR or mdtest, or an epoch log (CSV).
+        kind: Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest or epochs.
+        fit_up_to: Fit what has at most so many ranks; predict the rest.
+        epochs: Epoch log: steady (from the second on) or all.
+        model: Epoch log: the catalog's entry for a model.
+        accelerator: Epoch log: key of the step times.
+        gpus_per_host: Epoch log without a column hosts: GPUs of a host.
+        ranks: Ranks, where a file does not say it (OSU collectives).
+        hosts: Hosts, where a file does not say it.
+        storage: What IOR and mdtest measured: pfs or ssd.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def congestion(
+    scenario: Scenario | str | Path,
+    *,
+    pattern: Sequence[str] = ...,
+    network: Sequence[str] = ...,
+    routing: Sequence[str] = ...,
+    seeds: int = 5,
+    packet_seeds: int = 3,
+    packets: int = 2000000,
+    jitter: float = 0.1,
+    world_size: Sequence[int] = ...,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Compare all-to-all with pairwise exchange on the same bytes.
+
+    Those of SCENARIO: times, what decides, and a verdict.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        pattern: A pattern. Default: all.
+        network: analytic, fluid or packet. Default: fluid and packet.
+        routing: A routing, such as ecmp:queue_pairs=4. Default: the scenario's.
+        seeds: Seeds for analytic and fluid.
+        packet_seeds: Seeds for packet, of those for the others.
+        packets: Packets in one run of packet; what is more is left out.
+        jitter: Where packet is run and sizes are alike, they differ by up to this share.
+        world_size: Ranks. Default: the sweep's, or the scenario's.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def train_study(
+    study: str,
+    *,
+    device: str = "auto",
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Train every run of a study on emulated ranks.
+
+    Writes tables, a report and figures. A stopped study goes on when called again.
+
+    Args:
+        study: A study file, or a name below studies/.
+        device: What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def hiding(
+    scenario: Scenario | str | Path,
+    *,
+    world_size: Sequence[int] = ...,
+    way: Sequence[str] = ...,
+    tolerance: float = 0.01,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Find the largest exchange fraction that costs an epoch nothing.
+
+    For each number of ranks, and what ends it.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        world_size: Ranks. Default: 64 to 4096, as far as they fit.
+        way: authors, pair, encoded, wire, or own. Default: the first four.
+        tolerance: Share of the epoch that may be added.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def loader(
+    *,
+    check: str | Path | None = None,
+    order: Sequence[str] = ...,
+    dataset: str | None = None,
+    samples: int | None = None,
+    shards: int | None = None,
+    samples_per_shard: int | None = None,
+    shard_size: str | None = None,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    workers: int | None = None,
+    batch_size: int = 16,
+    cache: str | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    classes: int = 10,
+    unit: str = "shard",
+    block: int = 1,
+    store: str = "s3",
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Count what data loaders fetch and how well they mix.
+
+    The orders of libraries, or one that was recorded of yours.
+
+    Args:
+        check: Look at this recorded order instead: CSV or Parquet with the columns epoch, rank,
+            worker, position and sample.
+        order: An order. Default: all.
+        dataset: A data set of the catalog, for samples and their size.
+        samples: Default: 16384, or of the data set or the file.
+        shards: Files. Default: 64.
+        samples_per_shard: Samples of a file, in place of --shards.
+        shard_size: Bytes of a file, such as '64 MB'. Default: of samples of 100 kB.
+        nodes: Default: 4; of a file: 1.
+        gpus: Ranks of a node. Default: 4; as in a file.
+        workers: Workers of a rank. Default: 2; as in a file.
+        batch_size: Samples of a rank's batch.
+        cache: What a node keeps of what it fetched: such as '10 GB'; none for no limit; 0 for
+            no cache. Default: 1.25 times what it reads in an epoch.
+        epochs: Default: 3; as in a file.
+        seed: Of the orders.
+        classes: Labels, by which the samples are sorted.
+        unit: What a file's loader fetches: sample, block or shard.
+        block: Samples of a block, with --unit.
+        store: The object store for seconds and price: Amazon S3, with other values such as
+            's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def oracle(
+    scenario: Scenario | str | Path,
+    *,
+    strategies: Sequence[str] = ...,
+    world_sizes: Sequence[int] = ...,
+    budget_memory: str | None = None,
+    simulate: Sequence[tuple[str, int]] = ...,
+    measured: str | Path | None = None,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Find the fastest way to divide training that fits the memory.
+
+    On how many GPUs, from 1 up to all of the machine.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        strategies: Ways to divide training, such as data,data+spatial,pipeline:stages=4.
+            Default: all that may work on as many GPUs.
+        world_sizes: Numbers of GPUs. Default: powers of two, as far as machine and data set go.
+        budget_memory: Memory of a GPU that may be used. Default: what the accelerator's name
+            says.
+        simulate: A point whose step is simulated too, with all transfers on the cables at once.
+        measured: Measured epochs to hold the predicted ones against: CSV with the columns
+            strategy, world_size and epoch_s.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def policies(
+    study: str,
+    *,
+    policy: Sequence[str] = ...,
+    case: Sequence[str] = ...,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Compare data-loading policies with a lower bound.
+
+    Epoch time, ratio to the bound, bytes by source, coverage and storage.
+
+    Args:
+        study: A scenario or study: a file, a name below scenarios/, or nopfs.
+        policy: A policy. Default: all.
+        case: A case of a study. Default: all.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def sweep(
+    scenario: Scenario | str | Path,
+    *,
+    over: Mapping[str, Sequence[Any]] = ...,
+    zip: bool = False,
+    seeds: int = 1,
+    label: str = "",
+    measure: str = "epoch_s",
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Simulate a scenario over values of its keys, and over seeds.
+
+    One table, means, intervals, and a scaling figure.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        over: Values of a key; of several keys, every value with every one.
+        zip: Take the first values of all keys together, then the second ones, ...
+        seeds: Seeds of each run, from the scenario's own on.
+        label: Names the runs, with axes in braces: 'Q={exchange_fraction}'.
+        measure: What the figure shows: a column of sweep.parquet, or that over iterations or
+            world_size, such as allreduce_exposed_s/iterations.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def sizes(
+    scenario: Scenario | str | Path,
+    *,
+    epoch: int | None = None,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Say what each rank holds, reads and sends in an epoch.
+
+    Quantiles over ranks and a histogram, for each run of the scenario's sweep. Simulates nothing.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        epoch: Number of the epoch. Default: the last of the scenario.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def testbed(
+    *,
+    pattern: Sequence[str] = ...,
+    leaves: int = 2,
+    hosts_per_leaf: int = 4,
+    spines: int = 2,
+    rate: str = "40 Mbit/s",
+    nbytes: str | None = None,
+    repetitions: int | None = None,
+    seed: int = 1,
+    limit: str = "900 s",
+    quick: bool = False,
+    keep_as: str | Path | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: bool = True,
+) -> Result:
+    """Measure exchange patterns between namespaces of this host.
+
+    And simulate the same; needs root.
+
+    Args:
+        pattern: A pattern. Default: all.
+        leaves: Leaf switches.
+        hosts_per_leaf: Hosts below each; at most 16 hosts in all.
+        spines: Switches above, with a link to each leaf; fewer than hosts below a leaf taper
+            the tree.
+        rate: Rate of every link, headers included; at most 200 Mbit/s.
+        nbytes: Bytes that a host sends. Default: 6 MB, or 1.5 MB with --quick.
+        repetitions: Runs of each pattern. Default: 5, or 2 with --quick.
+        seed: Of the random pairs and permutations.
+        limit: Stop everything after this time; at most 3600 s.
+        quick: Few patterns, few bytes, two runs: seconds instead of minutes.
+        keep_as: CSV file for the summary, as in validation/testbed/.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def tta(
+    study: str | Path,
+    scenario: Scenario | str | Path,
+    *,
+    scale: str | None = None,
+    target: Sequence[float] = ...,
+    world_size: int | None = None,
+    batch_norm: str | None = None,
+    variant: str | None = None,
+    statistics: str = "own",
+    replayed_seeds: int = 1,
+    global_source: Sequence[str] = ...,
+    set_study: Mapping[str, Any] = ...,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Join accuracy per epoch with simulated time per epoch.
+
+    Of a training and a scenario: what reaches which accuracy when.
+
+    Args:
+        study: A result folder of 'simshuffle train', or a study, which is trained first.
+        scenario: A scenario file, or a name below scenarios/.
+        scale: trained, samples or ranks: what is scaled where M or N differ; see docs/tta.md.
+        target: Such as 0.9. Default: global less 1 and less 3 points.
+        world_size: Of the study; the default is the M with most strategies.
+        batch_norm: Of the study: per_rank, sync or none.
+        variant: Of the study, as in its tables.
+        statistics: Of the evaluation: own, rank0, pooled or recalibrated.
+        replayed_seeds: Seeds of each setting whose plans are simulated.
+        global_source: pfs, ssd or object_store: where global shuffle reads. Default: as the
+            scenario, else pfs.
+        set_study: Set a value of the study that is trained.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def validate(
+    *,
+    only: Sequence[str] = ...,
+    folder: str | Path | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Predict what was measured on real machines, and print the errors.
+
+    Fitted and predicted rows apart.
+
+    Args:
+        only: A set of rows. Default: all.
+        folder: Folder of CSV files; the default is what comes with simshuffle.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """

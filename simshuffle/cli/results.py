@@ -1,0 +1,169 @@
+"""Verbs on results: compare; and below ``simshuffle results`` plot, show, verify."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simshuffle.cli.common import ResultFolder, choice, say, study_progress, warnings_said
+from simshuffle.cli.help import command
+from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
+from simshuffle.cli.show import show as show_result
+from simshuffle.studies.fields import any_of, result_folders, scenario_names
+
+app = typer.Typer()
+verbs = typer.Typer()
+"""Those below ``results``."""
+
+COMPARED = any_of(result_folders, scenario_names)
+LabelsOption = Annotated[
+    str | None,
+    choice(
+        "--labels",
+        "cause",
+        "paper",
+        metavar="BOOKING",
+        text="Waiting for other ranks by what it is for (cause, the default), or booked where the"
+        " authors' timers do (paper).",
+    ),
+]
+
+
+@command(
+    app,
+    "Results",
+    "simshuffle compare results/before results/after",
+    "simshuffle compare quickstart abci-imagenet1k --to markdown",
+)
+def compare(
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A result folder, or a scenario.", autocompletion=COMPARED
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.", autocompletion=COMPARED)],
+    json: AsJson = False,
+    to: To = None,
+) -> None:
+    """Say what differs between two results or two scenarios.
+
+    First in what was asked, then in what came out. Simulates nothing."""
+    from simshuffle.comparison import compare as compared
+    from simshuffle.comparison import side
+
+    check_format(json, to)
+    found = compared(side(a), side(b))
+    if json:
+        print_json(found.as_json())
+    else:
+        print_parts(found.parts(), to)
+
+
+@command(
+    verbs,
+    "Results",
+    "simshuffle results plot results/quickstart",
+    "simshuffle results plot results/quickstart --out figures/mine --labels paper",
+)
+def plot(
+    folder: ResultFolder,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Path of the figure without suffix; of a study with several, a folder. The default"
+            " is in FOLDER.",
+        ),
+    ] = None,
+    labels: LabelsOption = None,
+) -> None:
+    """Draw the figures of a result folder again, from its tables.
+
+    For a paper or slides, also of several results: simshuffle figure."""
+    from simshuffle.studies import read_folder
+
+    result = read_folder(folder)
+    if labels is not None:
+        result = replace(result, meta={**result.meta, "labels": labels})
+    if result.meta.get("state") == "unfinished":
+        say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
+    if out is None:
+        paths = result.draw(folder)
+    elif result.study.one_figure:
+        paths = result.draw(out.parent, out.name)
+    else:
+        paths = result.draw(out)
+    for path in paths:
+        typer.echo(f"Figure: {path}")
+
+
+@command(
+    verbs,
+    "Results",
+    "simshuffle results show results/quickstart",
+    "simshuffle results show results/quickstart --to latex",
+)
+def show(
+    folder: ResultFolder,
+    json: AsJson = False,
+    to: To = None,
+) -> None:
+    """Print the tables of a result folder again. Simulates nothing."""
+    from simshuffle.studies import read_folder
+
+    check_format(json, to)
+    show_result(read_folder(folder), folder, json=json, to=to)
+
+
+@command(
+    verbs,
+    "Results",
+    "simshuffle results verify results/quickstart",
+    "simshuffle results verify results/quickstart --tolerance 1e-6 --processes 4",
+)
+def verify(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="A result folder.",
+            autocompletion=result_folders,
+        ),
+    ],
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="By how much numbers may differ, as a share. The default is 0, or 1e-9 where"
+            " another version made the result.",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Processes at once; the default is one on each core."
+        ),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Do again what is in a result folder, and say what differs.
+
+    To the last bit, or within a tolerance if another version made it."""
+    from simshuffle.results.folders import meta_of
+    from simshuffle.study.executors import Local
+    from simshuffle.verify import verify as verified
+
+    on_gpu = str(meta_of(folder).get("device", "cpu")).startswith("cuda")
+    at_once = processes or (1 if on_gpu else None)
+    with study_progress("run") as progress, warnings_said():
+        found = verified(folder, Local(at_once), progress, tolerance)
+    if json:
+        print_json(found.as_json())
+    else:
+        typer.echo("\n".join(found.parts()))
+    if not found.same:
+        raise typer.Exit(1)

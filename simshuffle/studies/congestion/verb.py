@@ -1,0 +1,96 @@
+"""What ``simshuffle study congestion`` is asked: which patterns, over which networks, on how many
+ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.studies.fields import ScenarioName, Set
+from simshuffle.study.options import CellOptions, Option
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class CongestionOptions(CellOptions):
+    """Compare all-to-all with pairwise exchange on the same bytes.
+
+    Those of SCENARIO: times, what decides, and a verdict."""
+
+    scenario: ScenarioName
+    pattern: Annotated[
+        tuple[str, ...],
+        Option("NAME", "A pattern. Default: all.", many=True),
+    ] = ()
+    network: Annotated[
+        tuple[str, ...],
+        Option(
+            "MODEL",
+            "analytic, fluid or packet. Default: fluid and packet.",
+            many=True,
+        ),
+    ] = ()
+    routing: Annotated[
+        tuple[str, ...],
+        Option(
+            "NAME",
+            "A routing, such as ecmp:queue_pairs=4. Default: the scenario's.",
+            many=True,
+        ),
+    ] = ()
+    seeds: Annotated[int, Option("N", "Seeds for analytic and fluid.", low=1)] = 5
+    packet_seeds: Annotated[
+        int, Option("N", "Seeds for packet, of those for the others.", low=1)
+    ] = 3
+    packets: Annotated[
+        int, Option("N", "Packets in one run of packet; what is more is left out.", low=1)
+    ] = 2_000_000
+    jitter: Annotated[
+        float,
+        Option(
+            "SHARE", "Where packet is run and sizes are alike, they differ by up to this share."
+        ),
+    ] = 0.1
+    world_size: Annotated[
+        tuple[int, ...],
+        Option(
+            "M",
+            "Ranks. Default: the sweep's, or the scenario's.",
+            many=True,
+        ),
+    ] = ()
+    set: Set = field(default_factory=dict)
+
+
+def request(options: CongestionOptions) -> tuple[Study[Any], Request[Any]]:
+    """Every pattern over every network, with every seed."""
+    from simshuffle.studies.congestion import compare  # noqa: PLC0415 - what computes
+    from simshuffle.studies.congestion.study import STUDY  # noqa: PLC0415
+
+    counts = compare.Settings(
+        seeds=options.seeds,
+        packet_seeds=options.packet_seeds,
+        packets=options.packets,
+        jitter=options.jitter,
+    )
+    settings = compare.chosen(counts, options.pattern, options.network, options.routing)
+    sized = compare.scenarios(options.scenario, options.set, options.world_size)
+    return STUDY, compare.request(sized, settings)
+
+
+VERBS = (
+    Verb(
+        "study congestion",
+        CongestionOptions,
+        request,
+        examples=(
+            "simshuffle study congestion quickstart --world-size 32",
+            "simshuffle study congestion quickstart --network fluid --seeds 10 --out pairs",
+        ),
+        kinds={"congestion": "simshuffle.studies.congestion.study"},
+        function="congestion",
+    ),
+)

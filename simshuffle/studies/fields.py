@@ -1,0 +1,189 @@
+"""Fields that the options of several studies share: scenarios, values that are set, and what
+completes them on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.study.options import COMMAND_LINE, Argument, Completion, Option
+
+if TYPE_CHECKING:
+    from simshuffle.scenario.scenario import Scenario
+
+
+def shipped_names(folder: str) -> Completion:
+    """What completes the names of what comes with simshuffle in ``folder``, such as 'scenarios'."""
+
+    def names(incomplete: str) -> list[str]:
+        from simshuffle.spec.library import shipped_names as found  # noqa: PLC0415 - when asked
+
+        return [name for name in found(folder) if name.startswith(incomplete)]
+
+    return names
+
+
+scenario_names, study_names = shipped_names("scenarios"), shipped_names("studies")
+machine_names = shipped_names("topologies")
+
+
+def any_of(*complete: Completion) -> Completion:
+    """What completes one of several things: all that each of ``complete`` finds."""
+    return lambda incomplete: [word for each in complete for word in each(incomplete)]
+
+
+def result_folders(incomplete: str) -> list[str]:
+    """Result folders whose path begins so, here and in results/ where it names no folder."""
+    head, slash, _ = incomplete.rpartition("/")
+    places = [f"{head}{slash}"] if slash else ["", "results/"]
+    return [
+        f"{place}{path.parent.name}"
+        for place in places
+        for path in sorted(Path(place or ".").glob("*/meta.json"))
+        if f"{place}{path.parent.name}".startswith(incomplete)
+    ]
+
+
+def assignments(
+    texts: Sequence[str], option: str = "--set", example: str = "world_size=512"
+) -> dict[str, Any]:
+    """``KEY.PATH=VALUE`` texts of an option as a mapping; values are read as YAML.
+
+    Raises:
+        InputError: with all texts that are not written so.
+    """
+    from simshuffle.spec.library import read_value  # noqa: PLC0415 - YAML, when it is needed
+
+    values: dict[str, Any] = {}
+    problems = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            rule, remedy = "is written KEY.PATH=VALUE", f"For example {option} {example}."
+            problems.append(Problem(option, rule, repr(text), remedy))
+            continue
+        try:
+            values[key.strip()] = read_value(value, f"{option} {key}")
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems, COMMAND_LINE)
+    return values
+
+
+def assigned(option: str, example: str) -> Callable[[Sequence[str]], dict[str, Any]]:
+    """`assignments` of that option."""
+    return lambda texts: assignments(texts, option, example)
+
+
+ScenarioName = Annotated[
+    Any,
+    Argument(
+        "SCENARIO",
+        "A scenario file, or a name below scenarios/.",
+        complete=scenario_names,
+        python="Scenario | str | Path",
+    ),
+]
+ScenarioNames = Annotated[
+    Any,
+    Argument(
+        "SCENARIO",
+        "Scenario files, or names below scenarios/.",
+        many=True,
+        complete=scenario_names,
+        python="Scenario | str | Path | Sequence[Scenario | str | Path]",
+    ),
+]
+Set = Annotated[
+    Mapping[str, Any],
+    Option(
+        "KEY.PATH=VALUE",
+        "Set a value of the scenario.",
+        flag="--set",
+        read=assignments,
+        many=True,
+    ),
+]
+
+
+def scenario_of(given: Scenario | str | Path, values: Mapping[str, Any]) -> Scenario:
+    """The scenario of a name or a file, or the one that is given, with these values.
+
+    Raises:
+        InputError: there is none, or it is not valid.
+    """
+    from simshuffle.scenario.scenario import Scenario, load_scenario  # noqa: PLC0415 - when asked
+
+    if isinstance(given, Scenario):
+        return given.with_values(values) if values else given
+    return load_scenario(str(given), values)
+
+
+def scenarios_of(
+    given: Scenario | str | Path | Sequence[Scenario | str | Path], values: Mapping[str, Any]
+) -> list[Scenario]:
+    """All scenarios of names and files, or those that are given, with these values.
+
+    Raises:
+        InputError: with every problem of every file.
+    """
+    from simshuffle.scenario.scenario import Scenario, load_scenarios  # noqa: PLC0415 - when asked
+
+    each = given if isinstance(given, list | tuple) else [given]
+    found: list[Scenario] = []
+    failures: list[InputError] = []
+    for one in each:
+        try:
+            if isinstance(one, Scenario):
+                loaded = [scenario_of(one, values)]
+            else:
+                loaded = load_scenarios(str(one), values)
+            for single in loaded:
+                single.runs()
+            found += loaded
+        except InputError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise _Several(failures)
+    return found
+
+
+class _Several(InputError):
+    """The errors of several files, below one another."""
+
+    def __init__(self, errors: list[InputError]) -> None:
+        self.errors = errors
+        super().__init__([problem for error in errors for problem in error.problems])
+
+    def _text(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+def pairs(option: str, example: str) -> Callable[[Sequence[str]], list[tuple[str, Any]]]:
+    """What reads ``KEY=VALUE`` texts of an option as keys and values, which are read as YAML; a key
+    may be there several times."""
+
+    def read(texts: Sequence[str]) -> list[tuple[str, Any]]:
+        from simshuffle.spec.library import read_value  # noqa: PLC0415 - YAML, when it is needed
+
+        out, problems = [], []
+        for text in texts:
+            key, equals, value = text.partition("=")
+            if not equals or not key.strip():
+                remedy = f"For example {option} {example}."
+                problems.append(Problem(option, "is written KEY=VALUE", repr(text), remedy))
+                continue
+            try:
+                out.append((key.strip(), read_value(value, f"{option} {key}")))
+            except InputError as error:
+                problems += error.problems
+        if problems:
+            raise InputError(problems, COMMAND_LINE)
+        return out
+
+    return read

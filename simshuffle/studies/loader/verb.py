@@ -1,0 +1,122 @@
+"""What ``simshuffle loader`` is asked: which orders, on what data and readers, or an order that was
+recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.study.options import CellOptions, Option
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderOptions(CellOptions):
+    """Count what data loaders fetch and how well they mix.
+
+    The orders of libraries, or one that was recorded of yours."""
+
+    check: Annotated[
+        Path | None,
+        Option(
+            "FILE",
+            "Look at this recorded order instead: CSV or Parquet with the columns epoch, rank,"
+            " worker, position and sample.",
+        ),
+    ] = None
+    order: Annotated[
+        tuple[str, ...],
+        Option(
+            "KIND[:KEY=VALUE,...]",
+            "An order. Default: all.",
+            many=True,
+        ),
+    ] = ()
+    dataset: Annotated[
+        str | None, Option("NAME", "A data set of the catalog, for samples and their size.")
+    ] = None
+    samples: Annotated[
+        int | None, Option("N", "Default: 16384, or of the data set or the file.", low=1)
+    ] = None
+    shards: Annotated[int | None, Option("S", "Files. Default: 64.", low=1)] = None
+    samples_per_shard: Annotated[
+        int | None, Option("N", "Samples of a file, in place of --shards.", low=1)
+    ] = None
+    shard_size: Annotated[
+        str | None,
+        Option("SIZE", "Bytes of a file, such as '64 MB'. Default: of samples of 100 kB."),
+    ] = None
+    nodes: Annotated[int | None, Option("N", "Default: 4; of a file: 1.", low=1)] = None
+    gpus: Annotated[
+        int | None, Option("N", "Ranks of a node. Default: 4; as in a file.", low=1)
+    ] = None
+    workers: Annotated[
+        int | None, Option("N", "Workers of a rank. Default: 2; as in a file.", low=1)
+    ] = None
+    batch_size: Annotated[int, Option("N", "Samples of a rank's batch.", low=1)] = 16
+    cache: Annotated[
+        str | None,
+        Option(
+            "SIZE",
+            "What a node keeps of what it fetched: such as '10 GB'; none for no limit; 0 for no"
+            " cache. Default: 1.25 times what it reads in an epoch.",
+        ),
+    ] = None
+    epochs: Annotated[int | None, Option("N", "Default: 3; as in a file.", low=1)] = None
+    seed: Annotated[int, Option("N", "Of the orders.", low=0)] = 0
+    classes: Annotated[int, Option("N", "Labels, by which the samples are sorted.", low=1)] = 10
+    unit: Annotated[
+        str, Option("UNIT", "What a file's loader fetches: sample, block or shard.")
+    ] = "shard"
+    block: Annotated[int, Option("N", "Samples of a block, with --unit.", low=1)] = 1
+    store: Annotated[
+        str,
+        Option(
+            "s3[:KEY=VALUE,...]",
+            "The object store for seconds and price: Amazon S3, with other values such as"
+            " 's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.",
+        ),
+    ] = "s3"
+
+
+def request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
+    """Those orders, or the one of a file, on that shape."""
+    from simshuffle.studies.loader import asking  # noqa: PLC0415 - what computes
+    from simshuffle.studies.loader.study import STUDY  # noqa: PLC0415
+
+    return STUDY, asking.request(options)
+
+
+def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
+    """The request of a result, from its folder."""
+    from simshuffle.spec.library import INPUTS  # noqa: PLC0415 - what computes
+    from simshuffle.studies.loader import asking  # noqa: PLC0415
+
+    plain = meta["asked"]
+    options = LoaderOptions(**plain["shape"])
+    if plain["order_file"] is None:
+        return asking.request(replace(options, order=tuple(plain["orders"])))
+    return asking.of_file(folder / INPUTS / plain["order_file"], plain["orders"][0], options)
+
+
+VERBS = (
+    Verb(
+        "loader",
+        LoaderOptions,
+        request,
+        examples=(
+            "simshuffle loader",
+            "simshuffle loader --dataset imagenet50 --nodes 8 --cache '1 GB'",
+            "simshuffle loader --check results/order.csv --nodes 2 --cache none",
+        ),
+        kinds={"loader": "simshuffle.studies.loader.study"},
+        function="loader",
+        noun="loader",
+        done="counted",
+    ),
+)

@@ -1,0 +1,138 @@
+"""What ``simshuffle run`` and ``simshuffle sweep`` are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from simshuffle.studies.fields import ScenarioName, ScenarioNames, Set, scenario_of, scenarios_of
+from simshuffle.study.options import CellOptions, Option
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Study
+
+
+def _seeds(text: str) -> int:
+    from simshuffle.studies.simulation.seed_count import read_seeds  # noqa: PLC0415 - what computes
+
+    return read_seeds(text)
+
+
+def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
+    from simshuffle.spec.overrides import read_axis  # noqa: PLC0415 - YAML
+
+    return dict(map(read_axis, texts))
+
+
+Seeds = Annotated[int, Option("N", "Seeds of each run, from the scenario's own on.", read=_seeds)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(CellOptions):
+    """Simulate scenarios: where the time of their epochs goes.
+
+    Writes tables and the breakdown figure into a result folder."""
+
+    scenario: ScenarioNames
+    set: Set = field(default_factory=dict)
+    seeds: Seeds = 1
+    labels: Annotated[
+        Literal["cause", "paper"],
+        Option(
+            "BOOKING",
+            "Waiting for other ranks by what it is for (cause, the default), or booked where the"
+            " authors' timers do (paper).",
+            choices=("cause", "paper"),
+        ),
+    ] = "cause"
+    timeline: Annotated[
+        Literal["full", "ranks", "none"] | None,
+        Option(
+            "RANKS",
+            "Ranks of which the timeline is kept: full (all), ranks (a sample), none. The default"
+            " is full, or ranks where that is more than some 3 million rows.",
+            choices=("full", "ranks", "none"),
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(CellOptions):
+    """Simulate a scenario over values of its keys, and over seeds.
+
+    One table, means, intervals, and a scaling figure."""
+
+    scenario: ScenarioName
+    over: Annotated[
+        Mapping[str, Sequence[Any]],
+        Option(
+            "KEY=V1,V2,...",
+            "Values of a key; of several keys, every value with every one.",
+            read=_axes,
+            many=True,
+        ),
+    ] = field(default_factory=dict)
+    zip: Annotated[
+        bool, Option("", "Take the first values of all keys together, then the second ones, ...")
+    ] = False
+    seeds: Seeds = 1
+    label: Annotated[
+        str, Option("TEXT", "Names the runs, with axes in braces: 'Q={exchange_fraction}'.")
+    ] = ""
+    measure: Annotated[
+        str,
+        Option(
+            "NAME[/NAME]",
+            "What the figure shows: a column of sweep.parquet, or that over iterations or"
+            " world_size, such as allreduce_exposed_s/iterations.",
+        ),
+    ] = "epoch_s"
+    set: Set = field(default_factory=dict)
+
+
+def run(options: RunOptions) -> tuple[Study[Any], Request[Any]]:
+    """Every run of all scenarios, with every seed."""
+    from simshuffle.studies.simulation.seeds import asked_of  # noqa: PLC0415 - what computes
+
+    scenarios = scenarios_of(options.scenario, options.set)
+    return asked_of(scenarios, options.labels, options.seeds, options.timeline)
+
+
+def sweep(options: SweepOptions) -> tuple[Study[Any], Request[Any]]:
+    """Every combination of values, with every seed."""
+    from simshuffle.studies.simulation.sweep import STUDY, request  # noqa: PLC0415 - what computes
+
+    axes = {key: list(values) for key, values in options.over.items()}
+    base = scenario_of(options.scenario, options.set)
+    return STUDY, request(base, axes, options.zip, options.seeds, options.label, options.measure)
+
+
+VERBS = (
+    Verb(
+        "run",
+        RunOptions,
+        run,
+        examples=(
+            "simshuffle run quickstart",
+            "simshuffle run mycluster.yaml --set epochs=2 --out first --to latex",
+            "simshuffle run quickstart --seeds 5",
+        ),
+        kinds={
+            "simulation": "simshuffle.studies.simulation.study",
+            "simulation_over_seeds": "simshuffle.studies.simulation.seeds",
+        },
+    ),
+    Verb(
+        "sweep",
+        SweepOptions,
+        sweep,
+        examples=(
+            "simshuffle sweep quickstart --over world_size=16,32,64 --seeds 3",
+            "simshuffle sweep quickstart --set 'sweep={}' --over world_size=8,16 --seeds 5",
+        ),
+        kinds={"sweep": "simshuffle.studies.simulation.sweep"},
+        function="sweep",
+    ),
+)

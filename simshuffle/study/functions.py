@@ -1,0 +1,117 @@
+"""The functions of Python, made from the verbs of studies: the same options, the same results."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from textwrap import indent, wrap
+from typing import Any
+
+from simshuffle.errors import InputError
+from simshuffle.study.options import (
+    Argument,
+    Field,
+    as_asked,
+    described,
+    fields_of,
+    filled,
+    plain_type,
+)
+from simshuffle.study.perform import Performance, Teller
+from simshuffle.study.progress import study_progress
+from simshuffle.study.study import Result
+from simshuffle.study.verb import Verb
+
+WIDTH = 92
+"""Columns of a docstring."""
+PROGRESS = "progress"
+"""The argument that no option has: whether bars show how far it is."""
+
+
+def function_of(verb: Verb[Any]) -> Callable[..., Result]:
+    """The function of a verb. It writes a folder only where ``out`` names one, and returns the
+    result."""
+    source = f"simshuffle.{verb.function}"
+
+    def function(*given: Any, **named: Any) -> Result:
+        values = dict(signature.bind(*given, **named).arguments)
+        shown = values.pop(PROGRESS, True)
+        teller = Teller(progress=study_progress) if shown else Teller()
+        try:
+            options = filled(verb.options, values, source)
+            return Performance(verb, options, teller, kept=False).result()[0]
+        except InputError as error:
+            raise as_asked(error, source) from error
+
+    signature = inspect.Signature([*map(_parameter, fields_of(verb.options)), _SHOWN])
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__name__ = function.__qualname__ = verb.function
+    function.__doc__ = docstring(verb)
+    return function
+
+
+_SHOWN = inspect.Parameter(PROGRESS, inspect.Parameter.KEYWORD_ONLY, default=True, annotation=bool)
+
+
+def _parameter(field: Field) -> inspect.Parameter:
+    """An argument by its place or name, an option by its name."""
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if not isinstance(field.option, Argument):
+        kind = inspect.Parameter.KEYWORD_ONLY
+    default = inspect.Parameter.empty if field.needed else field.default
+    return inspect.Parameter(field.name, kind, default=default, annotation=type_of(field))
+
+
+def type_of(field: Field) -> str:
+    """The type of a field as a stub writes it."""
+    if field.option.python:
+        return field.option.python
+    kind = field.type
+    if plain_type(kind)[0] is Path:
+        return f"str | {'Path | None' if plain_type(kind)[1] else 'Path'}"
+    name = kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
+    name = re.sub(r"\b(?:collections\.abc|typing|pathlib)\.", "", name)
+    return re.sub(r"\btuple\[(.+?), \.\.\.\]", r"Sequence[\1]", name)
+
+
+def docstring(verb: Verb[Any]) -> str:
+    """What the help says, and every argument with its sentence."""
+    lines = [described(verb.options), "", "Args:"]
+    for field in fields_of(verb.options):
+        text = f"{field.name}: {_plain(field)}"
+        lines += wrap(text, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
+    lines += [f"    {PROGRESS}: Whether bars show how far it is.", "", "Raises:"]
+    lines.append("    SimshuffleError: What is asked is not valid, or the study fails.")
+    return "\n".join(lines)
+
+
+def _plain(field: Field) -> str:
+    if field.name == "out":
+        return "Result folder; nothing is written without it."
+    return field.option.text
+
+
+def stub(verbs: Mapping[str, Verb[Any]]) -> Iterator[str]:
+    """The functions as a stub has them, for editors and type checkers."""
+    for verb in verbs.values():
+        if not verb.function:
+            continue
+        fields = fields_of(verb.options)
+        arguments = [field for field in fields if isinstance(field.option, Argument)]
+        options = [field for field in fields if field not in arguments]
+        yield f"def {verb.function}("
+        yield from (_line(field) for field in arguments)
+        yield "    *,"
+        yield from (_line(field) for field in options)
+        yield f"    {PROGRESS}: bool = True,"
+        yield ") -> Result:"
+        yield indent(f'"""{docstring(verb)}\n"""', " " * 4)
+        yield ""
+
+
+def _line(field: Field) -> str:
+    plain = isinstance(field.default, str | int | float | None)
+    default = f" = {field.default!r}" if plain else " = ..."
+    return f"    {field.name}: {type_of(field)}{'' if field.needed else default},"

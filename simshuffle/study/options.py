@@ -1,0 +1,233 @@
+"""Options: what a study is asked, declared once as a record. The verb with its help and completion,
+the function of Python, its stub and the reference are made from it.
+
+A record is a frozen dataclass that derives from `Options`. Every field is annotated with an
+`Option` or an `Argument`; its type is what a program gives. Where words of the command line are
+something else, `Option.read` makes the one of the other. pydantic checks the types, and is only
+imported when a record is filled, so that the help of all verbs can be listed at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from simshuffle.errors import InputError, Problem
+
+COMMAND_LINE = "command line"
+Completion = Callable[[str], list[str]]
+"""Words that complete one that is begun."""
+OptionsT = TypeVar("OptionsT", bound="Options")
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a field is written on the command line, and what it says.
+
+    Attributes:
+        metavar: what stands for the value; '' for a flag.
+        text: a sentence, with the default where the field does not say it.
+        flag: names of the option; '' for that of the field.
+        read: the value of the words that were given, a list of them if there may be ``many``;
+            None where the words are the value.
+        many: whether it may be given several times.
+        low, high: the range of a number, both ends included.
+        choices: the words that there are; any if none are named.
+        complete: completes a word.
+        python: the type of the value in the stub, where the field's own says less.
+    """
+
+    metavar: str
+    text: str
+    flag: str = ""
+    read: Callable[[Any], Any] | None = None
+    many: bool = False
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    complete: Completion | None = None
+    python: str = ""
+
+
+@dataclass(frozen=True)
+class Argument(Option):
+    """The same of an argument, which is written without its name; with ``many`` all that follow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What every verb that makes a result is asked beside its own.
+
+    Attributes:
+        out: the result folder; None for the verb's own, or for none in a program.
+        force: whether a result that is there is replaced.
+    """
+
+    out: Annotated[
+        Path | None,
+        Option("FOLDER", "Result folder; the default is results/VERB-NAME-FINGERPRINT."),
+    ] = None
+    force: Annotated[bool, Option("", "Replace the result that is in the result folder.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOptions(Options):
+    """The same where there may be many cells.
+
+    Attributes:
+        processes: at once; None for one on each core.
+        scheduler: address of a Dask scheduler; None for this machine.
+    """
+
+    processes: Annotated[
+        int | None, Option("N", "Processes at once; the default is one on each core.", low=1)
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        Option("ADDRESS", "Compute on the workers of this Dask scheduler (extra cluster)."),
+    ] = None
+
+
+SHARED = {field.name for field in dataclasses.fields(CellOptions)}
+"""Fields that are not a study's own."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record.
+
+    Attributes:
+        name: of the field.
+        type: its type, without annotations.
+        option: how it is written.
+        default: its value if it is not given; `dataclasses.MISSING` where it must be.
+    """
+
+    name: str
+    type: Any
+    option: Option
+    default: Any
+
+    @property
+    def flag(self) -> str:
+        """The first name of the option, such as '--world-size'."""
+        return self.option.flag.split()[0] if self.option.flag else f"--{dashed(self.name)}"
+
+    @property
+    def needed(self) -> bool:
+        """Whether it must be given."""
+        return self.default is dataclasses.MISSING
+
+
+def dashed(name: str) -> str:
+    """The name of a field as the command line has it."""
+    return name.strip("_").replace("_", "-")
+
+
+def fields_of(record: type[Options]) -> tuple[Field, ...]:
+    """The fields of a record: arguments first, then its own options, then the shared ones."""
+    hints = get_type_hints(record, include_extras=True)
+    found = []
+    for field in dataclasses.fields(record):
+        kind, *extras = get_args(hints[field.name])
+        option = next(extra for extra in extras if isinstance(extra, Option))
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        found.append(Field(field.name, kind, option, default))
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(field: Field) -> int:
+    """Arguments, options, the scenario's --set, what all verbs share."""
+    if isinstance(field.option, Argument):
+        return 0
+    if field.name in SHARED:
+        return 3
+    return 2 if field.name == "set" else 1
+
+
+def filled(record: type[OptionsT], values: Mapping[str, Any], source: str) -> OptionsT:
+    """The record with those values, checked.
+
+    Args:
+        record: what to fill.
+        values: by the names of fields.
+        source: who gives them: `COMMAND_LINE`, or the name of a function.
+
+    Raises:
+        InputError: with all values that are not of their types, out of range, or no choice.
+    """
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - see above
+
+    fields = {field.name: field for field in fields_of(record)}
+    try:
+        made: OptionsT = TypeAdapter(record).validate_python(dict(values))
+    except ValidationError as error:
+        problems = [
+            Problem(
+                fields[str(of["loc"][0])].flag,
+                of["msg"].removeprefix("Input ").removeprefix("Value error, "),
+                repr(of["input"])[:60],
+                "Give a value that obeys the rule.",
+            )
+            for of in error.errors()
+        ]
+        raise as_asked(InputError(problems, COMMAND_LINE), source) from None
+    if problems := [of for field in fields.values() for of in _problems(field, made)]:
+        raise as_asked(InputError(problems, COMMAND_LINE), source)
+    return made
+
+
+def _problems(field: Field, made: Options) -> Iterator[Problem]:
+    """What is wrong with the value of a field: its range and its choices."""
+    option, given = field.option, getattr(made, field.name)
+    for value in given if isinstance(given, list | tuple) else [given]:
+        if value is None:
+            continue
+        if option.choices and value not in option.choices:
+            rule = f"must be {' or '.join(option.choices)}"
+            yield Problem(field.flag, rule, repr(value)[:60], "Write one of them, or leave it out.")
+        low, high = option.low, option.high
+        if (low is not None and not value >= low) or (high is not None and not value <= high):
+            rule = f"must be at least {low:g}" if high is None else f"must be {low:g} to {high:g}"
+            yield Problem(field.flag, rule, repr(value)[:60], "Give a value in that range.")
+
+
+def as_asked(error: InputError, source: str) -> InputError:
+    """The error in the words of who asked: a function has arguments, and no options.
+
+    Args:
+        error: as the command line has it.
+        source: as of `filled`.
+    """
+    if source == COMMAND_LINE or error.source != COMMAND_LINE:
+        return error
+    problems = [
+        dataclasses.replace(of, path=of.path.removeprefix("--").replace("-", "_"))
+        for of in error.problems
+    ]
+    return type(error)(problems, source)
+
+
+def own_values(options: Options) -> dict[str, Any]:
+    """The values of a record's own fields, by name: without those that all verbs share."""
+    names = (field.name for field in dataclasses.fields(options) if field.name not in SHARED)
+    return {name: getattr(options, name) for name in names}
+
+
+def described(record: type[Options]) -> str:
+    """The docstring of a record as far as it is for the help: without its attributes."""
+    return (inspect.getdoc(record) or "").partition("\nAttributes:")[0].strip()
+
+
+def plain_type(kind: Any) -> tuple[Any, bool]:
+    """A type without None, and whether it may be None."""
+    parts = [part for part in get_args(kind) if part is not type(None)]
+    if get_origin(kind) is not None and type(None) in get_args(kind):
+        return (parts[0] if len(parts) == 1 else Any), True
+    return kind, False

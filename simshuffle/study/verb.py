@@ -1,0 +1,59 @@
+"""Verb: how a study is asked for, from the command line and from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from simshuffle.study.options import Options
+
+if TYPE_CHECKING:
+    from simshuffle.errors import Problem
+    from simshuffle.study.study import Request, Result, Study
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+Group = Literal["Describe", "Simulate", "Results", "Rarely"]
+"""Headings of the help, in the order in which a newcomer meets them."""
+
+
+@dataclass(frozen=True)
+class Verb(Generic[OptionsT]):
+    """How a study is asked for.
+
+    Attributes:
+        name: on the command line, such as 'sweep', or 'study hiding' one level down.
+        options: the record of what is asked; its docstring is the help.
+        request: the study, and what is asked of it. It imports what it needs when it is called.
+        examples: whole commands, shown below the help.
+        group: the heading under which the help lists it.
+        kinds: modules whose ``STUDY`` writes a kind of result folder, by that kind.
+        function: its name in Python; '' for none.
+        noun: what a cell is called in the progress.
+        done: what was done with it.
+        width: columns of what is printed where there is no terminal.
+        kept: whether there is a result folder if none is named.
+        after: what is done with a result, its folder and the options at last; the lines that are
+            printed then.
+        refused: what makes a result no answer: it is printed, and the exit status is 2.
+    """
+
+    name: str
+    options: type[OptionsT]
+    request: Callable[[OptionsT], tuple[Study[Any], Request[Any]]]
+    examples: tuple[str, ...]
+    group: Group = "Simulate"
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    function: str = ""
+    noun: str = "run"
+    done: str = "simulated"
+    width: int = 100
+    kept: bool = True
+    after: Callable[[Result, Path, OptionsT], Iterable[str]] = lambda result, folder, options: ()
+    refused: Callable[[Result], Problem | None] = lambda result: None
+
+    @property
+    def word(self) -> str:
+        """Its last word: what names its folders."""
+        return self.name.split()[-1]
