@@ -30,10 +30,11 @@ def words(figure: Figure) -> list[tuple[Text, Bbox]]:
     return [(text, text.get_window_extent()) for text in found.values()]
 
 
-def faults(figure: Figure) -> Iterator[str]:
+def faults(figure: Figure, drawn: list[tuple[Text, Bbox]] | None = None) -> Iterator[str]:
     """What of a figure's words cannot be read: too small, cut off, or on one another. Slanted words
-    have extents larger than what they cover, so they are not compared."""
-    found = words(figure)
+    have extents larger than what they cover, so they are not compared. Its `words` are ``drawn``
+    unless they are given."""
+    found = words(figure) if drawn is None else drawn
     edge = figure.bbox.padded(1)
     for text, box in found:
         if "$" in text.get_text():

@@ -146,9 +146,10 @@ def frontier(closer=1.0, **meta):
 def test_labels_of_a_crowded_front_lie_neither_on_each_other_nor_on_a_mark(closer, dpi):
     figure = frontier(closer)
     figure.set_dpi(dpi)
-    assert list(faults(figure)) == []
+    drawn = words(figure)
+    assert list(faults(figure, drawn)) == []
     ax = figure.axes[0]
-    labels = [(text, box) for text, box in words(figure) if text in ax.texts]
+    labels = [(text, box) for text, box in drawn if text in ax.texts]
     assert len(labels) == sum(map(len, SETTINGS.values()))
     assert not any(box.overlaps(other) for (_, box), (_, other) in combinations(labels, 2))
     if closer == 1:
